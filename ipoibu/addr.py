@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Addresses as frozen values: `Gid`, `Qpn`, `PKey`, `HwAddr`; `str()` is what `ip link` prints."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from ipoibu.errors import UsageError
+
+GID_LEN: Final = 16
+HWADDR_LEN: Final = 20
+MULTICAST_QPN: Final = 0xFFFFFF  # RFC 4391 §4: every multicast datagram names this queue pair (E5)
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gid:
+    """A 128-bit InfiniBand global identifier; `raw` is 16 bytes in network order."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != GID_LEN:
+            raise ValueError(f"a GID has {GID_LEN} bytes, not {len(self.raw)}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the colon form of an IPv6 address; `UsageError` if it is none."""
+        try:
+            return cls(ipaddress.IPv6Address(text).packed)
+        except ValueError as error:
+            raise UsageError(
+                f"{text!r} is not a GID (expected the form of an IPv6 address)"
+            ) from error
+
+    @property
+    def is_multicast(self) -> bool:
+        return self.raw[0] == 0xFF
+
+    @property
+    def interface_id(self) -> bytes:
+        """The low 64 bits: on a unicast GID the port GUID (A3)."""
+        return self.raw[8:]
+
+    def __str__(self) -> str:
+        return str(ipaddress.IPv6Address(self.raw))
+
+
+class Qpn(int):
+    """A 24-bit queue pair number."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: int) -> Self:
+        if not 0 <= value <= 0xFFFFFF:
+            raise ValueError(f"a queue pair number has 24 bits: {value:#x}")
+        return super().__new__(cls, value)
+
+    def __str__(self) -> str:
+        return f"0x{int(self):06x}"
+
+    __repr__ = __str__
+
+
+class PKey(int):
+    """A 16-bit partition key; bit 15 is full membership."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: int) -> Self:
+        if not 0 <= value <= 0xFFFF:
+            raise ValueError(f"a P_Key has 16 bits: {value:#x}")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `0xffff` or decimal; refuses 0 and 0x8000, the invalid keys (`UsageError`)."""
+        try:
+            key = cls(int(text, 0))
+        except ValueError as error:
+            raise UsageError(f"{text!r} is not a P_Key (expected 0x0001..0xffff)") from error
+        if key & 0x7FFF == 0:
+            raise UsageError(f"P_Key {key} is invalid: its low 15 bits are zero")
+        return key
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self & 0x8000)
+
+    @property
+    def full(self) -> PKey:
+        """The same partition with the full-membership bit set (E7)."""
+        return PKey(self | 0x8000)
+
+    def __str__(self) -> str:
+        return f"0x{int(self):04x}"
+
+    __repr__ = __str__
+
+
+RC_FLAG: Final = 0x80  # RFC 4755 §3.1: the sender accepts reliable-connected mode
+UC_FLAG: Final = 0x40  # RFC 4755 §3.1: the sender accepts unreliable-connected mode
+
+
+@dataclass(frozen=True, slots=True)
+class HwAddr:
+    """The 20-byte IPoIB link-layer address: flags(1) QPN(3) GID(16). RFC 4391 §9.1.1, RFC 4755 §3.1.
+
+    `flags` holds the connected-mode bits as received; compare with `same_station`, which masks them (A6).
+    """
+
+    qpn: Qpn
+    gid: Gid
+    flags: int = 0
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Self:
+        """Read exactly 20 bytes; `ValueError` otherwise (callers check a peer's length first)."""
+        if len(raw) != HWADDR_LEN:
+            raise ValueError(f"a hardware address has {HWADDR_LEN} bytes, not {len(raw)}")
+        return cls(Qpn(int.from_bytes(raw[1:4], "big")), Gid(bytes(raw[4:])), raw[0])
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the 20 colon-separated octets that `ip link` prints; `UsageError` if it is not that."""
+        if not re.fullmatch(r"([0-9a-fA-F]{2}:){19}[0-9a-fA-F]{2}", text):
+            raise UsageError(f"{text!r} is not a 20-byte hardware address")
+        return cls.unpack(bytes.fromhex(text.replace(":", "")))
+
+    def pack(self) -> bytes:
+        return bytes((self.flags,)) + int(self.qpn).to_bytes(3, "big") + self.gid.raw
+
+    def same_station(self, other: HwAddr) -> bool:
+        """RFC 4755 §3.3: addresses are compared with the flags octet masked (A6)."""
+        return self.qpn == other.qpn and self.gid == other.gid
+
+    def __str__(self) -> str:
+        return self.pack().hex(":")

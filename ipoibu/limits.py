@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every cap and timer, with its unit and where the number comes from.
+
+Names end in their unit: `_s` seconds, `_bytes`, `_packets`; a name without one counts things.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Sizes on the wire
+ENCAP_LEN: Final = 4  # RFC 4391 §6
+GRH_LEN: Final = 40  # InfiniBand: space in front of every UD receive, used or not (E4)
+IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
+DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
+IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
+IPV4_MIN_MTU: Final = 68  # RFC 791 §3.2
+CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
+
+# Partition defaults where no subnet administrator gives them
+DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
+DEFAULT_PKEY: Final = 0xFFFF
+DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
+DEFAULT_HOP_LIMIT: Final = (
+    64  # as OpenSM's broadcast group on a routed link; RoCE needs one above 0
+)
+
+# Neighbours
+NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
+NEIGH_PENDING_PACKETS: Final = 16  # per neighbour; Linux unres_qlen is bytes, 101 small packets
+NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
+RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
+MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
+MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
+REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
+MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10
+MAX_RANDOM_FACTOR: Final = 1.5  # RFC 4861 §10
+DELAY_FIRST_PROBE_S: Final = 5.0  # RFC 4861 §10 DELAY_FIRST_PROBE_TIME
+NEIGH_FAILED_HOLD_S: Final = 1.0  # negative cache: a failed resolution is not repeated sooner
+NEIGH_STALE_KEEP_S: Final = 3600.0  # an entry nobody used for so long is forgotten
+ANNOUNCE_COUNT: Final = (
+    3  # gratuitous ARP and unsolicited NA at start (RFC 4861 §10 MAX_NEIGHBOR_ADVERTISEMENT)
+)
+ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
+DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
+
+# Multicast groups
+GROUPS_MAX: Final = 4096  # counted drop and a log line beyond; Linux has no cap, rxe has 8192
+GROUP_PENDING_PACKETS: Final = 3  # Linux IPOIB_MAX_MCAST_QUEUE
+GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
+GROUP_LEAVE_DELAY_S: Final = 1.0  # a group left and joined again within it stays joined
+GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
+GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
+
+# Rings between the pump and Python
+COMMAND_RING_BYTES: Final = 1 << 20
+EVENT_RING_BYTES: Final = 1 << 20
+CAPTURE_RING_BYTES: Final = 4 << 20
