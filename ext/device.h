@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_DEVICE_H
+#define IPU_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/*
+ * The packet device: where IP packets come from and go to; a TUN or the application's queue. A
+ * frame is [vnet 16][IP packet]. Only the pump's thread calls these, and none of them blocks. A
+ * device travels to Python as a capsule named IPU_DEVICE_CAPSULE.
+ */
+#define IPU_DEVICE_CAPSULE "ipoibu.device"
+
+struct ipu_device_ops {
+    /* Read one frame into buf; its length, or negative errno: -EAGAIN when there is none. */
+    ssize_t (*read)(void *self, void *buf, size_t cap);
+    /* Write one frame; 0, or negative errno: -EAGAIN and -ENOBUFS when there is no room. */
+    int (*write)(void *self, const void *buf, size_t len);
+    /* Writes of a batch are done: wake whoever waits for them. May be NULL. */
+    void (*flush)(void *self);
+    /* Make fd() readable at the next frame; 1: some may be waiting already, read again. NULL where
+     * the descriptor is readable whenever there is a frame. */
+    int (*arm)(void *self);
+    int (*fd)(void *self);
+};
+
+struct ipu_device {
+    const struct ipu_device_ops *ops;
+    void *self;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_FABRIC_H
+#define IPU_FABRIC_H
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The fabric's packet face: one UD queue pair, as the pump sees it. Only the pump's thread calls
+ * these, none of them blocks, and all of them take and give batches. The control face is
+ * ipoibu/fabric/base.py. A fabric travels to Python as a capsule named IPU_FABRIC_CAPSULE.
+ */
+#define IPU_FABRIC_CAPSULE "ipoibu.fabric"
+
+/* An address vector with the queue pair behind it; the fields of a path record. */
+struct ipu_dest {
+    struct in6_addr gid;
+    uint32_t qpn; /* 24 bits; IPU_MULTICAST_QPN for a multicast gid (E5) */
+    uint32_t flow_label;
+    uint16_t dlid; /* 0 where the fabric routes by GID */
+    uint8_t sl;
+    uint8_t static_rate;
+    uint8_t hop_limit;
+    uint8_t traffic_class;
+    uint8_t pad[2]; /* zero: destinations are compared and hashed as bytes */
+};
+
+struct ipu_send {
+    const void *addr; /* inside the registered memory */
+    uint32_t len;
+    uint32_t qpn;
+    void *ah;
+    uint64_t cookie; /* comes back from sent() */
+};
+
+struct ipu_recv {
+    void *addr; /* inside the registered memory; 40 bytes of GRH space first (E4) */
+    uint32_t len;
+    uint64_t cookie;
+};
+
+#define IPU_RECEIVED_GRH    1u /* the first 40 bytes hold a GRH */
+#define IPU_RECEIVED_FAILED 2u /* flushed or in error: no data, the buffer is the caller's again */
+
+struct ipu_received {
+    uint64_t cookie;
+    uint32_t byte_len; /* the GRH space included, as in verbs */
+    uint32_t src_qpn;
+    uint32_t flags;
+};
+
+struct ipu_fabric_ops {
+    /* Register the memory that every send and receive lies in; once, before the first post. */
+    int (*memory)(void *self, void *base, size_t len);
+    /* A handle for the destination, or NULL with errno set. */
+    void *(*ah_create)(void *self, const struct ipu_dest *dest);
+    /* Safe while sends that use the handle are under way. */
+    void (*ah_destroy)(void *self, void *ah);
+    /* How many of the n were taken; the others stay the caller's. Negative errno: broken. */
+    int (*send)(void *self, const struct ipu_send *sends, int n);
+    int (*post)(void *self, const struct ipu_recv *recvs, int n);
+    /* Cookies of ended sends, good or bad; negative errno when the queue pair is broken. */
+    int (*sent)(void *self, uint64_t *cookies, int max);
+    int (*received)(void *self, struct ipu_received *done, int max);
+    /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
+    int (*arm)(void *self);
+    int (*fd)(void *self);
+    /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
+     * tried again later. NULL where nothing breaks. */
+    int (*recover)(void *self);
+};
+
+struct ipu_fabric {
+    const struct ipu_fabric_ops *ops;
+    void *self;
+    struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
+    uint32_t qpn;
+    uint32_t mtu; /* largest message in bytes: the IB MTU, the encapsulation header included */
+};
+
+#endif
