@@ -51,7 +51,8 @@ struct ipu_received {
 };
 
 struct ipu_fabric_ops {
-    /* Register the memory that every send and receive lies in; once, before the first post. */
+    /* Register memory that sends and receives lie in, before the first of them. May be called
+     * again for another region; a region stays registered until the fabric ends. */
     int (*memory)(void *self, void *base, size_t len);
     /* A handle for the destination, or NULL with errno set. */
     void *(*ah_create)(void *self, const struct ipu_dest *dest);

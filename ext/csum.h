@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_CSUM_H
+#define IPU_CSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The Internet checksum (RFC 1071). Sums are kept in the byte order of memory, which the one's
+ * complement allows (RFC 1071 §2 B): what ipu_csum_finish() gives is stored with memcpy, unswapped.
+ */
+
+/*
+ * Add data to a partial sum (0 at first); any alignment. Each part but the last has an even length.
+ */
+uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len);
+
+/* The complement of the sum, folded to 16 bits; 0 when summed data that holds its own checksum. */
+uint16_t ipu_csum_finish(uint64_t sum);
+
+/*
+ * The sum of the pseudo header of TCP, UDP or ICMPv6 for the IP header at ip (the version is
+ * read from it; IPv4: 20 bytes, IPv6: 40 must be there) and len bytes of protocol.
+ */
+uint64_t ipu_csum_pseudo(const void *ip, uint8_t protocol, uint32_t len);
+
+/*
+ * Finish the checksum of a frame [vnet 16][IP packet] of len bytes, vnet included, whose vnet
+ * header asks for it (VIRTIO_NET_HDR_F_NEEDS_CSUM), and take the request off; other frames are left
+ * as they are. A result of 0 is stored as 0xFFFF: a must for UDP (RFC 768), and equal in value for
+ * all others. 0; -EINVAL when the frame is short or csum_start and csum_offset lie outside it.
+ * Segmentation (gso_type) comes before this and is not looked at.
+ */
+int ipu_csum_complete(uint8_t *frame, size_t len);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_RING_H
+#define IPU_RING_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A byte ring between two threads: one produces records, one consumes them, in order, in place.
+ * Each side keeps a copy of the other's position and reads the shared one only when the copy says
+ * full or empty. See ext/README.md for the wake protocol.
+ *
+ *   producer:  p = reserve(len); fill p; commit(len); ... after the batch: wake()
+ *   consumer:  while (peek()) { use; release(); }  if (arm() == 0) sleep on fd; disarm(); again
+ */
+struct ipu_ring {
+    uint8_t *data;
+    uint32_t capacity_bytes;
+    int wake_fd; /* eventfd, non-blocking */
+
+    /* The producer's line. Positions count bytes since init and never wrap. */
+    _Alignas(64) _Atomic uint64_t head;
+    uint64_t tail_seen;
+    uint64_t reserved_at; /* where the record of the reserve under way starts */
+    uint32_t reserved_bytes;
+
+    /* The consumer's line. */
+    _Alignas(64) _Atomic uint64_t tail;
+    uint64_t head_seen;
+
+    /* Written by both, but only around a sleep. */
+    _Alignas(64) _Atomic uint32_t armed;
+};
+
+#define IPU_RING_HEADER 8u /* bytes in front of each record */
+
+/*
+ * capacity_bytes: a power of two from 64 to 1 GiB. 0, or -EINVAL, -ENOMEM, -EMFILE and what else
+ * eventfd(2) gives. The struct needs 64-byte alignment: static, on a stack, or aligned_alloc().
+ */
+int ipu_ring_init(struct ipu_ring *ring, uint32_t capacity_bytes);
+
+/* Both threads are done with it. Also after a failed init, and twice. */
+void ipu_ring_free(struct ipu_ring *ring);
+
+/* The largest record: half the ring less its header, so that an empty ring always takes it. */
+static inline uint32_t ipu_ring_max_bytes(const struct ipu_ring *ring)
+{
+    return ring->capacity_bytes / 2 - IPU_RING_HEADER;
+}
+
+/*
+ * Producer: room for a record of len bytes, 8-byte aligned; NULL: no room now, or len is above
+ * ipu_ring_max_bytes(). Nothing is visible before the commit; a second reserve replaces the first.
+ */
+void *ipu_ring_reserve(struct ipu_ring *ring, uint32_t len);
+
+/* Producer: the reserved record is complete, with len bytes, no more than were reserved. */
+void ipu_ring_commit(struct ipu_ring *ring, uint32_t len);
+
+/* Producer: wake the consumer if it sleeps. Once after a batch of commits; else they may lie. */
+void ipu_ring_wake(struct ipu_ring *ring);
+
+/* Producer: the longest record that ipu_ring_reserve() would take now; 0 may also mean none. */
+uint32_t ipu_ring_free_bytes(struct ipu_ring *ring);
+
+/* Consumer: the oldest record and its length, until released; NULL when the ring is empty. */
+void *ipu_ring_peek(struct ipu_ring *ring, uint32_t *len);
+
+/* Consumer: drop the record that ipu_ring_peek() gave. */
+void ipu_ring_release(struct ipu_ring *ring);
+
+/*
+ * Consumer: have the next wake make fd() readable. 0: the ring is empty, sleep. 1: there are
+ * records and the ring is not armed.
+ */
+int ipu_ring_arm(struct ipu_ring *ring);
+
+/* Consumer: after a sleep, however it ended: not armed any more, fd() not readable. */
+void ipu_ring_disarm(struct ipu_ring *ring);
+
+static inline int ipu_ring_fd(const struct ipu_ring *ring)
+{
+    return ring->wake_fd;
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_SLAB_H
+#define IPU_SLAB_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Equal frames in one mapping, which the fabric registers as a whole. Frames are named by index, so
+ * a cookie of a send or receive is the index itself. The free ones form a stack: the frame put back
+ * last is still in the cache and goes out first. One thread only.
+ */
+struct ipu_slab {
+    uint8_t *base; /* page aligned */
+    size_t len;    /* of the mapping, in bytes */
+    uint32_t stride_bytes;
+    uint32_t frames;
+    uint32_t free_frames;
+    uint32_t *stack; /* of the free indices; [free_frames - 1] is next */
+#ifndef NDEBUG
+    uint8_t *taken;
+#endif
+};
+
+#define IPU_SLAB_NONE UINT32_MAX
+
+/*
+ * frame_bytes is rounded up to an odd number of 64-byte lines, so that the heads of the frames
+ * spread over all sets of the cache. 0, or -EINVAL (nothing asked for, or more than 4 GiB),
+ * -ENOMEM.
+ */
+int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes);
+
+/* Ends the mapping, whoever still holds frames. Also after a failed init, and twice. */
+void ipu_slab_free(struct ipu_slab *slab);
+
+/* An index, or IPU_SLAB_NONE. The contents are what the last holder left. */
+static inline uint32_t ipu_slab_get(struct ipu_slab *slab)
+{
+    if (slab->free_frames == 0)
+        return IPU_SLAB_NONE;
+    uint32_t index = slab->stack[--slab->free_frames];
+#ifndef NDEBUG
+    slab->taken[index] = 1;
+#endif
+    return index;
+}
+
+static inline void ipu_slab_put(struct ipu_slab *slab, uint32_t index)
+{
+    assert(index < slab->frames && slab->taken[index]);
+#ifndef NDEBUG
+    slab->taken[index] = 0;
+#endif
+    slab->stack[slab->free_frames++] = index;
+}
+
+static inline uint8_t *ipu_slab_at(const struct ipu_slab *slab, uint32_t index)
+{
+    assert(index < slab->frames);
+    return slab->base + (size_t)index * slab->stride_bytes;
+}
+
+#endif
