@@ -21,7 +21,8 @@
     X(tx_too_big)           /* above the next hop's MTU */                                         \
     X(tx_no_route)          /* an unreachable route */                                             \
     X(tx_event_ring_full)   /* the engine is behind */                                             \
-    X(tx_fabric_full)       /* the send queue is full */                                           \
+    X(tx_fabric_error)      /* the queue pair was broken */                                        \
+    X(tx_device_error)      /* the device could not be read */                                     \
     X(tx_bad_csum)          /* csum_start or csum_offset outside the packet */                     \
     X(tx_host_nd)           /* the host's own ARP or ND: ours does that */                         \
     X(rx_packets)           /* taken by the device */                                              \

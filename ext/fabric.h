@@ -40,8 +40,10 @@ struct ipu_recv {
     uint64_t cookie;
 };
 
-#define IPU_RECEIVED_GRH    1u /* the first 40 bytes hold a GRH */
-#define IPU_RECEIVED_FAILED 2u /* flushed or in error: no data, the buffer is the caller's again */
+#define IPU_RECEIVED_GRH 1u /* the first 40 bytes hold a GRH */
+#define IPU_RECEIVED_FAILED                                                                        \
+    2u /* flushed or in error: no data, the buffer is the caller's again                           \
+        */
 
 struct ipu_received {
     uint64_t cookie;
@@ -70,6 +72,9 @@ struct ipu_fabric_ops {
     /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
      * tried again later. NULL where nothing breaks. */
     int (*recover)(void *self);
+    /* CLOCK_MONOTONIC time at which to poll again though fd() stays silent, INT64_MAX for none;
+     * asked after arm(). NULL where there is no such time. */
+    int64_t (*deadline_ns)(void *self);
 };
 
 struct ipu_fabric {

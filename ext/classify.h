@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_CLASSIFY_H
+#define IPU_CLASSIFY_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The first look at a packet: who it is for. Nothing is read beyond `len`, and nothing is trusted
+ * but what this file has checked.
+ */
+enum ipu_tx_class {
+    IPU_TX_FORWARD,
+    IPU_TX_HOST, /* IGMP or MLD: the engine tracks the memberships it tells */
+    IPU_TX_ND,   /* neighbour solicitation or advertisement: ours to send, not the host's */
+    IPU_TX_MALFORMED,
+};
+
+struct ipu_flow {
+    struct in6_addr dst; /* IPv4 as v4-mapped */
+    uint16_t type;       /* encapsulation type, host order */
+    bool group;          /* multicast or 255.255.255.255: the route table has no say */
+};
+
+enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow *flow);
+
+enum ipu_rx_class {
+    IPU_RX_DELIVER,
+    IPU_RX_ENGINE, /* ARP and neighbour discovery */
+    IPU_RX_UNKNOWN_TYPE,
+    IPU_RX_MALFORMED,
+};
+
+/* `frame` starts at the encapsulation header, `len` counts it and is at least IPU_ENCAP_LEN. */
+enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len);
+
+/* The v4-mapped form of an IPv4 address in network order. */
+struct in6_addr ipu_classify_map4(const uint8_t v4[4]);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "soft_fabric.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { BATCH = 64 };
+
+/* Nothing to do: the HCA lives in this process and reads and writes its memory directly. */
+static int soft_memory(void *self, void *base, size_t len)
+{
+    (void)self;
+    (void)base;
+    (void)len;
+    return 0;
+}
+
+static void *soft_create_ah(void *self, const struct ipu_dest *dest)
+{
+    struct ipu_soft_fabric *soft = self;
+    struct soft_ah_attr attr = {
+        .dgid = dest->gid,
+        .flow_label = dest->flow_label,
+        .traffic_class = dest->traffic_class,
+        .hop_limit = dest->hop_limit,
+    };
+    struct soft_ah *ah;
+    int error = soft_ah_create(soft->hca, &attr, &ah);
+    if (error < 0) {
+        errno = -error;
+        return NULL;
+    }
+    return ah;
+}
+
+static void soft_destroy_ah(void *self, void *ah)
+{
+    (void)self;
+    soft_ah_destroy(ah);
+}
+
+static int soft_send(void *self, const struct ipu_send *sends, int n)
+{
+    struct ipu_soft_fabric *soft = self;
+    struct soft_send_wr wr[BATCH];
+    if (n > BATCH)
+        n = BATCH;
+    for (int i = 0; i < n; i++)
+        wr[i] = (struct soft_send_wr){
+            .wr_id = sends[i].cookie,
+            .ah = sends[i].ah,
+            .remote_qpn = sends[i].qpn,
+            .remote_qkey = soft->qkey,
+            .flags = SOFT_SEND_SIGNALED,
+            .num_sge = 1,
+            .sg = {{.addr = (void *)(uintptr_t)sends[i].addr, .length = sends[i].len}},
+        };
+    return soft_qp_post_send(soft->qp, wr, n);
+}
+
+static int soft_post(void *self, const struct ipu_recv *recvs, int n)
+{
+    struct ipu_soft_fabric *soft = self;
+    struct soft_recv_wr wr[BATCH];
+    if (n > BATCH)
+        n = BATCH;
+    for (int i = 0; i < n; i++)
+        wr[i] = (struct soft_recv_wr){
+            .wr_id = recvs[i].cookie,
+            .num_sge = 1,
+            .sg = {{.addr = recvs[i].addr, .length = recvs[i].len}},
+        };
+    return soft_qp_post_recv(soft->qp, wr, n);
+}
+
+static int soft_sent(void *self, uint64_t *cookies, int max)
+{
+    struct ipu_soft_fabric *soft = self;
+    struct soft_wc wc[BATCH];
+    int n = soft_cq_poll(soft->send_cq, max < BATCH ? max : BATCH, wc);
+    for (int i = 0; i < n; i++)
+        cookies[i] = wc[i].wr_id;
+    return n;
+}
+
+static int soft_received(void *self, struct ipu_received *done, int max)
+{
+    struct ipu_soft_fabric *soft = self;
+    struct soft_wc wc[BATCH];
+    int n = soft_cq_poll(soft->recv_cq, max < BATCH ? max : BATCH, wc);
+    for (int i = 0; i < n; i++)
+        done[i] = (struct ipu_received){
+            .cookie = wc[i].wr_id,
+            .byte_len = wc[i].byte_len,
+            .src_qpn = wc[i].src_qp,
+            .flags = (wc[i].flags & SOFT_WC_GRH ? IPU_RECEIVED_GRH : 0) |
+                     (wc[i].status != SOFT_WC_SUCCESS ? IPU_RECEIVED_FAILED : 0),
+        };
+    return n;
+}
+
+static int soft_arm(void *self)
+{
+    struct ipu_soft_fabric *soft = self;
+    /* Both descriptors are readable at once when a completion is there already. */
+    soft_cq_arm(soft->send_cq);
+    soft_cq_arm(soft->recv_cq);
+    return 0;
+}
+
+static int soft_fd(void *self)
+{
+    return ((struct ipu_soft_fabric *)self)->epoll_fd;
+}
+
+static int64_t soft_deadline_ns(void *self)
+{
+    return soft_hca_deadline_ns(((struct ipu_soft_fabric *)self)->hca);
+}
+
+static const struct ipu_fabric_ops soft_ops = {
+    .memory = soft_memory,
+    .ah_create = soft_create_ah,
+    .ah_destroy = soft_destroy_ah,
+    .send = soft_send,
+    .post = soft_post,
+    .sent = soft_sent,
+    .received = soft_received,
+    .arm = soft_arm,
+    .fd = soft_fd,
+    .deadline_ns = soft_deadline_ns,
+};
+
+static int watch(struct ipu_soft_fabric *soft, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(soft->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_config *config)
+{
+    uint16_t pkey = config->pkey;
+    int error = soft_hca_set_pkeys(soft->hca, &pkey, 1);
+    if (error == 0)
+        error = soft_cq_create(soft->hca, config->send_depth, &soft->send_cq);
+    if (error == 0)
+        error = soft_cq_create(soft->hca, config->recv_depth, &soft->recv_cq);
+    if (error < 0)
+        return error;
+    struct soft_qp_attr attr = {
+        .type = SOFT_QPT_UD,
+        .send_cq = soft->send_cq,
+        .recv_cq = soft->recv_cq,
+        .max_send_wr = config->send_depth,
+        .max_recv_wr = config->recv_depth,
+        .qkey = config->qkey,
+    };
+    error = soft_qp_create(soft->hca, &attr, &soft->qp);
+    if (error < 0)
+        return error;
+    soft->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (soft->epoll_fd < 0)
+        return -errno;
+    error = watch(soft, soft_cq_fd(soft->send_cq));
+    return error < 0 ? error : watch(soft, soft_cq_fd(soft->recv_cq));
+}
+
+int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *hca,
+                         const struct ipu_soft_fabric_config *config)
+{
+    *soft = (struct ipu_soft_fabric){.hca = hca, .qkey = config->qkey, .epoll_fd = -1};
+    int error = set_up(soft, config);
+    if (error < 0) {
+        ipu_soft_fabric_free(soft);
+        return error;
+    }
+    struct soft_hca_attr attr;
+    soft_hca_query(hca, &attr);
+    soft->fabric = (struct ipu_fabric){
+        .ops = &soft_ops,
+        .self = soft,
+        .gid = attr.gid,
+        .qpn = soft_qp_qpn(soft->qp),
+        .mtu = attr.active_mtu_bytes,
+    };
+    return 0;
+}
+
+void ipu_soft_fabric_free(struct ipu_soft_fabric *soft)
+{
+    if (soft->epoll_fd >= 0)
+        close(soft->epoll_fd);
+    if (soft->qp != NULL)
+        soft_qp_destroy(soft->qp);
+    if (soft->send_cq != NULL)
+        soft_cq_destroy(soft->send_cq);
+    if (soft->recv_cq != NULL)
+        soft_cq_destroy(soft->recv_cq);
+    *soft = (struct ipu_soft_fabric){.epoll_fd = -1};
+}

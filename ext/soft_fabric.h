@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_SOFT_FABRIC_H
+#define IPU_SOFT_FABRIC_H
+
+#include "fabric.h"
+#include "hca.h"
+
+/* A UD queue pair of the built-in HCA as a fabric. */
+struct ipu_soft_fabric {
+    struct ipu_fabric fabric;
+    struct soft_hca *hca;
+    struct soft_cq *send_cq;
+    struct soft_cq *recv_cq;
+    struct soft_qp *qp;
+    uint32_t qkey;
+    int epoll_fd; /* over both completion queues */
+};
+
+struct ipu_soft_fabric_config {
+    uint32_t qkey; /* the link's: E6 */
+    uint16_t pkey;
+    uint32_t send_depth;
+    uint32_t recv_depth;
+};
+
+/* The HCA outlives the fabric. 0, or negative errno with nothing left behind. */
+int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *hca,
+                         const struct ipu_soft_fabric_config *config);
+void ipu_soft_fabric_free(struct ipu_soft_fabric *soft);
+
+#endif

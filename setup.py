@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Builds the C core. Switches, from the environment (each 1 or unset):
+
+IPOIBU_SANITIZE   AddressSanitizer and UndefinedBehaviorSanitizer
+IPOIBU_COVERAGE   gcov
+IPOIBU_DEBUG      -O0 -g and assertions
+IPOIBU_WERROR     warnings are errors (CI)
+
+libdeflate (carry-less multiply CRC-32) is used when its header is there, a table otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.errors import CCompilerError, CompileError
+from setuptools._distutils.sysconfig import customize_compiler
+
+CORE_SOURCES = (
+    "slab ring neigh route path csum counters memory faults pump classify capture tun queue "
+    "soft_fabric"
+)
+SOFT_SOURCES = sorted(str(path) for path in Path("ext/soft").glob("*.c"))
+
+
+def switch(name: str) -> bool:
+    return os.environ.get(f"IPOIBU_{name}", "") not in ("", "0")
+
+
+def have_header(name: str) -> bool:
+    """Whether a C file that includes `name` compiles here."""
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work, "probe.c")
+        source.write_text(f"#include <{name}>\nint main(void) {{ return 0; }}\n")
+        try:
+            compiler.compile([str(source)], output_dir=work)
+        except (CCompilerError, CompileError):
+            return False
+    return True
+
+
+def core() -> Extension:
+    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", None)]
+    libraries: list[str] = []
+    compile_args = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
+    link_args = ["-pthread"]
+    if have_header("libdeflate.h"):
+        macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
+        libraries.append("deflate")
+    if switch("DEBUG"):
+        compile_args += ["-O0", "-g", "-UNDEBUG"]
+    else:
+        compile_args += ["-O3", "-DNDEBUG"]
+    if switch("SANITIZE"):
+        sanitize = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+        compile_args += sanitize
+        link_args += sanitize
+    if switch("COVERAGE"):
+        compile_args += ["--coverage", "-O0"]
+        link_args += ["--coverage"]
+    if switch("WERROR"):
+        compile_args += ["-Werror", "-Wno-error=unused-function"]
+    return Extension(
+        "ipoibu._core",
+        ["ext/_core.pyx", *(f"ext/{name}.c" for name in CORE_SOURCES.split()), *SOFT_SOURCES],
+        include_dirs=["ext", "ext/soft"],
+        depends=[str(path) for path in Path("ext").rglob("*.h")],
+        define_macros=macros,
+        libraries=libraries,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+
+
+if sys.platform != "linux":
+    raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
+
+setup(
+    ext_modules=cythonize(
+        [core()], build_dir="build/cython", compiler_directives={"language_level": "3"}
+    )
+)
