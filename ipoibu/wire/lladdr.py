@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A station's link-layer address as a peer claims it, in ARP and in ND options. RFC 4391 §9.1.1."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipoibu.addr import HWADDR_LEN, MULTICAST_QPN, HwAddr
+from ipoibu.errors import BadFrame
+from ipoibu.wire import Octets
+
+REASONS: Final = frozenset({"lladdr_length", "lladdr_not_unicast"})
+
+
+def parse_untrusted(raw: Octets) -> HwAddr:
+    """Read 20 bytes that must name one station: A4, all unicast goes to this queue pair.
+
+    A group's address or the all-zero one would turn answers into multicast or into losses. The
+    flags octet is kept as received: nothing in it is an error (A2).
+    """
+    if len(raw) != HWADDR_LEN:
+        raise BadFrame("lladdr_length")
+    hwaddr = HwAddr.unpack(bytes(raw))
+    if hwaddr.gid.is_multicast or not any(hwaddr.gid.raw) or hwaddr.qpn in (0, MULTICAST_QPN):
+        raise BadFrame("lladdr_not_unicast")
+    return hwaddr
