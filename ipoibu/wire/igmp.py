@@ -11,7 +11,7 @@ from typing import Final
 
 from ipoibu.errors import BadFrame
 from ipoibu.wire import Octets, ip
-from ipoibu.wire.membership import Filter, Query, Record, Report
+from ipoibu.wire.membership import FILTERS, Filter, Query, Record, Report
 
 REASONS: Final = ip.REASONS | {
     "igmp_short",
@@ -82,7 +82,7 @@ def _records_untrusted(data: bytes) -> list[Record]:
         if len(data) < offset:
             raise BadFrame("igmp_record")
         address = _group_untrusted(IPv4Address(group))
-        if kind in Filter:
+        if kind in FILTERS:
             sources = tuple(IPv4Address(data[at : at + 4]) for at in range(start, stop, 4))
             records.append(Record(address, Filter(kind), sources))
     return records

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from ipoibu.addr import IpAddress
 
@@ -24,6 +25,9 @@ class Filter(enum.IntEnum):
     TO_EXCLUDE = 4
     ALLOW = 5
     BLOCK = 6
+
+
+FILTERS: Final = frozenset(Filter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ipoibu.errors import BadFrame
 from ipoibu.wire import Octets, ip
-from ipoibu.wire.membership import Filter, Query, Record, Report
+from ipoibu.wire.membership import FILTERS, Filter, Query, Record, Report
 
 REASONS: Final = ip.REASONS | {
     "mld_short",
@@ -83,7 +83,7 @@ def _records_untrusted(data: bytes) -> list[Record]:
         if len(data) < offset:
             raise BadFrame("mld_record")
         address = _group_untrusted(IPv6Address(group))
-        if kind in Filter:
+        if kind in FILTERS:
             sources = tuple(IPv6Address(data[at : at + 16]) for at in range(start, stop, 16))
             records.append(Record(address, Filter(kind), sources))
     return records
