@@ -62,8 +62,9 @@ int ipu_memory_detach(struct ipu_memory_port *port, const struct in6_addr *mgid)
 
 /*
  * Any thread. The queue pair breaks, as after a completion error: posted receives come back as
- * FAILED, send, post and, once nothing is left to give, sent answer -EIO until recover.
+ * FAILED; send, post and, once it has nothing to give, sent answer -EIO. recover answers -EBUSY
+ * while cookies are outstanding, then -EAGAIN recoveries_to_fail times, then 0.
  */
-void ipu_memory_break(struct ipu_memory_port *port);
+void ipu_memory_break(struct ipu_memory_port *port, uint32_t recoveries_to_fail);
 
 #endif
