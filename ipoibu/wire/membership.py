@@ -5,15 +5,25 @@ A report is a list of records: a group, a filter, a list of sources. The older v
 "every source" and "none". Records, not yes or no, because a host that drops the last source of a
 source-specific group says only "block this one": whoever follows joins exactly keeps an `Interest`
 per group and brings it up to date with `after`.
+
+On the wire a record is the same in IGMPv3 and MLDv2 but for the length of an address:
+
+    | type 1 | auxiliary words 1 | sources 2 | group | source ... | auxiliary data |
 """
 
 from __future__ import annotations
 
 import enum
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from ipoibu.addr import IpAddress
+from ipoibu.errors import BadFrame
+
+REASONS: Final = frozenset({"membership_record", "membership_group"})
 
 
 class Filter(enum.IntEnum):
@@ -27,7 +37,9 @@ class Filter(enum.IntEnum):
     BLOCK = 6
 
 
-FILTERS: Final = frozenset(Filter)
+_FILTERS: Final = frozenset(Filter)
+_EXCLUDES: Final = (Filter.IS_EXCLUDE, Filter.TO_EXCLUDE)
+_FIXED: Final = struct.Struct("!BBH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +89,7 @@ class Query:
 Interest = frozenset[IpAddress] | None
 """The sources wanted of one group; None is every source, the empty set is no membership."""
 
-NOT_A_MEMBER: Interest = frozenset()
-
-_EXCLUDES = (Filter.IS_EXCLUDE, Filter.TO_EXCLUDE)
+NOT_A_MEMBER: Final[Interest] = frozenset()
 
 
 def after(before: Interest, record: Record) -> Interest:
@@ -97,3 +107,51 @@ def after(before: Interest, record: Record) -> Interest:
             return None if before is None else before | sources
         case Filter.BLOCK:
             return None if before is None else before - sources
+
+
+def group_untrusted(raw: bytes) -> IpAddress:
+    """Read 4 or 16 bytes that must be a multicast address."""
+    group = _address(raw)
+    if not group.is_multicast:
+        raise BadFrame("membership_group")
+    return group
+
+
+def records_untrusted(area: bytes, count: int, address_bytes: int) -> tuple[Record, ...]:
+    """Read `count` records with addresses of 4 or 16 bytes.
+
+    A record of a type that nobody defined is skipped, auxiliary data too (RFC 3376 §4.2.11-12).
+    """
+    records = []
+    at = 0
+    for _ in range(count):
+        sources_at = at + _FIXED.size + address_bytes
+        if len(area) < sources_at:
+            raise BadFrame("membership_record")
+        kind, auxiliary_words, source_count = _FIXED.unpack_from(area, at)
+        group = group_untrusted(area[at + _FIXED.size : sources_at])
+        stop = sources_at + source_count * address_bytes
+        at = stop + 4 * auxiliary_words
+        if len(area) < at:
+            raise BadFrame("membership_record")
+        if kind in _FILTERS:
+            starts = range(sources_at, stop, address_bytes)
+            sources = tuple(_address(area[start : start + address_bytes]) for start in starts)
+            records.append(Record(group, Filter(kind), sources))
+    return tuple(records)
+
+
+def pack_records(records: Sequence[Record], version: int) -> bytes:
+    """The inverse of `records_untrusted`; `ValueError` for an address not of IP `version`."""
+    parts = []
+    for record in records:
+        parts.append(_FIXED.pack(record.filter, 0, len(record.sources)))
+        for address in (record.group, *record.sources):
+            if address.version != version:
+                raise ValueError(f"{address} is not an IPv{version} address")
+            parts.append(address.packed)
+    return b"".join(parts)
+
+
+def _address(raw: bytes) -> IpAddress:
+    return IPv4Address(raw) if len(raw) == 4 else IPv6Address(raw)

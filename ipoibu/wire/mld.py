@@ -10,22 +10,15 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from ipoibu.errors import BadFrame
-from ipoibu.wire import Octets, ip
-from ipoibu.wire.membership import FILTERS, Filter, Query, Record, Report
+from ipoibu.wire import Octets, ip, membership
+from ipoibu.wire.membership import Filter, Query, Record, Report
 
-REASONS: Final = ip.REASONS | {
-    "mld_short",
-    "mld_fragment",
-    "mld_checksum",
-    "mld_record",
-    "mld_group",
-}
+REASONS: Final = ip.REASONS | membership.REASONS | {"mld_short", "mld_fragment", "mld_checksum"}
 
 ALL_V2_ROUTERS: Final = IPv6Address("ff02::16")  # RFC 3810 §5.2.14
 ROUTER_ALERT: Final = bytes((ip.ICMPV6, 0, 5, 2, 0, 0, 1, 0))  # hop-by-hop header, RFC 2711 §2.1
 
 _HEADER: Final = struct.Struct("!BBHHH")
-_RECORD: Final = struct.Struct("!BBH16s")
 _V1_BYTES: Final = 24
 
 
@@ -42,10 +35,7 @@ _KINDS: Final = frozenset(Kind)
 
 
 def parse_untrusted(packet: Octets) -> Report | Query | None:
-    """Read a whole IPv6 packet, hop-by-hop header and all; None if it is no MLD.
-
-    A record of a type that nobody defined is skipped (RFC 3810 §5.2.12).
-    """
+    """Read a whole IPv6 packet, hop-by-hop header and all; None if it is no MLD."""
     header = ip.parse_untrusted(packet)
     if isinstance(header, ip.Ipv4):
         return None
@@ -60,48 +50,20 @@ def parse_untrusted(packet: Octets) -> Report | Query | None:
     if ip.transport_checksum(header.source, header.destination, ip.ICMPV6, data):
         raise BadFrame("mld_checksum")
     if data[0] == Kind.REPORT_V2:
-        return Report(tuple(_records_untrusted(data)))
+        count = _HEADER.unpack_from(data)[4]
+        return Report(membership.records_untrusted(data[_HEADER.size :], count, 16))
     if len(data) < _V1_BYTES:
         raise BadFrame("mld_short")
-    group = IPv6Address(data[8:24])
+    group = data[8:24]
     if data[0] == Kind.QUERY:
-        return Query(None if group.is_unspecified else _group_untrusted(group))
+        return Query(membership.group_untrusted(group) if any(group) else None)
     wanted = Filter.IS_EXCLUDE if data[0] == Kind.REPORT_V1 else Filter.TO_INCLUDE
-    return Report((Record(_group_untrusted(group), wanted),))
-
-
-def _records_untrusted(data: bytes) -> list[Record]:
-    records = []
-    offset = _HEADER.size
-    for _ in range(_HEADER.unpack_from(data)[4]):
-        if len(data) < offset + _RECORD.size:
-            raise BadFrame("mld_record")
-        kind, auxiliary_words, source_count, group = _RECORD.unpack_from(data, offset)
-        start = offset + _RECORD.size
-        stop = start + 16 * source_count
-        offset = stop + 4 * auxiliary_words
-        if len(data) < offset:
-            raise BadFrame("mld_record")
-        address = _group_untrusted(IPv6Address(group))
-        if kind in FILTERS:
-            sources = tuple(IPv6Address(data[at : at + 16]) for at in range(start, stop, 16))
-            records.append(Record(address, Filter(kind), sources))
-    return records
-
-
-def _group_untrusted(address: IPv6Address) -> IPv6Address:
-    if not address.is_multicast:
-        raise BadFrame("mld_group")
-    return address
+    return Report((Record(membership.group_untrusted(group), wanted),))
 
 
 def report(source: IPv6Address, records: Sequence[Record]) -> ip.Ipv6:
-    """A version 2 report with hop limit 1 and router alert; RFC 3810 §5.2. IPv6 records only."""
-    body = b"".join(
-        _RECORD.pack(record.filter, 0, len(record.sources), record.group.packed)
-        + b"".join(address.packed for address in record.sources)
-        for record in records
-    )
+    """A version 2 report with hop limit 1 and router alert; RFC 3810 §5.2."""
+    body = membership.pack_records(records, 6)
     unsealed = _HEADER.pack(Kind.REPORT_V2, 0, 0, 0, len(records)) + body
     check = ip.transport_checksum(source, ALL_V2_ROUTERS, ip.ICMPV6, unsealed)
     message = _HEADER.pack(Kind.REPORT_V2, 0, check, 0, len(records)) + body
