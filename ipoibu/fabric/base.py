@@ -7,7 +7,6 @@ thread; `native` is the capsule that carries it. Control goes through this class
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,40 +50,63 @@ class PartitionParams:
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """The port an endpoint sits on. `active_mtu_bytes` is the port's InfiniBand MTU."""
+    """A port as found when it was opened. `active_mtu_bytes` is its InfiniBand MTU (256..4096).
+
+    `guid` is the port GUID as it stands in the GID's low 64 bits (A3); `link_layer` is "InfiniBand"
+    or "Ethernet", as `rdma link` has it; `netdev` is the net device below, where there is one.
+    """
 
     device: str
     port: int
     gid: Gid
     guid: bytes
-    qpn: Qpn
     active_mtu_bytes: int
     link_layer: str
     netdev: str | None
 
 
-class Fabric(Protocol):
-    """One UD queue pair on one port. Calls come from the engine's thread only, except `close`.
+class Port(Protocol):
+    """An open port of a device, before the partition's parameters are known.
 
-    `attach` and `detach` take a group's MGID and return at once; failures raise `LinkError`.
+    Calls come from one thread at a time. `close` ends the queue pairs too.
     """
 
     @property
-    def port(self) -> PortInfo: ...
+    def info(self) -> PortInfo: ...
+
+    def active(self) -> bool:
+        """Whether the port carries traffic now; asked about once a second, so it may cost a call."""
+        ...
+
+    def open_ud(self, params: PartitionParams) -> Fabric:
+        """A UD queue pair in the partition, ready to send and receive; `LinkError` if it cannot."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Fabric(Protocol):
+    """One UD queue pair on one port.
+
+    Calls come from the engine's thread only. `close` destroys the queue pair: nothing is received
+    into the pump's memory any more; the pump is stopped before and freed after. One fabric serves
+    one pump in its life.
+    """
+
+    @property
+    def qpn(self) -> Qpn: ...
 
     @property
     def native(self) -> object:
-        """The capsule around `struct ipu_fabric`; the fabric outlives every pump that uses it."""
+        """The capsule around `struct ipu_fabric`; valid as long as this object, closed or not."""
         ...
 
-    def attach(self, mgid: Gid) -> None: ...
+    def attach(self, mgid: Gid) -> None:
+        """Receive the group's datagrams; returns at once. `LinkError` says why not."""
+        ...
 
     def detach(self, mgid: Gid) -> None: ...
 
     def counters(self) -> dict[str, int]: ...
-
-    def on_port_event(self, callback: Callable[[str], None]) -> None:
-        """`callback('down' | 'up' | 'gid')` on the engine's thread."""
-        ...
 
     def close(self) -> None: ...

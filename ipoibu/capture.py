@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Captures: frames as they pass the queue pair, handed to any number of sinks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ipoibu._core import CapturedFrame, Pump
+
+SNAP_MAX_BYTES: Final = 65_535 + 44
+Sink = Callable[[list[CapturedFrame]], None]
+
+
+class Tap:
+    """The pump's capture ring and its readers; every method on the engine's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pump: Pump) -> None:
+        self._loop = loop
+        self._pump = pump
+        self._sinks: list[tuple[Sink, int]] = []
+
+    def add(self, sink: Sink, snap_bytes: int) -> None:
+        """Hand every frame from now on to `sink`, in batches; at least its first `snap_bytes`."""
+        if not self._sinks:
+            self._loop.add_reader(self._pump.capture_fd, self._woken)
+        self._sinks.append((sink, snap_bytes))
+        self._set()
+        self._drain()
+
+    def remove(self, sink: Sink) -> None:
+        """The sink gets what was captured before, then nothing more."""
+        self._drain()
+        self._sinks = [entry for entry in self._sinks if entry[0] is not sink]
+        self._set()
+        if not self._sinks:
+            self._loop.remove_reader(self._pump.capture_fd)
+
+    def _set(self) -> None:
+        self._pump.capture(max((snap for _, snap in self._sinks), default=0))
+
+    def _woken(self) -> None:
+        self._pump.disarm_captured()
+        self._drain()
+
+    def _drain(self) -> None:
+        frames = self._pump.captured()
+        if frames:
+            for sink, _ in self._sinks:
+                sink(frames)
+        if self._pump.arm_captured():
+            self._loop.call_soon(self._drain)

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An IPoIB endpoint: engine, pump, fabric and packet device put together; the embedding API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ipoibu import _core
+from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
+from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
+from ipoibu.errors import Closed, LinkError, UsageError
+from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
+from ipoibu.fabric.device import open_port
+from ipoibu.fabric.faults import FaultSpec, FaultyUd
+from ipoibu.limits import DEFAULT_PKEY, DEFAULT_QKEY, ENCAP_LEN
+from ipoibu.proto.engine import Engine, LinkConfig
+from ipoibu.proto.partition import configure
+from ipoibu.shell import Shell
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+Packet = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries."""
+
+    name: str
+    device: str
+    port: int = 1
+    pkey: PKey = PKey(DEFAULT_PKEY)
+    qkey: int = DEFAULT_QKEY
+    mtu: int | None = None
+    faults: FaultSpec | None = None
+
+
+class Endpoint:
+    """One IPoIB interface in user space.
+
+    Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`.
+    With one (a `TunDevice`), the kernel's stack is on the other side. `port` hands in a port that is
+    already open, such as a `MemoryPort`; it stays the caller's to close.
+
+    Threads: every method may be called from any thread, but one thread at a time receives. The engine
+    runs on a thread of its own, the data path on a C thread that never takes the GIL. `on_address`
+    (an address's duplicate detection ended) and `on_failure` (the data path ended) are called on the
+    engine's thread and must not block.
+
+    Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
+    raises `Closed` before `open` and after `close`.
+    """
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        *,
+        device: _core.TunDevice | None = None,
+        port: Port | None = None,
+        on_address: Callable[[IpAddress, bool], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> None:
+        self.config = config
+        self._queue = _core.QueueDevice() if device is None else None
+        self._device: _core.TunDevice | _core.QueueDevice = device or self._queue  # type: ignore[assignment]
+        self._lent_port = port
+        self._on_address = on_address or (lambda address, duplicate: None)
+        self._on_failure = on_failure or (lambda reason: None)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._receiving = threading.Lock()
+
+    # ---- life
+
+    def open(self) -> None:
+        """Open the device and start; returns when the link's set-up is under way."""
+        port = self._lent_port or open_port(self.config.device, self.config.port)
+        try:
+            self._set_up(port)
+        except BaseException:
+            if self._lent_port is None:
+                port.close()
+            raise
+
+    def _set_up(self, port: Port) -> None:
+        config = self.config
+        params = configure(port.info, pkey=config.pkey, qkey=config.qkey, mtu=config.mtu)
+        mtu_bytes = config.mtu or params.mtu_bytes - ENCAP_LEN
+        fabric: Fabric = port.open_ud(params)
+        try:
+            if config.faults is not None:
+                fabric = FaultyUd(fabric, config.faults)
+            self._pump = _core.Pump(fabric, self._device, mtu=mtu_bytes)
+        except BaseException:
+            fabric.close()
+            raise
+        self._port, self._fabric = port, fabric
+        self.params: PartitionParams = params
+        self.mtu: int = mtu_bytes
+        self.hwaddr = HwAddr(fabric.qpn, port.info.gid)
+        self._engine = Engine(
+            LinkConfig(params=params, hwaddr=self.hwaddr, mtu_bytes=mtu_bytes), random.Random()
+        )
+        loop = asyncio.new_event_loop()
+        self._shell = Shell(
+            loop,
+            self._engine,
+            self._pump,
+            port,
+            fabric,
+            on_address=self._on_address,
+            on_failure=self._on_failure,
+        )
+        self._tap = Tap(loop, self._pump)
+        self._thread = threading.Thread(
+            target=loop.run_forever, name=f"ipoibu-{config.name}", daemon=True
+        )
+        self._loop = loop
+        self._thread.start()
+        try:
+            self._call(self._shell.start)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the groups, stop both threads, give everything back. Safe to repeat."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            self._call(self._shell.stop)
+        finally:
+            self._loop = None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+            self._fabric.close()
+            if self._lent_port is None:
+                self._port.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, function: Callable[..., _Result], *args: Any) -> _Result:
+        """Run `function` on the engine's thread and wait for what it returns or raises."""
+        loop = self._loop
+        if loop is None:
+            raise Closed(f"{self.config.name}: the endpoint is not open")
+        if threading.current_thread() is self._thread:
+            return function(*args)
+
+        async def run() -> _Result:
+            return function(*args)
+
+        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+
+    # ---- what the host or application tells us
+
+    def address_added(self, address: IpInterface) -> None:
+        """The interface has this address now: it is checked for duplicates, then announced."""
+        self._call(lambda: self._input(self._engine.address_added, address))
+
+    def address_removed(self, address: IpInterface) -> None:
+        self._call(lambda: self._input(self._engine.address_removed, address))
+
+    def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
+        """Packets to `network` go to the gateway `via` (of either family), or are on-link without.
+
+        `kind` is "unicast", "broadcast" (an IPv4 subnet's broadcast address) or "unreachable".
+        Destinations without a route are on-link.
+        """
+        self._call(self._shell.set_route, network, via, kind)
+
+    def route_removed(self, network: IpNetwork) -> None:
+        self._call(self._shell.remove_route, network)
+
+    def join(self, group: IpAddress) -> None:
+        """Receive the multicast group (what the kernel's IGMP and MLD do for a TUN)."""
+        if not group.is_multicast:
+            raise UsageError(f"{group} is not a multicast group")
+        self._call(lambda: self._input(self._engine.join, group))
+
+    def leave(self, group: IpAddress) -> None:
+        self._call(lambda: self._input(self._engine.leave, group))
+
+    def _input(self, method: Callable[..., Any], *args: Any) -> None:
+        assert self._loop is not None
+        self._shell.perform(method(self._loop.time(), *args))
+
+    # ---- packets, without a TUN
+
+    def _embedded(self) -> _core.QueueDevice:
+        if self._loop is None:
+            raise Closed(f"{self.config.name}: the endpoint is not open")
+        if self._queue is None:
+            raise UsageError(f"{self.config.name}: its packets are the TUN's")
+        return self._queue
+
+    def send(self, packets: Iterable[Packet]) -> int:
+        """Queue IP packets, each at most `mtu` bytes, in order; how many found room, from the first.
+
+        Copies, never blocks. Datagram service: a packet taken may still be lost, counted in `stats`.
+        """
+        queue = self._embedded()
+        batch = list(packets)
+        for packet in batch:
+            if not 0 < len(packet) <= self.mtu:
+                raise UsageError(f"a packet of {len(packet)} bytes does not fit the MTU {self.mtu}")
+        return queue.send(batch)
+
+    def recv(self, max: int = 64, timeout: float | None = None) -> list[bytes]:
+        """At most `max` received IP packets; waits for the first, `timeout` seconds at most.
+
+        An empty list after the time; `timeout` 0 only looks. One thread at a time.
+        """
+        queue = self._embedded()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._receiving:
+            while True:
+                packets = queue.recv(max)
+                if packets or timeout == 0:
+                    return packets
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return []
+                if queue.arm():
+                    continue
+                poll = select.poll()
+                poll.register(queue.fd, select.POLLIN)
+                # Woken now and then, so that a close from another thread is seen.
+                poll.poll(1000 if left is None else min(1000, left * 1000))
+                queue.disarm()
+                self._embedded()
+
+    async def asend(self, packets: Iterable[Packet]) -> int:
+        """As `send`, but waits while there is no room until all are taken; returns their number."""
+        batch = list(packets)
+        done = self.send(batch)
+        while done < len(batch):
+            await asyncio.sleep(0.0005)
+            done += self.send(batch[done:])
+        return done
+
+    async def arecv(self, max: int = 64) -> list[bytes]:
+        """As `recv`, without a time-out, on the caller's event loop."""
+        queue = self._embedded()
+        loop = asyncio.get_running_loop()
+        while True:
+            packets = queue.recv(max)
+            if packets:
+                return packets
+            if queue.arm():
+                continue
+            readable = loop.create_future()
+            loop.add_reader(queue.fd, _resolve, readable)
+            try:
+                await asyncio.wait((readable,), timeout=1)
+            finally:
+                loop.remove_reader(queue.fd)
+                queue.disarm()
+            self._embedded()
+
+    # ---- what is there
+
+    @property
+    def port(self) -> PortInfo:
+        return self._port.info
+
+    def show(self) -> dict[str, Any]:
+        """The interface in words and numbers; the keys are stable."""
+        info = self.port
+        state, addresses = self._call(lambda: (self._engine.link_state, self._engine.addresses()))
+        return {
+            "name": self.config.name,
+            "device": info.device,
+            "port": info.port,
+            "link_layer": info.link_layer,
+            "netdev": info.netdev,
+            "state": state,
+            "mode": "datagram",
+            "mtu": self.mtu,
+            "ib_mtu": self.params.mtu_bytes,
+            "pkey": str(self.params.pkey),
+            "qkey": f"0x{self.params.qkey:08x}",
+            "hwaddr": str(self.hwaddr),
+            "broadcast": str(self._engine.broadcast_hwaddr),
+            "qpn": str(self.hwaddr.qpn),
+            "gid": str(info.gid),
+            "guid": info.guid.hex(),
+            "addresses": [
+                {"address": str(address), "state": verdict} for address, verdict in addresses
+            ],
+        }
+
+    def neighbours(self) -> list[dict[str, Any]]:
+        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending."""
+        infos = self._call(lambda: self._engine.neighbours(self._now()))
+        return [
+            {
+                "ip": str(info.ip),
+                "hwaddr": str(info.hwaddr) if info.hwaddr is not None else None,
+                "state": info.state,
+                "age_s": round(info.age_s, 3),
+                "pending": info.pending,
+            }
+            for info in infos
+        ]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s."""
+        infos = self._call(lambda: self._engine.groups(self._now()))
+        return [
+            {
+                "mgid": str(info.mgid),
+                "groups": [str(ip) for ip in info.ips],
+                "state": info.state,
+                "kind": info.kind,
+                "users": info.users,
+                "idle_s": round(info.idle_s, 3) if info.idle_s is not None else None,
+            }
+            for info in infos
+        ]
+
+    def stats(self) -> dict[str, int]:
+        """Counters by name: the pump's plain, the fabric's under `fabric.`, ours under `engine.`."""
+        fabric, engine = self._call(lambda: (self._fabric.counters(), dict(self._shell.counts)))
+        out = self._pump.counters()
+        out |= {f"fabric.{name}": value for name, value in fabric.items()}
+        out |= {f"engine.{name}": value for name, value in sorted(engine.items())}
+        out["engine.commands_dropped"] = self._pump.commands_dropped
+        return out
+
+    def _now(self) -> float:
+        assert self._loop is not None
+        return self._loop.time()
+
+    def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
+        """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
+
+        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload.
+        """
+        self._call(self._tap.add, sink, snap_bytes)
+
+        def end() -> None:
+            if self._loop is not None:
+                self._call(self._tap.remove, sink)
+
+        return end
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+__all__ = ["Endpoint", "EndpointConfig", "LinkError"]

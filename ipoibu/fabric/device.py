@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""From a device's name to an open port: the only place that knows every kind of device."""
+
+from __future__ import annotations
+
+from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.fabric.base import Port
+from ipoibu.fabric.soft import PREFIX, SoftPort
+
+
+def parse_device(text: str) -> tuple[str, int]:
+    """Split `DEV[/PORT]`; the port is 1 unless given. `UsageError` for anything else."""
+    device, slash, port = text.partition("/")
+    if not device or device == PREFIX or (slash and not port.isdecimal()):
+        raise UsageError(f"{text!r} is not a device (expected soft:NETDEV or RDMADEV, then /PORT)")
+    return device, int(port) if slash else 1
+
+
+def open_port(device: str, port: int = 1) -> Port:
+    """Open a port by name; `NoSuchDevice`, `NotPermitted` or `LinkError` says why it is not there."""
+    if not device.startswith(PREFIX):
+        raise NoSuchDevice(f"{device}: no such RDMA device; this build knows soft:NETDEV only")
+    if port != 1:
+        raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
+    return SoftPort(device.removeprefix(PREFIX))

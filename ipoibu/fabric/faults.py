@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A fabric that wraps a fabric and spoils what is sent, seeded: for tests and demonstrations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+from ipoibu._core import FaultyFabric
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import UsageError
+from ipoibu.fabric.base import Fabric
+
+_WORDS = {"dup": "duplicate"}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """Probabilities (0..1) that a datagram meets each fate, and the generator's seed."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    delay: float = 0.0
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `loss=0.1,dup=0.05,seed=7`; `UsageError` names the word that is wrong."""
+        known = {field.name: field.type for field in fields(cls)}
+        values: dict[str, float | int] = {}
+        for word in text.split(","):
+            name, _, value = word.partition("=")
+            name = _WORDS.get(name, name)
+            if name not in known:
+                raise UsageError(
+                    f"faults: {word!r} is none of loss=, dup=, reorder=, corrupt=, delay=, seed="
+                )
+            try:
+                values[name] = int(value, 0) if name == "seed" else float(value)
+            except ValueError as error:
+                raise UsageError(f"faults: {word!r} has no number") from error
+            if values[name] < 0 or (name != "seed" and values[name] > 1):
+                raise UsageError(f"faults: {word!r} is not a probability (0 to 1)")
+        return cls(**values)  # type: ignore[arg-type]
+
+
+class FaultyUd:
+    """The inner fabric, with faults on what it sends."""
+
+    def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
+        self._inner = inner
+        self._faulty = FaultyFabric(
+            inner,
+            loss=spec.loss,
+            duplicate=spec.duplicate,
+            reorder=spec.reorder,
+            corrupt=spec.corrupt,
+            delay=spec.delay,
+            seed=spec.seed,
+        )
+
+    @property
+    def qpn(self) -> Qpn:
+        return self._inner.qpn
+
+    @property
+    def native(self) -> object:
+        return self._faulty.native
+
+    def attach(self, mgid: Gid) -> None:
+        self._inner.attach(mgid)
+
+    def detach(self, mgid: Gid) -> None:
+        self._inner.detach(mgid)
+
+    def counters(self) -> dict[str, int]:
+        faults = {f"faults_{name}": value for name, value in self._faulty.counters().items()}
+        return self._inner.counters() | faults
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An in-process fabric, shipped so that embedders can test without a device."""
+
+from __future__ import annotations
+
+from ipoibu._core import MemoryPort as _NativePort
+from ipoibu._core import MemorySwitch
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import PartitionParams, PortInfo
+
+
+class MemoryPort:
+    """A port of a `MemorySwitch`: every endpoint on the same switch is on the same link.
+
+    `gid` must be unique on the switch. `active_mtu_bytes` is one of 256, 512, 1024, 2048, 4096.
+    """
+
+    def __init__(self, switch: MemorySwitch, gid: Gid, *, active_mtu_bytes: int = 2048) -> None:
+        self._switch = switch
+        self.up = True  # tests pull the cable by setting it False
+        self.info = PortInfo(
+            device="memory",
+            port=1,
+            gid=gid,
+            guid=gid.interface_id,
+            active_mtu_bytes=active_mtu_bytes,
+            link_layer="InfiniBand",
+            netdev=None,
+        )
+
+    def active(self) -> bool:
+        return self.up
+
+    def open_ud(self, params: PartitionParams) -> MemoryUd:
+        return MemoryUd(self._switch, self.info)
+
+    def close(self) -> None:
+        """The switch ends with the last object that uses it."""
+
+
+class MemoryUd:
+    """A UD queue pair on a `MemorySwitch`."""
+
+    def __init__(self, switch: MemorySwitch, info: PortInfo) -> None:
+        try:
+            self._port = _NativePort(switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
+        except OSError as error:
+            raise LinkError(f"memory port {info.gid}: {error.strerror}") from error
+        self._attached: set[Gid] = set()
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._port.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._port.native
+
+    def attach(self, mgid: Gid) -> None:
+        if mgid not in self._attached:
+            self._port.attach(mgid.raw)
+            self._attached.add(mgid)
+
+    def detach(self, mgid: Gid) -> None:
+        if mgid in self._attached:
+            self._attached.discard(mgid)
+            self._port.detach(mgid.raw)
+
+    def break_queue_pair(self) -> None:
+        """Fail as after a completion error; the pump brings it back."""
+        self._port.break_queue_pair()
+
+    def counters(self) -> dict[str, int]:
+        return self._port.counters()
+
+    def close(self) -> None:
+        for mgid in list(self._attached):
+            self.detach(mgid)
+        self._port.break_queue_pair()  # takes the posted receives away

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The built-in HCA as a fabric: `soft:NETDEV`."""
+
+from __future__ import annotations
+
+import errno
+
+from ipoibu._core import SoftFabric, SoftHca
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.fabric.base import PartitionParams, PortInfo
+
+PREFIX = "soft:"
+
+_WHY: dict[int, tuple[type[IpoibuError], str]] = {
+    errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
+    errno.ENETDOWN: (LinkError, "the device is down; bring it up: ip link set {netdev} up"),
+    errno.EADDRNOTAVAIL: (
+        LinkError,
+        "the device has no IPv6 link-local address; enable IPv6: "
+        "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
+    ),
+    errno.EAGAIN: (
+        LinkError,
+        "the device's IPv6 link-local address is still tentative; try again in two seconds",
+    ),
+    errno.EMSGSIZE: (
+        LinkError,
+        "the device's MTU is too small for InfiniBand's smallest (336); raise it: "
+        "ip link set {netdev} mtu 4200",
+    ),
+    errno.EADDRINUSE: (
+        LinkError,
+        "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it",
+    ),
+    errno.EAFNOSUPPORT: (LinkError, "this kernel has no IPv6"),
+    errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
+    errno.EACCES: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
+}
+
+
+def _translate(error: OSError, netdev: str) -> IpoibuError:
+    kind, text = _WHY.get(error.errno or 0, (LinkError, error.strerror or "unknown error"))
+    return kind(f"{PREFIX}{netdev}: {text.format(netdev=netdev)}")
+
+
+class SoftPort:
+    """The one port of the built-in HCA of a net device in this network namespace."""
+
+    def __init__(self, netdev: str) -> None:
+        try:
+            self._hca = SoftHca(netdev)
+        except OSError as error:
+            raise _translate(error, netdev) from error
+        self.info = PortInfo(
+            device=PREFIX + netdev,
+            port=1,
+            gid=Gid(self._hca.gid),
+            guid=self._hca.guid,
+            active_mtu_bytes=self._hca.active_mtu_bytes,
+            link_layer="Ethernet",
+            netdev=netdev,
+        )
+
+    def active(self) -> bool:
+        return self._hca.check() == 0
+
+    def open_ud(self, params: PartitionParams) -> SoftUd:
+        return SoftUd(self._hca, params)
+
+    def close(self) -> None:
+        """The HCA itself ends with the last object that uses it."""
+
+
+class SoftUd:
+    """A UD queue pair of the built-in HCA."""
+
+    def __init__(self, hca: SoftHca, params: PartitionParams) -> None:
+        self._hca = hca
+        try:
+            self._ud = SoftFabric(hca, qkey=params.qkey, pkey=params.pkey)
+        except OSError as error:
+            raise _translate(error, hca.netdev) from error
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._ud.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._ud.native
+
+    def attach(self, mgid: Gid) -> None:
+        try:
+            self._ud.attach(mgid.raw)
+        except OSError as error:
+            raise LinkError(
+                f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
+            ) from error
+
+    def detach(self, mgid: Gid) -> None:
+        """Leave the group; one that was never joined is left as it is."""
+        try:
+            self._ud.detach(mgid.raw)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise LinkError(
+                    f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
+                ) from error
+
+    def counters(self) -> dict[str, int]:
+        return self._hca.counters()
+
+    def close(self) -> None:
+        self._ud.close()

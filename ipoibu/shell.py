@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The engine's shell: feeds it what the pump, the port and the clock say, and carries its effects out.
+
+Everything here runs on one event loop, on one thread. The engine decides, the pump moves packets, and
+this file only translates: pump events into engine inputs, engine effects into pump commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ipoibu import _core
+from ipoibu.addr import Gid, IpAddress, IpNetwork, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import Fabric, Port
+from ipoibu.proto.effects import (
+    AddressVerdict,
+    Attach,
+    Count,
+    Deliver,
+    Detach,
+    Effect,
+    Log,
+    Publish,
+    SendFrame,
+    SendPacket,
+    Withdraw,
+)
+from ipoibu.proto.engine import Engine, FrameSource
+
+_log = logging.getLogger(__name__)
+
+PORT_POLL_S: Final = 1.0  # a port that went down or came back is noticed this late at most
+ROUTE_KINDS: Final = {"unicast": 0, "broadcast": 2, "unreachable": 3}  # ext/route.h
+_GATEWAY: Final = 1
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+
+
+def key_of(address: IpAddress) -> bytes:
+    """The 16-byte form that the C tables use: IPv4 as ::ffff:a.b.c.d."""
+    return _MAPPED + address.packed if address.version == 4 else address.packed
+
+
+def address_of(key: bytes) -> IpAddress:
+    """The inverse of `key_of`."""
+    if key.startswith(_MAPPED):
+        return ipaddress.IPv4Address(key[12:])
+    return ipaddress.IPv6Address(key)
+
+
+class Shell:
+    """Runs `engine` over `pump` and `fabric`; every method on the loop's thread.
+
+    `on_address` hears duplicate address detection's verdicts, `on_failure` that the data path ended.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        pump: _core.Pump,
+        port: Port,
+        fabric: Fabric,
+        *,
+        on_address: Callable[[IpAddress, bool], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._loop = loop
+        self._engine = engine
+        self._pump = pump
+        self._port = port
+        self._fabric = fabric
+        self._on_address = on_address
+        self._on_failure = on_failure
+        self._effects: deque[Effect] = deque()
+        self._performing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._port_timer: asyncio.TimerHandle | None = None
+        self._port_active = True
+
+    # ---- life
+
+    def start(self) -> None:
+        self._pump.start()
+        self._loop.add_reader(self._pump.event_fd, self._woken)
+        self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
+        self.perform(self._engine.start(self._loop.time()))
+        self._drain()
+
+    def stop(self) -> None:
+        self.perform(self._engine.stop(self._loop.time()))
+        self._loop.remove_reader(self._pump.event_fd)
+        for timer in (self._timer, self._port_timer):
+            if timer is not None:
+                timer.cancel()
+        self._pump.stop()
+
+    # ---- inputs
+
+    def _woken(self) -> None:
+        self._pump.disarm_events()
+        self._drain()
+
+    def _drain(self) -> None:
+        """One batch, then back to the loop, so that timers and callers get their turn."""
+        for event in self._pump.events():
+            self._dispatch(event)
+        if self._pump.arm_events():
+            self._loop.call_soon(self._drain)
+
+    def _dispatch(self, event: _core.Event) -> None:
+        now = self._loop.time()
+        engine = self._engine
+        kind = event.type
+        if kind == _core.EVENT_FRAME:
+            source = FrameSource(
+                Qpn(event.src_qpn),
+                Gid(event.sgid) if event.sgid is not None else None,
+                Gid(event.dgid) if event.dgid is not None else None,
+            )
+            self.perform(engine.frame(now, source, event.data))
+        elif kind == _core.EVENT_MISS:
+            self.perform(engine.miss(now, address_of(event.key), event.data))
+        elif kind == _core.EVENT_USED:
+            self.perform(engine.used(now, address_of(event.key)))
+        elif kind == _core.EVENT_HOST:
+            self.perform(engine.host_packet(now, event.data))
+        elif kind == _core.EVENT_UNREACHABLE:
+            self.perform(engine.unreachable(now, event.data))
+        elif kind == _core.EVENT_TOO_BIG:
+            self.perform(engine.too_big(now, address_of(event.key), event.data, event.mtu))
+        elif kind == _core.EVENT_FABRIC:
+            if event.mtu:
+                _log.warning("%s: the queue pair works again", self._port.info.device)
+            else:
+                _log.error("%s: the queue pair failed; recovering it", self._port.info.device)
+        elif kind == _core.EVENT_DEVICE:
+            self._on_failure("the packet device failed: it was deleted or closed")
+
+    def _poll_port(self) -> None:
+        self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
+        active = self._port.active()
+        if active != self._port_active:
+            self._port_active = active
+            event = "up" if active else "down"
+            _log.warning("%s: the port is %s", self._port.info.device, event)
+            self.perform(self._engine.port_event(self._loop.time(), event))
+
+    def _expired(self) -> None:
+        self._timer = None
+        self.perform(self._engine.timer(self._loop.time()))
+
+    # ---- effects
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry effects out in order, and those that they cause, then set the timer anew."""
+        self._effects.extend(effects)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._one(self._effects.popleft())
+        finally:
+            self._performing = False
+        self._set_timer()
+
+    def _one(self, effect: Effect) -> None:
+        pump = self._pump
+        match effect:
+            case Publish(next_hop, forward, destination, mtu_bytes):
+                pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
+            case Withdraw(next_hop):
+                pump.neigh_del(key_of(next_hop))
+            case SendFrame(destination, frame):
+                pump.send_frame(destination, frame)
+            case SendPacket(packet):
+                pump.send_packet(packet)
+            case Deliver(packet):
+                pump.deliver(packet)
+            case Attach(mgid):
+                self._attach(mgid)
+            case Detach(mgid):
+                self._fabric.detach(mgid)
+            case AddressVerdict(address, duplicate):
+                self._on_address(address, duplicate)
+            case Count(reason):
+                self.counts[reason] += 1
+            case Log(level, text):
+                _log.log(level, "%s", text)
+
+    def _attach(self, mgid: Gid) -> None:
+        now = self._loop.time()
+        try:
+            self._fabric.attach(mgid)
+        except LinkError as error:
+            self._effects.extend(self._engine.attach_failed(now, mgid, str(error)))
+        else:
+            self._effects.extend(self._engine.attached(now, mgid))
+
+    def _set_timer(self) -> None:
+        deadline = self._engine.deadline()
+        if self._timer is not None:
+            if deadline is not None and self._timer.when() == deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._expired)
+
+    # ---- routes: the engine has no part in them
+
+    def set_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
+        number = ROUTE_KINDS[kind] if via is None else _GATEWAY
+        self._pump.route_set(
+            key_of(network.network_address),
+            _prefix_len(network),
+            number,
+            key_of(via) if via is not None else None,
+        )
+
+    def remove_route(self, network: IpNetwork) -> None:
+        self._pump.route_del(key_of(network.network_address), _prefix_len(network))
+
+
+def _prefix_len(network: IpNetwork) -> int:
+    return network.prefixlen + (96 if network.version == 4 else 0)
