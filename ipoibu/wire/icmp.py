@@ -112,7 +112,8 @@ def _v4(
     quote = bytes(packet[: min(total, room)])
     check = ip.checksum(_HEADER.pack(V4_UNREACHABLE, code, 0, mtu_bytes) + quote)
     message = _HEADER.pack(V4_UNREACHABLE, code, check, mtu_bytes) + quote
-    return ip.Ipv4(speaker, header.source, ip.ICMP, message).pack()
+    # RFC 1812 §4.3.2.5: errors have the precedence of network control
+    return ip.Ipv4(speaker, header.source, ip.ICMP, message, tos=ip.INTERNETWORK_CONTROL).pack()
 
 
 def _v6(

@@ -19,7 +19,6 @@ ALL_V3_ROUTERS: Final = IPv4Address("224.0.0.22")  # RFC 3376 §4.2.14
 ROUTER_ALERT: Final = bytes.fromhex("94040000")  # RFC 2113
 
 _HEADER: Final = struct.Struct("!BBHHH")
-_INTERNETWORK_CONTROL: Final = 0xC0  # RFC 3376 §4
 
 
 class Kind(enum.IntEnum):
@@ -70,6 +69,6 @@ def report(source: IPv4Address, records: Sequence[Record]) -> ip.Ipv4:
         ip.IGMP,
         _HEADER.pack(Kind.REPORT_V3, 0, check, 0, len(records)) + body,
         ttl=1,
-        tos=_INTERNETWORK_CONTROL,
+        tos=ip.INTERNETWORK_CONTROL,  # RFC 3376 §4
         options=ROUTER_ALERT,
     )

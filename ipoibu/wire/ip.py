@@ -20,6 +20,8 @@ ICMP: Final = 1
 IGMP: Final = 2
 ICMPV6: Final = 58
 
+INTERNETWORK_CONTROL: Final = 0xC0  # type of service; RFC 791 §3.1
+
 HOP_BY_HOP: Final = 0
 ROUTING: Final = 43
 FRAGMENT: Final = 44

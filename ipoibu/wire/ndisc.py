@@ -195,7 +195,7 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
     """The packet without its link-layer options, lengths and checksum made right, and the address.
 
     For what the local stack must see (RS, RA, redirect): a TUN has no link-layer address, and Linux
-    drops a router advertisement whose option does not have the length of its device's addresses.
+    passes over the prefixes of a router advertisement whose option does not fit its device.
     Checked as by `parse_untrusted`; extension headers and other options are kept as they are.
     """
     opened = _open_untrusted(packet)
