@@ -8,13 +8,13 @@
 #include "fabric.h"
 
 /*
- * A fabric around a fabric that spoils what is sent. Every datagram is copied into a pool of its
- * own and its cookie is given back at once, so whatever then happens to the copy, no cookie is lost
- * and nothing of the caller's is read later. When the pool is exhausted, send takes fewer.
+ * A fabric around a fabric that spoils what is sent. Every datagram is copied into a pool of the
+ * wrapper's and its cookie is given back at once, so whatever then happens to the copy, no cookie
+ * is lost and nothing of the caller's is read later. When the pool is exhausted, send takes fewer.
  *
  * The fates are drawn in this order from one seeded generator: loss; else duplicate; then for each
- * copy: corrupt, and delay or else reorder. One thread, and a fixed order of calls, makes a run
- * repeatable but for the clock that ends delays.
+ * of the copies: corrupt, then delay or else reorder. With the same seed the same sends meet the
+ * same fates; only when a delay ends is up to the clock.
  */
 struct ipu_faults;
 
@@ -22,7 +22,7 @@ struct ipu_faults_config {
     double loss; /* probabilities, 0 to 1 */
     double duplicate;
     double corrupt; /* one to four bits are flipped, anywhere in the message */
-    double reorder; /* overtaken by the next one to four, or sent after reorder_max_us */
+    double reorder; /* held until one to four more were sent, or for reorder_max_us */
     double delay;
     uint32_t delay_min_us, delay_max_us; /* uniform in between */
     uint32_t reorder_max_us;             /* 0: 2000 */
@@ -30,29 +30,32 @@ struct ipu_faults_config {
 
 /* Any thread may read them. */
 struct ipu_faults_counters {
-    _Atomic uint64_t sent; /* copies taken by the inner fabric */
+    _Atomic uint64_t sent; /* copies that the inner fabric took */
     _Atomic uint64_t lost;
     _Atomic uint64_t duplicated;
     _Atomic uint64_t corrupted;
     _Atomic uint64_t reordered;
     _Atomic uint64_t delayed;
+    _Atomic uint64_t too_big;   /* above the MTU: lost, whatever the configuration */
     _Atomic uint64_t pool_full; /* sends put off, and duplicates not made */
 };
 
 /*
- * pool_frames: datagrams on the way or held back, 1 to 65536; 0: 1024. The inner fabric outlives
- * the wrapper and is used by nobody else. NULL with errno: EINVAL, ENOMEM, or that of the inner
- * memory(), timerfd or epoll.
+ * pool_frames: datagrams held back or on the way, 1 to 65536; 0: 1024. The inner fabric is used by
+ * nobody else, and outlives the wrapper. NULL with errno: EINVAL, ENOMEM, or what the inner
+ * memory(), timerfd_create(2) or epoll_create1(2) said.
  */
 struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
                                      const struct ipu_faults_config *config, uint32_t pool_frames,
                                      uint64_t seed);
 
-/* Datagrams held back are lost, and those the inner fabric still has must have been given back or
- * never will be. */
+/*
+ * All address handles were destroyed and the inner fabric reads no buffer any more: stop its queue
+ * pair first. Datagrams held back are lost.
+ */
 void ipu_faults_destroy(struct ipu_faults *faults);
 
-/* Any thread, at any time: the next send draws by the new numbers. 0 or -EINVAL. */
+/* Any thread, at any time: the next send draws by the new numbers. 0, or -EINVAL. */
 int ipu_faults_set(struct ipu_faults *faults, const struct ipu_faults_config *config);
 
 /* Lives as long as the wrapper. */
