@@ -22,11 +22,7 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.errors import CCompilerError, CompileError
 from setuptools._distutils.sysconfig import customize_compiler
 
-CORE_SOURCES = (
-    "slab ring neigh route path csum counters memory faults pump classify capture tun queue "
-    "soft_fabric"
-)
-SOFT_SOURCES = sorted(str(path) for path in Path("ext/soft").glob("*.c"))
+SOURCES = sorted(str(path) for path in [*Path("ext").glob("*.c"), *Path("ext/soft").glob("*.c")])
 
 
 def switch(name: str) -> bool:
@@ -70,7 +66,7 @@ def core() -> Extension:
         compile_args += ["-Werror", "-Wno-error=unused-function"]
     return Extension(
         "ipoibu._core",
-        ["ext/_core.pyx", *(f"ext/{name}.c" for name in CORE_SOURCES.split()), *SOFT_SOURCES],
+        ["ext/_core.pyx", *SOURCES],
         include_dirs=["ext", "ext/soft"],
         depends=[str(path) for path in Path("ext").rglob("*.h")],
         define_macros=macros,

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 Packet = bytes | bytearray | memoryview
+_DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class EndpointConfig:
     name: str
     device: str
     port: int = 1
-    pkey: PKey = PKey(DEFAULT_PKEY)
+    pkey: PKey = _DEFAULT_PARTITION
     qkey: int = DEFAULT_QKEY
     mtu: int | None = None
     faults: FaultSpec | None = None

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_PUMP_STATE_H
+#define IPU_PUMP_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "capture.h"
+#include "classify.h"
+#include "neigh.h"
+#include "path.h"
+#include "pump.h"
+#include "record.h"
+#include "route.h"
+#include "slab.h"
+
+/*
+ * The pump's inside, shared by the files that each hold one side of it: pump.c (life and loop),
+ * transmit.c, receive.c, command.c, event.c and recovery.c. Only the pump's thread touches it.
+ */
+enum { IPU_BATCH = 64 };
+
+struct ipu_budget {
+    uint64_t second;
+    uint32_t left;
+};
+
+struct ipu_pump {
+    struct ipu_fabric *fabric;
+    struct ipu_device *device;
+    uint32_t mtu;
+    uint64_t busy_poll_ns;
+
+    struct ipu_slab tx; /* frames between the device and a completed send */
+    struct ipu_slab rx; /* frames posted to the fabric or being delivered */
+    struct ipu_neigh_table neigh;
+    struct ipu_route_table route;
+    struct ipu_path_cache paths;
+    struct ipu_ring commands, events, captured;
+    struct ipu_capture tap;
+    struct ipu_counters counters;
+
+    /* Frames waiting for one doorbell; [0, pending) is filled, all of tx slab. */
+    struct ipu_send batch[IPU_BATCH];
+    int pending;
+
+    /* Receive frames that are ours and should be the fabric's. */
+    uint32_t *idle_rx;
+    uint32_t idle_rx_count;
+
+    bool broken; /* the fabric failed: nothing is sent until it has recovered */
+    uint64_t recover_at_ns;
+    uint32_t recover_wait_ms;
+    bool device_failed;
+
+    struct ipu_budget unreachable_budget, too_big_budget;
+
+    int epoll_fd;
+    bool device_watched;
+
+    pthread_t thread;
+    bool threaded;
+    atomic_bool stopping;
+};
+
+#define IPU_ADD(pump, name, n) ipu_counters_add(&(pump)->counters.name, (n))
+#define IPU_COUNT(pump, name)  IPU_ADD(pump, name, 1)
+
+/* event.c: words up to the engine. False: the ring was full. */
+bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data);
+
+/* About a packet on its way out, which ends here; counted when the ring was full. */
+bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
+                       uint32_t mtu, const uint8_t *ip, size_t len);
+
+/* Whether one more event of a kind that anybody can cause may go up this second. */
+bool ipu_event_spend(struct ipu_budget *budget);
+
+/* Count what became of a captured frame. */
+void ipu_event_capture(struct ipu_pump *pump, int error);
+
+/* transmit.c: each answers with the amount of work done. */
+int ipu_transmit_read(struct ipu_pump *pump, int max);
+int ipu_transmit_reap(struct ipu_pump *pump);
+
+/*
+ * One doorbell for what is pending. What the fabric does not take stays pending, and the device is
+ * not read until it has gone: the kernel's queue is where packets wait and overflow.
+ */
+void ipu_transmit_flush(struct ipu_pump *pump);
+
+/*
+ * Queue a frame, from the encapsulation header on, for the next doorbell. The caller has made sure
+ * that the batch has room.
+ */
+void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_path *path,
+                          const uint8_t *frame, size_t len);
+
+/* Takes the frame when it returns true; otherwise the packet was counted or handed up. */
+bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
+                          uint8_t *frame, size_t ip_len, bool may_miss);
+
+/* receive.c */
+int ipu_receive_poll(struct ipu_pump *pump, int max);
+
+/* Give idle receive frames back to the fabric, in batches as far as it takes them. */
+void ipu_receive_post(struct ipu_pump *pump);
+
+/* Write [vnet 16][IP] to the device; the vnet header is made here. */
+void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
+
+/* command.c: at most max commands. None runs while the batch is not empty, because a command may
+ * drop the last reference to a path that the batch names. */
+int ipu_command_run(struct ipu_pump *pump, int max);
+
+/* recovery.c: the fabric answered with an error; what is pending is lost, and counted. */
+void ipu_recovery_broke(struct ipu_pump *pump);
+
+/* Ask a broken fabric to come back, with a doubling wait; 1 when it just did. */
+int ipu_recovery_try(struct ipu_pump *pump);
+
+/* CLOCK_MONOTONIC. */
+uint64_t ipu_recovery_now_ns(void);
+
+#endif

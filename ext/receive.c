@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "frame.h"
+#include "pump_state.h"
+
+void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
+{
+    memset(vnet, 0, IPU_VNET_LEN);
+    int error = pump->device->ops->write(pump->device->self, vnet, IPU_VNET_LEN + ip_len);
+    if (error == -EAGAIN || error == -ENOBUFS) {
+        IPU_COUNT(pump, rx_device_full);
+    } else if (error < 0) {
+        IPU_COUNT(pump, rx_device_error);
+    } else {
+        IPU_COUNT(pump, rx_packets);
+        IPU_ADD(pump, rx_bytes, ip_len);
+    }
+}
+
+static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
+{
+    bool grh = done->flags & IPU_RECEIVED_GRH;
+    if (done->byte_len < IPU_RX_IP) {
+        IPU_COUNT(pump, rx_short);
+        return;
+    }
+    size_t len = done->byte_len - IPU_GRH_LEN;
+    uint8_t *frame = buf + IPU_RX_ENCAP;
+    if (grh && done->src_qpn == pump->fabric->qpn &&
+        memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
+        IPU_COUNT(pump, rx_echo);
+        return;
+    }
+    if (pump->tap.snap_len > 0)
+        ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
+    struct ipu_event event;
+    switch (ipu_classify_rx_untrusted(frame, len)) {
+    case IPU_RX_DELIVER:
+        ipu_receive_deliver(pump, buf + IPU_RX_VNET, len - IPU_ENCAP_LEN);
+        break;
+    case IPU_RX_ENGINE:
+        event = (struct ipu_event){.type = IPU_EVENT_FRAME,
+                                   .len = (uint32_t)len,
+                                   .flags = grh ? IPU_EVENT_GRH : 0,
+                                   .src_qpn = done->src_qpn};
+        if (grh) { /* E4: the area means something only then */
+            memcpy(&event.sgid, buf + 8, 16);
+            memcpy(&event.dgid, buf + 24, 16);
+        }
+        if (ipu_event_emit(pump, &event, frame))
+            IPU_COUNT(pump, rx_control);
+        else
+            IPU_COUNT(pump, rx_event_ring_full);
+        break;
+    case IPU_RX_UNKNOWN_TYPE:
+        IPU_COUNT(pump, rx_type);
+        break;
+    case IPU_RX_MALFORMED:
+        IPU_COUNT(pump, rx_malformed);
+        break;
+    }
+}
+
+void ipu_receive_post(struct ipu_pump *pump)
+{
+    while (pump->idle_rx_count > 0 && !pump->broken) {
+        struct ipu_recv recvs[IPU_BATCH];
+        int n = 0;
+        while (n < IPU_BATCH && (uint32_t)n < pump->idle_rx_count) {
+            uint32_t index = pump->idle_rx[pump->idle_rx_count - 1 - (uint32_t)n];
+            recvs[n++] = (struct ipu_recv){.addr = ipu_slab_at(&pump->rx, index),
+                                           .len = IPU_RX_IP + pump->mtu,
+                                           .cookie = index};
+        }
+        int taken = pump->fabric->ops->post(pump->fabric->self, recvs, n);
+        if (taken < 0)
+            ipu_recovery_broke(pump);
+        if (taken <= 0)
+            return;
+        pump->idle_rx_count -= (uint32_t)taken;
+    }
+}
+
+int ipu_receive_poll(struct ipu_pump *pump, int max)
+{
+    struct ipu_received done[IPU_BATCH];
+    int n =
+        pump->fabric->ops->received(pump->fabric->self, done, max < IPU_BATCH ? max : IPU_BATCH);
+    if (n < 0) {
+        ipu_recovery_broke(pump);
+        return 0;
+    }
+    for (int i = 0; i < n; i++) {
+        uint32_t index = (uint32_t)done[i].cookie;
+        if (done[i].flags & IPU_RECEIVED_FAILED)
+            IPU_COUNT(pump, rx_failed);
+        else
+            receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
+        pump->idle_rx[pump->idle_rx_count++] = index;
+    }
+    if (n > 0 && pump->device->ops->flush != NULL)
+        pump->device->ops->flush(pump->device->self);
+    ipu_receive_post(pump);
+    return n;
+}

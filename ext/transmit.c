@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+
+#include "csum.h"
+#include "frame.h"
+#include "pump_state.h"
+
+/* Misses may fill the event ring only so far: ARP and ND must still fit behind them. */
+enum { MISS_RING_RESERVE = 4 };
+
+void ipu_transmit_flush(struct ipu_pump *pump)
+{
+    if (pump->pending == 0)
+        return;
+    int taken = pump->fabric->ops->send(pump->fabric->self, pump->batch, pump->pending);
+    if (taken < 0) {
+        ipu_recovery_broke(pump);
+        return;
+    }
+    if (taken == 0)
+        return;
+    IPU_COUNT(pump, send_batches);
+    for (int i = 0; i < taken; i++) {
+        IPU_COUNT(pump, tx_packets);
+        IPU_ADD(pump, tx_bytes, pump->batch[i].len - IPU_ENCAP_LEN);
+        if (pump->batch[i].qpn == IPU_MULTICAST_QPN)
+            IPU_COUNT(pump, tx_multicast_packets);
+    }
+    pump->pending -= taken;
+    if (pump->pending > 0)
+        memmove(pump->batch, pump->batch + taken, (size_t)pump->pending * sizeof *pump->batch);
+}
+
+void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_path *path,
+                          const uint8_t *frame, size_t len)
+{
+    if (pump->tap.snap_len > 0)
+        ipu_event_capture(
+            pump, ipu_capture_sent(&pump->tap, &pump->fabric->gid, &path->dest, frame, len));
+    pump->batch[pump->pending++] = (struct ipu_send){
+        .addr = frame,
+        .len = (uint32_t)len,
+        .qpn = path->dest.qpn,
+        .ah = path->ah,
+        .cookie = index,
+    };
+}
+
+static void write_encap(uint8_t *at, uint16_t type)
+{
+    at[0] = (uint8_t)(type >> 8);
+    at[1] = (uint8_t)type;
+    at[2] = at[3] = 0; /* E2: reserved, zero on send */
+}
+
+bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
+                          uint8_t *frame, size_t ip_len, bool may_miss)
+{
+    uint8_t *ip = frame + IPU_TX_IP;
+    struct in6_addr next_hop = flow->dst;
+    if (!flow->group &&
+        ipu_route_lookup(&pump->route, &flow->dst, &next_hop) == IPU_ROUTE_UNREACHABLE) {
+        IPU_COUNT(pump, tx_no_route);
+        return false;
+    }
+    struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, &next_hop);
+    if (entry == NULL) {
+        uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
+        if (!may_miss || ipu_ring_free_bytes(&pump->events) < reserve)
+            IPU_COUNT(pump, tx_unresolved_hold);
+        else if (ipu_event_emit_tx(pump, IPU_EVENT_MISS, &next_hop, 0, ip, ip_len))
+            IPU_COUNT(pump, tx_missed);
+        return false;
+    }
+    switch (entry->forward) {
+    case IPU_NEIGH_HOLD:
+        IPU_COUNT(pump, tx_unresolved_hold);
+        return false;
+    case IPU_NEIGH_UNREACHABLE:
+        IPU_COUNT(pump, tx_unreachable);
+        if (ipu_event_spend(&pump->unreachable_budget))
+            ipu_event_emit_tx(pump, IPU_EVENT_UNREACHABLE, &next_hop, 0, ip, ip_len);
+        return false;
+    default:
+        break;
+    }
+    if (ip_len > entry->mtu) {
+        IPU_COUNT(pump, tx_too_big);
+        if (ipu_event_spend(&pump->too_big_budget))
+            ipu_event_emit_tx(pump, IPU_EVENT_TOO_BIG, &next_hop, entry->mtu, ip, ip_len);
+        return false;
+    }
+    /* The engine asked for one word of the entry's next use; ask again when the ring was full. */
+    if (entry->forward == IPU_NEIGH_NOTIFY &&
+        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
+        entry->forward = IPU_NEIGH_SEND;
+    write_encap(frame + IPU_TX_ENCAP, flow->type);
+    ipu_transmit_enqueue(pump, index, entry->path, frame + IPU_TX_ENCAP, IPU_ENCAP_LEN + ip_len);
+    return true;
+}
+
+/* Takes the frame when it returns true. `frame` is [vnet][IP], `len` bytes of it. */
+static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size_t len)
+{
+    struct ipu_flow flow;
+    if (len < IPU_VNET_LEN) {
+        IPU_COUNT(pump, tx_malformed);
+        return false;
+    }
+    uint8_t *ip = frame + IPU_TX_IP;
+    size_t ip_len = len - IPU_VNET_LEN;
+    if (ipu_csum_complete(frame, len) < 0) {
+        IPU_COUNT(pump, tx_bad_csum);
+        return false;
+    }
+    switch (ipu_classify_tx(ip, ip_len, &flow)) {
+    case IPU_TX_MALFORMED:
+        IPU_COUNT(pump, tx_malformed);
+        return false;
+    case IPU_TX_ND:
+        IPU_COUNT(pump, tx_host_nd);
+        return false;
+    case IPU_TX_HOST:
+        if (ipu_event_emit_tx(pump, IPU_EVENT_HOST, &flow.dst, 0, ip, ip_len))
+            IPU_COUNT(pump, tx_missed);
+        return false;
+    case IPU_TX_FORWARD:
+        break;
+    }
+    return ipu_transmit_forward(pump, index, &flow, frame, ip_len, true);
+}
+
+int ipu_transmit_read(struct ipu_pump *pump, int max)
+{
+    const struct ipu_device *device = pump->device;
+    int done = 0;
+    if (pump->device_failed)
+        return 0;
+    while (done < max && pump->pending < IPU_BATCH) {
+        uint32_t index = ipu_slab_get(&pump->tx);
+        if (index == IPU_SLAB_NONE)
+            break; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
+        uint8_t *frame = ipu_slab_at(&pump->tx, index);
+        ssize_t n = device->ops->read(device->self, frame, IPU_VNET_LEN + pump->mtu);
+        if (n < 0) {
+            ipu_slab_put(&pump->tx, index);
+            if (n == -EINTR)
+                continue;
+            if (n != -EAGAIN) {
+                IPU_COUNT(pump, tx_device_error);
+                if (n == -EBADFD || n == -EBADF || n == -ENODEV) {
+                    pump->device_failed = true;
+                    ipu_event_emit(
+                        pump, &(struct ipu_event){.type = IPU_EVENT_DEVICE, .mtu = (uint32_t)-n},
+                        NULL);
+                }
+            }
+            break;
+        }
+        done++;
+        if (pump->broken) {
+            IPU_COUNT(pump, tx_fabric_error);
+            ipu_slab_put(&pump->tx, index);
+        } else if (!transmit(pump, index, frame, (size_t)n)) {
+            ipu_slab_put(&pump->tx, index);
+        }
+    }
+    ipu_transmit_flush(pump);
+    return done;
+}
+
+int ipu_transmit_reap(struct ipu_pump *pump)
+{
+    uint64_t cookies[IPU_BATCH];
+    int n = pump->fabric->ops->sent(pump->fabric->self, cookies, IPU_BATCH);
+    if (n < 0) {
+        ipu_recovery_broke(pump);
+        return 0;
+    }
+    for (int i = 0; i < n; i++)
+        ipu_slab_put(&pump->tx, (uint32_t)cookies[i]);
+    return n;
+}
