@@ -2,8 +2,10 @@
 #ifndef IPU_HASH_H
 #define IPU_HASH_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/random.h>
 
 /*
  * A keyed hash for short fixed keys: 64x64->128 multiplications folded by xor (the construction of
@@ -13,8 +15,15 @@ struct ipu_hash_seed {
     uint64_t word[4];
 };
 
-/* From getrandom(2); 0 or negative errno. */
-int ipu_hash_seed_random(struct ipu_hash_seed *seed);
+/* From getrandom(2), which gives so few bytes whole; 0 or negative errno. */
+static inline int ipu_hash_seed_random(struct ipu_hash_seed *seed)
+{
+    ssize_t got;
+    do {
+        got = getrandom(seed->word, sizeof seed->word, 0);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : 0;
+}
 
 static inline uint64_t ipu_hash_fold(uint64_t a, uint64_t b)
 {
