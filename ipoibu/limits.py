@@ -43,6 +43,13 @@ ANNOUNCE_COUNT: Final = (
 )
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
+ADDRESSES_MAX: Final = 1024  # own addresses; beyond it a counted refusal and a log line
+ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
+ARP_PROBE_INTERVAL_MIN_S: Final = 0.2  # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly;
+ARP_PROBE_INTERVAL_MAX_S: Final = 0.3  # a restarted host is to be reached again within 3 s
+DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
+ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
+ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # counted drop and a log line beyond; Linux has no cap, rxe has 8192
@@ -51,6 +58,7 @@ GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
 GROUP_LEAVE_DELAY_S: Final = 1.0  # a group left and joined again within it stays joined
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
 GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
+MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # Rings between the pump and Python
 COMMAND_RING_BYTES: Final = 1 << 20

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""ARP as the neighbours' and addresses' way to speak: RFC 826, RFC 5227, RFC 4391 §9.2 (R1-R3).
+
+What a message says to the neighbour cache, in the terms of RFC 4861 §7.2.5:
+
+    a unicast reply to us       solicited, override      confirms, or replaces
+    anything else directed to   introduction             makes an entry, or moves one (R2)
+    one of our addresses
+    anything else overheard     override                 moves an entry that is there (R2), as the
+                                                         gratuitous ARP of a restarted peer does (A5)
+    a probe (sender 0.0.0.0)    nothing, by RFC 5227 §2.1; see `Neighbours.suspect`
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import Final
+
+from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.proto.dad import Addresses
+from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.station import FrameSource, Station, is_host
+from ipoibu.wire import arp
+from ipoibu.wire.encap import EtherType
+from ipoibu.wire.mgid import LIMITED_BROADCAST
+
+_NO_ADDRESS: Final = IPv4Address(0)
+
+
+class ArpResolver:
+    """Speaks ARP for IPv4, and hears it; a `Resolver`."""
+
+    def __init__(self, station: Station, neighbours: Neighbours, addresses: Addresses) -> None:
+        self._station = station
+        self._neighbours = neighbours
+        self._addresses = addresses
+
+    def solicit(
+        self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
+    ) -> None:
+        source = self._addresses.source_for(target, preferred)
+        if source is None:
+            self._station.count("arp_no_source")
+            return
+        self._ask(_v4(source), _v4(target), known)
+
+    def probe(self, address: IpAddress) -> None:
+        """RFC 5227 §2.1.1: from nobody, so that no cache is touched."""
+        self._ask(_NO_ADDRESS, _v4(address))
+
+    def announce(self, address: IpAddress) -> None:
+        """RFC 5227 §2.3: a request for ourselves, which every receiver merges (R2)."""
+        self._ask(_v4(address), _v4(address))
+
+    def receive_untrusted(self, now: float, source: FrameSource, payload: bytes) -> None:
+        """Take one message from behind the encapsulation header; `BadFrame` if it is none."""
+        message = arp.parse_untrusted(payload)
+        sender, hwaddr = message.sender_ip, message.sender_hwaddr
+        if hwaddr.same_station(self._station.hwaddr):
+            self._station.count("echo")
+        elif sender in self._addresses:
+            self._addresses.claimed(now, sender, hwaddr)
+        elif sender == _NO_ADDRESS:
+            self._hear_probe(now, message)
+        elif not is_host(sender):
+            self._station.count("arp_sender")
+        elif not self._addresses.is_ours(message.target_ip):
+            self._neighbours.heard(now, sender, hwaddr, solicited=False, override=True)
+        elif message.operation == arp.REPLY and not _is_multicast(source):
+            self._neighbours.heard(now, sender, hwaddr, solicited=True, override=True)
+        else:
+            self._neighbours.introduced(now, sender, hwaddr)
+            if message.operation == arp.REQUEST:
+                self._answer(message)
+
+    def _hear_probe(self, now: float, message: arp.Arp) -> None:
+        target = message.target_ip
+        if message.operation != arp.REQUEST:
+            self._station.count("arp_sender")
+        elif target not in self._addresses:
+            self._neighbours.suspect(now, target, message.sender_hwaddr)
+        elif self._addresses.is_ours(target):
+            self._answer(message)
+        else:
+            self._addresses.probed(now, target)
+
+    def _answer(self, message: arp.Arp) -> None:
+        """To the asker alone, and over UD (R1, N6)."""
+        self._send(message.answer(self._station.hwaddr), message.sender_hwaddr)
+
+    def _ask(self, source: IPv4Address, target: IPv4Address, known: HwAddr | None = None) -> None:
+        self._send(arp.request(self._station.hwaddr, source, target), known)
+
+    def _send(self, message: arp.Arp, to: HwAddr | None) -> None:
+        station = self._station
+        if to is None:
+            destination = station.group(station.mgid(LIMITED_BROADCAST))
+        else:
+            destination = station.unicast(to)
+        station.send(destination, EtherType.ARP, message.pack())
+
+
+def _is_multicast(source: FrameSource) -> bool:
+    return source.dgid is not None and source.dgid.is_multicast
+
+
+def _v4(ip: IpAddress) -> IPv4Address:
+    assert isinstance(ip, IPv4Address), "resolvers are chosen by IP version"
+    return ip

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Our own addresses: ask before taking one, then tell everybody. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
+
+    WAITING      the link is not up
+    TENTATIVE    probing; not to be used, and not answered for
+    ANNOUNCING   ours; gratuitous ARP or unsolicited advertisements are going out (A5)
+    PREFERRED    ours
+    DUPLICATE    another station's; given up until the link comes up again
+
+IPv6 probes start without the random delay of RFC 4862 §5.4.2: hosts on a fabric do not come up at one
+beacon's word, and peers that still know our former queue pair are waiting for the announcement.
+Once an address is ours we keep it: RFC 5227 §2.4 (c), one defence in ten seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ipoibu.addr import HwAddr, IpAddress, IpInterface
+from ipoibu.limits import (
+    ADDRESSES_MAX,
+    ARP_PROBE_INTERVAL_MAX_S,
+    ARP_PROBE_INTERVAL_MIN_S,
+    DEFEND_INTERVAL_S,
+    RETRANS_TIMER_S,
+)
+from ipoibu.proto.effects import AddressVerdict, Log
+from ipoibu.proto.ratelimit import is_told
+from ipoibu.proto.station import Resolver, Station
+from ipoibu.proto.table import Table
+
+
+class State(enum.Enum):
+    WAITING = "waiting"
+    TENTATIVE = "tentative"
+    ANNOUNCING = "announcing"
+    PREFERRED = "preferred"
+    DUPLICATE = "duplicate"
+
+
+class Input(enum.Enum):
+    LINK_UP = "the link is up"
+    UNCHECKED = "the link is up, and nobody is to be asked"
+    LINK_DOWN = "the link is down"
+    TIMEOUT = "the interval is over"
+    SPENT = "and so are the messages"
+    CLAIMED = "another station uses the address"
+    PROBED = "another station probes for the address"
+
+
+class Action(enum.Enum):
+    PROBE = "ask whether another has it"
+    ANNOUNCE = "tell that we have it"
+    DEFEND = "tell it again, at most every 10 s"
+    ACCEPT = "verdict: ours"
+    GIVE_UP = "verdict: duplicate"
+    ARM = "start the interval"
+
+
+_S, _I, _A = State, Input, Action
+
+# fmt: off
+MACHINE: Final = Table("Address", State.WAITING, {
+    (_S.WAITING, _I.LINK_UP):      (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
+    (_S.WAITING, _I.UNCHECKED):    (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
+    (_S.WAITING, _I.LINK_DOWN):    (_S.WAITING, ()),
+    (_S.WAITING, _I.CLAIMED):      (_S.WAITING, ()),
+    (_S.WAITING, _I.PROBED):       (_S.WAITING, ()),
+    (_S.TENTATIVE, _I.LINK_DOWN):  (_S.WAITING, ()),
+    (_S.TENTATIVE, _I.TIMEOUT):    (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
+    (_S.TENTATIVE, _I.SPENT):      (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
+    (_S.TENTATIVE, _I.CLAIMED):    (_S.DUPLICATE, (_A.GIVE_UP,)),
+    # RFC 5227 §2.1.1, RFC 4862 §5.4.3: two that ask at the same time both lose
+    (_S.TENTATIVE, _I.PROBED):     (_S.DUPLICATE, (_A.GIVE_UP,)),
+    (_S.ANNOUNCING, _I.LINK_DOWN): (_S.WAITING, ()),
+    (_S.ANNOUNCING, _I.TIMEOUT):   (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
+    (_S.ANNOUNCING, _I.SPENT):     (_S.PREFERRED, ()),
+    (_S.ANNOUNCING, _I.CLAIMED):   (_S.ANNOUNCING, (_A.DEFEND,)),
+    (_S.ANNOUNCING, _I.PROBED):    (_S.ANNOUNCING, ()),
+    (_S.PREFERRED, _I.LINK_DOWN):  (_S.WAITING, ()),
+    (_S.PREFERRED, _I.CLAIMED):    (_S.PREFERRED, (_A.DEFEND,)),
+    (_S.PREFERRED, _I.PROBED):     (_S.PREFERRED, ()),
+    (_S.DUPLICATE, _I.LINK_DOWN):  (_S.WAITING, ()),
+})
+# fmt: on
+
+_OURS: Final = (State.ANNOUNCING, State.PREFERRED)
+
+
+@dataclass(slots=True)
+class _Address:
+    ip: IpAddress
+    interfaces: set[IpInterface]  # the same address may be there with several prefix lengths
+    state: State = State.WAITING
+    sent: int = 0
+    defended_s: float = field(default=-DEFEND_INTERVAL_S)
+    conflicts: int = 0
+
+
+class Addresses:
+    """All addresses of one interface. `accepted(now, ip)` is called when one becomes ours."""
+
+    def __init__(
+        self,
+        station: Station,
+        resolvers: Mapping[int, Resolver],
+        accepted: Callable[[float, IpAddress], None],
+    ) -> None:
+        self._station = station
+        self._resolvers = resolvers
+        self._accepted = accepted
+        self._addresses: dict[IpAddress, _Address] = {}
+        self._is_link_up = False
+
+    def __contains__(self, ip: IpAddress) -> bool:
+        """Whether `ip` is ours or may become so; a duplicate is a neighbour like any other."""
+        address = self._addresses.get(ip)
+        return address is not None and address.state is not State.DUPLICATE
+
+    def is_ours(self, ip: IpAddress) -> bool:
+        """Whether we answer for `ip`: probed, and not a duplicate."""
+        address = self._addresses.get(ip)
+        return address is not None and address.state in _OURS
+
+    def is_directed_broadcast(self, ip: IpAddress) -> bool:
+        """Whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
+        return ip.version == 4 and any(
+            interface.network.broadcast_address == ip and interface.network.prefixlen <= 30
+            for address in self._addresses.values()
+            for interface in address.interfaces
+            if interface.version == 4
+        )
+
+    def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
+        """The address to ask from: that of the packet that waits, one of the target's subnet, or any.
+
+        RFC 4861 §7.2.2: the peer will answer to it, so it had better be the one that it sees next.
+        """
+        if preferred is not None and self.is_ours(preferred):
+            return preferred
+        ours = [
+            address
+            for address in self._addresses.values()
+            if address.state in _OURS and address.ip.version == target.version
+        ]
+        for address in ours:
+            if any(target in interface.network for interface in address.interfaces):
+                return address.ip
+        for address in ours:
+            if address.ip.is_link_local == target.is_link_local:
+                return address.ip
+        return ours[0].ip if ours else None
+
+    def add(self, now: float, interface: IpInterface) -> bool:
+        """Take an address, after probing if the link is up; False (counted) if there are too many."""
+        address = self._addresses.get(interface.ip)
+        if address is not None:
+            address.interfaces.add(interface)
+            return True
+        if len(self._addresses) >= ADDRESSES_MAX:
+            self._station.count("address_table_full")
+            return False
+        address = self._addresses[interface.ip] = _Address(interface.ip, {interface})
+        if self._is_link_up:
+            self._begin(now, address)
+        return True
+
+    def remove(self, interface: IpInterface) -> bool:
+        """Drop an address; True when no prefix of it is left."""
+        address = self._addresses.get(interface.ip)
+        if address is None:
+            return False
+        address.interfaces.discard(interface)
+        if address.interfaces:
+            return False
+        self._station.timers.cancel(self._ring, interface.ip)
+        del self._addresses[interface.ip]
+        return True
+
+    def link_up(self, now: float) -> None:
+        self._is_link_up = True
+        for address in list(self._addresses.values()):
+            self._begin(now, address)
+
+    def link_down(self, now: float) -> None:
+        self._is_link_up = False
+        for address in self._addresses.values():
+            self._feed(now, address, Input.LINK_DOWN)
+
+    def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
+        """Another station acts as the owner of `ip`, one of our addresses (`in`)."""
+        address = self._addresses[ip]
+        address.conflicts += 1
+        self._station.count("address_conflict")
+        if is_told(address.conflicts):
+            times = "" if address.conflicts == 1 else f" ({address.conflicts} times)"
+            text = f"address {ip} is also used by {by or 'another station'}{times}"
+            self._station.emit(Log(logging.WARNING, text))
+        self._feed(now, address, Input.CLAIMED)
+
+    def probed(self, now: float, ip: IpAddress) -> None:
+        """Another station asks whether it may have `ip`, one of our addresses (`in`)."""
+        self._feed(now, self._addresses[ip], Input.PROBED)
+
+    def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
+        """Each address with TENTATIVE (also while waiting for the link), PREFERRED or DUPLICATE."""
+        shown = {State.WAITING: State.TENTATIVE, State.ANNOUNCING: State.PREFERRED}
+        for address in self._addresses.values():
+            yield address.ip, shown.get(address.state, address.state)
+
+    def _begin(self, now: float, address: _Address) -> None:
+        unchecked = self._probes(address) == 0
+        self._feed(now, address, Input.UNCHECKED if unchecked else Input.LINK_UP)
+
+    def _probes(self, address: _Address) -> int:
+        config = self._station.config
+        return config.arp_probes if address.ip.version == 4 else config.dad_transmits
+
+    def _feed(self, now: float, address: _Address, fed: Input) -> None:
+        after, actions = MACHINE.step(address.state, fed)
+        if after is not address.state:
+            self._station.timers.cancel(self._ring, address.ip)
+            address.state, address.sent = after, 0
+        for action in actions:
+            self._act(now, address, action)
+
+    def _act(self, now: float, address: _Address, action: Action) -> None:
+        resolver = self._resolvers[address.ip.version]
+        match action:
+            case Action.PROBE:
+                address.sent += 1
+                resolver.probe(address.ip)
+            case Action.ANNOUNCE:
+                address.sent += 1
+                resolver.announce(address.ip)
+            case Action.DEFEND:
+                if now - address.defended_s >= DEFEND_INTERVAL_S:
+                    address.defended_s = now
+                    resolver.announce(address.ip)
+            case Action.ACCEPT:
+                self._station.emit(AddressVerdict(address.ip, duplicate=False))
+                self._accepted(now, address.ip)
+            case Action.GIVE_UP:
+                self._station.emit(AddressVerdict(address.ip, duplicate=True))
+            case Action.ARM:
+                self._station.timers.arm(self._ring, address.ip, now + self._interval_s(address))
+
+    def _ring(self, now: float, ip: IpAddress) -> None:
+        address = self._addresses[ip]
+        announcing = address.state is State.ANNOUNCING
+        limit = self._station.config.announce_count if announcing else self._probes(address)
+        self._feed(now, address, Input.SPENT if address.sent >= limit else Input.TIMEOUT)
+
+    def _interval_s(self, address: _Address) -> float:
+        if address.state is State.ANNOUNCING:
+            return self._station.config.announce_interval_s
+        if address.ip.version == 6:
+            return RETRANS_TIMER_S
+        return self._station.rng.uniform(ARP_PROBE_INTERVAL_MIN_S, ARP_PROBE_INTERVAL_MAX_S)

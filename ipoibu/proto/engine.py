@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The engine of one IPoIB interface, sans-IO: every input returns what is to be done, in order.
+
+`now` is monotonic seconds and never runs backwards; randomness is passed in; nothing here knows a
+socket, a clock or a thread. One caller at a time. No input raises for what a peer or the local stack
+put into a packet: that ends in a `Count`. What raises is a caller's mistake.
+
+    frame ----> arp, ndisc ----> neighbours (neigh) ---.
+                     '---------> addresses (dad) ------+----> effects
+    miss, used ----> neighbours, groups (group) -------'
+    host_packet ---> membership ----> groups
+    attached, port_event ----> link: opens and closes all of them
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
+from ipoibu.errors import BadFrame, UsageError
+from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.proto import dad, link
+from ipoibu.proto.arp import ArpResolver
+from ipoibu.proto.dad import Addresses
+from ipoibu.proto.effects import Effect, Log
+from ipoibu.proto.group import GroupInfo, Groups
+from ipoibu.proto.icmp import IcmpErrors
+from ipoibu.proto.link import Link
+from ipoibu.proto.membership import Memberships
+from ipoibu.proto.ndisc import NdResolver
+from ipoibu.proto.neigh import Neighbours, NeighInfo
+from ipoibu.proto.station import FrameSource, LinkConfig, Resolver, Station, is_host
+from ipoibu.wire import encap, ip
+from ipoibu.wire.encap import EtherType
+from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
+from ipoibu.wire.ndisc import ALL_NODES
+
+__all__ = ["AddressInfo", "Engine", "FrameSource", "LinkConfig"]
+
+ALL_HOSTS: Final = IPv4Address("224.0.0.1")  # RFC 1112 §4: every host is a member
+
+
+@dataclass(frozen=True, slots=True)
+class AddressInfo:
+    """One of our addresses; `state` is TENTATIVE, PREFERRED or DUPLICATE."""
+
+    address: IpAddress
+    state: dad.State
+
+
+class Engine:
+    """Everything of an interface that is not the hit path; see the module."""
+
+    def __init__(self, config: LinkConfig, rng: random.Random) -> None:
+        self._station = station = Station(config, rng)
+        resolvers: dict[int, Resolver] = {}
+        self._errors = IcmpErrors(station)
+        self._neighbours = Neighbours(station, resolvers, self._errors.unreachable)
+        self._addresses = Addresses(station, resolvers, self._accepted)
+        self._arp = ArpResolver(station, self._neighbours, self._addresses)
+        self._nd = NdResolver(station, self._neighbours, self._addresses)
+        resolvers.update({4: self._arp, 6: self._nd})
+        self._groups = Groups(station)
+        self._memberships = Memberships(self._groups)
+        self._explicit: Counter[IpAddress] = Counter()
+        self._link = Link(self._act)
+        for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
+            if group.version == 4 or config.carries_ipv6:
+                self._groups.join(0.0, group)
+
+    # -- the link --------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Effect]:
+        """Ask for the broadcast group; all else waits for it (B1)."""
+        self._link.feed(now, link.Input.START)
+        return self._station.take()
+
+    def stop(self, now: float) -> list[Effect]:
+        """Leave everything; addresses and group users are kept for another `start`."""
+        self._link.feed(now, link.Input.STOP)
+        return self._station.take()
+
+    def port_event(self, now: float, event: str, hwaddr: HwAddr | None = None) -> list[Effect]:
+        """`down`, `up`, or `gid` with the station's new address."""
+        if event not in link.PORT_EVENTS:
+            raise ValueError(f"{event!r} is not a port event")
+        self._station.hwaddr = hwaddr or self._station.hwaddr
+        self._link.feed(now, link.PORT_EVENTS[event])
+        return self._station.take()
+
+    def attached(self, now: float, mgid: Gid) -> list[Effect]:
+        """The fabric receives the group's datagrams."""
+        self._groups.attached(now, mgid)
+        is_broadcast = mgid == self._station.mgid(LIMITED_BROADCAST)
+        if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
+            self._link.feed(now, link.Input.BROADCAST_JOINED)
+        return self._station.take()
+
+    def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
+        """The fabric refused the group, for `reason`; it is asked again after a while."""
+        self._groups.attach_failed(now, mgid, reason)
+        return self._station.take()
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def frame(self, now: float, source: FrameSource, frame: bytes) -> list[Effect]:
+        """An ARP message or an ND packet from the fabric, the encapsulation header included."""
+        if not self._link.is_up:
+            self._station.count("link_down")
+        elif self._station.is_echo(source):
+            self._station.count("echo")
+        else:
+            try:
+                self._frame_untrusted(now, source, frame)
+            except BadFrame as error:
+                self._station.count(error.reason)
+        return self._station.take()
+
+    def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
+        """The pump has no entry for `next_hop`, where `packet` wants to go."""
+        self._miss(now, next_hop, packet)
+        return self._station.take()
+
+    def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
+        """The pump sent by a NOTIFY entry, for the first time since it was published."""
+        if self._is_group(next_hop):
+            self._groups.used(now, next_hop)
+        else:
+            self._neighbours.used(now, next_hop)
+        return self._station.take()
+
+    def host_packet(self, now: float, packet: bytes) -> list[Effect]:
+        """An IGMP or MLD packet of the local stack: followed, then sent to its group."""
+        try:
+            header = ip.parse_untrusted(packet)
+            version = header.source.version
+            if version == 4 or self._station.config.carries_ipv6:
+                self._memberships.report_untrusted(now, version, packet)
+            self._miss(now, header.destination, packet)
+        except BadFrame as error:
+            self._station.count(error.reason)
+        return self._station.take()
+
+    def unreachable(self, now: float, packet: bytes) -> list[Effect]:
+        """The pump dropped `packet` at an UNREACHABLE entry."""
+        self._errors.unreachable(now, packet)
+        return self._station.take()
+
+    def too_big(
+        self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int
+    ) -> list[Effect]:
+        """The pump dropped `packet`: larger than the `mtu_bytes` of `next_hop` (C13)."""
+        self._errors.too_big(now, packet, mtu_bytes)
+        return self._station.take()
+
+    # -- addresses and groups --------------------------------------------------------------------
+
+    def address_added(self, now: float, interface: IpInterface) -> list[Effect]:
+        """The host has a new address; it is probed for, then announced. An IPv6 one needs 1280 (T3)."""
+        address = interface.ip
+        if self._refuse_ipv6(address) or not is_host(address):
+            return self._station.take()
+        is_new = all(info.address != address for info in self.addresses())
+        if isinstance(address, IPv6Address) and is_new:
+            group = solicited_node(address)  # RFC 4862 §5.4.2: joined before the probe goes out
+            if self._groups.join(now, group) and not self._addresses.add(now, interface):
+                self._groups.leave(now, group)
+        else:
+            self._addresses.add(now, interface)
+        return self._station.take()
+
+    def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
+        """The host gave an address up."""
+        if self._addresses.remove(interface) and isinstance(interface.ip, IPv6Address):
+            self._groups.leave(now, solicited_node(interface.ip))
+        broadcast = interface.network.broadcast_address
+        if not self._is_group(broadcast):
+            self._groups.withdraw(now, broadcast)
+        return self._station.take()
+
+    def join(self, now: float, group: IpAddress) -> list[Effect]:
+        """The application wants the group's packets; as often as it says so, it has to `leave`."""
+        if not group.is_multicast:
+            raise UsageError(f"{group} is not a multicast group")
+        if not self._refuse_ipv6(group) and self._groups.join(now, group):
+            self._explicit[group] += 1
+        return self._station.take()
+
+    def leave(self, now: float, group: IpAddress) -> list[Effect]:
+        """The application no longer wants the group's packets; `UsageError` if it never did."""
+        if not self._explicit[group]:
+            raise UsageError(f"{group} was not joined")
+        self._explicit[group] -= 1
+        self._groups.leave(now, group)
+        return self._station.take()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def timer(self, now: float) -> list[Effect]:
+        """Do what is due; to be called at `deadline`, harmless at any other time."""
+        self._station.timers.run(now)
+        return self._station.take()
+
+    def deadline(self) -> float | None:
+        """When `timer` has something to do next."""
+        return self._station.timers.deadline()
+
+    # -- what is shown ---------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        return self._link.is_up
+
+    def neighbours(self, now: float) -> list[NeighInfo]:
+        return list(self._neighbours.snapshot(now))
+
+    def groups(self, now: float) -> list[GroupInfo]:
+        return list(self._groups.snapshot(now))
+
+    def addresses(self) -> list[AddressInfo]:
+        return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _act(self, now: float, action: link.Action) -> None:
+        match action:
+            case link.Action.JOIN_BROADCAST:
+                self._groups.begin(now, LIMITED_BROADCAST)
+            case link.Action.OPEN:
+                self._station.emit(Log(logging.INFO, f"link up as {self._station.hwaddr}"))
+                self._groups.open(now)
+                self._addresses.link_up(now)
+            case link.Action.CLOSE:
+                self._station.emit(Log(logging.INFO, "link down"))
+                self._addresses.link_down(now)
+                self._neighbours.flush(now)
+                self._groups.close(now)
+
+    def _accepted(self, now: float, address: IpAddress) -> None:
+        self._neighbours.source_ready(now, address.version)
+
+    def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
+        parcel = encap.parse_untrusted(frame)
+        match parcel.type:
+            case EtherType.ARP:
+                self._arp.receive_untrusted(now, source, parcel.payload)
+            case EtherType.IPV6 if self._station.config.carries_ipv6:
+                self._nd.receive_untrusted(now, source, parcel.payload)
+            case EtherType.IPV6:
+                self._station.count("ipv6_refused")
+            case _:
+                self._station.count("frame_unexpected")
+
+    def _miss(self, now: float, next_hop: IpAddress, packet: bytes) -> None:
+        if not self._link.is_up:
+            self._station.count("link_down")
+        elif next_hop.version == 6 and not self._station.config.carries_ipv6:
+            self._station.count("ipv6_refused")
+        elif self._addresses.is_directed_broadcast(next_hop):
+            self._groups.miss(now, next_hop, packet, via=LIMITED_BROADCAST)
+        elif self._is_group(next_hop):
+            self._groups.miss(now, next_hop, packet)
+        elif next_hop in self._addresses or not is_host(next_hop):
+            self._station.count("next_hop_invalid")
+        else:
+            self._neighbours.miss(now, next_hop, packet)
+
+    def _is_group(self, next_hop: IpAddress) -> bool:
+        return (
+            next_hop.is_multicast
+            or next_hop == LIMITED_BROADCAST
+            or self._addresses.is_directed_broadcast(next_hop)
+        )
+
+    def _refuse_ipv6(self, address: IpAddress) -> bool:
+        """T3: say so, and leave it."""
+        config = self._station.config
+        if address.version == 4 or config.carries_ipv6:
+            return False
+        self._station.count("ipv6_refused")
+        text = f"{address} not used: IPv6 needs an MTU of {IPV6_MIN_MTU}, this link has {config.mtu_bytes}"
+        self._station.emit(Log(logging.WARNING, text))
+        return True

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Multicast groups: receiving, per MGID (`MEMBERSHIP`), and sending, per IP group (`SENDING`).
+
+The two are separate because they are about different things. Several IP groups can share one MGID
+(RFC 4391 §4 keeps the low 80 bits of an IPv6 group), so receiving is counted per MGID over all of its
+users, while the pump looks a destination up by its IP address. Without a subnet administrator sending
+needs no join: the group's parameters are the broadcast group's.
+
+Receiving                                          Sending
+    NONE       nobody wants it                         NONE       the pump reports a miss
+    PARKED     wanted, while the link is not up        QUIET      not used since it was published
+    JOINING    the fabric was asked                    BUSY       used since then
+    MEMBER     received                                PERMANENT  255.255.255.255
+    BACKOFF    refused; asked again in 1, 2 .. 16 s
+    LINGERING  no users, kept for a second (M4)
+
+A send-only group is withdrawn after one to two idle times without use (M8): the first turns BUSY into
+QUIET and makes the pump tell us of the next use, the second ends it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ipoibu.addr import Gid, IpAddress
+from ipoibu.limits import (
+    GROUP_BACKOFF_MAX_S,
+    GROUP_BACKOFF_MIN_S,
+    GROUP_LEAVE_DELAY_S,
+    GROUP_SEND_ONLY_IDLE_S,
+    GROUPS_MAX,
+)
+from ipoibu.proto.effects import Attach, Detach, Forward, Log, Publish, SendPacket, Withdraw
+from ipoibu.proto.ratelimit import is_told
+from ipoibu.proto.station import Station
+from ipoibu.proto.table import Table
+from ipoibu.wire.mgid import LIMITED_BROADCAST
+
+
+class Member(enum.Enum):
+    NONE = "none"
+    PARKED = "parked"
+    JOINING = "joining"
+    MEMBER = "member"
+    BACKOFF = "backoff"
+    LINGERING = "lingering"
+
+
+class MemberInput(enum.Enum):
+    WANTED = "the first user came"
+    UNWANTED = "the last user went"
+    OPENED = "the link is up"
+    CLOSED = "the link is down"
+    ATTACHED = "the fabric receives it"
+    REFUSED = "the fabric does not"
+    TIMEOUT = "the state's time is over"
+
+
+class MemberAction(enum.Enum):
+    ATTACH = "ask the fabric"
+    DETACH = "tell the fabric to stop"
+    COMPLAIN = "count and log the refusal"
+    SETTLE = "forget earlier refusals"
+    ARM = "start the state's timer"
+
+
+_M, _MI, _MA = Member, MemberInput, MemberAction
+
+# Answers of the fabric come late: they have a row in every state.
+# fmt: off
+MEMBERSHIP: Final = Table("Group, receiving", Member.NONE, {
+    (_M.NONE, _MI.WANTED):        (_M.PARKED, ()),
+    (_M.NONE, _MI.ATTACHED):      (_M.NONE, ()),
+    (_M.NONE, _MI.REFUSED):       (_M.NONE, ()),
+    (_M.PARKED, _MI.UNWANTED):    (_M.NONE, ()),
+    (_M.PARKED, _MI.OPENED):      (_M.JOINING, (_MA.ATTACH,)),
+    (_M.PARKED, _MI.CLOSED):      (_M.PARKED, ()),
+    (_M.PARKED, _MI.ATTACHED):    (_M.PARKED, ()),
+    (_M.PARKED, _MI.REFUSED):     (_M.PARKED, ()),
+    (_M.JOINING, _MI.UNWANTED):   (_M.LINGERING, (_MA.ARM,)),
+    (_M.JOINING, _MI.CLOSED):     (_M.PARKED, (_MA.DETACH,)),
+    (_M.JOINING, _MI.ATTACHED):   (_M.MEMBER, (_MA.SETTLE,)),
+    (_M.JOINING, _MI.REFUSED):    (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
+    (_M.MEMBER, _MI.UNWANTED):    (_M.LINGERING, (_MA.ARM,)),
+    (_M.MEMBER, _MI.CLOSED):      (_M.PARKED, (_MA.DETACH,)),
+    (_M.MEMBER, _MI.ATTACHED):    (_M.MEMBER, ()),
+    (_M.MEMBER, _MI.REFUSED):     (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
+    (_M.BACKOFF, _MI.UNWANTED):   (_M.NONE, ()),
+    (_M.BACKOFF, _MI.CLOSED):     (_M.PARKED, ()),
+    (_M.BACKOFF, _MI.ATTACHED):   (_M.MEMBER, (_MA.SETTLE,)),
+    (_M.BACKOFF, _MI.REFUSED):    (_M.BACKOFF, ()),
+    (_M.BACKOFF, _MI.TIMEOUT):    (_M.JOINING, (_MA.ATTACH,)),
+    (_M.LINGERING, _MI.WANTED):   (_M.MEMBER, ()),
+    (_M.LINGERING, _MI.CLOSED):   (_M.NONE, (_MA.DETACH,)),
+    (_M.LINGERING, _MI.ATTACHED): (_M.LINGERING, ()),
+    (_M.LINGERING, _MI.REFUSED):  (_M.NONE, ()),
+    (_M.LINGERING, _MI.TIMEOUT):  (_M.NONE, (_MA.DETACH,)),
+})
+# fmt: on
+
+
+class Sender(enum.Enum):
+    NONE = "none"
+    QUIET = "quiet"
+    BUSY = "busy"
+    PERMANENT = "permanent"
+
+
+class SenderInput(enum.Enum):
+    MISS = "a packet has no entry in the pump"
+    USED = "the pump sent by a NOTIFY entry"
+    PINNED = "the link is up"
+    TIMEOUT = "the idle time is over"
+    DROPPED = "the link is down, or the table full"
+
+
+class SenderAction(enum.Enum):
+    SEND = "publish SEND"
+    NOTIFY = "publish NOTIFY"
+    RESEND = "send the packet"
+    ARM = "start the idle timer"
+    FORGET = "withdraw and remove"
+
+
+_S, _SI, _SA = Sender, SenderInput, SenderAction
+
+# fmt: off
+SENDING: Final = Table("Group, sending", Sender.NONE, {
+    (_S.NONE, _SI.MISS):         (_S.QUIET, (_SA.NOTIFY, _SA.RESEND, _SA.ARM)),
+    (_S.NONE, _SI.USED):         (_S.NONE, ()),
+    (_S.NONE, _SI.PINNED):       (_S.PERMANENT, (_SA.SEND,)),
+    (_S.QUIET, _SI.MISS):        (_S.QUIET, (_SA.RESEND,)),
+    (_S.QUIET, _SI.USED):        (_S.BUSY, (_SA.ARM,)),
+    (_S.QUIET, _SI.TIMEOUT):     (_S.NONE, (_SA.FORGET,)),
+    (_S.QUIET, _SI.DROPPED):     (_S.NONE, (_SA.FORGET,)),
+    (_S.BUSY, _SI.MISS):         (_S.BUSY, (_SA.RESEND,)),
+    (_S.BUSY, _SI.USED):         (_S.BUSY, ()),
+    (_S.BUSY, _SI.TIMEOUT):      (_S.QUIET, (_SA.NOTIFY, _SA.ARM)),
+    (_S.BUSY, _SI.DROPPED):      (_S.NONE, (_SA.FORGET,)),
+    (_S.PERMANENT, _SI.MISS):    (_S.PERMANENT, (_SA.RESEND,)),
+    (_S.PERMANENT, _SI.USED):    (_S.PERMANENT, ()),
+    (_S.PERMANENT, _SI.DROPPED): (_S.NONE, (_SA.FORGET,)),
+})
+# fmt: on
+
+
+class Kind(enum.Enum):
+    FULL = "full"
+    SEND_ONLY = "send-only"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group as `ipoibu mcast` shows it; `idle_s` since its last known use for sending, or None."""
+
+    mgid: Gid
+    ips: tuple[IpAddress, ...]
+    state: Member
+    kind: Kind
+    users: int
+    idle_s: float | None
+
+
+@dataclass(slots=True)
+class _Group:
+    mgid: Gid
+    state: Member = Member.NONE
+    users: Counter[IpAddress] = field(default_factory=Counter)
+    refusals: int = 0
+    backoff_s: float = GROUP_BACKOFF_MIN_S
+
+
+@dataclass(slots=True)
+class _Sender:
+    mgid: Gid
+    state: Sender
+    since: float
+
+
+class Groups:
+    """All groups of one link; at most `cap` are received and as many are sent to.
+
+    Receiving beyond the cap is refused, because only our own host asks for it; of those sent to, the
+    one used longest ago makes room, since the next packet brings it back.
+    """
+
+    def __init__(self, station: Station, cap: int = GROUPS_MAX) -> None:
+        self._station = station
+        self._cap = cap
+        self._groups: dict[Gid, _Group] = {}
+        self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # used longest ago first
+        self._is_open = False
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def join(self, now: float, ip: IpAddress) -> bool:
+        """One more user of the group; False (counted, logged) when there are too many groups."""
+        mgid = self._station.mgid(ip)
+        group = self._groups.get(mgid)
+        if group is None:
+            if len(self._groups) >= self._cap:
+                self._station.count("group_table_full")
+                self._station.emit(
+                    Log(logging.WARNING, f"group {ip} not joined: {self._cap} groups are joined")
+                )
+                return False
+            group = self._groups[mgid] = _Group(mgid)
+        was_wanted = bool(group.users)
+        group.users[ip] += 1
+        if not was_wanted:
+            self._feed(now, group, MemberInput.WANTED)
+        if self._is_open and group.state is Member.PARKED:
+            self._feed(now, group, MemberInput.OPENED)
+        return True
+
+    def leave(self, now: float, ip: IpAddress) -> None:
+        """One user less; the group stays for a second in case that it is joined again."""
+        group = self._groups.get(self._station.mgid(ip))
+        if group is None or not group.users[ip]:
+            self._station.count("group_not_joined")
+            return
+        group.users[ip] -= 1
+        if not group.users[ip]:
+            del group.users[ip]
+        if not group.users:
+            self._feed(now, group, MemberInput.UNWANTED)
+
+    def begin(self, now: float, ip: IpAddress) -> None:
+        """Join this one group although the link is not up: the broadcast group, which makes it so (B1)."""
+        group = self._groups[self._station.mgid(ip)]
+        if group.state is Member.PARKED:
+            self._feed(now, group, MemberInput.OPENED)
+
+    def open(self, now: float) -> None:
+        """The link is up: join what is wanted, and let broadcasts go out."""
+        self._is_open = True
+        for group in list(self._groups.values()):
+            if group.state is Member.PARKED:
+                self._feed(now, group, MemberInput.OPENED)
+        self._drive(now, LIMITED_BROADCAST, SenderInput.PINNED)
+
+    def close(self, now: float) -> None:
+        """The link is down: leave everything; users stay, and are served again by `open`."""
+        self._is_open = False
+        for ip in list(self._senders):
+            self._drive(now, ip, SenderInput.DROPPED)
+        for group in list(self._groups.values()):
+            self._feed(now, group, MemberInput.CLOSED)
+
+    def attached(self, now: float, mgid: Gid) -> None:
+        if mgid in self._groups:
+            self._feed(now, self._groups[mgid], MemberInput.ATTACHED)
+
+    def attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
+        """`reason` is the fabric's word on it, for the log (M6)."""
+        if mgid in self._groups:
+            self._feed(now, self._groups[mgid], MemberInput.REFUSED, reason)
+
+    def miss(self, now: float, ip: IpAddress, packet: bytes, via: IpAddress | None = None) -> None:
+        """A packet to a group that is not published. `via` is the group whose MGID serves, if not `ip`:
+        a subnet's broadcast address goes where 255.255.255.255 does."""
+        self._drive(now, ip, SenderInput.MISS, packet, via or ip)
+
+    def used(self, now: float, ip: IpAddress) -> None:
+        self._drive(now, ip, SenderInput.USED)
+
+    def withdraw(self, now: float, ip: IpAddress) -> None:
+        """Stop sending to `ip` as a group, if that was so."""
+        if ip in self._senders:
+            self._drive(now, ip, SenderInput.DROPPED)
+
+    def is_member(self, ip: IpAddress) -> bool:
+        group = self._groups.get(self._station.mgid(ip))
+        return group is not None and group.state is Member.MEMBER
+
+    def snapshot(self, now: float) -> Iterator[GroupInfo]:
+        sent: dict[Gid, dict[IpAddress, float]] = {}
+        for ip, sender in self._senders.items():
+            sent.setdefault(sender.mgid, {})[ip] = now - sender.since
+        for mgid in dict.fromkeys([*self._groups, *sent]):
+            group = self._groups.get(mgid) or _Group(mgid)
+            idle = sent.get(mgid, {})
+            yield GroupInfo(
+                mgid,
+                tuple(dict.fromkeys([*group.users, *idle])),
+                group.state,
+                Kind.FULL if mgid in self._groups else Kind.SEND_ONLY,
+                group.users.total(),
+                min(idle.values(), default=None),
+            )
+
+    def _feed(self, now: float, group: _Group, fed: MemberInput, reason: str = "") -> None:
+        after, actions = MEMBERSHIP.step(group.state, fed)
+        if after is not group.state:
+            self._station.timers.cancel(self._ring, group.mgid)
+        group.state = after
+        for action in actions:
+            match action:
+                case MemberAction.ATTACH:
+                    self._station.emit(Attach(group.mgid))
+                case MemberAction.DETACH:
+                    self._station.emit(Detach(group.mgid))
+                case MemberAction.COMPLAIN:
+                    self._complain(group, reason)
+                case MemberAction.SETTLE:
+                    group.refusals, group.backoff_s = 0, GROUP_BACKOFF_MIN_S
+                case MemberAction.ARM:
+                    self._station.timers.arm(self._ring, group.mgid, now + self._wait_s(group))
+        if after is Member.NONE:
+            del self._groups[group.mgid]
+
+    def _ring(self, now: float, mgid: Gid) -> None:
+        self._feed(now, self._groups[mgid], MemberInput.TIMEOUT)
+
+    def _wait_s(self, group: _Group) -> float:
+        if group.state is Member.LINGERING:
+            return GROUP_LEAVE_DELAY_S
+        wait_s, group.backoff_s = group.backoff_s, min(2 * group.backoff_s, GROUP_BACKOFF_MAX_S)
+        return wait_s
+
+    def _complain(self, group: _Group, reason: str) -> None:
+        group.refusals += 1
+        self._station.count("group_join_refused")
+        if is_told(group.refusals):
+            times = "" if group.refusals == 1 else f" ({group.refusals} times)"
+            self._station.emit(
+                Log(logging.WARNING, f"cannot join group {group.mgid}: {reason}{times}")
+            )
+
+    def _drive(
+        self,
+        now: float,
+        ip: IpAddress,
+        fed: SenderInput,
+        packet: bytes = b"",
+        via: IpAddress | None = None,
+    ) -> None:
+        sender = self._senders.get(ip)
+        after, actions = SENDING.step(sender.state if sender else Sender.NONE, fed)
+        if sender is None:
+            if after is Sender.NONE:
+                return
+            self._make_room(now)
+            sender = _Sender(self._station.mgid(via or ip), Sender.NONE, now)
+            self._senders[ip] = sender
+        if after is not sender.state:
+            self._station.timers.cancel(self._ring_sender, ip)
+        sender.state = after
+        if fed is not SenderInput.TIMEOUT:
+            sender.since = now
+            self._senders.move_to_end(ip)
+        for action in actions:
+            match action:
+                case SenderAction.SEND:
+                    self._publish(ip, sender, Forward.SEND)
+                case SenderAction.NOTIFY:
+                    self._publish(ip, sender, Forward.NOTIFY)
+                case SenderAction.RESEND:
+                    self._station.emit(SendPacket(packet))
+                case SenderAction.ARM:
+                    at = now + GROUP_SEND_ONLY_IDLE_S
+                    self._station.timers.arm(self._ring_sender, ip, at)
+                case SenderAction.FORGET:
+                    self._station.emit(Withdraw(ip))
+                    del self._senders[ip]
+
+    def _ring_sender(self, now: float, ip: IpAddress) -> None:
+        self._drive(now, ip, SenderInput.TIMEOUT)
+
+    def _publish(self, ip: IpAddress, sender: _Sender, forward: Forward) -> None:
+        destination = self._station.group(sender.mgid)
+        self._station.emit(Publish(ip, forward, destination, self._station.config.mtu_bytes))
+
+    def _make_room(self, now: float) -> None:
+        if len(self._senders) < self._cap:
+            return
+        for ip, sender in self._senders.items():
+            if sender.state is not Sender.PERMANENT:
+                self._station.count("group_sender_evicted")
+                self._drive(now, ip, SenderInput.DROPPED)
+                return

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Neighbour discovery as the neighbours' and addresses' way to speak: RFC 4861 §7.2, §6, §8 (N1-N6).
+
+Router solicitations, router advertisements and redirects are the local stack's business but for the
+link-layer option: its address is learnt here, and the packet goes on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import IPv6Address
+
+from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.proto.dad import Addresses
+from ipoibu.proto.effects import Deliver, Log
+from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.station import FrameSource, Station, is_host
+from ipoibu.wire import ndisc
+from ipoibu.wire.encap import EtherType
+from ipoibu.wire.mgid import solicited_node
+from ipoibu.wire.ndisc import (
+    ALL_NODES,
+    NeighbourAdvertisement,
+    NeighbourSolicitation,
+    Redirect,
+    RouterAdvertisement,
+    RouterSolicitation,
+)
+
+_NO_ADDRESS = IPv6Address(0)
+
+
+class NdResolver:
+    """Speaks neighbour discovery for IPv6, and hears it; a `Resolver`."""
+
+    def __init__(self, station: Station, neighbours: Neighbours, addresses: Addresses) -> None:
+        self._station = station
+        self._neighbours = neighbours
+        self._addresses = addresses
+
+    def solicit(
+        self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
+    ) -> None:
+        """To the solicited-node group (N3), or to the station itself when probing it (§7.3.3)."""
+        source = self._addresses.source_for(target, preferred)
+        if source is None:
+            self._station.count("nd_no_source")
+            return
+        target = _v6(target)
+        destination = solicited_node(target) if known is None else target
+        self._send(
+            NeighbourSolicitation(_v6(source), destination, target, self._station.hwaddr), known
+        )
+
+    def probe(self, address: IpAddress) -> None:
+        """RFC 4862 §5.4.2: from the unspecified address, without an option (N2)."""
+        target = _v6(address)
+        self._send(NeighbourSolicitation(_NO_ADDRESS, solicited_node(target), target))
+
+    def announce(self, address: IpAddress) -> None:
+        """RFC 4861 §7.2.6: an unsolicited advertisement to all nodes, overriding (A5)."""
+        source = _v6(address)
+        self._send(
+            NeighbourAdvertisement(
+                source,
+                ALL_NODES,
+                source,
+                self._station.hwaddr,
+                router=self._station.config.is_router,
+                override=True,
+            )
+        )
+
+    def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
+        """Take one IPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
+        message = ndisc.parse_untrusted(packet)
+        if message.lladdr and message.lladdr.same_station(self._station.hwaddr):
+            self._station.count("echo")
+            return
+        match message:
+            case NeighbourAdvertisement():
+                self._hear_advertisement(now, message)
+                return
+            case NeighbourSolicitation() if message.source.is_unspecified:
+                self._hear_probe(now, source, message)
+                return
+        if message.source in self._addresses:
+            self._addresses.claimed(now, message.source, message.lladdr)
+            return
+        if not (is_host(message.source) or message.source.is_unspecified):
+            self._station.count("nd_source")
+            return
+        match message:
+            case NeighbourSolicitation():
+                self._hear_solicitation(now, source, message)
+                return
+            case RouterSolicitation():
+                self._learn(now, message.source, message.lladdr, is_router=False)
+            case RouterAdvertisement():
+                self._learn(now, message.source, message.lladdr, is_router=True)
+            case Redirect() if is_host(message.target) and message.target not in self._addresses:
+                is_router = message.target != message.redirected  # RFC 4861 §8.3
+                self._learn(now, message.target, message.lladdr, is_router)
+        self._station.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
+
+    def _hear_solicitation(
+        self, now: float, source: FrameSource, message: NeighbourSolicitation
+    ) -> None:
+        """RFC 4861 §7.2.3. For a tentative or foreign target it is silently ignored."""
+        if not self._addresses.is_ours(message.target):
+            return
+        if message.lladdr is not None:
+            self._neighbours.introduced(now, message.source, message.lladdr)
+        asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
+        if asker is None:
+            self._station.count("nd_no_lladdr")
+        else:
+            self._answer(message, asker)
+
+    def _hear_probe(self, now: float, source: FrameSource, message: NeighbourSolicitation) -> None:
+        """RFC 4862 §5.4.3: another station wants to have the target."""
+        prober = _sender(source)
+        if message.target in self._addresses:
+            if self._addresses.is_ours(message.target):
+                self._answer(message, None)
+            else:
+                self._addresses.probed(now, message.target)
+        elif prober is not None:
+            self._neighbours.suspect(now, message.target, prober)
+
+    def _hear_advertisement(self, now: float, message: NeighbourAdvertisement) -> None:
+        """RFC 4861 §7.2.5 and, for our own addresses, RFC 4862 §5.4.4."""
+        target = message.target
+        if target in self._addresses:
+            self._addresses.claimed(now, target, message.lladdr)
+            return
+        believed = self._neighbours.heard(
+            now, target, message.lladdr, solicited=message.solicited, override=message.override
+        )
+        if believed and self._neighbours.set_router(target, message.router):
+            self._station.emit(Log(logging.INFO, f"{target} is no longer a router"))
+
+    def _learn(self, now: float, ip: IPv6Address, hwaddr: HwAddr | None, is_router: bool) -> None:
+        if hwaddr is not None:
+            self._neighbours.introduced(now, ip, hwaddr)
+        self._neighbours.set_router(ip, is_router)
+
+    def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
+        """RFC 4861 §7.2.4: to the asker, or to all nodes if it has no address yet (N4)."""
+        self._send(message.answer(self._station.hwaddr, self._station.config.is_router), asker)
+
+    def _send(
+        self, message: NeighbourSolicitation | NeighbourAdvertisement, to: HwAddr | None = None
+    ) -> None:
+        station = self._station
+        if to is None:
+            destination = station.group(station.mgid(message.destination))
+        else:
+            destination = station.unicast(to)
+        station.send(destination, EtherType.IPV6, message.pack())
+
+
+def _sender(source: FrameSource) -> HwAddr | None:
+    """The station a datagram came from, if its GRH tells."""
+    return None if source.sgid is None else HwAddr(source.qpn, source.sgid)
+
+
+def _v6(ip: IpAddress) -> IPv6Address:
+    assert isinstance(ip, IPv6Address), "resolvers are chosen by IP version"
+    return ip

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The neighbour cache, for IPv4 and IPv6 alike: entries, packets that wait, eviction.
+
+What happens to an entry is in `nud`; here it is carried out. Resolvers speak ARP and ND for us.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.errors import BadFrame
+from ipoibu.limits import (
+    MAX_RANDOM_FACTOR,
+    MIN_RANDOM_FACTOR,
+    NEIGH_MAX,
+    NEIGH_PENDING_PACKETS,
+    NEIGH_PENDING_TOTAL_PACKETS,
+)
+from ipoibu.proto.effects import Forward, Publish, SendPacket, Withdraw
+from ipoibu.proto.nud import (
+    DURATION_S,
+    EVICTABLE,
+    EVIDENCE,
+    MACHINE,
+    SOLICITATIONS,
+    Action,
+    Cached,
+    Input,
+    State,
+)
+from ipoibu.proto.station import Resolver, Station
+from ipoibu.wire.ip import parse_untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class NeighInfo:
+    """A neighbour as `ipoibu neigh` shows it; `age_s` counts from the last change of state."""
+
+    ip: IpAddress
+    hwaddr: HwAddr | None
+    state: State
+    age_s: float
+    probes: int
+    pending: int
+    is_router: bool
+
+
+@dataclass(slots=True)
+class _Entry:
+    ip: IpAddress
+    state: State
+    since: float
+    hwaddr: HwAddr | None = None
+    probes: int = 0
+    confirmed: bool = False
+    is_router: bool = False
+    published: Forward | None = None
+    pending: deque[bytes] = field(default_factory=deque)
+
+
+class Neighbours:
+    """Every neighbour of one link. `refuse(now, packet)` answers a packet that cannot be delivered.
+
+    At most `cap` entries: the one least recently confirmed makes room, those never confirmed first,
+    so that strangers who introduce themselves can only push out each other.
+    """
+
+    def __init__(
+        self,
+        station: Station,
+        resolvers: Mapping[int, Resolver],
+        refuse: Callable[[float, bytes], None],
+        cap: int = NEIGH_MAX,
+    ) -> None:
+        self._station = station
+        self._resolvers = resolvers
+        self._refuse = refuse
+        self._cap = cap
+        self._entries: dict[IpAddress, _Entry] = {}
+        self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
+        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, oldest proof first
+        self._pending = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def miss(self, now: float, ip: IpAddress, packet: bytes) -> None:
+        """A packet for a neighbour that the pump does not know."""
+        self._feed(now, ip, Input.MISS, packet=packet)
+
+    def used(self, now: float, ip: IpAddress) -> None:
+        """The pump used a NOTIFY entry."""
+        self._feed(now, ip, Input.USED)
+
+    def introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
+        """A peer turned to us and gave its own address: it may get an entry. RFC 826, RFC 4861 §7.2.3."""
+        if ip in self._entries:
+            self.heard(now, ip, hwaddr, solicited=False, override=True)
+        else:
+            self._feed(now, ip, Input.INTRODUCED, hwaddr=hwaddr)
+
+    def heard(
+        self, now: float, ip: IpAddress, hwaddr: HwAddr | None, *, solicited: bool, override: bool
+    ) -> bool:
+        """An advertisement of whatever kind; `hwaddr` None vouches for the address that we have.
+
+        Whether the rest of the advertisement is to be believed too.
+        """
+        entry = self._entries.get(ip)
+        cached = Cached.NOTHING
+        if entry is not None and entry.hwaddr is not None:
+            cached = Cached.OTHER
+            if hwaddr is None or entry.hwaddr.same_station(hwaddr):
+                cached = Cached.SAME
+                entry.hwaddr = hwaddr or entry.hwaddr  # the flags may be new (A6)
+        elif hwaddr is None:
+            self._station.count("nd_no_lladdr")  # RFC 4861 §7.2.5: of no use yet
+            return False
+        fed = EVIDENCE[solicited, override, cached]
+        self._feed(now, ip, fed, hwaddr=hwaddr)
+        return fed is not Input.DISPUTED
+
+    def suspect(self, now: float, ip: IpAddress, prober: HwAddr) -> None:
+        """`prober` asks whether it may have `ip`: a probe teaches nothing (RFC 5227 §2.1), yet when it
+        is not the station that we have, that one has probably restarted with a new queue pair (A5)."""
+        entry = self._entries.get(ip)
+        if entry is not None and entry.hwaddr and not entry.hwaddr.same_station(prober):
+            self._feed(now, ip, Input.SUSPECTED)
+
+    def hwaddr(self, ip: IpAddress) -> HwAddr | None:
+        """The address that we have for `ip`, vouched for or not."""
+        entry = self._entries.get(ip)
+        return entry.hwaddr if entry else None
+
+    def set_router(self, ip: IpAddress, is_router: bool) -> bool:
+        """Note the neighbour's Router flag; True if it has just ceased to be a router (§7.2.5)."""
+        entry = self._entries.get(ip)
+        if entry is None:
+            return False
+        ceased = entry.is_router and not is_router
+        entry.is_router = is_router
+        return ceased
+
+    def source_ready(self, now: float, version: int) -> None:
+        """An address to ask from became ours: ask at once for whoever is being waited for."""
+        waiting = [
+            entry
+            for entry in self._entries.values()
+            if entry.state is State.INCOMPLETE and entry.ip.version == version
+        ]
+        for entry in waiting:
+            entry.probes = 0
+            self._feed(now, entry.ip, Input.SOURCE_READY)
+
+    def flush(self, now: float) -> None:
+        """Forget everybody: the link is down, and queue pairs are volatile (A5)."""
+        for ip in list(self._entries):
+            self._feed(now, ip, Input.FLUSHED)
+
+    def snapshot(self, now: float) -> Iterator[NeighInfo]:
+        for entry in self._entries.values():
+            yield NeighInfo(
+                entry.ip,
+                entry.hwaddr,
+                entry.state,
+                now - entry.since,
+                entry.probes,
+                len(entry.pending),
+                entry.is_router,
+            )
+
+    def _feed(
+        self,
+        now: float,
+        ip: IpAddress,
+        fed: Input,
+        *,
+        packet: bytes = b"",
+        hwaddr: HwAddr | None = None,
+    ) -> None:
+        """One step of one neighbour; `packet` comes with a miss, `hwaddr` with evidence."""
+        entry = self._entries.get(ip)
+        before = entry.state if entry else State.NONE
+        after, actions = MACHINE.step(before, fed)
+        if entry is None:
+            if after is State.NONE:
+                return
+            entry = self._create(now, ip)
+            if entry is None:
+                self._station.count("neigh_table_full")
+                return
+        if after is not before:
+            self._station.timers.cancel(self._ring, ip)
+            entry.state, entry.since, entry.probes = after, now, 0
+        self._rank(entry, fed)
+        for action in actions:
+            self._act(now, entry, action, packet, hwaddr)
+
+    def _act(
+        self, now: float, entry: _Entry, action: Action, packet: bytes, hwaddr: HwAddr | None
+    ) -> None:
+        match action:
+            case Action.QUEUE:
+                self._queue(entry, packet)
+            case Action.RESEND:
+                self._station.emit(SendPacket(packet))
+            case Action.REFUSE:
+                self._refuse(now, packet)
+            case Action.RECORD:
+                entry.hwaddr = hwaddr
+            case Action.SEND:
+                self._publish(entry, Forward.SEND)
+            case Action.NOTIFY:
+                self._publish(entry, Forward.NOTIFY)
+            case Action.BLOCK:
+                self._publish(entry, Forward.UNREACHABLE)
+            case Action.RELEASE:
+                for waiting in self._unqueue(entry):
+                    self._station.emit(SendPacket(waiting))
+            case Action.REJECT:
+                for waiting in self._unqueue(entry):
+                    self._station.count("neigh_unresolved")
+                    self._refuse(now, waiting)
+            case Action.ASK | Action.PROBE:
+                entry.probes += 1
+                known = entry.hwaddr if action is Action.PROBE else None
+                preferred = _source(entry.pending[0]) if entry.pending else None
+                self._resolvers[entry.ip.version].solicit(now, entry.ip, known, preferred)
+            case Action.ARM:
+                self._arm(now, entry)
+            case Action.FORGET:
+                if entry.published is not None:
+                    self._station.emit(Withdraw(entry.ip))
+                del self._entries[entry.ip]
+
+    def _arm(self, now: float, entry: _Entry) -> None:
+        duration_s = DURATION_S[entry.state]
+        if (
+            entry.state is State.REACHABLE
+        ):  # RFC 4861 §6.3.2: so that a crowd does not probe at once
+            duration_s *= self._station.rng.uniform(MIN_RANDOM_FACTOR, MAX_RANDOM_FACTOR)
+        self._station.timers.arm(self._ring, entry.ip, now + duration_s)
+
+    def _ring(self, now: float, ip: IpAddress) -> None:
+        entry = self._entries[ip]
+        limit = SOLICITATIONS.get(entry.state)
+        spent = limit is not None and entry.probes >= limit
+        self._feed(now, ip, Input.EXHAUSTED if spent else Input.TIMEOUT)
+
+    def _publish(self, entry: _Entry, forward: Forward) -> None:
+        entry.published = forward
+        sends = forward in (Forward.SEND, Forward.NOTIFY)
+        destination = self._station.unicast(entry.hwaddr) if sends and entry.hwaddr else None
+        mtu_bytes = self._station.config.mtu_bytes
+        self._station.emit(Publish(entry.ip, forward, destination, mtu_bytes))
+
+    def _queue(self, entry: _Entry, packet: bytes) -> None:
+        """Keep the packet, or drop it: a newcomer never displaces one that waits longer."""
+        if len(entry.pending) >= NEIGH_PENDING_PACKETS:
+            self._station.count("neigh_pending_full")
+        elif self._pending >= NEIGH_PENDING_TOTAL_PACKETS:
+            self._station.count("neigh_pending_total_full")
+        else:
+            entry.pending.append(packet)
+            self._pending += 1
+            if len(entry.pending) < NEIGH_PENDING_PACKETS:
+                return
+        if entry.published is not Forward.HOLD:  # no room: let the pump drop, it is cheaper there
+            self._publish(entry, Forward.HOLD)
+
+    def _unqueue(self, entry: _Entry) -> list[bytes]:
+        packets = list(entry.pending)
+        entry.pending.clear()
+        self._pending -= len(packets)
+        return packets
+
+    def _create(self, now: float, ip: IpAddress) -> _Entry | None:
+        if len(self._entries) >= self._cap and not self._evict(now):
+            return None
+        entry = self._entries[ip] = _Entry(ip, State.NONE, now)
+        return entry
+
+    def _evict(self, now: float) -> bool:
+        rank = self._strangers or self._known
+        if not rank:
+            return False
+        self._station.count("neigh_evicted")
+        self._feed(now, next(iter(rank)), Input.EVICTED)
+        return True
+
+    def _rank(self, entry: _Entry, fed: Input) -> None:
+        """Keep the two orders of eviction; a new proof moves an entry to the far end."""
+        proven = fed in (Input.CONFIRMED, Input.REPLACED)
+        entry.confirmed |= proven
+        if entry.state not in EVICTABLE or proven:
+            self._strangers.pop(entry.ip, None)
+            self._known.pop(entry.ip, None)
+        if entry.state in EVICTABLE:
+            rank = self._known if entry.confirmed else self._strangers
+            rank.setdefault(entry.ip)
+
+
+def _source(packet: bytes) -> IpAddress | None:
+    """Where a packet that waits came from; it is our own host's, yet may be anything."""
+    try:
+        return parse_untrusted(packet).source
+    except BadFrame:
+        return None

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Neighbour unreachability detection, one machine for ARP and ND: RFC 4861 §7.3 and its Appendix C.
+
+    NONE         no entry; the pump reports a miss
+    INCOMPLETE   asking everybody; packets wait here, a few of them
+    REACHABLE    confirmed not long ago                             pump: SEND
+    STALE        an address, but nobody vouches for it lately       pump: NOTIFY, sends and tells us once
+    DELAY        in use again: give the upper layers 5 s            pump: sends on
+    PROBE        asking that very station, three times (A5)         pump: sends on
+    FAILED       nobody answered: refuse for a second, then forget  pump: UNREACHABLE
+
+FAILED is our negative cache and not in the RFC, which sends the ICMP errors and deletes the entry.
+Evidence from peers is first classified by the flags of a neighbour advertisement (`EVIDENCE`, RFC 4861
+§7.2.5); an ARP reply to us counts as solicited and overriding, a gratuitous one as overriding only.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from ipoibu.limits import (
+    DELAY_FIRST_PROBE_S,
+    MAX_MULTICAST_SOLICIT,
+    MAX_UNICAST_SOLICIT,
+    NEIGH_FAILED_HOLD_S,
+    NEIGH_STALE_KEEP_S,
+    REACHABLE_TIME_S,
+    RETRANS_TIMER_S,
+)
+from ipoibu.proto.table import Table
+
+
+class State(enum.Enum):
+    NONE = "none"
+    INCOMPLETE = "incomplete"
+    REACHABLE = "reachable"
+    STALE = "stale"
+    DELAY = "delay"
+    PROBE = "probe"
+    FAILED = "failed"
+
+
+class Input(enum.Enum):
+    MISS = "a packet has no entry in the pump"
+    USED = "the pump sent by a NOTIFY entry"
+    INTRODUCED = "an unknown peer asked us and told its address"
+    HEARD = "the address we have, said again"
+    CONFIRMED = "the address we have, in answer to us"
+    REPLACED = "another address, in answer to us"
+    MOVED = "another address, unasked, to be believed"
+    DISPUTED = "another address, not to override ours"
+    SUSPECTED = "another station probes for this address"
+    SOURCE_READY = "we now have an address to ask from"
+    TIMEOUT = "the state's time is over"
+    EXHAUSTED = "and so are the solicitations"
+    EVICTED = "the table is full"
+    FLUSHED = "the link is down"
+
+
+class Action(enum.Enum):
+    QUEUE = "keep the packet"
+    RESEND = "send the packet"
+    REFUSE = "answer the packet with unreachable"
+    RECORD = "take the address"
+    SEND = "publish SEND"
+    NOTIFY = "publish NOTIFY"
+    BLOCK = "publish UNREACHABLE"
+    RELEASE = "send what waits"
+    REJECT = "answer what waits with unreachable"
+    ASK = "solicit everybody"
+    PROBE = "solicit the station"
+    ARM = "start the state's timer"
+    FORGET = "withdraw and remove"
+
+
+class Cached(enum.Enum):
+    """How the link-layer address in a message relates to the one in the entry."""
+
+    NOTHING = "there is none"
+    SAME = "it is the same"
+    OTHER = "it differs"
+
+
+# RFC 4861 §7.2.5: (Solicited, Override, cached address) of an advertisement -> what it is to us
+EVIDENCE: Final[Mapping[tuple[bool, bool, Cached], Input]] = {
+    (True, True, Cached.NOTHING): Input.REPLACED,
+    (True, False, Cached.NOTHING): Input.REPLACED,
+    (False, True, Cached.NOTHING): Input.MOVED,
+    (False, False, Cached.NOTHING): Input.MOVED,
+    (True, True, Cached.SAME): Input.CONFIRMED,
+    (True, False, Cached.SAME): Input.CONFIRMED,
+    (False, True, Cached.SAME): Input.HEARD,
+    (False, False, Cached.SAME): Input.HEARD,
+    (True, True, Cached.OTHER): Input.REPLACED,
+    (True, False, Cached.OTHER): Input.DISPUTED,
+    (False, True, Cached.OTHER): Input.MOVED,
+    (False, False, Cached.OTHER): Input.DISPUTED,
+}
+
+_N, _I, _R, _S = State.NONE, State.INCOMPLETE, State.REACHABLE, State.STALE
+_D, _P, _F = State.DELAY, State.PROBE, State.FAILED
+_A = Action
+
+# fmt: off
+MACHINE: Final = Table("Neighbour", State.NONE, {
+    # no entry: only our own packets and those who turn to us make one (R2, N5)
+    (_N, Input.MISS):         (_I, (_A.QUEUE, _A.ASK, _A.ARM)),
+    (_N, Input.INTRODUCED):   (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_N, Input.REPLACED):     (_N, ()),
+    (_N, Input.MOVED):        (_N, ()),
+    (_N, Input.USED):         (_N, ()),
+    (_N, Input.SUSPECTED):    (_N, ()),
+    # RFC 4861 §7.2.2: asking
+    (_I, Input.MISS):         (_I, (_A.QUEUE,)),
+    (_I, Input.SOURCE_READY): (_I, (_A.ASK, _A.ARM)),
+    (_I, Input.TIMEOUT):      (_I, (_A.ASK, _A.ARM)),
+    (_I, Input.EXHAUSTED):    (_F, (_A.BLOCK, _A.REJECT, _A.ARM)),
+    (_I, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.RELEASE, _A.ARM)),
+    (_I, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.RELEASE, _A.ARM)),
+    (_I, Input.USED):         (_I, ()),
+    (_I, Input.SUSPECTED):    (_I, ()),
+    (_I, Input.FLUSHED):      (_N, (_A.REJECT, _A.FORGET)),
+    # confirmed
+    (_R, Input.MISS):         (_R, (_A.RESEND,)),
+    (_R, Input.USED):         (_R, ()),
+    (_R, Input.TIMEOUT):      (_S, (_A.NOTIFY, _A.ARM)),
+    (_R, Input.HEARD):        (_R, ()),
+    (_R, Input.CONFIRMED):    (_R, (_A.ARM,)),
+    (_R, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_R, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_R, Input.DISPUTED):     (_S, (_A.NOTIFY, _A.ARM)),
+    (_R, Input.SUSPECTED):    (_P, (_A.PROBE, _A.ARM)),
+    (_R, Input.EVICTED):      (_N, (_A.FORGET,)),
+    (_R, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    # usable, not vouched for
+    (_S, Input.MISS):         (_S, (_A.RESEND,)),
+    (_S, Input.USED):         (_D, (_A.ARM,)),
+    (_S, Input.TIMEOUT):      (_N, (_A.FORGET,)),
+    (_S, Input.HEARD):        (_S, ()),
+    (_S, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
+    (_S, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_S, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_S, Input.DISPUTED):     (_S, ()),
+    (_S, Input.SUSPECTED):    (_S, ()),
+    (_S, Input.EVICTED):      (_N, (_A.FORGET,)),
+    (_S, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    # RFC 4861 §7.3.3: in use; the pump keeps sending to the address we have
+    (_D, Input.MISS):         (_D, (_A.RESEND,)),
+    (_D, Input.USED):         (_D, ()),
+    (_D, Input.TIMEOUT):      (_P, (_A.PROBE, _A.ARM)),
+    (_D, Input.HEARD):        (_D, ()),
+    (_D, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
+    (_D, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_D, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_D, Input.DISPUTED):     (_D, ()),
+    (_D, Input.SUSPECTED):    (_D, ()),
+    (_D, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    # asking the station; no answer means no entry, and the next packet asks everybody
+    (_P, Input.MISS):         (_P, (_A.RESEND,)),
+    (_P, Input.USED):         (_P, ()),
+    (_P, Input.TIMEOUT):      (_P, (_A.PROBE, _A.ARM)),
+    (_P, Input.EXHAUSTED):    (_N, (_A.FORGET,)),
+    (_P, Input.HEARD):        (_P, ()),
+    (_P, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
+    (_P, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_P, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_P, Input.DISPUTED):     (_P, ()),
+    (_P, Input.SUSPECTED):    (_P, ()),
+    (_P, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    # the negative cache; whoever speaks up after all is welcome
+    (_F, Input.MISS):         (_F, (_A.REFUSE,)),
+    (_F, Input.USED):         (_F, ()),
+    (_F, Input.TIMEOUT):      (_N, (_A.FORGET,)),
+    (_F, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_F, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_F, Input.SUSPECTED):    (_F, ()),
+    (_F, Input.EVICTED):      (_N, (_A.FORGET,)),
+    (_F, Input.FLUSHED):      (_N, (_A.FORGET,)),
+})
+# fmt: on
+
+DURATION_S: Final = {
+    State.INCOMPLETE: RETRANS_TIMER_S,
+    State.REACHABLE: REACHABLE_TIME_S,
+    State.STALE: NEIGH_STALE_KEEP_S,
+    State.DELAY: DELAY_FIRST_PROBE_S,
+    State.PROBE: RETRANS_TIMER_S,
+    State.FAILED: NEIGH_FAILED_HOLD_S,
+}
+SOLICITATIONS: Final = {
+    State.INCOMPLETE: MAX_MULTICAST_SOLICIT,
+    State.PROBE: MAX_UNICAST_SOLICIT,
+}
+# What may be thrown out when the table is full: nothing that is being resolved or verified.
+EVICTABLE: Final = (State.REACHABLE, State.STALE, State.FAILED)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two brakes: a token bucket for messages, and the thinning of repeated log lines."""
+
+from __future__ import annotations
+
+
+class TokenBucket:
+    """At most `burst` at once and `per_s` a second in the long run. RFC 4443 §2.4 (f) asks for one."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._tokens = burst
+        self._since = 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether one more may go out at `now`, which never runs backwards."""
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._since) * self._per_s)
+        self._since = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+def is_told(occurrence: int) -> bool:
+    """Whether the n-th repetition of the same trouble is worth a line: 1, 2, 5, 10, 20, 50, 100 ...
+
+    OpenSM thins its log the same way: the reader sees that it goes on, and the log stays readable.
+    """
+    while occurrence >= 10 and occurrence % 10 == 0:
+        occurrence //= 10
+    return occurrence in (1, 2, 5)
