@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_CRC32_H
+#define SOFT_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * CRC-32 of Ethernet, gzip and the InfiniBand ICRC (polynomial 0x04c11db7, reflected), in zlib's
+ * convention: crc is the value of all that came before, 0 at the start. libdeflate computes it by
+ * carry-less multiplication where IPU_HAVE_LIBDEFLATE is defined.
+ */
+uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE
+#include "hca.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "objects.h"
+
+/* Room for the longest headers of any RoCEv2 packet: the rule of rxe, so that both ends of a link
+ * come to the same MTU. */
+#define HEADROOM_BYTES 80
+#define SMALLEST_MTU   256
+
+const char *const soft_counter_names[SOFT_C_COUNT] = {
+    [SOFT_C_TX_PACKETS] = "tx_packets",
+    [SOFT_C_TX_BYTES] = "tx_bytes",
+    [SOFT_C_TX_CALLS] = "tx_calls",
+    [SOFT_C_TX_SUPER] = "tx_super",
+    [SOFT_C_TX_STALLS] = "tx_stalls",
+    [SOFT_C_TX_UNREACHABLE] = "tx_unreachable",
+    [SOFT_C_TX_REFUSED] = "tx_refused",
+    [SOFT_C_TX_LENGTH] = "tx_length",
+    [SOFT_C_RX_PACKETS] = "rx_packets",
+    [SOFT_C_RX_BYTES] = "rx_bytes",
+    [SOFT_C_RX_CALLS] = "rx_calls",
+    [SOFT_C_RX_SUPER] = "rx_super",
+    [SOFT_C_RX_DELIVERED] = "rx_delivered",
+    [SOFT_C_DROP_ADDRESS] = "drop_address",
+    [SOFT_C_DROP_MALFORMED] = "drop_malformed",
+    [SOFT_C_DROP_VERSION] = "drop_version",
+    [SOFT_C_DROP_ICRC] = "drop_icrc",
+    [SOFT_C_DROP_OPCODE] = "drop_opcode",
+    [SOFT_C_DROP_QPN] = "drop_qpn",
+    [SOFT_C_DROP_PKEY] = "drop_pkey",
+    [SOFT_C_DROP_QKEY] = "drop_qkey",
+    [SOFT_C_DROP_NO_BUFFER] = "drop_no_buffer",
+    [SOFT_C_DROP_TOO_LONG] = "drop_too_long",
+    [SOFT_C_DROP_CQ_FULL] = "drop_cq_full",
+    [SOFT_C_DROP_SOCKET] = "drop_socket",
+};
+
+int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
+{
+    struct soft_hca *hca = calloc(1, sizeof(*hca));
+    uint32_t random;
+
+    if (hca == NULL)
+        return -ENOMEM;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+        free(hca);
+        return -EIO;
+    }
+    pthread_mutex_init(&hca->mutex, NULL);
+    pthread_mutex_init(&hca->group_mutex, NULL);
+    hca->attr = *attr;
+    hca->pkey[0] = SOFT_PKEY_DEFAULT;
+    hca->pkey_count = 1;
+    hca->next_qpn = random & SOFT_ROCE_QPN_MASK;
+    hca->deadline_ns = SOFT_NO_DEADLINE_NS;
+    TAILQ_INIT(&hca->stalled);
+    *out = hca;
+    return 0;
+}
+
+static void destroy_detached(struct soft_hca *hca)
+{
+    pthread_mutex_destroy(&hca->group_mutex);
+    pthread_mutex_destroy(&hca->mutex);
+    free(hca);
+}
+
+static unsigned int active_mtu(unsigned int netdev_mtu_bytes)
+{
+    unsigned int mtu = SOFT_MAX_MESSAGE;
+
+    while (mtu >= SMALLEST_MTU && mtu + HEADROOM_BYTES > netdev_mtu_bytes)
+        mtu /= 2;
+    return mtu < SMALLEST_MTU ? 0 : mtu;
+}
+
+static int read_attributes(struct soft_netdev *dev, const char *netdev, struct soft_hca_attr *attr)
+{
+    struct soft_netdev_state state;
+    int error = soft_netdev_find(dev, netdev, &state);
+
+    if (error != 0)
+        return error;
+    if (!state.up)
+        return -ENETDOWN;
+    memset(attr, 0, sizeof(*attr));
+    memcpy(attr->netdev, state.name, sizeof(attr->netdev));
+    attr->ifindex = state.ifindex;
+    attr->netdev_mtu_bytes = state.mtu_bytes;
+    attr->active_mtu_bytes = active_mtu(state.mtu_bytes);
+    if (attr->active_mtu_bytes == 0)
+        return -EMSGSIZE;
+    error = soft_netdev_link_local(dev, state.ifindex, &state.eui64, &attr->gid);
+    if (error != 0)
+        return error;
+    memcpy(attr->guid, attr->gid.s6_addr + 8, sizeof(attr->guid));
+    return 0;
+}
+
+int soft_hca_open(const char *netdev, struct soft_hca **out)
+{
+    struct soft_netdev dev;
+    struct soft_hca_attr attr;
+    struct soft_hca *hca;
+    int error = soft_netdev_open(&dev);
+
+    if (error != 0)
+        return error;
+    error = read_attributes(&dev, netdev, &attr);
+    if (error != 0)
+        goto close_netdev;
+    error = soft_hca_create(&attr, &hca);
+    if (error != 0)
+        goto close_netdev;
+    hca->netdev = dev;
+    error = soft_membership_open(&hca->membership, attr.ifindex);
+    if (error != 0)
+        goto destroy;
+    error = soft_udp_open(attr.netdev, attr.ifindex, &attr.gid, &hca->count, &hca->udp);
+    if (error != 0)
+        goto close_membership;
+    *out = hca;
+    return 0;
+
+close_membership:
+    soft_membership_close(&hca->membership);
+destroy:
+    destroy_detached(hca);
+close_netdev:
+    soft_netdev_close(&dev);
+    return error;
+}
+
+void soft_hca_close(struct soft_hca *hca)
+{
+    for (int i = 0; i < SOFT_QP_BUCKETS; i++)
+        while (!LIST_EMPTY(&hca->qps[i]))
+            soft_qp_destroy(LIST_FIRST(&hca->qps[i]));
+    while (!LIST_EMPTY(&hca->ahs))
+        soft_ah_destroy(LIST_FIRST(&hca->ahs));
+    while (!LIST_EMPTY(&hca->cqs))
+        (void)soft_cq_destroy(LIST_FIRST(&hca->cqs));
+    if (hca->udp != NULL) {
+        soft_udp_close(hca->udp);
+        soft_membership_close(&hca->membership);
+        soft_netdev_close(&hca->netdev);
+    }
+    destroy_detached(hca);
+}
+
+void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr)
+{
+    *attr = hca->attr;
+}
+
+int soft_hca_check(struct soft_hca *hca)
+{
+    struct soft_netdev_state state;
+    int error;
+
+    if (hca->udp == NULL)
+        return 0;
+    /* The netlink socket must not be shared by two conversations; this is control work, too. */
+    pthread_mutex_lock(&hca->group_mutex);
+    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state);
+    if (error == 0 && (!state.up || !state.running))
+        error = -ENETDOWN;
+    if (error == 0)
+        error = soft_netdev_has_address(&hca->netdev, hca->attr.ifindex, &hca->attr.gid);
+    if (error == 0 && active_mtu(state.mtu_bytes) < hca->attr.active_mtu_bytes)
+        error = -EMSGSIZE;
+    pthread_mutex_unlock(&hca->group_mutex);
+    return error;
+}
+
+int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n)
+{
+    if (n < 1 || n > SOFT_MAX_PKEYS)
+        return -EINVAL;
+    soft_progress_lock(hca);
+    memcpy(hca->pkey, pkeys, (size_t)n * sizeof(*pkeys));
+    hca->pkey_count = (unsigned int)n;
+    soft_progress_unlock(hca);
+    return 0;
+}
+
+int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey)
+{
+    int found = -ENOENT;
+
+    soft_progress_lock(hca);
+    for (unsigned int i = 0; i < hca->pkey_count; i++) {
+        if (((hca->pkey[i] ^ pkey) & 0x7fff) != 0)
+            continue;
+        if (found < 0)
+            found = (int)i;
+        if (hca->pkey[i] & 0x8000) {
+            found = (int)i;
+            break;
+        }
+    }
+    soft_progress_unlock(hca);
+    return found;
+}
+
+int soft_hca_progress(struct soft_hca *hca)
+{
+    int packets;
+
+    soft_progress_lock(hca);
+    soft_progress_retry(hca);
+    packets = soft_progress_receive(hca, NULL, 1);
+    soft_progress_unlock(hca);
+    return packets;
+}
+
+int64_t soft_hca_deadline_ns(struct soft_hca *hca)
+{
+    int64_t deadline_ns;
+
+    soft_progress_lock(hca);
+    deadline_ns = hca->deadline_ns;
+    soft_progress_unlock(hca);
+    return deadline_ns;
+}
+
+void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out)
+{
+    for (int i = 0; i < SOFT_C_COUNT; i++)
+        out->value[i] = atomic_load_explicit(&hca->count.value[i], memory_order_relaxed);
+    out->value[SOFT_C_DROP_SOCKET] = hca->udp == NULL ? 0 : soft_udp_overruns(hca->udp);
+}

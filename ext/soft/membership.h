@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_MEMBERSHIP_H
+#define SOFT_MEMBERSHIP_H
+
+#include <netinet/in.h>
+
+/*
+ * IPv6 group memberships of one device, spread over as many sockets as the kernel's limits ask for.
+ * A socket pays for its memberships out of net.core.optmem_max (about 400 at 20 KiB, the default of
+ * older kernels), and keeps them in a list that each join walks. These sockets are never bound and
+ * never read: what comes in goes to the one bound socket of the HCA.
+ */
+#define SOFT_MEMBERSHIP_PER_SOCKET 256
+#define SOFT_MEMBERSHIP_SOCKETS    64 /* SOFT_MAX_MCAST / SOFT_MEMBERSHIP_PER_SOCKET */
+
+struct soft_membership {
+    unsigned int ifindex;
+    int fd[SOFT_MEMBERSHIP_SOCKETS]; /* -1: not open */
+    unsigned int groups[SOFT_MEMBERSHIP_SOCKETS];
+};
+
+/* Opens the first socket, so that small needs are met in the namespace of this very thread. */
+int soft_membership_open(struct soft_membership *m, unsigned int ifindex);
+void soft_membership_close(struct soft_membership *m);
+
+/*
+ * Join; returns the socket's number, for the leave. -EXDEV: the calling thread is in another
+ * network namespace and a further socket was needed; -ENOSPC: all are full; else what the kernel
+ * says.
+ */
+int soft_membership_join(struct soft_membership *m, const struct in6_addr *group);
+void soft_membership_leave(struct soft_membership *m, const struct in6_addr *group, int number);
+
+#endif

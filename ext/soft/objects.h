@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_OBJECTS_H
+#define SOFT_OBJECTS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+
+#include "count.h"
+#include "hca.h"
+#include "membership.h"
+#include "netdev.h"
+#include "roce.h"
+#include "udp.h"
+
+/*
+ * The objects behind the handles of hca.h, for the files of this folder (and its tests) only.
+ *
+ * hca->mutex guards everything in here that changes, with two exceptions: the counters are atomic,
+ * and the tables of groups are changed only while hca->group_mutex is held as well, so that holding
+ * either is enough to read them. group_mutex is taken first. It exists because joining an IPv6
+ * group waits for the kernel's configuration lock, and the packet path must not wait for that.
+ */
+
+#define SOFT_QP_BUCKETS    1024
+#define SOFT_GROUP_BUCKETS 1024
+#define SOFT_MAX_MESSAGE   4096 /* the largest InfiniBand MTU */
+
+struct soft_cq {
+    struct soft_hca *hca;
+    LIST_ENTRY(soft_cq) entry;
+    struct soft_wc *ring; /* depth rounded up to a power of two */
+    unsigned int depth;
+    unsigned int mask;
+    unsigned int head; /* the oldest; head and tail count on without end */
+    unsigned int tail;
+    unsigned int users; /* queues that complete into it */
+    bool armed;
+    bool signalled; /* event_fd is readable */
+    int event_fd;
+    int epoll_fd; /* event_fd and the socket */
+};
+
+struct soft_ah {
+    struct soft_hca *hca;
+    LIST_ENTRY(soft_ah) entry;
+    unsigned int references; /* the caller's, and one for each send that waits */
+    struct soft_udp_dest dest;
+    bool local;          /* the GID is our own: never on the wire */
+    uint16_t seed_bytes; /* packet length that icrc_seed is for; 0: none yet */
+    uint32_t icrc_seed;
+};
+
+struct soft_send_wqe {
+    struct soft_send_wr wr;
+    uint32_t bytes;
+    uint8_t status; /* other than success: found bad when posted, completes in its turn */
+};
+
+struct soft_send_queue {
+    struct soft_send_wqe *ring;
+    unsigned int max, mask, head, tail;
+};
+
+/* On its own, so that several QPs can share one (SRQ, with RC). */
+struct soft_recv_queue {
+    struct soft_recv_wr *ring;
+    unsigned int max, mask, head, tail;
+};
+
+/* A packet as it goes up: where from, what it is, and its payload. */
+struct soft_packet {
+    struct soft_udp_packet ip;
+    struct soft_roce roce;
+    const uint8_t *payload;
+    size_t payload_bytes;
+};
+
+/* Why a send queue waits. */
+enum soft_stall {
+    SOFT_STALL_NONE,   /* it is empty */
+    SOFT_STALL_SOCKET, /* EAGAIN: for EPOLLOUT */
+    SOFT_STALL_MEMORY, /* ENOBUFS: for a moment */
+    SOFT_STALL_CQ,     /* for the consumer to poll */
+};
+
+/* What a transport does; called with hca->mutex held. */
+struct soft_transport {
+    /* Send from the head of the send queue on, complete what is done. */
+    enum soft_stall (*send)(struct soft_qp *qp);
+    /* A packet for this QP: parsed, ICRC correct, nothing of its transport checked. */
+    void (*receive)(struct soft_qp *qp, const struct soft_packet *packet);
+};
+
+extern const struct soft_transport soft_ud;
+
+struct soft_qp {
+    struct soft_hca *hca;
+    LIST_ENTRY(soft_qp) entry; /* in its bucket */
+    TAILQ_ENTRY(soft_qp) stall_entry;
+    enum soft_stall stall;
+    const struct soft_transport *transport;
+    enum soft_qp_type type;
+    uint32_t qpn;
+    uint32_t qkey;
+    uint32_t psn; /* of the next packet */
+    uint16_t pkey_index;
+    unsigned int groups; /* attached to */
+    struct soft_cq *send_cq;
+    struct soft_cq *recv_cq;
+    struct soft_send_queue sq;
+    struct soft_recv_queue rq;
+};
+
+struct soft_group {
+    LIST_ENTRY(soft_group) entry;
+    struct in6_addr gid;
+    int membership; /* number that soft_membership_join gave */
+    unsigned int qp_count;
+    unsigned int qp_room;
+    struct soft_qp **qp;
+};
+
+LIST_HEAD(soft_cq_list, soft_cq);
+LIST_HEAD(soft_ah_list, soft_ah);
+LIST_HEAD(soft_qp_list, soft_qp);
+LIST_HEAD(soft_group_list, soft_group);
+TAILQ_HEAD(soft_stall_list, soft_qp);
+
+struct soft_hca {
+    pthread_mutex_t mutex;
+    pthread_mutex_t group_mutex;
+    struct soft_hca_attr attr;
+    struct soft_count count;
+    struct soft_netdev netdev;
+    struct soft_membership membership;
+    struct soft_udp *udp; /* NULL: detached from any device, reaches itself only */
+
+    uint16_t pkey[SOFT_MAX_PKEYS];
+    unsigned int pkey_count;
+
+    struct soft_cq_list cqs;
+    unsigned int cqs_armed;
+    struct soft_ah_list ahs;
+    unsigned int ah_count;
+    struct soft_qp_list qps[SOFT_QP_BUCKETS];
+    unsigned int qp_count;
+    uint32_t next_qpn;
+    struct soft_group_list groups[SOFT_GROUP_BUCKETS];
+    unsigned int group_count;
+
+    struct soft_stall_list stalled;
+    bool wants_writable; /* every CQ's epoll descriptor waits for EPOLLOUT, too */
+    int64_t deadline_ns;
+    uint32_t rx_seed; /* ICRC seed of the flow that the last packet belonged to */
+
+    uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
+};
+
+/* hca.c. An HCA without a device: what tests use to do without a network. */
+int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out);
+
+/* cq.c */
+void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room */
+void soft_cq_wake(struct soft_cq *cq);
+void soft_cq_want_writable(struct soft_cq *cq, bool wanted);
+
+static inline unsigned int soft_cq_count(const struct soft_cq *cq)
+{
+    return cq->tail - cq->head;
+}
+
+static inline unsigned int soft_cq_room(const struct soft_cq *cq)
+{
+    return cq->depth - soft_cq_count(cq);
+}
+
+/* ah.c */
+void soft_ah_release(struct soft_ah *ah);
+
+/* qp.c */
+struct soft_qp *soft_qp_find(const struct soft_hca *hca, uint32_t qpn);
+void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
+
+/* mcast.c */
+struct soft_group *soft_mcast_find(const struct soft_hca *hca, const struct in6_addr *gid);
+void soft_mcast_detach_all(struct soft_qp *qp); /* takes the locks itself */
+
+/* progress.c */
+void soft_progress_lock(struct soft_hca *hca);
+void soft_progress_unlock(struct soft_hca *hca); /* wakes whom this batch has given something */
+void soft_progress_send(struct soft_qp *qp);
+void soft_progress_retry(struct soft_hca *hca);
+void soft_progress_unstall(struct soft_qp *qp);
+/* Receive until cq (NULL: nobody) holds `wanted` completions, at most one batch off the wire. */
+int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted);
+/* One packet; `trusted`: from the loopback, where there is no ICRC. */
+void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted);
+
+/* The smallest power of two >= n; n <= 2^31. */
+static inline unsigned int soft_round_up(unsigned int n)
+{
+    unsigned int size = 1;
+
+    while (size < n)
+        size *= 2;
+    return size;
+}
+
+#endif

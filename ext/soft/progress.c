@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE
+#include <string.h>
+#include <time.h>
+
+#include "icrc.h"
+#include "objects.h"
+
+/*
+ * What moves: receiving and handing packets to their QPs, retrying sends that had to wait, and
+ * waking sleepers. It happens inside the calls of the consumers; there is no thread of our own.
+ */
+
+#define MEMORY_RETRY_NS                                                                            \
+    1000000 /* after ENOBUFS: the kernel frees memory when, not before, it sends */
+
+/* ---- lock and wake ----------------------------------------------------------------------------
+ */
+
+void soft_progress_lock(struct soft_hca *hca)
+{
+    pthread_mutex_lock(&hca->mutex);
+}
+
+/*
+ * Packets that are fetched but not handed on yet are in no socket any more, so an armed CQ must be
+ * told of them as well: they may be for it.
+ */
+void soft_progress_unlock(struct soft_hca *hca)
+{
+    if (hca->cqs_armed > 0) {
+        bool pending = hca->udp != NULL && soft_udp_pending(hca->udp);
+
+        for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
+            if (cq->armed && (pending || soft_cq_count(cq) > 0))
+                soft_cq_wake(cq);
+    }
+    pthread_mutex_unlock(&hca->mutex);
+}
+
+/* ---- send queues that wait --------------------------------------------------------------------
+ */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void set_stall(struct soft_qp *qp, enum soft_stall stall)
+{
+    struct soft_hca *hca = qp->hca;
+
+    if (qp->stall == SOFT_STALL_NONE && stall != SOFT_STALL_NONE)
+        TAILQ_INSERT_TAIL(&hca->stalled, qp, stall_entry);
+    if (qp->stall != SOFT_STALL_NONE && stall == SOFT_STALL_NONE)
+        TAILQ_REMOVE(&hca->stalled, qp, stall_entry);
+    qp->stall = stall;
+}
+
+/* Make descriptors and deadline say what the stalled queues wait for. */
+static void announce_stalls(struct soft_hca *hca)
+{
+    bool socket = false, memory = false;
+
+    for (struct soft_qp *qp = TAILQ_FIRST(&hca->stalled); qp != NULL;
+         qp = TAILQ_NEXT(qp, stall_entry)) {
+        socket |= qp->stall == SOFT_STALL_SOCKET;
+        memory |= qp->stall == SOFT_STALL_MEMORY;
+    }
+    hca->deadline_ns = memory ? now_ns() + MEMORY_RETRY_NS : SOFT_NO_DEADLINE_NS;
+    if (socket != hca->wants_writable) {
+        hca->wants_writable = socket;
+        for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
+            soft_cq_want_writable(cq, socket);
+    }
+}
+
+void soft_progress_send(struct soft_qp *qp)
+{
+    if (qp->stall != SOFT_STALL_NONE)
+        return; /* behind what waits already */
+    set_stall(qp, qp->transport->send(qp));
+    if (qp->stall != SOFT_STALL_NONE)
+        announce_stalls(qp->hca);
+}
+
+void soft_progress_unstall(struct soft_qp *qp)
+{
+    if (qp->stall == SOFT_STALL_NONE)
+        return;
+    set_stall(qp, SOFT_STALL_NONE);
+    announce_stalls(qp->hca);
+}
+
+void soft_progress_retry(struct soft_hca *hca)
+{
+    struct soft_qp *qp = TAILQ_FIRST(&hca->stalled);
+    struct soft_qp *next;
+
+    if (qp == NULL || (hca->deadline_ns != SOFT_NO_DEADLINE_NS && now_ns() < hca->deadline_ns))
+        return;
+    for (; qp != NULL; qp = next) {
+        enum soft_stall stall = qp->transport->send(qp);
+
+        next = TAILQ_NEXT(qp, stall_entry);
+        set_stall(qp, stall);
+        if (stall == SOFT_STALL_SOCKET || stall == SOFT_STALL_MEMORY) {
+            /* Nobody else fares better now; next time another one goes first. */
+            TAILQ_REMOVE(&hca->stalled, qp, stall_entry);
+            TAILQ_INSERT_TAIL(&hca->stalled, qp, stall_entry);
+            break;
+        }
+    }
+    announce_stalls(hca);
+}
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+
+static enum soft_counter counter_of(enum soft_roce_verdict verdict)
+{
+    switch (verdict) {
+    case SOFT_ROCE_VERSION:
+        return SOFT_C_DROP_VERSION;
+    case SOFT_ROCE_OPCODE:
+        return SOFT_C_DROP_OPCODE;
+    default:
+        return SOFT_C_DROP_MALFORMED;
+    }
+}
+
+static bool icrc_correct(struct soft_hca *hca, const struct soft_udp_packet *ip)
+{
+    if (!ip->same_flow)
+        hca->rx_seed =
+            soft_icrc_seed(&ip->src, &ip->dst, ip->src_port, SOFT_UDP_PORT, (uint16_t)ip->bytes);
+    return soft_icrc_check(hca->rx_seed, ip->data, ip->bytes);
+}
+
+static void hand_over(struct soft_hca *hca, const struct soft_group *group,
+                      const struct soft_packet *packet)
+{
+    struct soft_qp *qp;
+
+    /* Volume 1, 9.6.1.2 and 10.5: the multicast QPN goes with a multicast GID and with no other. */
+    if ((packet->roce.dest_qpn == SOFT_QPN_MCAST) != (group != NULL)) {
+        soft_count_add(&hca->count, SOFT_C_DROP_QPN, 1);
+    } else if (group != NULL) {
+        for (unsigned int i = 0; i < group->qp_count; i++)
+            group->qp[i]->transport->receive(group->qp[i], packet);
+    } else {
+        qp = soft_qp_find(hca, packet->roce.dest_qpn);
+        if (qp != NULL)
+            qp->transport->receive(qp, packet);
+        else
+            soft_count_add(&hca->count, SOFT_C_DROP_QPN, 1);
+    }
+}
+
+void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted)
+{
+    const struct soft_group *group = NULL;
+    struct soft_packet packet = {.ip = *ip};
+    enum soft_roce_verdict verdict;
+    bool ours;
+
+    soft_count_add(&hca->count, SOFT_C_RX_PACKETS, 1);
+    if (IN6_IS_ADDR_MULTICAST(&ip->dst)) {
+        group = soft_mcast_find(hca, &ip->dst);
+        ours = group != NULL;
+    } else {
+        ours = memcmp(&ip->dst, &hca->attr.gid, sizeof(ip->dst)) == 0;
+    }
+    if (!ours) {
+        soft_count_add(&hca->count, SOFT_C_DROP_ADDRESS, 1);
+        return;
+    }
+    verdict = soft_roce_parse_bth_untrusted(ip->data, ip->bytes, &packet.roce);
+    if (verdict == SOFT_ROCE_OK && !trusted && !icrc_correct(hca, ip)) {
+        soft_count_add(&hca->count, SOFT_C_DROP_ICRC, 1);
+        return;
+    }
+    if (verdict == SOFT_ROCE_OK)
+        verdict = soft_roce_parse_rest_untrusted(ip->data, ip->bytes, &packet.roce, &packet.payload,
+                                                 &packet.payload_bytes);
+    if (verdict != SOFT_ROCE_OK)
+        soft_count_add(&hca->count, counter_of(verdict), 1);
+    else
+        hand_over(hca, group, &packet);
+}
+
+/* Hand over what is fetched, as long as cq wants more and can hold it; returns the packets taken.
+ */
+static int take_pending(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
+{
+    struct soft_udp_packet ip;
+    int packets = 0;
+
+    while ((cq == NULL || soft_cq_count(cq) < wanted) && soft_udp_next(hca->udp, &ip)) {
+        soft_progress_take(hca, &ip, false);
+        packets++;
+    }
+    return packets;
+}
+
+int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
+{
+    int packets;
+
+    if (hca->udp == NULL)
+        return 0;
+    if (cq != NULL && wanted > cq->depth)
+        wanted = cq->depth;
+    /* What is not wanted yet stays fetched: the consumer can post buffers before it would be
+     * dropped. */
+    packets = take_pending(hca, cq, wanted);
+    if (!soft_udp_pending(hca->udp) && (cq == NULL || soft_cq_count(cq) < wanted) &&
+        soft_udp_receive(hca->udp))
+        packets += take_pending(hca, cq, wanted);
+    return packets;
+}

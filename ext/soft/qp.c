@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "objects.h"
+
+static struct soft_qp_list *bucket(struct soft_hca *hca, uint32_t qpn)
+{
+    return &hca->qps[qpn % SOFT_QP_BUCKETS]; /* numbers are given in sequence: an even spread */
+}
+
+struct soft_qp *soft_qp_find(const struct soft_hca *hca, uint32_t qpn)
+{
+    struct soft_qp *qp = LIST_FIRST(&hca->qps[qpn % SOFT_QP_BUCKETS]);
+
+    while (qp != NULL && qp->qpn != qpn)
+        qp = LIST_NEXT(qp, entry);
+    return qp;
+}
+
+/* The next free number. Terminates: there are 2^24 numbers for at most SOFT_MAX_QP queue pairs. */
+static uint32_t allocate_qpn(struct soft_hca *hca)
+{
+    uint32_t qpn;
+
+    do {
+        qpn = hca->next_qpn;
+        hca->next_qpn = (qpn + 1) & SOFT_ROCE_QPN_MASK;
+    } while (qpn <= SOFT_QPN_GSI || qpn == SOFT_QPN_MCAST || soft_qp_find(hca, qpn) != NULL);
+    return qpn;
+}
+
+static bool attributes_valid(const struct soft_hca *hca, const struct soft_qp_attr *attr)
+{
+    return (attr->type == SOFT_QPT_UD || attr->type == SOFT_QPT_GSI) && attr->send_cq != NULL &&
+           attr->recv_cq != NULL && attr->send_cq->hca == hca && attr->recv_cq->hca == hca &&
+           attr->max_send_wr >= 1 && attr->max_send_wr <= SOFT_MAX_WR && attr->max_recv_wr >= 1 &&
+           attr->max_recv_wr <= SOFT_MAX_WR && attr->pkey_index < SOFT_MAX_PKEYS;
+}
+
+static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr *attr)
+{
+    struct soft_qp *qp = calloc(1, sizeof(*qp));
+
+    if (qp == NULL)
+        return NULL;
+    qp->hca = hca;
+    qp->transport = &soft_ud;
+    qp->type = attr->type;
+    qp->qkey = attr->type == SOFT_QPT_GSI ? SOFT_QKEY_GSI : attr->qkey;
+    qp->pkey_index = attr->pkey_index;
+    qp->send_cq = attr->send_cq;
+    qp->recv_cq = attr->recv_cq;
+    qp->sq.max = attr->max_send_wr;
+    qp->sq.mask = soft_round_up(attr->max_send_wr) - 1;
+    qp->rq.max = attr->max_recv_wr;
+    qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
+    qp->sq.ring = calloc(qp->sq.mask + 1, sizeof(*qp->sq.ring));
+    qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
+    /* The PSN of UD means nothing to a receiver; random, as elsewhere, so that nothing relies on
+     * it. */
+    if (qp->sq.ring == NULL || qp->rq.ring == NULL ||
+        getrandom(&qp->psn, sizeof(qp->psn), 0) != sizeof(qp->psn)) {
+        free(qp->sq.ring);
+        free(qp->rq.ring);
+        free(qp);
+        return NULL;
+    }
+    return qp;
+}
+
+int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct soft_qp **out)
+{
+    struct soft_qp *qp;
+    int error = 0;
+
+    if (!attributes_valid(hca, attr))
+        return -EINVAL;
+    qp = allocate(hca, attr);
+    if (qp == NULL)
+        return -ENOMEM;
+    soft_progress_lock(hca);
+    if (attr->type == SOFT_QPT_GSI && soft_qp_find(hca, SOFT_QPN_GSI) != NULL)
+        error = -EEXIST;
+    else if (hca->qp_count == SOFT_MAX_QP)
+        error = -ENOSPC;
+    if (error == 0) {
+        qp->qpn = attr->type == SOFT_QPT_GSI ? SOFT_QPN_GSI : allocate_qpn(hca);
+        hca->qp_count++;
+        qp->send_cq->users++;
+        qp->recv_cq->users++;
+        LIST_INSERT_HEAD(bucket(hca, qp->qpn), qp, entry);
+    }
+    soft_progress_unlock(hca);
+    if (error != 0) {
+        free(qp->sq.ring);
+        free(qp->rq.ring);
+        free(qp);
+        return error;
+    }
+    *out = qp;
+    return 0;
+}
+
+static void flush(struct soft_qp *qp)
+{
+    struct soft_wc wc = {.status = SOFT_WC_WR_FLUSH_ERR, .opcode = SOFT_WC_RECV, .qp_num = qp->qpn};
+
+    while (qp->sq.head != qp->sq.tail)
+        soft_qp_pop_send(qp, SOFT_WC_WR_FLUSH_ERR, true);
+    while (qp->rq.head != qp->rq.tail) {
+        wc.wr_id = qp->rq.ring[qp->rq.head++ & qp->rq.mask].wr_id;
+        if (soft_cq_room(qp->recv_cq) > 0)
+            soft_cq_push(qp->recv_cq, &wc);
+    }
+}
+
+void soft_qp_destroy(struct soft_qp *qp)
+{
+    struct soft_hca *hca = qp->hca;
+
+    soft_mcast_detach_all(qp);
+    soft_progress_lock(hca);
+    LIST_REMOVE(qp, entry);
+    hca->qp_count--;
+    soft_progress_unstall(qp);
+    flush(qp);
+    qp->send_cq->users--;
+    qp->recv_cq->users--;
+    soft_progress_unlock(hca);
+    free(qp->sq.ring);
+    free(qp->rq.ring);
+    free(qp);
+}
+
+uint32_t soft_qp_qpn(const struct soft_qp *qp)
+{
+    return qp->qpn;
+}
+
+void soft_qp_set_qkey(struct soft_qp *qp, uint32_t qkey)
+{
+    soft_progress_lock(qp->hca);
+    if (qp->type != SOFT_QPT_GSI)
+        qp->qkey = qkey;
+    soft_progress_unlock(qp->hca);
+}
+
+/* ---- work requests ----------------------------------------------------------------------------
+ */
+
+void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)
+{
+    const struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.head++ & qp->sq.mask];
+    struct soft_wc wc = {
+        .wr_id = wqe->wr.wr_id,
+        .byte_len = wqe->bytes,
+        .qp_num = qp->qpn,
+        .status = (uint8_t)status,
+        .opcode = SOFT_WC_SEND,
+    };
+
+    soft_ah_release(wqe->wr.ah);
+    if (signalled && soft_cq_room(qp->send_cq) > 0)
+        soft_cq_push(qp->send_cq, &wc);
+}
+
+static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
+{
+    return wr->ah != NULL && wr->ah->hca == qp->hca && wr->num_sge <= SOFT_MAX_SGE &&
+           wr->remote_qpn <= SOFT_ROCE_QPN_MASK;
+}
+
+static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
+{
+    struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.tail++ & qp->sq.mask];
+    uint64_t bytes = 0; /* four times 2^32 - 1 must not look small */
+
+    for (int i = 0; i < wr->num_sge; i++)
+        bytes += wr->sg[i].length;
+    wqe->wr = *wr;
+    wqe->bytes = bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
+    wqe->status = bytes > qp->hca->attr.active_mtu_bytes ? SOFT_WC_LOC_LEN_ERR : SOFT_WC_SUCCESS;
+    wr->ah->references++;
+}
+
+int soft_qp_post_send(struct soft_qp *qp, const struct soft_send_wr *wr, int n)
+{
+    struct soft_send_queue *sq = &qp->sq;
+    int accepted = 0;
+
+    soft_progress_lock(qp->hca);
+    while (accepted < n && sq->tail - sq->head < sq->max && send_valid(qp, &wr[accepted]))
+        enqueue_send(qp, &wr[accepted++]);
+    if (accepted == 0 && n > 0 && sq->tail - sq->head < sq->max)
+        accepted = -EINVAL;
+    else
+        soft_progress_send(qp);
+    soft_progress_unlock(qp->hca);
+    return accepted;
+}
+
+static bool recv_valid(const struct soft_recv_wr *wr)
+{
+    return wr->num_sge <= SOFT_MAX_SGE;
+}
+
+int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n)
+{
+    struct soft_recv_queue *rq = &qp->rq;
+    int accepted = 0;
+
+    soft_progress_lock(qp->hca);
+    while (accepted < n && rq->tail - rq->head < rq->max && recv_valid(&wr[accepted]))
+        rq->ring[rq->tail++ & rq->mask] = wr[accepted++];
+    if (accepted == 0 && n > 0 && rq->tail - rq->head < rq->max)
+        accepted = -EINVAL;
+    soft_progress_unlock(qp->hca);
+    return accepted;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_ROCE_H
+#define SOFT_ROCE_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The headers of a RoCEv2 packet, from the byte after the UDP header on:
+ *
+ *   BTH 12 | extended headers, by opcode | payload | 0..3 bytes of padding | ICRC 4
+ *
+ *   BTH   opcode 8 | SE 1  M 1  pad 2  version 4 | P_Key 16
+ *         FECN 1  BECN 1  reserved 6 | destination QPN 24
+ *         ack request 1  reserved 7 | PSN 24
+ *   DETH  Q_Key 32 | reserved 8 | source QPN 24
+ *   Imm   immediate data 32
+ *
+ * Big-endian (InfiniBand architecture volume 1, chapter 9). This file knows layouts only; which
+ * values are welcome is the business of the transports.
+ */
+#define SOFT_ROCE_BTH_BYTES   12
+#define SOFT_ROCE_DETH_BYTES  8
+#define SOFT_ROCE_IMM_BYTES   4
+#define SOFT_ROCE_GRH_BYTES   40
+#define SOFT_ROCE_HEAD_MAX    40 /* BTH and the longest chain of extended headers (RC: 12 + 28) */
+#define SOFT_ROCE_TAIL_MAX    7  /* padding and ICRC */
+#define SOFT_ROCE_MASKED_BYTE 4  /* of the BTH, in the ICRC */
+#define SOFT_ROCE_QPN_MASK    0xffffffu
+
+enum soft_roce_opcode {
+    SOFT_ROCE_UD_SEND = 0x64,
+    SOFT_ROCE_UD_SEND_IMM = 0x65,
+};
+
+struct soft_roce {
+    uint8_t opcode;
+    bool solicited;
+    bool ack_request;
+    bool has_imm;
+    uint8_t pad_bytes;
+    uint16_t pkey;
+    uint32_t dest_qpn;
+    uint32_t psn;
+    uint32_t qkey;    /* DETH */
+    uint32_t src_qpn; /* DETH */
+    uint32_t imm_data;
+};
+
+enum soft_roce_verdict {
+    SOFT_ROCE_OK,
+    SOFT_ROCE_MALFORMED, /* too short for its headers, not a multiple of 4, more padding than data
+                          */
+    SOFT_ROCE_VERSION,
+    SOFT_ROCE_OPCODE, /* unknown: no telling where its payload starts */
+};
+
+/*
+ * Parse the BTH of a packet of len bytes, ICRC included. After SOFT_ROCE_OK at least a BTH and an
+ * ICRC are there and len is a multiple of 4. Fields behind the BTH are left alone.
+ */
+enum soft_roce_verdict soft_roce_parse_bth_untrusted(const uint8_t *packet, size_t len,
+                                                     struct soft_roce *out);
+
+/*
+ * Parse what follows the BTH, after soft_roce_parse_bth_untrusted was content with the same packet.
+ * *payload points into the packet; *payload_bytes counts neither padding nor ICRC.
+ */
+enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, size_t len,
+                                                      struct soft_roce *out,
+                                                      const uint8_t **payload,
+                                                      size_t *payload_bytes);
+
+/* Write BTH and extended headers by r->opcode; returns their length (<= SOFT_ROCE_HEAD_MAX). */
+size_t soft_roce_pack(uint8_t *head, const struct soft_roce *r);
+
+/*
+ * The GRH that a UD receiver finds in front of its data. flow_info: traffic class and flow label in
+ * their 28 bits, host order; packet_bytes: BTH to ICRC. Next header 0x1B, "IBA transport".
+ */
+void soft_roce_pack_grh(uint8_t grh[SOFT_ROCE_GRH_BYTES], uint32_t flow_info, size_t packet_bytes,
+                        uint8_t hop_limit, const struct in6_addr *src, const struct in6_addr *dst);
+
+/* P_Keys match when their low 15 bits are equal, not 0, and one of them at least is a full member
+ * (volume 1, 10.9.3). */
+bool soft_roce_pkey_match(uint16_t a, uint16_t b);
+
+static inline void soft_roce_put16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static inline void soft_roce_put32(uint8_t *p, uint32_t v)
+{
+    soft_roce_put16(p, (uint16_t)(v >> 16));
+    soft_roce_put16(p + 2, (uint16_t)v);
+}
+
+static inline uint32_t soft_roce_get32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static inline void soft_roce_put32le(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+    p[2] = (uint8_t)(v >> 16);
+    p[3] = (uint8_t)(v >> 24);
+}
+
+static inline uint32_t soft_roce_get32le(const uint8_t *p)
+{
+    return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "crc32.h"
+#include "icrc.h"
+#include "objects.h"
+
+/*
+ * The unreliable datagram transport, and QP1, which is the same with a fixed Q_Key and a P_Key per
+ * packet. A message is one packet; nothing is acknowledged, and what a receiver cannot take is
+ * dropped and counted.
+ */
+
+/* ---- sending ----------------------------------------------------------------------------------
+ */
+
+static uint16_t pkey_at(const struct soft_hca *hca, unsigned int index)
+{
+    return index < hca->pkey_count ? hca->pkey[index] : 0; /* 0 matches nothing */
+}
+
+/* Write BTH and DETH for the packet that comes `ahead` packets after the next; returns their
+ * length. */
+static size_t pack_head(const struct soft_qp *qp, const struct soft_send_wqe *wqe, uint32_t ahead,
+                        uint8_t *head)
+{
+    const struct soft_send_wr *wr = &wqe->wr;
+    struct soft_roce roce = {
+        .opcode = wr->flags & SOFT_SEND_WITH_IMM ? SOFT_ROCE_UD_SEND_IMM : SOFT_ROCE_UD_SEND,
+        .solicited = wr->flags & SOFT_SEND_SOLICITED,
+        .pad_bytes = -wqe->bytes & 3,
+        .pkey = pkey_at(qp->hca, qp->type == SOFT_QPT_GSI ? wr->pkey_index : qp->pkey_index),
+        .dest_qpn = wr->remote_qpn,
+        .psn = qp->psn + ahead,
+        .qkey = wr->remote_qkey & SOFT_QKEY_OWN ? qp->qkey : wr->remote_qkey,
+        .src_qpn = qp->qpn,
+        .imm_data = wr->imm_data,
+    };
+
+    return soft_roce_pack(head, &roce);
+}
+
+static uint32_t icrc_seed(struct soft_ah *ah, size_t packet_bytes)
+{
+    if (ah->seed_bytes != packet_bytes) {
+        ah->seed_bytes = (uint16_t)packet_bytes;
+        ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.address.sin6_addr,
+                                       SOFT_UDP_PORT, SOFT_UDP_PORT, ah->seed_bytes);
+    }
+    return ah->icrc_seed;
+}
+
+/* Make the packet of one request in a slot of the batch: head, the caller's data, padding and ICRC.
+ */
+static void fill_slot(const struct soft_qp *qp, const struct soft_send_wqe *wqe, uint32_t ahead,
+                      struct soft_udp_slot *slot)
+{
+    size_t head_bytes = pack_head(qp, wqe, ahead, slot->head);
+    size_t pad_bytes = -wqe->bytes & 3;
+    unsigned int n = 0;
+    uint32_t crc;
+
+    slot->dest = &wqe->wr.ah->dest;
+    slot->bytes = (unsigned int)(head_bytes + wqe->bytes + pad_bytes + SOFT_ICRC_BYTES);
+    slot->head[SOFT_ROCE_MASKED_BYTE] = 0xff;
+    crc = soft_crc32_update(icrc_seed(wqe->wr.ah, slot->bytes), slot->head, head_bytes);
+    slot->head[SOFT_ROCE_MASKED_BYTE] = 0;
+    slot->iov[n++] = (struct iovec){.iov_base = slot->head, .iov_len = head_bytes};
+    for (int i = 0; i < wqe->wr.num_sge; i++) {
+        const struct soft_sge *sge = &wqe->wr.sg[i];
+
+        crc = soft_crc32_update(crc, sge->addr, sge->length);
+        slot->iov[n++] = (struct iovec){.iov_base = sge->addr, .iov_len = sge->length};
+    }
+    memset(slot->tail, 0, pad_bytes);
+    crc = soft_crc32_update(crc, slot->tail, pad_bytes);
+    soft_roce_put32le(slot->tail + pad_bytes, crc);
+    slot->iov[n++] = (struct iovec){.iov_base = slot->tail, .iov_len = pad_bytes + SOFT_ICRC_BYTES};
+    slot->iov_count = n;
+}
+
+static bool completes(const struct soft_send_wqe *wqe)
+{
+    return wqe->status != SOFT_WC_SUCCESS || (wqe->wr.flags & SOFT_SEND_SIGNALED);
+}
+
+static struct soft_send_wqe *send_at(const struct soft_qp *qp, unsigned int ahead)
+{
+    return qp->sq.head + ahead == qp->sq.tail ? NULL
+                                              : &qp->sq.ring[(qp->sq.head + ahead) & qp->sq.mask];
+}
+
+/* Fill a batch with requests for the wire, from the head of the queue on, as far as the completion
+ * queue has room for them; returns their number. */
+static unsigned int fill_batch(const struct soft_qp *qp)
+{
+    unsigned int room = soft_cq_room(qp->send_cq);
+    struct soft_send_wqe *wqe;
+    unsigned int n = 0;
+
+    while ((wqe = send_at(qp, n)) != NULL && wqe->status == SOFT_WC_SUCCESS && !wqe->wr.ah->local) {
+        struct soft_udp_slot *slot;
+
+        if (completes(wqe) && room == 0)
+            break;
+        slot = soft_udp_reserve(qp->hca->udp);
+        if (slot == NULL)
+            break;
+        fill_slot(qp, wqe, n, slot);
+        soft_udp_commit(qp->hca->udp);
+        room -= completes(wqe);
+        n++;
+    }
+    return n;
+}
+
+static void complete_sent(struct soft_qp *qp, unsigned int n)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned int i = 0; i < n; i++) {
+        const struct soft_send_wqe *wqe = send_at(qp, 0);
+
+        bytes += wqe->bytes;
+        soft_qp_pop_send(qp, SOFT_WC_SUCCESS, completes(wqe));
+    }
+    qp->psn += n;
+    soft_count_add(&qp->hca->count, SOFT_C_TX_PACKETS, n);
+    soft_count_add(&qp->hca->count, SOFT_C_TX_BYTES, bytes);
+}
+
+/*
+ * A packet to our own GID, at the head of the queue. Not left to the kernel, whose path from an
+ * address to itself goes through the `lo` device and is closed in a namespace where nobody has
+ * brought that up. The data is copied before the completion lets the caller reuse its buffers, and
+ * the completion comes before the delivery, which may take the last room in a shared completion
+ * queue.
+ */
+static void loop_head(struct soft_qp *qp)
+{
+    struct soft_hca *hca = qp->hca;
+    const struct soft_send_wqe *wqe = send_at(qp, 0);
+    const struct soft_ah *ah = wqe->wr.ah;
+    struct soft_udp_packet packet = {
+        .data = hca->loop,
+        .src = hca->attr.gid,
+        .dst = hca->attr.gid,
+        .flow_info = (uint32_t)ah->dest.traffic_class << 20 | ntohl(ah->dest.address.sin6_flowinfo),
+        .src_port = SOFT_UDP_PORT,
+        .hop_limit = ah->dest.hop_limit,
+    };
+    size_t at = pack_head(qp, wqe, 0, hca->loop);
+
+    for (int i = 0; i < wqe->wr.num_sge; i++) {
+        if (wqe->wr.sg[i].length > 0)
+            memcpy(hca->loop + at, wqe->wr.sg[i].addr, wqe->wr.sg[i].length);
+        at += wqe->wr.sg[i].length;
+    }
+    packet.bytes = at + (-wqe->bytes & 3) + SOFT_ICRC_BYTES;
+    memset(hca->loop + at, 0, packet.bytes - at);
+    complete_sent(qp, 1);
+    soft_progress_take(hca, &packet, true);
+}
+
+static enum soft_stall send_queued(struct soft_qp *qp)
+{
+    struct soft_send_wqe *wqe;
+
+    while ((wqe = send_at(qp, 0)) != NULL) {
+        unsigned int filled, done;
+        int reason;
+
+        if (completes(wqe) && soft_cq_room(qp->send_cq) == 0)
+            return SOFT_STALL_CQ;
+        if (wqe->status != SOFT_WC_SUCCESS) {
+            soft_count_add(&qp->hca->count, SOFT_C_TX_LENGTH, 1);
+            soft_qp_pop_send(qp, wqe->status, true);
+            continue;
+        }
+        if (wqe->wr.ah->local) {
+            loop_head(qp);
+            continue;
+        }
+        if (qp->hca->udp == NULL) { /* detached: as on a net device without a cable */
+            soft_count_add(&qp->hca->count, SOFT_C_TX_UNREACHABLE, 1);
+            complete_sent(qp, 1);
+            continue;
+        }
+        filled = fill_batch(qp);
+        done = soft_udp_send(qp->hca->udp, &reason);
+        complete_sent(qp, done);
+        if (done < filled)
+            return reason == EAGAIN ? SOFT_STALL_SOCKET : SOFT_STALL_MEMORY;
+    }
+    return SOFT_STALL_NONE;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+
+/* The table entry that lets this packet in, or -1. */
+static int admitting_pkey(const struct soft_qp *qp, uint16_t pkey)
+{
+    const struct soft_hca *hca = qp->hca;
+
+    if (qp->type != SOFT_QPT_GSI)
+        return soft_roce_pkey_match(pkey_at(hca, qp->pkey_index), pkey) ? qp->pkey_index : -1;
+    for (unsigned int i = 0; i < hca->pkey_count; i++)
+        if (soft_roce_pkey_match(hca->pkey[i], pkey))
+            return (int)i;
+    return -1;
+}
+
+static uint64_t capacity(const struct soft_recv_wr *wr)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < wr->num_sge; i++)
+        bytes += wr->sg[i].length;
+    return bytes;
+}
+
+struct scatter {
+    const struct soft_sge *sge;
+    size_t offset; /* in it */
+};
+
+/* The caller has made sure that the entries hold all that is scattered. */
+static void scatter(struct scatter *to, const uint8_t *data, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t room = to->sge->length - to->offset;
+        size_t n = bytes < room ? bytes : room;
+
+        if (n > 0)
+            memcpy((uint8_t *)to->sge->addr + to->offset, data, n);
+        data += n;
+        bytes -= n;
+        to->offset += n;
+        if (to->offset == to->sge->length) {
+            to->sge++;
+            to->offset = 0;
+        }
+    }
+}
+
+static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pkey_index)
+{
+    const struct soft_recv_wr *wr = &qp->rq.ring[qp->rq.head++ & qp->rq.mask];
+    struct scatter to = {.sge = wr->sg};
+    uint8_t grh[SOFT_ROCE_GRH_BYTES];
+    struct soft_wc wc = {
+        .wr_id = wr->wr_id,
+        .byte_len = (uint32_t)(SOFT_GRH_BYTES + p->payload_bytes),
+        .qp_num = qp->qpn,
+        .src_qp = p->roce.src_qpn,
+        .imm_data = p->roce.imm_data,
+        .pkey_index = pkey_index,
+        .status = SOFT_WC_SUCCESS,
+        .opcode = SOFT_WC_RECV,
+        .flags = (uint8_t)(SOFT_WC_GRH | (p->roce.has_imm ? SOFT_WC_WITH_IMM : 0)),
+    };
+
+    soft_roce_pack_grh(grh, p->ip.flow_info, p->ip.bytes, p->ip.hop_limit, &p->ip.src, &p->ip.dst);
+    scatter(&to, grh, sizeof(grh));
+    scatter(&to, p->payload, p->payload_bytes);
+    soft_cq_push(qp->recv_cq, &wc);
+    soft_count_add(&qp->hca->count, SOFT_C_RX_DELIVERED, 1);
+    soft_count_add(&qp->hca->count, SOFT_C_RX_BYTES, p->payload_bytes);
+}
+
+static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
+{
+    struct soft_count *count = &qp->hca->count;
+    int pkey_index = admitting_pkey(qp, p->roce.pkey);
+
+    if (p->roce.opcode != SOFT_ROCE_UD_SEND && p->roce.opcode != SOFT_ROCE_UD_SEND_IMM)
+        soft_count_add(count, SOFT_C_DROP_OPCODE, 1);
+    else if (pkey_index < 0)
+        soft_count_add(count, SOFT_C_DROP_PKEY, 1);
+    else if (p->roce.qkey != qp->qkey)
+        soft_count_add(count, SOFT_C_DROP_QKEY, 1);
+    else if (qp->rq.head == qp->rq.tail)
+        soft_count_add(count, SOFT_C_DROP_NO_BUFFER, 1);
+    else if (capacity(&qp->rq.ring[qp->rq.head & qp->rq.mask]) < SOFT_GRH_BYTES + p->payload_bytes)
+        soft_count_add(count, SOFT_C_DROP_TOO_LONG, 1);
+    else if (soft_cq_room(qp->recv_cq) == 0)
+        soft_count_add(count, SOFT_C_DROP_CQ_FULL, 1);
+    else
+        deliver(qp, p, (uint16_t)pkey_index);
+}
+
+const struct soft_transport soft_ud = {
+    .send = send_queued,
+    .receive = receive_packet,
+};

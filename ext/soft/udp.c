@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE
+#include "udp.h"
+
+#include <errno.h>
+#include <linux/sock_diag.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* From the kernel's headers; netinet/in.h and linux/in6.h do not go together. */
+#ifndef IPV6_FLOWINFO
+#define IPV6_FLOWINFO 11
+#endif
+#ifndef IPV6_FLOWINFO_SEND
+#define IPV6_FLOWINFO_SEND 33
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+#define SOCKET_BUFFER_BYTES                                                                        \
+    (16 << 20) /* 8 ms at 2 GB/s; the kernel doubles it for its overhead                           \
+                */
+
+#define TX_SLOTS         256
+#define TX_TRAIN_PACKETS 64    /* UDP_MAX_SEGMENTS; 128 since Linux 6.9, which gains nothing here */
+#define TX_TRAIN_BYTES   65507 /* of one UDP_SEGMENT send; the limit of IPv4, below that of IPv6 */
+#define TX_CONTROL_BYTES 128
+
+#define RX_MESSAGES      64
+#define RX_MESSAGE_BYTES 65536
+/* Not a power of two, lest all messages start in the same few sets of the cache. */
+#define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
+#define RX_CONTROL_BYTES 128
+
+struct soft_udp {
+    int fd;
+    unsigned int ifindex;
+    struct in6_addr gid;
+    struct soft_count *count;
+    bool segment; /* UDP_SEGMENT works on this device */
+
+    unsigned int tx_count;
+    unsigned int tx_iov_count;
+    struct soft_udp_slot tx_slot[TX_SLOTS];
+    struct iovec tx_iov[TX_SLOTS * SOFT_UDP_SLOT_IOV];
+    struct mmsghdr tx_message[TX_SLOTS];
+    unsigned int tx_message_packets[TX_SLOTS];
+    _Alignas(struct cmsghdr) uint8_t tx_control[TX_SLOTS][TX_CONTROL_BYTES];
+
+    unsigned int rx_count;   /* messages in the batch at hand */
+    unsigned int rx_next;    /* the message to take apart next */
+    size_t rx_offset;        /* within the current message */
+    size_t rx_bytes;         /* of the current message, */
+    size_t rx_segment_bytes; /* and of each of its packets but the last */
+    struct soft_udp_packet rx_packet;
+    uint8_t *rx_memory;
+    struct mmsghdr rx_message[RX_MESSAGES];
+    struct iovec rx_iov[RX_MESSAGES];
+    struct sockaddr_in6 rx_from[RX_MESSAGES];
+    _Alignas(struct cmsghdr) uint8_t rx_control[RX_MESSAGES][RX_CONTROL_BYTES];
+};
+
+/* ---- the socket -------------------------------------------------------------------------------
+ */
+
+static int set_option(int fd, int level, int name, int value)
+{
+    return setsockopt(fd, level, name, &value, sizeof(value)) < 0 ? -errno : 0;
+}
+
+static void set_buffer(int fd, int force, int plain)
+{
+    /* Without CAP_NET_ADMIN the system's maximum has to do. */
+    if (set_option(fd, SOL_SOCKET, force, SOCKET_BUFFER_BYTES) < 0)
+        (void)set_option(fd, SOL_SOCKET, plain, SOCKET_BUFFER_BYTES);
+}
+
+/*
+ * IPV6_MULTICAST_ALL stays on: the memberships are on sockets of their own (membership.h), and a
+ * socket without any delivers all groups of the device without walking a list. The HCA's own table
+ * decides.
+ */
+static const struct {
+    int level, name, value;
+} required_options[] = {
+    {IPPROTO_IPV6, IPV6_V6ONLY, 1},         {IPPROTO_IPV6, IPV6_RECVPKTINFO, 1},
+    {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},   {IPPROTO_IPV6, IPV6_FLOWINFO, 1},
+    {IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1},  {IPPROTO_IPV6, IPV6_DONTFRAG, 1},
+    {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1}, {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1},
+};
+
+static int open_socket(const char *netdev, unsigned int ifindex)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(SOFT_UDP_PORT)};
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
+    int error = fd < 0 ? -errno : 0;
+
+    if (fd < 0)
+        return error;
+    for (size_t i = 0; error == 0 && i < sizeof(required_options) / sizeof(required_options[0]);
+         i++)
+        error = set_option(fd, required_options[i].level, required_options[i].name,
+                           required_options[i].value);
+    if (error == 0)
+        error = set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)ifindex);
+    if (error == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, netdev, (socklen_t)strlen(netdev)) < 0)
+        error = -errno;
+    if (error == 0) {
+        set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+        set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+        (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; without it all comes singly */
+        /* Bound to the wildcard, for the groups; other addresses of the device are filtered out. */
+        if (bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0)
+            error = -errno;
+    }
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+/* Make message i ready for recvmmsg, which changes just these fields. */
+static void rearm_message(struct soft_udp *udp, unsigned int i)
+{
+    struct msghdr *m = &udp->rx_message[i].msg_hdr;
+
+    m->msg_namelen = sizeof(udp->rx_from[i]);
+    m->msg_controllen = RX_CONTROL_BYTES;
+    m->msg_flags = 0;
+}
+
+static void prepare_messages(struct soft_udp *udp)
+{
+    for (unsigned int i = 0; i < RX_MESSAGES; i++) {
+        struct msghdr *m = &udp->rx_message[i].msg_hdr;
+
+        udp->rx_iov[i].iov_base = udp->rx_memory + (size_t)i * RX_STRIDE_BYTES;
+        udp->rx_iov[i].iov_len = RX_MESSAGE_BYTES;
+        m->msg_name = &udp->rx_from[i];
+        m->msg_iov = &udp->rx_iov[i];
+        m->msg_iovlen = 1;
+        m->msg_control = udp->rx_control[i];
+        rearm_message(udp, i);
+    }
+}
+
+int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
+                  struct soft_count *count, struct soft_udp **out)
+{
+    struct soft_udp *udp = calloc(1, sizeof(*udp));
+    int error;
+
+    if (udp == NULL)
+        return -ENOMEM;
+    udp->ifindex = ifindex;
+    udp->gid = *gid;
+    udp->count = count;
+    udp->rx_memory = mmap(NULL, (size_t)RX_MESSAGES * RX_STRIDE_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (udp->rx_memory == MAP_FAILED) {
+        free(udp);
+        return -ENOMEM;
+    }
+    udp->fd = open_socket(netdev, ifindex);
+    if (udp->fd < 0) {
+        error = udp->fd;
+        munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+        free(udp);
+        return error;
+    }
+    prepare_messages(udp);
+    udp->segment = set_option(udp->fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
+    *out = udp;
+    return 0;
+}
+
+void soft_udp_close(struct soft_udp *udp)
+{
+    close(udp->fd);
+    munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+    free(udp);
+}
+
+int soft_udp_fd(const struct soft_udp *udp)
+{
+    return udp->fd;
+}
+
+uint64_t soft_udp_overruns(const struct soft_udp *udp)
+{
+    uint32_t memory[SK_MEMINFO_VARS];
+    socklen_t len = sizeof(memory);
+
+    if (getsockopt(udp->fd, SOL_SOCKET, SO_MEMINFO, memory, &len) < 0 ||
+        len <= SK_MEMINFO_DROPS * sizeof(memory[0]))
+        return 0;
+    return memory[SK_MEMINFO_DROPS];
+}
+
+/* ---- sending ----------------------------------------------------------------------------------
+ */
+
+struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp)
+{
+    struct soft_udp_slot *slot;
+
+    if (udp->tx_count == TX_SLOTS)
+        return NULL;
+    slot = &udp->tx_slot[udp->tx_count];
+    slot->iov = &udp->tx_iov[udp->tx_iov_count];
+    slot->iov_count = 0;
+    return slot;
+}
+
+void soft_udp_commit(struct soft_udp *udp)
+{
+    udp->tx_iov_count += udp->tx_slot[udp->tx_count].iov_count;
+    udp->tx_count++;
+}
+
+static struct cmsghdr *put_control(struct msghdr *m, struct cmsghdr *c, int level, int type,
+                                   const void *value, size_t bytes)
+{
+    c->cmsg_level = level;
+    c->cmsg_type = type;
+    c->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(c), value, bytes);
+    m->msg_controllen += CMSG_SPACE(bytes);
+    return (struct cmsghdr *)((uint8_t *)c + CMSG_SPACE(bytes));
+}
+
+static void build_control(struct soft_udp *udp, struct msghdr *m, const struct soft_udp_dest *dest,
+                          uint16_t segment_bytes)
+{
+    struct in6_pktinfo source = {.ipi6_addr = udp->gid, .ipi6_ifindex = udp->ifindex};
+    int hop_limit = dest->hop_limit;
+    int traffic_class = dest->traffic_class;
+    struct cmsghdr *c = m->msg_control;
+
+    m->msg_controllen = 0;
+    c = put_control(m, c, IPPROTO_IPV6, IPV6_PKTINFO, &source, sizeof(source));
+    c = put_control(m, c, IPPROTO_IPV6, IPV6_HOPLIMIT, &hop_limit, sizeof(hop_limit));
+    if (traffic_class != 0)
+        c = put_control(m, c, IPPROTO_IPV6, IPV6_TCLASS, &traffic_class, sizeof(traffic_class));
+    if (segment_bytes != 0)
+        put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
+}
+
+/* How many packets from `first` on make a train: one destination, one size, the last may be
+ * shorter. */
+static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
+                                 unsigned int singly)
+{
+    const struct soft_udp_slot *head = &udp->tx_slot[first];
+    unsigned int bytes = head->bytes;
+    unsigned int n = 1;
+
+    if (!udp->segment || first < singly)
+        return 1;
+    while (first + n < udp->tx_count && n < TX_TRAIN_PACKETS) {
+        const struct soft_udp_slot *next = head + n;
+
+        if (next->dest != head->dest || next->bytes > head->bytes ||
+            bytes + next->bytes > TX_TRAIN_BYTES)
+            break;
+        bytes += next->bytes;
+        n++;
+        if (next->bytes < head->bytes)
+            break;
+    }
+    return n;
+}
+
+/* Make messages of the packets from `first` on; returns their number. */
+static unsigned int build_messages(struct soft_udp *udp, unsigned int first, unsigned int singly)
+{
+    unsigned int messages = 0;
+
+    while (first < udp->tx_count) {
+        struct soft_udp_slot *slot = &udp->tx_slot[first];
+        struct msghdr *m = &udp->tx_message[messages].msg_hdr;
+        unsigned int packets = train_length(udp, first, singly);
+        struct soft_udp_slot *last = slot + packets - 1;
+
+        m->msg_name = (void *)(uintptr_t)&slot->dest->address;
+        m->msg_namelen = sizeof(slot->dest->address);
+        m->msg_iov = slot->iov;
+        m->msg_iovlen = (size_t)(last->iov + last->iov_count - slot->iov);
+        m->msg_control = udp->tx_control[messages];
+        m->msg_flags = 0;
+        build_control(udp, m, slot->dest, packets > 1 ? (uint16_t)slot->bytes : 0);
+        udp->tx_message_packets[messages++] = packets;
+        first += packets;
+    }
+    return messages;
+}
+
+static void count_sent(struct soft_udp *udp, unsigned int messages)
+{
+    unsigned int super = 0;
+
+    for (unsigned int i = 0; i < messages; i++)
+        super += udp->tx_message_packets[i] > 1;
+    soft_count_add(udp->count, SOFT_C_TX_CALLS, 1);
+    soft_count_add(udp->count, SOFT_C_TX_SUPER, super);
+}
+
+static void count_lost(struct soft_udp *udp, int error)
+{
+    switch (error) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ENODEV:
+    case ENXIO:
+    case EADDRNOTAVAIL:
+    case EINVAL: /* the answer to a source address that the device has lost */
+        soft_count_add(udp->count, SOFT_C_TX_UNREACHABLE, 1);
+        break;
+    default:
+        soft_count_add(udp->count, SOFT_C_TX_REFUSED, 1);
+    }
+}
+
+unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
+{
+    unsigned int done = 0;
+    unsigned int singly = 0; /* packets before this one go one by one */
+    unsigned int total = udp->tx_count;
+
+    *stall = 0;
+    while (done < total) {
+        unsigned int messages = build_messages(udp, done, singly);
+        int sent = sendmmsg(udp->fd, udp->tx_message, messages, MSG_DONTWAIT);
+
+        if (sent > 0) {
+            count_sent(udp, (unsigned int)sent);
+            for (int i = 0; i < sent; i++)
+                done += udp->tx_message_packets[i];
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM) {
+            *stall = errno == EAGAIN ? EAGAIN : ENOBUFS;
+            soft_count_add(udp->count, SOFT_C_TX_STALLS, 1);
+            break;
+        }
+        if (udp->tx_message_packets[0] > 1) {
+            /* EIO: this device cannot do it at all (no checksum offload, IPsec). Any other error
+             * may be that of a single packet, so the train is tried again as single packets. */
+            if (errno == EIO)
+                udp->segment = false;
+            singly = done + udp->tx_message_packets[0];
+            continue;
+        }
+        count_lost(udp, errno);
+        done++;
+    }
+    udp->tx_count = 0;
+    udp->tx_iov_count = 0;
+    return done;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+
+/* Read the message's control data; false when it is not what the socket was set to deliver. */
+static bool parse_control(struct msghdr *m, struct soft_udp_packet *p, size_t *segment_bytes)
+{
+    bool has_destination = false;
+
+    p->hop_limit = 0;
+    p->flow_info = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+        int value = 0;
+
+        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+            struct in6_pktinfo info;
+
+            memcpy(&info, CMSG_DATA(c), sizeof(info));
+            p->dst = info.ipi6_addr;
+            has_destination = true;
+            continue;
+        }
+        memcpy(&value, CMSG_DATA(c), sizeof(value));
+        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)
+            p->hop_limit = (uint8_t)value;
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_FLOWINFO)
+            p->flow_info = ntohl((uint32_t)value);
+        else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && value > 0)
+            *segment_bytes = (size_t)value;
+    }
+    return has_destination;
+}
+
+/* Go to the next message of the batch that can be used; false at the end of the batch. */
+static bool next_message(struct soft_udp *udp)
+{
+    while (udp->rx_next < udp->rx_count) {
+        unsigned int i = udp->rx_next++;
+        struct msghdr *m = &udp->rx_message[i].msg_hdr;
+        struct soft_udp_packet *p = &udp->rx_packet;
+        size_t bytes = udp->rx_message[i].msg_len;
+        size_t segment_bytes = bytes;
+
+        if (bytes == 0 || (m->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
+            m->msg_namelen != sizeof(struct sockaddr_in6) || !parse_control(m, p, &segment_bytes)) {
+            soft_count_add(udp->count, SOFT_C_RX_PACKETS, 1);
+            soft_count_add(udp->count, SOFT_C_DROP_MALFORMED, 1);
+            continue;
+        }
+        p->src = udp->rx_from[i].sin6_addr;
+        p->src_port = ntohs(udp->rx_from[i].sin6_port);
+        p->data = udp->rx_iov[i].iov_base;
+        p->same_flow = false;
+        udp->rx_bytes = bytes;
+        udp->rx_segment_bytes = segment_bytes;
+        udp->rx_offset = 0;
+        if (segment_bytes < bytes)
+            soft_count_add(udp->count, SOFT_C_RX_SUPER, 1);
+        return true;
+    }
+    return false;
+}
+
+bool soft_udp_next(struct soft_udp *udp, struct soft_udp_packet *out)
+{
+    struct soft_udp_packet *p = &udp->rx_packet;
+    size_t left;
+
+    if (udp->rx_offset == udp->rx_bytes && !next_message(udp))
+        return false;
+    left = udp->rx_bytes - udp->rx_offset;
+    *out = *p;
+    out->data = p->data + udp->rx_offset;
+    out->bytes = left < udp->rx_segment_bytes ? left : udp->rx_segment_bytes;
+    out->same_flow = udp->rx_offset > 0 && left >= udp->rx_segment_bytes;
+    udp->rx_offset += out->bytes;
+    return true;
+}
+
+bool soft_udp_pending(const struct soft_udp *udp)
+{
+    return udp->rx_offset < udp->rx_bytes || udp->rx_next < udp->rx_count;
+}
+
+bool soft_udp_receive(struct soft_udp *udp)
+{
+    int got;
+
+    for (unsigned int i = 0; i < udp->rx_count; i++)
+        rearm_message(udp, i);
+    udp->rx_count = udp->rx_next = 0;
+    udp->rx_offset = udp->rx_bytes = 0;
+    got = recvmmsg(udp->fd, udp->rx_message, RX_MESSAGES, MSG_DONTWAIT, NULL);
+    if (got <= 0) /* EAGAIN; EINTR; or a pending error of the socket, which this call has cleared */
+        return false;
+    udp->rx_count = (unsigned int)got;
+    soft_count_add(udp->count, SOFT_C_RX_CALLS, 1);
+    return true;
+}

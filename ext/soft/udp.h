@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_UDP_H
+#define SOFT_UDP_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "count.h"
+#include "roce.h"
+
+/*
+ * Packets to and from the wire: one UDP socket, batched system calls, trains of equal packets as
+ * one UDP_SEGMENT send, and UDP_GRO trains taken apart. Knows addresses and lengths, and nothing of
+ * what is in the packets. Not locked: the HCA's mutex is held by whoever calls.
+ */
+struct soft_udp;
+
+/* The socket, bound to port 4791 of one device. Errors as soft_hca_open documents them. */
+int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
+                  struct soft_count *count, struct soft_udp **out);
+void soft_udp_close(struct soft_udp *udp);
+int soft_udp_fd(const struct soft_udp *udp);
+
+/* Packets that the kernel dropped since the open because the receive buffer was full. */
+uint64_t soft_udp_overruns(const struct soft_udp *udp);
+
+/* ---- sending: a batch at a time ---------------------------------------------------------------
+ */
+
+struct soft_udp_dest {
+    struct sockaddr_in6 address;
+    uint8_t hop_limit;
+    uint8_t traffic_class;
+};
+
+#define SOFT_UDP_SLOT_IOV (SOFT_MAX_SGE + 2)
+
+/* One packet of the batch: the caller fills iov[0..iov_count), from head and tail and its own data,
+ * which must stay where they are until the batch is sent. */
+struct soft_udp_slot {
+    const struct soft_udp_dest *dest; /* equal pointers are one destination */
+    struct iovec *iov;
+    unsigned int iov_count;
+    unsigned int bytes; /* of all iov together */
+    uint8_t head[SOFT_ROCE_HEAD_MAX];
+    uint8_t tail[SOFT_ROCE_TAIL_MAX];
+};
+
+/* The next free slot of the batch, or NULL when the batch is full; it counts once committed. */
+struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp);
+void soft_udp_commit(struct soft_udp *udp);
+
+/*
+ * Send the batch and empty it. Returns the number of packets, from the first on, that are done
+ * with: taken by the kernel, or lost to an error, which is counted. When that is not all of them,
+ * *stall is EAGAIN (wait for EPOLLOUT) or ENOBUFS (wait a little), and the rest must be offered
+ * again.
+ */
+unsigned int soft_udp_send(struct soft_udp *udp, int *stall);
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+
+struct soft_udp_packet {
+    const uint8_t *data; /* valid until the next soft_udp_receive */
+    size_t bytes;
+    struct in6_addr src;
+    struct in6_addr dst;
+    uint32_t flow_info; /* traffic class and flow label, host order */
+    uint16_t src_port;
+    uint8_t hop_limit;
+    bool same_flow; /* src, dst, src_port and bytes as in the packet before */
+};
+
+/* The next packet of the batch at hand. */
+bool soft_udp_next(struct soft_udp *udp, struct soft_udp_packet *out);
+
+/* Are packets of the batch at hand still to be taken? */
+bool soft_udp_pending(const struct soft_udp *udp);
+
+/* Fetch the next batch, once nothing is pending: false when the socket has nothing. */
+bool soft_udp_receive(struct soft_udp *udp);
+
+#endif
