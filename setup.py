@@ -22,7 +22,7 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.errors import CCompilerError, CompileError
 from setuptools._distutils.sysconfig import customize_compiler
 
-SOURCES = sorted(str(path) for path in [*Path("ext").glob("*.c"), *Path("ext/soft").glob("*.c")])
+SOURCES = sorted(str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")])
 
 
 def switch(name: str) -> bool:
@@ -44,7 +44,7 @@ def have_header(name: str) -> bool:
 
 
 def core() -> Extension:
-    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", None)]
+    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", "")]
     libraries: list[str] = []
     compile_args = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
     link_args = ["-pthread"]
@@ -79,8 +79,4 @@ def core() -> Extension:
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
-setup(
-    ext_modules=cythonize(
-        [core()], build_dir="build/cython", compiler_directives={"language_level": "3"}
-    )
-)
+setup(ext_modules=cythonize([core()], compiler_directives={"language_level": "3"}))

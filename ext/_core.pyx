@@ -91,7 +91,7 @@ cdef extern from "memory.h" nogil:
     const ipu_memory_counters *ipu_memory_port_counters(const ipu_memory_port *port)
     int ipu_memory_attach(ipu_memory_port *port, const in6_addr *mgid)
     int ipu_memory_detach(ipu_memory_port *port, const in6_addr *mgid)
-    void ipu_memory_break(ipu_memory_port *port)
+    void ipu_memory_break(ipu_memory_port *port, uint32_t recoveries_to_fail)
 
 cdef extern from "faults.h" nogil:
     struct ipu_faults:
@@ -430,7 +430,7 @@ cdef class MemoryPort:
 
     def break_queue_pair(self):
         """Fail as after a completion error; the pump recovers it."""
-        ipu_memory_break(self.port)
+        ipu_memory_break(self.port, 0)
 
     def counters(self):
         cdef const ipu_memory_counters *c = ipu_memory_port_counters(self.port)
