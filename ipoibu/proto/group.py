@@ -282,7 +282,8 @@ class Groups:
     def snapshot(self, now: float) -> Iterator[GroupInfo]:
         sent: dict[Gid, dict[IpAddress, float]] = {}
         for ip, sender in self._senders.items():
-            sent.setdefault(sender.mgid, {})[ip] = now - sender.since
+            if sender.state is not Sender.PERMANENT:  # nobody tells how it is used
+                sent.setdefault(sender.mgid, {})[ip] = now - sender.since
         for mgid in dict.fromkeys([*self._groups, *sent]):
             group = self._groups.get(mgid) or _Group(mgid)
             idle = sent.get(mgid, {})
