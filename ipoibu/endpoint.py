@@ -17,14 +17,15 @@ from typing import Any, Self, TypeVar
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
-from ipoibu.errors import Closed, LinkError, UsageError
+from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
-from ipoibu.limits import DEFAULT_PKEY, DEFAULT_QKEY, ENCAP_LEN
+from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_PKEY, DEFAULT_QKEY, ENCAP_LEN, IB_MTUS
 from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.proto.partition import configure
+from ipoibu.proto.partition import ip_mtu, partition_params
 from ipoibu.shell import Shell
+from ipoibu.wire import mgid
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -94,8 +95,10 @@ class Endpoint:
 
     def _set_up(self, port: Port) -> None:
         config = self.config
-        params = configure(port.info, pkey=config.pkey, qkey=config.qkey, mtu=config.mtu)
-        mtu_bytes = config.mtu or params.mtu_bytes - ENCAP_LEN
+        params = partition_params(
+            port.info, pkey=config.pkey, qkey=config.qkey, mtu_bytes=_ib_mtu_for(config.mtu)
+        )
+        mtu_bytes = ip_mtu(params, config.mtu, ipv6=False)
         fabric: Fabric = port.open_ud(params)
         try:
             if config.faults is not None:
@@ -108,6 +111,7 @@ class Endpoint:
         self.params: PartitionParams = params
         self.mtu: int = mtu_bytes
         self.hwaddr = HwAddr(fabric.qpn, port.info.gid)
+        self._broadcast = mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))
         self._engine = Engine(
             LinkConfig(params=params, hwaddr=self.hwaddr, mtu_bytes=mtu_bytes), random.Random()
         )
@@ -289,26 +293,26 @@ class Endpoint:
     def show(self) -> dict[str, Any]:
         """The interface in words and numbers; the keys are stable."""
         info = self.port
-        state, addresses = self._call(lambda: (self._engine.link_state, self._engine.addresses()))
+        up, addresses = self._call(lambda: (self._engine.is_up, self._engine.addresses()))
         return {
             "name": self.config.name,
             "device": info.device,
             "port": info.port,
             "link_layer": info.link_layer,
             "netdev": info.netdev,
-            "state": state,
+            "state": "up" if up else "down",
             "mode": "datagram",
             "mtu": self.mtu,
             "ib_mtu": self.params.mtu_bytes,
             "pkey": str(self.params.pkey),
             "qkey": f"0x{self.params.qkey:08x}",
             "hwaddr": str(self.hwaddr),
-            "broadcast": str(self._engine.broadcast_hwaddr),
+            "broadcast": str(self._broadcast),
             "qpn": str(self.hwaddr.qpn),
             "gid": str(info.gid),
             "guid": info.guid.hex(),
             "addresses": [
-                {"address": str(address), "state": verdict} for address, verdict in addresses
+                {"address": str(entry.address), "state": entry.state.value} for entry in addresses
             ],
         }
 
@@ -319,7 +323,7 @@ class Endpoint:
             {
                 "ip": str(info.ip),
                 "hwaddr": str(info.hwaddr) if info.hwaddr is not None else None,
-                "state": info.state,
+                "state": info.state.value,
                 "age_s": round(info.age_s, 3),
                 "pending": info.pending,
             }
@@ -333,8 +337,8 @@ class Endpoint:
             {
                 "mgid": str(info.mgid),
                 "groups": [str(ip) for ip in info.ips],
-                "state": info.state,
-                "kind": info.kind,
+                "state": info.state.value,
+                "kind": info.kind.value,
                 "users": info.users,
                 "idle_s": round(info.idle_s, 3) if info.idle_s is not None else None,
             }
@@ -368,9 +372,19 @@ class Endpoint:
         return end
 
 
+def _ib_mtu_for(ip_mtu_bytes: int | None) -> int | None:
+    """The InfiniBand MTU that carries this IP MTU; None where the default does (T1)."""
+    needed = 0 if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
+    if needed <= DEFAULT_IB_MTU:
+        return None
+    for mtu_bytes in IB_MTUS:
+        if needed <= mtu_bytes:
+            return mtu_bytes
+    raise UsageError(
+        f"MTU {ip_mtu_bytes} is too large for datagram mode: choose at most {IB_MTUS[-1] - ENCAP_LEN}"
+    )
+
+
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-__all__ = ["Endpoint", "EndpointConfig", "LinkError"]
