@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Draw docs/state-machines.md from the tables that the engine runs on.
+
+docs/draw_state_machines.py            write the file
+docs/draw_state_machines.py --check    exit 1 if the file is not what would be written
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.proto import dad, group, link, nud
+from ipoibu.proto.table import Table
+
+PAGE: Final = Path(__file__).with_name("state-machines.md")
+
+INTRODUCTION: Final = """\
+# State machines
+
+Drawn by `docs/draw_state_machines.py` from the literal tables in `ipoibu/proto`; a test fails when this
+page is not what the script draws. In the pictures an arrow says `INPUT / ACTIONS`, and inputs that
+change nothing are left out. In the tables every pair is there: `→ STATE` with the actions under it,
+`·` where the input is ignored, and an empty field where it cannot happen (feeding it is an error in
+this program, and raises).
+"""
+
+MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
+    (link.MACHINE, "ipoibu/proto/link.py", "RFC 4391 §5: nothing before the broadcast group."),
+    (dad.MACHINE, "ipoibu/proto/dad.py", "RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6."),
+    (
+        nud.MACHINE,
+        "ipoibu/proto/nud.py",
+        "RFC 4861 §7.3 and Appendix C, for ARP and ND alike; FAILED is the negative cache.",
+    ),
+    (
+        group.MEMBERSHIP,
+        "ipoibu/proto/group.py",
+        "One per MGID: whether its datagrams are received.",
+    ),
+    (group.SENDING, "ipoibu/proto/group.py", "One per IP group: whether the pump knows the way."),
+)
+
+
+def page() -> str:
+    """The whole file."""
+    parts = [INTRODUCTION]
+    for machine, path, about in MACHINES:
+        parts.append(f"## {machine.name}\n\n`{path}`. {about}\n")
+        parts.append(_picture(machine))
+        parts.append(_matrix(machine))
+        parts.append(_legend("Inputs", {fed for _, fed, _, _ in machine}))
+        parts.append(_legend("Actions", {act for *_, actions in machine for act in actions}))
+    parts.append(_evidence())
+    return "\n".join(parts)
+
+
+def _picture(machine: Table[Any, Any, Any]) -> str:
+    arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for state, fed, following, actions in machine:
+        if state is not following or actions:
+            names = ", ".join(action.name for action in actions)
+            label = f"{fed.name} / {names}" if names else fed.name
+            arrows[state.name, following.name].append(label)
+    lines = [f"    [*] --> {machine.initial.name}"]
+    for (state, following), labels in arrows.items():
+        lines.append(f"    {state} --> {following}: {'<br>'.join(labels)}")
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```", ""])
+
+
+def _matrix(machine: Table[Any, Any, Any]) -> str:
+    states = _members(machine.initial)
+    inputs = list(dict.fromkeys(fed for _, fed, _, _ in machine))
+    inputs.sort(key=_members(inputs[0]).index)
+    lines = [_row(["", *(state.name for state in states)]), _row(["---"] * (len(states) + 1))]
+    for fed in inputs:
+        fields = [_field(machine, state, fed) for state in states]
+        lines.append(_row([f"**{fed.name}**", *fields]))
+    return "\n".join([*lines, ""])
+
+
+def _field(machine: Table[Any, Any, Any], state: enum.Enum, fed: enum.Enum) -> str:
+    if (state, fed) not in machine:
+        return ""
+    following, actions = machine.step(state, fed)
+    names = ", ".join(action.name for action in actions)
+    if following is state:
+        return names or "·"
+    return f"→ {following.name}" + (f"<br>{names}" if names else "")
+
+
+def _row(fields: Iterable[str]) -> str:
+    return "| " + " | ".join(fields) + " |"
+
+
+def _legend(title: str, members: set[enum.Enum]) -> str:
+    order = _members(next(iter(members)))
+    lines = [f"- `{member.name}`: {member.value}" for member in order if member in members]
+    return "\n".join([f"{title}\n", *lines, ""])
+
+
+def _members(one: enum.Enum) -> list[enum.Enum]:
+    """All of an enumeration, in the order of its definition."""
+    return list(type(one))
+
+
+def _evidence() -> str:
+    """RFC 4861 §7.2.5 as `nud.EVIDENCE` has it."""
+    lines = [
+        "## Neighbour advertisement to input\n",
+        "`ipoibu/proto/nud.py`, RFC 4861 §7.2.5; how ARP maps onto it is told in `ipoibu/proto/arp.py`.\n",
+        _row(["Solicited", "Override", "cached link-layer address", "input"]),
+        _row(["---"] * 4),
+    ]
+    for (solicited, override, cached), fed in nud.EVIDENCE.items():
+        lines.append(_row([str(int(solicited)), str(int(override)), cached.value, fed.name]))
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--check"]:
+        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        if current != page():
+            print(f"{PAGE} is out of date: run {sys.argv[0]}", file=sys.stderr)
+            return 1
+        return 0
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
