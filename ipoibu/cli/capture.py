@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu capture`: the frames of an interface as a pcap file for tcpdump and Wireshark.
+
+A capture on the TUN shows IP packets; this one shows the link: GRH, encapsulation header, ARP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ipoibu.errors import UsageError
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "capture",
+        help="write frames to a pcap file",
+        description="Write an interface's frames to a pcap file, until interrupted.",
+        epilog="Live: ipoibu capture ib0 -w - | tcpdump -nr -",
+    )
+    parser.add_argument("name", metavar="NAME", help="the interface")
+    parser.add_argument(
+        "-w", dest="file", metavar="FILE", required=True, help="the file; - is standard output"
+    )
+    parser.add_argument(
+        "-c", dest="count", metavar="COUNT", type=_count, help="end after so many frames"
+    )
+    parser.add_argument(
+        "-s", dest="snaplen", metavar="BYTES", type=_snaplen, help="keep so much of each frame"
+    )
+    parser.set_defaults(run=run)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
+        raise UsageError(f"{text!r}: expected a number from {least} to {most}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    return _number(text, 1, 1 << 32)
+
+
+def _snaplen(text: str) -> int:
+    from ipoibu.daemon.pcap import SNAPLEN_BYTES
+
+    return _number(text, 44, SNAPLEN_BYTES)  # at least GRH and encapsulation header
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.pcap import SNAPLEN_BYTES, cut, file_header, records_in
+
+    snaplen = options.snaplen or SNAPLEN_BYTES
+    frames = dropped = 0
+    with Client(options.name) as client, _interruption() as stopped, _output(options.file) as file:
+        client.begin_capture(snaplen)
+        file.write(file_header(snaplen))
+        file.flush()
+        print(f"capturing on {options.name}, snapshot length {snaplen} bytes", file=sys.stderr)
+        for lost, batch in client.captured(lambda: bool(stopped)):
+            dropped = lost
+            wanted = len(batch) if options.count is None else cut(batch, options.count - frames)
+            records = batch[:wanted]
+            if not records:
+                continue
+            frames += records_in(records)
+            file.write(records)
+            file.flush()
+            if frames == options.count:
+                stopped.append(0)
+    print(f"{frames} frames captured, {dropped} dropped", file=sys.stderr)
+    return 0
+
+
+@contextmanager
+def _interruption() -> Iterator[list[int]]:
+    """A list that SIGINT and SIGTERM fill: a capture ends between records, never inside one."""
+    seen: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        seen.append(number)
+
+    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _output(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        if sys.stdout.isatty():
+            raise UsageError("refusing to write a binary file to a terminal: pipe it, or name one")
+        yield sys.stdout.buffer
+        return
+    with open(path, "wb") as file:
+        yield file

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu doctor`: looks at the machine, and names the command that mends what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="check this machine, or a device",
+        description="Check what ipoibu needs of this machine; exit code 1 if something is missing.",
+    )
+    parser.add_argument(
+        "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
+    )
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.host.checkup import checkup
+
+    findings = checkup(options.device)
+    if options.json:
+        print(json.dumps([finding.as_dict() for finding in findings], indent=2))
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            print(f"{finding.status:4}  {finding.check:{width}}  {finding.detail}")
+            if finding.remedy:
+                print(f"{'':{width + 8}}mend: {finding.remedy}")
+    return 1 if any(finding.status == "fail" for finding in findings) else 0

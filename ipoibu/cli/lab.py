@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu lab`: hosts in network namespaces that talk IP over InfiniBand, to look at or to work
+in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ipoibu.errors import UsageError
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+    from ipoibu.lab import Lab
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "lab",
+        help="hosts in network namespaces, for a look or a test",
+        usage="ipoibu lab [options] [-- COMMAND ...]",
+        description="Build hosts in network namespaces, each with an interface ib0, and prove that"
+        " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C.",
+    )
+    parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
+    parser.add_argument("--device", metavar="DEV", default="soft", help="soft: the built-in HCA")
+    parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram")
+    parser.add_argument("--mtu", metavar="N", help="IP MTU of the interfaces")
+    parser.add_argument(
+        "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"
+    )
+    parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
+    parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    parser.set_defaults(run=run)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"--hosts {text!r} is no number")
+    return int(text[:9])
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.lab import Lab
+
+    words = {"mode": options.mode, "mtu": options.mtu, "faults": options.faults}
+    given = {key: text for key, text in words.items() if text is not None}
+    # Wrong words are refused here, once, rather than by every host.
+    InterfaceConfig.build("ib0", {"device": "soft:eth0", **given})
+    further = [part for key, text in given.items() for part in (f"--{key}", text)]
+    began = time.monotonic()
+    with _interruptible(), Lab(options.hosts, device=options.device, options=further) as lab:
+        report: dict[str, Any] = {"hosts": lab.describe()}
+        if not options.json:
+            _introduce(lab, time.monotonic() - began)
+        code = 0
+        if options.check:
+            code = _check(lab, report, quiet=options.json)
+        if options.json:
+            print(json.dumps(report, indent=2), flush=True)
+        if code == 0 and options.rest:
+            return _command(lab, options.rest)
+        if not options.check:
+            return _stay(lab, quiet=options.json)
+        return code
+
+
+def _introduce(lab: Lab, seconds: float) -> None:
+    print(f"{len(lab.hosts)} hosts up in {seconds:.1f} s")
+    for host in lab.hosts:
+        shown = host.ask("show")
+        print(f"{host.name}  namespace {host.namespace.name}  mtu {shown['mtu']}")
+        print(f"    hwaddr {shown['hwaddr']}")
+        print(f"    {host.ipv4} {host.ipv6}", flush=True)
+
+
+def _check(lab: Lab, report: dict[str, Any], *, quiet: bool) -> int:
+    from ipoibu.lab.check import check
+
+    outcomes = []
+    for outcome in check(lab):
+        outcomes.append(outcome)
+        if not quiet:
+            print(outcome, flush=True)
+    ok = all(outcome.ok for outcome in outcomes)
+    report["checks"] = [outcome.as_dict() for outcome in outcomes]
+    report["ok"] = ok
+    if not quiet:
+        passed = sum(outcome.ok for outcome in outcomes)
+        print(f"{passed} of {len(outcomes)} checks passed", flush=True)
+    return 0 if ok else 1
+
+
+def _command(lab: Lab, command: list[str]) -> int:
+    """Run it in the first host with our terminal; its exit code, as a shell gives it."""
+    process = lab.hosts[0].namespace.popen(command, environment=lab.environment())
+    # Ctrl-C at the terminal is the command's too: wait for what it makes of it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _stay(lab: Lab, *, quiet: bool) -> int:
+    from ipoibu.lab import LabError
+
+    if not quiet:
+        first = lab.hosts[0].namespace.name
+        print(f"enter a host:  ip netns exec {first} bash")
+        print(f"look at it:    ip netns exec {first} ipoibu show")
+        print("end the lab:   Ctrl-C", flush=True)
+    # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        while True:
+            for host in lab.hosts:
+                if (words := host.ended()) is not None:
+                    raise LabError(f"{host.name}: ipoibu up ended: {words}")
+            signal.sigwait({signal.SIGCHLD})
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The `ipoibu` command: picks the command's module, turns every error into one line and an exit
+code.
+
+Exit codes: 0 done, 1 failed at run time, 2 usage, 3 no such device, 4 not permitted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+INTERRUPTED: Final = 130  # as a shell reports SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never raises. IPOIBU_TRACEBACK=1 shows where an error came from."""
+    try:
+        return _run(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`ipoibu stats | head`): nothing is left to say, and the
+        # interpreter must not try to flush what is still buffered.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except Exception as error:
+        return _report(error)
+
+
+def _run(argv: list[str]) -> int:
+    # Inside the function: an interrupt while modules are loading is still caught above.
+    from ipoibu.cli.parser import build
+
+    words, rest = argv, []
+    if "--" in argv:
+        at = argv.index("--")
+        words, rest = argv[:at], argv[at + 1 :]
+    options = build().parse_args(words)
+    options.rest = rest
+    code = options.run(options)
+    sys.stdout.flush()
+    assert isinstance(code, int)
+    return code
+
+
+def _report(error: Exception) -> int:
+    from ipoibu.errors import IpoibuError
+
+    if os.environ.get("IPOIBU_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, IpoibuError):
+        text, code = str(error), error.exit_code
+    elif isinstance(error, ImportError) and (error.name or "").startswith("ipoibu."):
+        text, code = f"{error.name} is not built: run `make build` or `pip install .`", 1
+    elif isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        text, code = f"{where}{error.strerror}", 1
+    else:
+        text = f"internal error: {type(error).__name__}: {error}; please report it"
+        code = 1
+    print("ipoibu: " + " ".join(text.split()), file=sys.stderr)
+    return code

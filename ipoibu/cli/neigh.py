@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu neigh`: the neighbours of interfaces, in the manner of `ip neigh`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ipoibu.cli.view import Answers, add_view
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    add_view(commands, "neigh", "show neighbours", text, data)
+
+
+def data(answers: Answers) -> list[dict[str, Any]]:
+    return [{"dev": name, **entry} for name, entries in answers for entry in entries]
+
+
+def text(answers: Answers) -> str:
+    return "\n".join(_entry(entry) for entry in data(answers))
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    words = [f"{entry['ip']} dev {entry['dev']}"]
+    if entry["hwaddr"] is not None:
+        words.append(f"lladdr {entry['hwaddr']}")
+    words.append(f"{entry['state']} age {entry['age_s']:.1f}s")
+    if entry["pending"]:
+        words.append(f"pending {entry['pending']}")
+    return " ".join(words)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu stats`: the counters of interfaces, drops by reason among them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ipoibu.cli.view import Answers, add_view, columns
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    add_view(commands, "stats", "show counters", text, data)
+
+
+def data(answers: Answers) -> list[dict[str, Any]]:
+    return [{"name": name, "stats": counters} for name, counters in answers]
+
+
+def text(answers: Answers) -> str:
+    """Counters that ever counted, by name; those at zero are in the JSON."""
+    rows = [
+        [name, counter, str(value)]
+        for name, counters in answers
+        for counter, value in sorted(counters.items())
+        if value
+    ]
+    return columns(rows)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu up`: one interface in the foreground, until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+# Keys of the configuration file, which are the options' names too.
+_KEYS: Final = ("device", "pkey", "mode", "mtu", "address", "route", "faults", "log-level")
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "up",
+        help="bring an interface up",
+        description="Bring an IPoIB interface up and run it in the foreground.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the interface to create, such as ib0")
+    parser.add_argument(
+        "--device", metavar="DEV[/PORT]", help="soft:NETDEV or an RDMA device such as mlx5_0/1"
+    )
+    parser.add_argument("--pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff")
+    parser.add_argument("--mode", metavar="MODE", help="datagram (connected mode comes later)")
+    parser.add_argument("--mtu", metavar="N", help="IP MTU in bytes; 2044 where the port allows")
+    parser.add_argument(
+        "--address", metavar="CIDR", action="append", help="an address with its prefix length"
+    )
+    parser.add_argument(
+        "--route", metavar="DST[,via=GW]", action="append", help="a network or `default`"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="TOML file with the same keys as these options"
+    )
+    parser.add_argument(
+        "--faults",
+        metavar="SPEC",
+        help="for tests: loss=P,dup=P,reorder=P,corrupt=P,delay=P,seed=N on what is sent",
+    )
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.run import Daemon
+
+    words = vars(options)
+    given = {key: words[key.replace("-", "_")] for key in _KEYS}
+    config = InterfaceConfig.build(
+        options.name, {key: text for key, text in given.items() if text is not None}, options.config
+    )
+    # Before anything imports pyverbs, which would configure the root logger in its own way.
+    logging.basicConfig(level=config.logging_level, format="ipoibu: %(levelname)s: %(message)s")
+    Daemon(config, announce=_announce).run()
+    return 0
+
+
+def _announce(line: str) -> None:
+    print(line, flush=True)

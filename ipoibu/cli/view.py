@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What `show`, `neigh`, `mcast` and `stats` have in common: ask daemons, print once or
+repeatedly."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ipoibu.errors import NoSuchDevice, UsageError
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+WATCH_S: Final = 1.0
+CLEAR_SCREEN: Final = "\033[H\033[2J"
+
+# (interface name, the daemon's answer) of each interface asked
+Answers = list[tuple[str, Any]]
+
+
+def add_view(
+    commands: argparse._SubParsersAction[Parser],
+    command: str,
+    summary: str,
+    text: Callable[[Answers], str],
+    data: Callable[[Answers], list[dict[str, Any]]],
+) -> None:
+    """Add a command that asks for `command` and prints by `text`, or with -j the list from
+    `data`."""
+    parser = commands.add_parser(command, help=summary, description=summary.capitalize() + ".")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="the interface; all of this namespace by default"
+    )
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=_period,
+        const=WATCH_S,
+        help="repeat until interrupted, every second by default; with -j one line each",
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        def show() -> str:
+            answers = ask(command, options.name)
+            if not options.json:
+                return text(answers)
+            return json.dumps(data(answers), indent=None if options.watch else 2)
+
+        if options.watch is None:
+            output = show()
+            if output:
+                print(output)
+            return 0
+        with contextlib.suppress(KeyboardInterrupt):  # how a watch ends
+            _watch(show, options.watch, clear=not options.json and sys.stdout.isatty())
+        return 0
+
+    parser.set_defaults(run=run)
+
+
+def ask(command: str, name: str | None) -> Answers:
+    """The answer of one interface, or of all of this namespace; one that ends meanwhile is left
+    out."""
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.runtime import names
+
+    if name is not None:
+        with Client(name) as client:
+            return [(name, client.request(command))]
+    answers: Answers = []
+    for found in names():
+        try:
+            with Client(found) as client:
+                answers.append((found, client.request(command)))
+        except NoSuchDevice:
+            continue  # the socket of a daemon that was killed
+    return answers
+
+
+def _watch(show: Callable[[], str], period_s: float, *, clear: bool) -> None:
+    while True:
+        sys.stdout.write((CLEAR_SCREEN if clear else "") + show() + "\n")
+        sys.stdout.flush()
+        time.sleep(period_s)
+
+
+def _period(text: str) -> float:
+    try:
+        period_s = float(text)
+    except ValueError:
+        period_s = 0.0
+    if not 0.1 <= period_s <= 86_400:
+        raise UsageError(f"--watch {text!r}: expected seconds, 0.1 or more")
+    return period_s
+
+
+def columns(rows: list[list[str]]) -> str:
+    """Rows of words, aligned, two blanks apart; the last column is not padded."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    return "\n".join(
+        "  ".join([*(word.ljust(w) for word, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    )

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The other end of the control socket: what `show`, `stats`, `capture` and friends ask with."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ipoibu.daemon.runtime import names, socket_path
+from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted
+
+ANSWER_TIMEOUT_S: Final = 15.0
+
+
+class Client:
+    """A connection to the daemon of the interface `name`; blocking.
+
+    `namespace` is a file of its network namespace.
+    """
+
+    def __init__(self, name: str, namespace: str | Path = "/proc/self/ns/net") -> None:
+        self.name = name
+        path = socket_path(name, namespace)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            self._socket.connect(str(path))
+        except PermissionError as error:
+            self._socket.close()
+            raise NotPermitted(
+                f"{path} is not open to this user: run as the user who started {name}, or root"
+            ) from error
+        except OSError as error:
+            self._socket.close()
+            raise NoSuchDevice(
+                f"no interface {name!r} of ipoibu in this network namespace;"
+                " `ipoibu show` lists those there are, `ipoibu up` starts one"
+            ) from error
+        self._stream = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def request(self, command: str, **arguments: object) -> Any:
+        """The daemon's answer to one command; its refusal, or its silence, is an `IpoibuError`."""
+        self._send({"command": command, **arguments})
+        answer = self._line()
+        if not answer.get("ok"):
+            raise IpoibuError(f"{self.name}: {answer.get('error', 'refused')}")
+        return answer.get("result")
+
+    def begin_capture(self, snaplen_bytes: int) -> None:
+        """Frames from now on are kept for `captured`; the connection is good for nothing else."""
+        self.request("capture", snaplen=snaplen_bytes)
+
+    def captured(self, stop: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
+        """Yield (frames dropped so far, pcap records), until `stop` says so.
+
+        `stop` is asked with every word of the daemon, which speaks at least every HEARTBEAT_S
+        (`daemon.control`); records under way when it says so still come.
+        """
+        ending = False
+        while True:
+            if not ending and stop():
+                ending = True
+                self._socket.shutdown(socket.SHUT_WR)
+                self._socket.settimeout(ANSWER_TIMEOUT_S)
+            head = self._line()
+            size = int(head["bytes"])
+            payload = self._stream.read(size) if size else b""
+            if len(payload) != size:
+                raise IpoibuError(f"{self.name}: the daemon ended during the capture")
+            yield int(head["dropped"]), payload
+            if head.get("end"):
+                return
+
+    def _send(self, request: dict[str, object]) -> None:
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise IpoibuError(f"{self.name}: the daemon does not listen: {error}") from error
+
+    def _line(self) -> dict[str, Any]:
+        try:
+            line = self._stream.readline()
+        except OSError as error:
+            raise IpoibuError(
+                f"{self.name}: no answer from the daemon within {ANSWER_TIMEOUT_S:g} s"
+            ) from error
+        if not line.endswith(b"\n"):
+            raise IpoibuError(f"{self.name}: the daemon ended")
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+
+def running() -> list[str]:
+    """Names of the interfaces of this namespace whose daemon answers a connection."""
+    alive = []
+    for name in names():
+        try:
+            Client(name).close()
+        except NoSuchDevice:
+            continue
+        alive.append(name)
+    return alive

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What one interface is to be: read from options, from a TOML file, or from both (options win)."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ipoibu.addr import IpInterface, PKey
+from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.fabric.device import parse_device
+from ipoibu.fabric.faults import FaultSpec
+from ipoibu.host.interface import RouteSpec
+from ipoibu.host.tun import check_name
+from ipoibu.limits import CONNECTED_MTU, DEFAULT_PKEY, IPV4_MIN_MTU, IPV6_MIN_MTU
+
+CONFIG_FILE_MAX_BYTES: Final = 1 << 20
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+MODES: Final = ("datagram", "connected")
+
+
+def parse_address(text: str) -> IpInterface:
+    """A host address with its prefix length: `10.0.0.1/24`, `fd00::1/64`."""
+    try:
+        address = ipaddress.ip_interface(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64)"
+        ) from error
+    if "/" not in text:
+        raise UsageError(f"{text!r} lacks a prefix length (expected such as {text}/24)")
+    if address.is_multicast or address.is_unspecified or address.is_loopback:
+        raise UsageError(f"{text!r} cannot be an interface's address")
+    return address
+
+
+def parse_route(text: str) -> RouteSpec:
+    """`DST[,via=GW]` where DST is a network in CIDR form or `default`."""
+    destination, *options = text.split(",")
+    via = None
+    for option in options:
+        key, _, value = option.partition("=")
+        if key != "via" or via is not None:
+            raise UsageError(f"route {text!r}: {option!r} is not understood (expected via=GATEWAY)")
+        try:
+            via = ipaddress.ip_address(value)
+        except ValueError as error:
+            raise UsageError(f"route {text!r}: the gateway {value!r} is no address") from error
+        if via.is_multicast or via.is_unspecified:
+            raise UsageError(f"route {text!r}: {value!r} cannot be a gateway")
+    if destination == "default":
+        destination = "::/0" if via is not None and via.version == 6 else "0.0.0.0/0"
+    try:
+        network = ipaddress.ip_network(destination)
+    except ValueError as error:
+        raise UsageError(
+            f"route {text!r}: {destination!r} is no network in CIDR form"
+            " (expected such as 10.1.0.0/16, without host bits)"
+        ) from error
+    if via is not None and via.version == 4 and network.version == 6:
+        raise UsageError(f"route {text!r}: an IPv6 network cannot go via an IPv4 gateway")
+    return RouteSpec(network, via)
+
+
+def parse_mtu(text: str) -> int:
+    """An IP MTU in bytes."""
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not IPV4_MIN_MTU <= int(text) <= CONNECTED_MTU:
+        raise UsageError(f"{text!r} is no MTU: expected {IPV4_MIN_MTU} to {CONNECTED_MTU} bytes")
+    return int(text)
+
+
+def parse_mode(text: str) -> str:
+    if text not in MODES:
+        raise UsageError(f"{text!r} is no mode: expected datagram")
+    if text == "connected":
+        raise UsageError("connected mode is not supported by this version; use --mode datagram")
+    return text
+
+
+def parse_log_level(text: str) -> str:
+    if text not in LOG_LEVELS:
+        raise UsageError(f"{text!r} is no log level: expected one of {', '.join(LOG_LEVELS)}")
+    return text
+
+
+_DEFAULT_PKEY: Final = PKey(DEFAULT_PKEY)
+
+# Key of the file and of the option -> how its text is read, and whether there may be several.
+_KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
+    "device": (parse_device, False),
+    "pkey": (PKey.parse, False),
+    "mode": (parse_mode, False),
+    "mtu": (parse_mtu, False),
+    "address": (parse_address, True),
+    "route": (parse_route, True),
+    "faults": (FaultSpec.parse, False),
+    "log-level": (parse_log_level, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceConfig:
+    """Everything `ipoibu up` needs to know; each value is checked.
+
+    `faults` spoils what the interface sends, for tests.
+    """
+
+    name: str
+    device: tuple[str, int]
+    pkey: PKey = _DEFAULT_PKEY
+    mode: str = "datagram"
+    mtu: int | None = None
+    address: tuple[IpInterface, ...] = ()
+    route: tuple[RouteSpec, ...] = ()
+    faults: FaultSpec | None = None
+    log_level: str = "warning"
+
+    @property
+    def logging_level(self) -> int:
+        return logging.getLevelNamesMapping()[self.log_level.upper()]
+
+    @classmethod
+    def build(
+        cls, name: str, options: Mapping[str, str | Sequence[str]], file: Path | None = None
+    ) -> Self:
+        """Options as text by key, over those of the TOML `file`; `UsageError` names key and
+        place."""
+        values: dict[str, object] = {}
+        if file is not None:
+            for key, value in read_file(file).items():
+                values[key] = _read(key, value, f"{file}: {key}")
+        for key, text in options.items():
+            values[key] = _read(key, text, f"--{key}")
+        if "device" not in values:
+            raise UsageError(
+                "no device given: use --device soft:NETDEV (any network device) or an RDMA device"
+            )
+        named: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
+        config = cls(name=check_name(name), **named)
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        if self.mtu is None or self.mtu >= IPV6_MIN_MTU:
+            return
+        wanted: list[object] = [a for a in self.address if a.version == 6]
+        wanted += [r for r in self.route if r.network.version == 6]
+        if wanted:
+            raise UsageError(
+                f"--mtu {self.mtu} is too small for {wanted[0]}: IPv6 needs {IPV6_MIN_MTU}"
+            )
+
+
+def _read(key: str, value: str | Sequence[str], place: str) -> object:
+    parse, several = _KEYS[key]
+    try:
+        if not several:
+            if not isinstance(value, str):
+                raise UsageError("one value is expected")
+            return parse(value)
+        texts = [value] if isinstance(value, str) else value
+        return tuple(parse(text) for text in texts)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error
+
+
+def read_file(path: Path) -> dict[str, str | list[str]]:
+    """The file's keys as option texts; `UsageError` names the file and the key that is wrong."""
+    try:
+        if os.stat(path).st_size > CONFIG_FILE_MAX_BYTES:
+            raise UsageError(f"{path}: too large for a configuration file")
+        text = path.read_text(encoding="utf-8")
+    except PermissionError as error:
+        raise NotPermitted(f"{path}: not readable for this user") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{path}: {reason}") from error
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from error
+    values: dict[str, str | list[str]] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise UsageError(
+                f"{path}: unknown key {key!r} (known: {', '.join(sorted(_KEYS))})"
+            ) from None
+        values[key] = _texts(value, f"{path}: {key}", several=_KEYS[key][1])
+    return values
+
+
+def _texts(value: Any, place: str, *, several: bool) -> str | list[str]:
+    if isinstance(value, list) and several:
+        return [_text(item, place) for item in value]
+    return _text(value, place)
+
+
+def _text(value: Any, place: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # pkey = 0x8001, mtu = 2044
+    raise UsageError(f"{place}: a string or a number is expected")

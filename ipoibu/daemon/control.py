@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The control socket: a Unix stream that takes one JSON object per line and answers each with one.
+
+    {"command": "show"}   ->   {"ok": true, "result": {...}}   or   {"ok": false, "error": "..."}
+
+`capture` answers and then streams: a JSON line `{"frames", "bytes", "dropped"}` and that many
+bytes of pcap records, at least every HEARTBEAT_S, until the client shuts its side down; the last
+line has `end`.
+
+Only the daemon's user and root are heard. Every request, answer and wait is bounded, so that no
+client can hold up the daemon or another client; the data path does not depend on any of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ipoibu.daemon.pcap import SNAPLEN_BYTES, Frame, record
+from ipoibu.daemon.runtime import make_namespace_dir, remove_namespace_dir, socket_path
+from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.host.tun import NameTaken
+
+REQUEST_MAX_BYTES: Final = 64 * 1024
+CLIENTS_MAX: Final = 32
+IDLE_S: Final = 60.0  # a client that asks nothing for so long is dropped
+WRITE_S: Final = 30.0  # a client that does not take its answer for so long is dropped
+HEARTBEAT_S: Final = 0.25
+CAPTURE_PENDING_BYTES: Final = 8 << 20  # per capture; frames beyond it are dropped and counted
+
+_log = logging.getLogger(__name__)
+
+
+class Observed(Protocol):
+    """The part of `Endpoint` that the control socket shows."""
+
+    def show(self) -> dict[str, Any]: ...
+    def neighbours(self) -> list[dict[str, Any]]: ...
+    def groups(self) -> list[dict[str, Any]]: ...
+    def stats(self) -> dict[str, int]: ...
+    def capture(
+        self, sink: Callable[[Sequence[Frame]], None], snap_bytes: int, /
+    ) -> Callable[[], None]: ...
+
+
+class ControlServer:
+    """Serves one endpoint at `path`. `start` and `close` belong to the event loop's thread.
+
+    `executor` runs the queries, which may wait for the engine's thread.
+    """
+
+    def __init__(self, name: str, endpoint: Observed, executor: Executor) -> None:
+        self.path = socket_path(name)
+        self._name = name
+        self._endpoint = endpoint
+        self._executor = executor
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._queries: dict[str, Callable[[], object]] = {
+            "show": endpoint.show,
+            "neigh": endpoint.neighbours,
+            "mcast": endpoint.groups,
+            "stats": endpoint.stats,
+        }
+
+    async def start(self) -> None:
+        """Listen; replaces the socket of a dead daemon, raises `NameTaken` for that of a live
+        one."""
+        make_namespace_dir()
+        if _answers(self.path):
+            raise NameTaken(self._name)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+            listener.bind(str(self.path))
+            self.path.chmod(0o600)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=REQUEST_MAX_BYTES
+            )
+        except OSError as error:
+            listener.close()
+            raise IpoibuError(f"{self.path}: {os.strerror(error.errno or 0)}") from error
+
+    async def close(self) -> None:
+        """Stop listening, end every client, remove the socket; safe to call again."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for client in self._clients:
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        remove_namespace_dir()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        try:
+            refusal = self._refusal(writer.get_extra_info("socket"))
+            if refusal is None:
+                await self._serve(reader, writer)
+            else:
+                await _answer(writer, {"ok": False, "error": refusal})
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            # The client went away or takes nothing, or the daemon ends: in no case is it owed more.
+            writer.transport.abort()
+        finally:
+            self._clients.discard(task)
+            writer.close()
+
+    def _refusal(self, client: socket.socket) -> str | None:
+        raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, uid, _ = struct.unpack("=iII", raw)
+        if uid not in (0, os.geteuid()):
+            _log.warning("control socket: user %d was refused", uid)
+            return "only the owner of this interface and root may ask"
+        if len(self._clients) > CLIENTS_MAX:
+            return f"more than {CLIENTS_MAX} clients at a time; try again later"
+        return None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError:
+                text = f"a request has at most {REQUEST_MAX_BYTES} bytes"
+                await _answer(writer, {"ok": False, "error": text})
+                return
+            except asyncio.IncompleteReadError:
+                return
+            try:
+                command, request = _parse_untrusted(line)
+                if command == "capture":
+                    await self._capture(request, reader, writer)
+                    return
+                answer = await self._query(command)
+            except IpoibuError as error:
+                answer = _encode({"ok": False, "error": str(error)})
+            await _send(writer, answer)
+
+    async def _query(self, command: str) -> bytes:
+        query = self._queries.get(command)
+        if query is None:
+            raise UsageError(f"unknown command {command!r} (known: {', '.join(self._queries)})")
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor, lambda: _encode({"ok": True, "result": query()})
+        )
+
+    async def _capture(
+        self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        snaplen = request.get("snaplen", SNAPLEN_BYTES)
+        if not isinstance(snaplen, int) or not 1 <= snaplen <= SNAPLEN_BYTES:
+            raise UsageError(f"snaplen must be a number from 1 to {SNAPLEN_BYTES}")
+        loop = asyncio.get_running_loop()
+        pending = _Pending(loop, snaplen)
+        before = await loop.run_in_executor(self._executor, self._ring_drops)
+        end_capture = await loop.run_in_executor(
+            self._executor, self._endpoint.capture, pending.take, snaplen
+        )
+        try:
+            await _answer(writer, {"ok": True, "result": {"snaplen": snaplen}})
+            end = asyncio.ensure_future(reader.read())  # the client says no more: EOF ends it
+            try:
+                while not end.done():
+                    await pending.wait(HEARTBEAT_S)
+                    await pending.flush(writer)
+            finally:
+                end.cancel()
+        finally:
+            await loop.run_in_executor(self._executor, end_capture)
+        dropped = await loop.run_in_executor(self._executor, self._ring_drops) - before
+        await pending.flush(writer, end=True, dropped=dropped)
+
+    def _ring_drops(self) -> int:
+        """Frames that found no room in the ring between the pump and Python, of every capture."""
+        return self._endpoint.stats().get("capture_dropped", 0)
+
+
+class _Pending:
+    """Records between the endpoint's thread, which never waits, and a client that may be slow."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, snaplen_bytes: int) -> None:
+        self._loop = loop
+        self._snaplen_bytes = snaplen_bytes
+        self._lock = threading.Lock()
+        self._records: list[bytes] = []
+        self._bytes = 0
+        self._dropped = 0
+        self._ready = asyncio.Event()
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Any thread."""
+        with self._lock:
+            for frame in frames:
+                encoded = record(frame, self._snaplen_bytes)
+                if self._bytes + len(encoded) > CAPTURE_PENDING_BYTES:
+                    self._dropped += 1
+                else:
+                    self._records.append(encoded)
+                    self._bytes += len(encoded)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+    async def wait(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        self._ready.clear()
+
+    async def flush(
+        self, writer: asyncio.StreamWriter, *, end: bool = False, dropped: int = 0
+    ) -> None:
+        # No time limit: a capture whose reader pauses loses frames, which are counted, not itself.
+        with self._lock:
+            payload = b"".join(self._records)
+            head = {
+                "frames": len(self._records),
+                "bytes": self._bytes,
+                "dropped": self._dropped + dropped,
+            }
+            self._records.clear()
+            self._bytes = 0
+        if end:
+            head["end"] = True
+        writer.write(_encode(head) + payload)
+        await writer.drain()
+
+
+def _parse_untrusted(line: bytes) -> tuple[str, dict[str, Any]]:
+    """The command word and the whole request; `UsageError` for anything that is not one."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError("a request is one JSON object on one line") from error
+    if not isinstance(request, dict) or not isinstance(request.get("command"), str):
+        raise UsageError('a request has the form {"command": "show"}')
+    return request["command"][:64], request
+
+
+def _encode(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
+
+
+async def _answer(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+    await _send(writer, _encode(answer))
+
+
+async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    async with asyncio.timeout(WRITE_S):
+        await writer.drain()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Where the control sockets of running interfaces are: one directory per network namespace.
+
+Interface names are unique per namespace only, and /run is usually shared between namespaces; so
+`/run/ipoibu/net-<inode of the namespace>/NAME.sock`. IPOIBU_RUNTIME_DIR replaces /run/ipoibu.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from ipoibu.errors import IpoibuError, NotPermitted, UsageError
+
+SOCKET_PATH_MAX: Final = 107  # sun_path less its final NUL
+
+
+def runtime_dir() -> Path:
+    return Path(os.environ.get("IPOIBU_RUNTIME_DIR") or "/run/ipoibu")
+
+
+def namespace_dir(namespace: str | Path = "/proc/self/ns/net") -> Path:
+    """The directory of a network namespace, which need not exist; `namespace` is any file of it."""
+    return runtime_dir() / f"net-{os.stat(namespace).st_ino}"
+
+
+def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
+    """The control socket of the interface `name`; `UsageError` if the path would not fit."""
+    path = namespace_dir(namespace) / f"{name}.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+        raise UsageError(
+            f"{path} is too long for a socket; set IPOIBU_RUNTIME_DIR to a shorter directory"
+        )
+    return path
+
+
+def names() -> list[str]:
+    """Interfaces with a control socket in this namespace, sorted; some may be left by dead
+    daemons."""
+    directory = namespace_dir()
+    try:
+        return sorted(path.stem for path in directory.iterdir() if path.suffix == ".sock")
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        raise NotPermitted(
+            f"{directory} is not readable for this user:"
+            " run as the user who started ipoibu, or root"
+        ) from error
+
+
+def make_namespace_dir() -> Path:
+    """Create the directory for this namespace, open to its owner alone; refuses another's
+    directory."""
+    directory = namespace_dir()
+    try:
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise NotPermitted(f"{directory} belongs to another user: remove it")
+        directory.chmod(0o700)
+    except PermissionError as error:
+        raise NotPermitted(
+            f"{directory} cannot be created by this user: run as root, or set IPOIBU_RUNTIME_DIR"
+        ) from error
+    except OSError as error:
+        raise IpoibuError(f"{directory}: {os.strerror(error.errno or 0)}") from error
+    return directory
+
+
+def remove_namespace_dir() -> None:
+    """Remove the directories that the last daemon of a namespace leaves empty."""
+    directory = namespace_dir()
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+        directory.parent.rmdir()

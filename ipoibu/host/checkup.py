@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a machine and a device need before an interface can come up, checked one by one.
+
+Nothing here changes anything, needs a privilege, or raises: what cannot be found out is a finding.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ipoibu.errors import IpoibuError
+from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
+from ipoibu.host.tun import TUN_PATH
+from ipoibu.limits import IPV6_MIN_MTU
+
+Status = Literal["ok", "info", "warn", "fail"]
+
+CAP_NET_ADMIN: Final = 12  # linux/capability.h
+ROCE_PORT: Final = 4791
+ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
+MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
+IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: `fail` keeps an interface from coming up, `warn` costs something, `info` is
+    neither.
+
+    `remedy` is the command that mends it, or None.
+    """
+
+    check: str
+    status: Status
+    detail: str
+    remedy: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def checkup(device: str | None = None) -> list[Finding]:
+    """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA)."""
+    rdma = device is not None and not device.startswith("soft:")
+    findings = [tun(), net_admin(), extension(), ipv6(), *rdma_stack(needed=rdma)]
+    if device is not None and not rdma:
+        netdev = device.removeprefix("soft:").partition("/")[0]
+        findings += net_device(netdev)
+    elif device is not None:
+        findings.append(rdma_device(device.partition("/")[0]))
+    return findings
+
+
+# The machine
+
+
+def tun() -> Finding:
+    try:
+        os.close(os.open(TUN_PATH, os.O_RDWR | os.O_CLOEXEC))
+    except PermissionError:
+        return Finding("tun", "fail", f"{TUN_PATH} is closed to this user", "run as root")
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        return Finding("tun", "fail", f"{TUN_PATH}: {reason}", "modprobe tun")
+    return Finding("tun", "ok", f"{TUN_PATH} can be opened")
+
+
+def net_admin(status: Path = Path("/proc/self/status")) -> Finding:
+    name = "cap_net_admin"
+    try:
+        for line in status.read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key == "CapEff":
+                held = int(value, 16)
+                if held >> CAP_NET_ADMIN & 1:
+                    return Finding(name, "ok", "interfaces may be created")
+                return Finding(name, "fail", "interfaces may not be created", "run as root: sudo")
+    except (OSError, ValueError):
+        pass
+    return Finding(name, "warn", f"{status} does not tell what this process may do")
+
+
+def extension() -> Finding:
+    try:
+        core = importlib.import_module("ipoibu._core")
+    except ImportError as error:
+        return Finding("extension", "fail", f"the C core does not load: {error}", "make build")
+    features = " ".join(f"{k}={'yes' if v else 'no'}" for k, v in sorted(core.FEATURES.items()))
+    if core.FEATURES.get("libdeflate", True):
+        return Finding("extension", "ok", f"the C core loads: {features}")
+    return Finding(
+        "extension",
+        "warn",
+        f"the C core loads, with slow checksums: {features}",
+        "apt-get install libdeflate-dev, then build again",
+    )
+
+
+def ipv6(root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:
+    if not root.is_dir():
+        return Finding("ipv6", "fail", "this kernel has no IPv6", "boot without ipv6.disable=1")
+    if _number(root / "all/disable_ipv6") == 1:
+        remedy = "sysctl -w net.ipv6.conf.all.disable_ipv6=0"
+        return Finding("ipv6", "fail", "IPv6 is switched off", remedy)
+    return Finding("ipv6", "ok", "IPv6 is on")
+
+
+def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iterator[Finding]:
+    """Device nodes, locked memory and pyverbs: needed for RDMA devices, idle for the built-in
+    HCA."""
+    bad: Status = "fail" if needed else "info"
+    nodes = sorted(p.name for p in devices.iterdir()) if devices.is_dir() else []
+    if any(name.startswith("uverbs") for name in nodes):
+        yield Finding("rdma_nodes", "ok", f"{devices} has {' '.join(nodes)}")
+    else:
+        detail = f"{devices} has no uverbs node" + ("" if needed else " (soft: devices need none)")
+        yield Finding("rdma_nodes", bad, detail, "modprobe ib_uverbs" if needed else None)
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit in (resource.RLIM_INFINITY, -1):
+        yield Finding("memlock", "ok", "locked memory is not limited")
+    elif limit >= MEMLOCK_MIN_BYTES:
+        yield Finding("memlock", "ok", f"{limit >> 20} MiB of memory may be locked")
+    else:
+        detail = f"only {limit >> 10} KiB of memory may be locked"
+        detail += "" if needed else " (soft: devices lock none)"
+        yield Finding("memlock", bad, detail, "ulimit -l unlimited" if needed else None)
+    try:
+        yield Finding("pyverbs", "ok", f"pyverbs {metadata.version('pyverbs')} is installed")
+    except metadata.PackageNotFoundError:
+        yield _pyverbs_without_metadata(bad, needed=needed)
+
+
+def _pyverbs_without_metadata(bad: Status, *, needed: bool) -> Finding:
+    # Debian's package installs the modules alone; only looked for, since importing it sets up
+    # logging.
+    if importlib.util.find_spec("pyverbs") is not None:
+        return Finding("pyverbs", "ok", "pyverbs is installed, by the distribution")
+    detail = "pyverbs is not installed" + ("" if needed else " (soft: devices need none)")
+    return Finding("pyverbs", bad, detail, "apt-get install python3-pyverbs" if needed else None)
+
+
+def rdma_device(name: str, root: Path = Path("/sys/class/infiniband")) -> Finding:
+    if (root / name).is_dir():
+        return Finding("device", "ok", f"RDMA device {name} is there")
+    known = " ".join(sorted(p.name for p in root.iterdir())) if root.is_dir() else ""
+    return Finding(
+        "device",
+        "fail",
+        f"no RDMA device {name} (there: {known or 'none'})",
+        "rdma link show; or use --device soft:NETDEV",
+    )
+
+
+# A network device under the built-in HCA
+
+
+def net_device(name: str) -> Iterator[Finding]:
+    try:
+        with Netlink() as netlink:
+            link = netlink.link(name)
+            if link is None:
+                yield Finding("device", "fail", f"no network device {name}", "ip link show")
+                return
+            yield device_state(link)
+            yield device_ipv6(name)
+            yield device_link_local(name, netlink.address_flags(link.index))
+            yield device_mtu(link)
+    except (IpoibuError, OSError) as error:
+        yield Finding("device", "fail", f"{name}: {error}")
+        return
+    yield roce_port(name)
+
+
+def device_state(link: Link) -> Finding:
+    if link.up:
+        return Finding("device", "ok", f"{link.name} is up")
+    return Finding("device", "fail", f"{link.name} is down", f"ip link set {link.name} up")
+
+
+def device_ipv6(name: str, root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:
+    if _number(root / name / "disable_ipv6") == 0:
+        return Finding("device_ipv6", "ok", f"IPv6 is on for {name}")
+    return Finding(
+        "device_ipv6",
+        "fail",
+        f"IPv6 is off for {name}",
+        f"sysctl -w net.ipv6.conf.{name}.disable_ipv6=0",
+    )
+
+
+def device_link_local(name: str, flags: dict[str, int]) -> Finding:
+    """`flags` are the IFA_F_* bits of each address of the device."""
+    own = {a: bits for a, bits in flags.items() if ":" in a and ip_address(a).is_link_local}
+    usable = sorted(address for address, bits in own.items() if not bits & IFA_F_TENTATIVE)
+    if usable:
+        return Finding("link_local", "ok", f"{name} has {usable[0]}")
+    if own:
+        return Finding(
+            "link_local",
+            "fail",
+            f"{sorted(own)[0]} of {name} is still being checked for duplicates, or is one",
+            "try again in two seconds; then see `ip -6 address show dadfailed`",
+        )
+    return Finding(
+        "link_local",
+        "fail",
+        f"{name} has no IPv6 link-local address",
+        f"ip link set {name} addrgenmode eui64, or ip -6 address add fe80::1/64 dev {name}",
+    )
+
+
+def device_mtu(link: Link) -> Finding:
+    room = link.mtu_bytes - ROCE_OVERHEAD_BYTES
+    fitting = [mtu for mtu in IB_MTUS if mtu <= room]
+    if not fitting:
+        return Finding(
+            "mtu",
+            "fail",
+            f"MTU {link.mtu_bytes} of {link.name} is below {IB_MTUS[0] + ROCE_OVERHEAD_BYTES}",
+            f"ip link set {link.name} mtu {4096 + ROCE_OVERHEAD_BYTES}",
+        )
+    ip_mtu = fitting[-1] - 4
+    detail = f"MTU {link.mtu_bytes} of {link.name} carries an IP MTU of {ip_mtu}"
+    if ip_mtu < IPV6_MIN_MTU:
+        remedy = f"ip link set {link.name} mtu {2048 + ROCE_OVERHEAD_BYTES}"
+        return Finding("mtu", "warn", detail + f": no IPv6, which needs {IPV6_MIN_MTU}", remedy)
+    return Finding("mtu", "ok", detail)
+
+
+def roce_port(name: str, port: int = ROCE_PORT) -> Finding:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode())
+            probe.bind(("::", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Finding(
+                    "udp_port",
+                    "fail",
+                    f"UDP port {port} of {name} is taken: by another interface on it, or by rxe",
+                    f"ss -lunp sport = :{port}",
+                )
+            return Finding("udp_port", "warn", f"UDP port {port}: {os.strerror(error.errno or 0)}")
+    return Finding("udp_port", "ok", f"UDP port {port} of {name} is free")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

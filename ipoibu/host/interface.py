@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The TUN interface as the kernel's IP stack sees it: MTU, addresses and routes given by the
+user."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice
+from ipoibu.host.netlink import Link, Netlink
+from ipoibu.limits import IPV6_MIN_MTU
+
+TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
+
+_log = logging.getLogger(__name__)
+
+
+def link_local(guid: bytes) -> ipaddress.IPv6Interface:
+    """The IPv6 link-local address of a port: the prefix and the port GUID with its u/l bit set.
+
+    RFC 4391 §8: 00155dfffd33ff0b gives fe80::215:5dff:fd33:ff0b (I1, I2). As in the kernel the bit
+    is set, not inverted: vendors disagree on which value a GUID carries.
+    """
+    if len(guid) != 8:
+        raise ValueError(f"a GUID has 8 bytes, not {len(guid)}")
+    identifier = bytes((guid[0] | 0x02,)) + guid[1:]
+    return ipaddress.IPv6Interface((b"\xfe\x80" + bytes(6) + identifier, 64))
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """A route the user asked for; `via` None: the network is on the link."""
+
+    network: IpNetwork
+    via: IpAddress | None = None
+
+    def __str__(self) -> str:
+        return f"{self.network}" + (f",via={self.via}" if self.via else "")
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceSpec:
+    """What the interface is to hold. `mtu_bytes` is the IP MTU that the link carries."""
+
+    name: str
+    mtu_bytes: int
+    guid: bytes
+    addresses: Sequence[IpInterface] = ()
+    routes: Sequence[RouteSpec] = ()
+
+    @property
+    def ipv6(self) -> bool:
+        """RFC 8200 §5: an IPv6 link carries 1280 bytes; one that does not has no IPv6 (T3)."""
+        return self.mtu_bytes >= IPV6_MIN_MTU
+
+    def check(self) -> None:
+        """`LinkError` if an IPv6 address or route was asked for and the link cannot carry IPv6."""
+        if self.ipv6:
+            return
+        wanted: list[object] = [a for a in self.addresses if a.version == 6]
+        wanted += [r for r in self.routes if r.network.version == 6]
+        if wanted:
+            raise LinkError(
+                f"{self.name}: IPv6 needs an MTU of {IPV6_MIN_MTU} and this link has"
+                f" {self.mtu_bytes}, so {wanted[0]} cannot be set; raise the MTU of the device"
+                " (an IB MTU of 2048 needs 2128 on the network device) or leave IPv6 out"
+            )
+
+
+class Interface:
+    """Keeps one existing interface in the state of its spec. Belongs to one thread."""
+
+    def __init__(self, spec: InterfaceSpec, netlink: Netlink) -> None:
+        found = netlink.link(spec.name)
+        if found is None:
+            raise NoSuchDevice(f"interface {spec.name} is gone: someone removed it")
+        self.spec = spec
+        self.index = found.index
+        self._netlink = netlink
+        self._unwanted: set[IpAddress] = set()  # found to be another station's
+
+    def configure(self) -> None:
+        """MTU and queue first, then up, then addresses and routes; raises what the kernel
+        refuses."""
+        self.spec.check()
+        netlink, index = self._netlink, self.index
+        netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
+        if self.spec.ipv6:
+            try:
+                netlink.set_link(index, kernel_link_local=False)
+            except LinkError:
+                if any(address.version == 6 for address in self.spec.addresses):
+                    raise
+                _log.info("%s: this kernel has no IPv6", self.spec.name)
+        else:
+            disable_ipv6(self.spec.name)
+            _log.warning(
+                "%s: IPv6 is off: the link's MTU is %d and IPv6 needs %d",
+                self.spec.name,
+                self.spec.mtu_bytes,
+                IPV6_MIN_MTU,
+            )
+        netlink.set_link(index, up=True)
+        if self.spec.ipv6:
+            self._add_link_local()
+        for address in self.spec.addresses:
+            netlink.add_address(index, address)
+        for route in self.spec.routes:
+            netlink.add_route(index, route.network, route.via)
+
+    def restore(self) -> None:
+        """Set again what the kernel dropped while the interface was down; failures are logged."""
+        missing = set(self.spec.addresses) - self._netlink.addresses(self.index)
+        try:
+            if self.spec.ipv6:
+                self._netlink.set_link(self.index, kernel_link_local=False)
+                self._add_link_local()
+            for address in missing:
+                if address.ip not in self._unwanted:
+                    self._netlink.add_address(self.index, address)
+            for route in self.spec.routes:
+                self._netlink.add_route(self.index, route.network, route.via)
+        except IpoibuError as error:
+            _log.error("%s: %s", self.spec.name, error)
+
+    def hold_mtu(self, link: Link) -> None:
+        """Undo an MTU above the link's: the kernel would build packets that the port cannot
+        send."""
+        if link.mtu_bytes > self.spec.mtu_bytes:
+            _log.warning(
+                "%s: MTU %d is more than the link carries; set back to %d",
+                self.spec.name,
+                link.mtu_bytes,
+                self.spec.mtu_bytes,
+            )
+            self._netlink.set_link(self.index, mtu_bytes=self.spec.mtu_bytes)
+
+    def drop(self, address: IpAddress) -> None:
+        """Take a duplicate address off the interface (RFC 4862 §5.4.5)."""
+        self._unwanted.add(address)
+        for held in self._netlink.addresses(self.index):
+            if held.ip == address:
+                self._netlink.remove_address(self.index, held)
+
+    def _add_link_local(self) -> None:
+        address = link_local(self.spec.guid)
+        if address.ip in self._unwanted:
+            return
+        try:
+            self._netlink.add_address(self.index, address)
+        except LinkError as error:
+            # IPv4 works without it: only a user who asked for IPv6 addresses is failed, by those.
+            _log.warning("%s: no IPv6: %s", self.spec.name, error)
+
+
+def disable_ipv6(name: str) -> None:
+    """Keep the kernel from using IPv6 on the interface; a kernel that has none there is content.
+
+    Below 1280 bytes the kernel holds no IPv6 state for the interface, and then no such file either.
+    """
+    path = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
+    try:
+        with open(path, "w") as file:
+            file.write("1")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("%s: %s", path, os.strerror(error.errno or 0))

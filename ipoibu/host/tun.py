@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The TUN device: created here, read and written by the pump alone.
+
+The device goes with its descriptor: it is never made persistent, so a process that dies, in
+whatever way, leaves no interface behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
+
+TUN_PATH: Final = "/dev/net/tun"
+VNET_HEADER_BYTES: Final = 16  # ext/frame.h: leaves room for the encapsulation header
+NAME_MAX: Final = 15  # IFNAMSIZ - 1
+
+# linux/if_tun.h
+TUNSETIFF: Final = 0x400454CA
+TUNSETOFFLOAD: Final = 0x400454D0
+TUNSETVNETHDRSZ: Final = 0x400454D8
+IFF_TUN: Final = 0x0001
+IFF_NO_PI: Final = 0x1000
+IFF_VNET_HDR: Final = 0x4000
+TUN_F_CSUM: Final = 0x01
+
+
+class NameTaken(IpoibuError):
+    """An interface of that name exists already in this network namespace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"an interface {name!r} exists already in this network namespace;"
+            " choose another name, or see `ip link show` for what holds it"
+        )
+
+
+def check_name(name: str) -> str:
+    """The name itself if the kernel would take it for an interface; `UsageError` otherwise.
+
+    `%` is refused too: the kernel would read it as a pattern and invent a name.
+    """
+    if not name or name in (".", "..") or name.startswith("-"):
+        raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
+    if len(name.encode()) > NAME_MAX:
+        raise UsageError(f"interface name {name!r} is too long: at most {NAME_MAX} bytes")
+    if any(c.isspace() or not c.isprintable() or c in "/:%" for c in name):
+        raise UsageError(
+            f"interface name {name!r} has a character that none may have (blank, '/', ':', '%')"
+        )
+    return name
+
+
+@dataclass(slots=True)
+class Tun:
+    """An open TUN device; owns `fd` (non-blocking, close-on-exec) until `close`.
+
+    `checksum_offload`: the kernel may hand over packets whose checksum is still to be finished.
+    """
+
+    name: str
+    fd: int
+    checksum_offload: bool
+
+    @classmethod
+    def open(cls, name: str) -> Self:
+        """Create the interface `name` in this network namespace, down and without addresses.
+
+        Raises `UsageError` (bad name), `NameTaken`, `NotPermitted`, `NoSuchDevice` (no
+        /dev/net/tun).
+        """
+        check_name(name)
+        try:
+            fd = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise _no_tun(error) from error
+        try:
+            return cls(name, fd, _configure(fd, name))
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def close(self) -> None:
+        """Remove the interface; safe to call again."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _exists(name: str) -> bool:
+    try:
+        socket.if_nametoindex(name)
+    except OSError:
+        return False
+    return True
+
+
+def _configure(fd: int, name: str) -> bool:
+    # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
+    if _exists(name):
+        raise NameTaken(name)
+    request = struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR)
+    try:
+        fcntl.ioctl(fd, TUNSETIFF, request)
+        fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+    except OSError as error:
+        if error.errno in (errno.EBUSY, errno.EEXIST):
+            raise NameTaken(name) from error
+        raise _no_tun(error) from error
+    try:
+        fcntl.ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM)
+    except OSError:
+        # Refused: the kernel finishes checksums itself and sends vnet headers that ask for nothing.
+        return False
+    return True
+
+
+def _no_tun(error: OSError) -> IpoibuError:
+    if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+        return NoSuchDevice(
+            f"{TUN_PATH} is missing: run `modprobe tun`, or in a container add --device {TUN_PATH}"
+        )
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return NotPermitted(
+            f"creating a TUN interface through {TUN_PATH} needs CAP_NET_ADMIN: run as root"
+        )
+    return IpoibuError(f"{TUN_PATH}: {os.strerror(error.errno or 0)} while creating the interface")

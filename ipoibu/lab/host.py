@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One host of a lab: a network namespace with an interface run by a daemon of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import ipoibu
+from ipoibu.addr import IpInterface
+from ipoibu.daemon.client import Client
+from ipoibu.lab.namespace import LabError, Namespace
+
+NETDEV: Final = "eth0"
+INTERFACE: Final = "ib0"
+START_S: Final = 20.0
+STOP_S: Final = 10.0
+
+
+class Host:
+    """Host `number`, counted from 1. The lab makes it; `start`, `stop` and `kill` act on its
+    daemon.
+
+    `options` are further words for `ipoibu up`. Belongs to one thread: the daemon ends with it.
+    """
+
+    def __init__(
+        self, number: int, namespace: Namespace, work: Path, device: str, options: Sequence[str]
+    ) -> None:
+        self.number = number
+        self.name = f"h{number}"
+        self.namespace = namespace
+        self.ipv4 = ipaddress.IPv4Interface(f"10.77.0.{number}/24")
+        self.ipv6 = ipaddress.IPv6Interface(f"fd77::{number:x}/64")
+        self.options = list(options)
+        self._device = device
+        self._log = work / f"{self.name}.log"
+        self._notify_path = work / f"{self.name}.notify"
+        self._notices: socket.socket | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def addresses(self) -> list[IpInterface]:
+        return [self.ipv4, self.ipv6]
+
+    # The daemon
+
+    @property
+    def pid(self) -> int | None:
+        """The daemon's process, or None when it does not run."""
+        return self._daemon.pid if self._daemon is not None else None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start `ipoibu up`; `LabError` with its last words if it does not come up."""
+        self._notify_path.unlink(missing_ok=True)
+        self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._notices.bind(str(self._notify_path))
+        command = [sys.executable, "-m", "ipoibu.cli", "up", INTERFACE, "--device", self._device]
+        for address in self.addresses:
+            command += ["--address", str(address)]
+        package = str(Path(ipoibu.__file__).parent.parent)
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            "NOTIFY_SOCKET": str(self._notify_path),
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+        with open(self._log, "wb") as log:
+            # A session of its own: Ctrl-C at the terminal is the lab's, which then ends the daemon.
+            self._daemon = self.namespace.popen(
+                [*command, *self.options],
+                death_signal=signal.SIGTERM,
+                environment=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, timeout_s: float = START_S) -> None:
+        """Until the daemon says that its addresses are usable, or ends, or the time is over."""
+        daemon, notices = self._daemon, self._notices
+        assert daemon is not None
+        assert notices is not None
+        deadline = time.monotonic() + timeout_s
+        ending = os.pidfd_open(daemon.pid)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                readable, _, _ = select.select([notices.fileno(), ending], [], [], left)
+                if notices.fileno() in readable and b"READY=1" in notices.recv(4096):
+                    return
+                if ending in readable:
+                    raise LabError(f"{self.name}: ipoibu up ended: {self.last_words()}")
+        finally:
+            os.close(ending)
+        raise LabError(f"{self.name}: not up within {timeout_s:g} s: {self.last_words()}")
+
+    def stop(self) -> int:
+        """End the daemon as an operator does; its exit code. Safe when it does not run."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the daemon as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> int:
+        daemon, self._daemon = self._daemon, None
+        if self._notices is not None:
+            self._notices.close()
+            self._notices = None
+        if daemon is None:
+            return 0
+        daemon.send_signal(number)
+        try:
+            return daemon.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+            raise LabError(f"{self.name}: the daemon did not end within {STOP_S:g} s") from None
+
+    def ended(self) -> str | None:
+        """The last words of a daemon that ended by itself, or None."""
+        if self._daemon is None or self._daemon.poll() is None:
+            return None
+        return self.last_words()
+
+    def last_words(self) -> str:
+        lines = self.log().strip().splitlines()
+        return lines[-1].removeprefix("ipoibu: ") if lines else "without a word"
+
+    def log(self) -> str:
+        """Everything the daemon wrote since its last start."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    # What happens in the host
+
+    def ask(self, command: str, **arguments: object) -> Any:
+        """The daemon's answer on its control socket: `show`, `neigh`, `mcast`, `stats`."""
+        with Client(INTERFACE, self.namespace.path) as client:
+            return client.request(command, **arguments)
+
+    def run(
+        self, command: Sequence[str], *, timeout_s: float = 60.0, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end; its output as text."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = self.namespace.popen(command, **options)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        return subprocess.CompletedProcess(
+            list(command),
+            process.returncode,
+            (out or b"").decode(errors="replace"),
+            (err or b"").decode(errors="replace"),
+        )
+
+    def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        """A socket that lives in this host."""
+        return self.namespace.socket(family, kind, protocol)
+
+    def interface_index(self, name: str = INTERFACE) -> int:
+        return self.namespace.inside(lambda: socket.if_nametoindex(name))

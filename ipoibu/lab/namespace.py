@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Named network namespaces, as `ip netns` makes them: a file under /run/netns that keeps one alive.
+
+A thread can be in another namespace than its process, and a socket stays in the namespace it was
+opened in. So one process opens sockets in all of its hosts, and needs no helper programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from ipoibu.errors import IpoibuError, NotPermitted
+
+NETNS_DIR: Final = Path("/run/netns")
+CLONE_NEWNET: Final = 0x40000000
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_SHARED: Final = 0x100000
+MNT_DETACH: Final = 2
+PR_SET_PDEATHSIG: Final = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_setns = _libc.setns
+_unshare = _libc.unshare
+_mount = _libc.mount
+_umount2 = _libc.umount2
+_prctl = _libc.prctl
+_Result = TypeVar("_Result")
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+def _in_thread(call: Callable[[], _Result]) -> _Result:
+    """Run `call` on a thread of its own, which may change namespaces: it ends with the call."""
+    result: list[_Result] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+class Namespace:
+    """A network namespace under /run/netns, ours until `remove`."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        self.path = NETNS_DIR / name
+        self.fd = fd
+
+    @classmethod
+    def create(cls, name: str) -> Self:
+        """Make the namespace, with its loopback down; `NotPermitted` without CAP_SYS_ADMIN."""
+        path = NETNS_DIR / name
+        try:
+            _share_directory()
+            path.touch(mode=0o444, exist_ok=False)
+        except PermissionError as error:
+            raise NotPermitted(f"{path} cannot be made by this user: run as root") from error
+        try:
+            _in_thread(lambda: _bind_new(path))
+            return cls(name, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except BaseException as error:
+            remove(path)
+            if isinstance(error, PermissionError):
+                raise NotPermitted(
+                    "network namespaces need CAP_SYS_ADMIN: run as root, or give the container"
+                    " --privileged"
+                ) from error
+            raise
+
+    def remove(self) -> None:
+        """Forget the name; the namespace itself ends with the last process and socket in it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            remove(self.path)
+
+    def inside(self, call: Callable[[], _Result]) -> _Result:
+        """What `call` returns when run, on another thread, in this namespace."""
+
+        def entered() -> _Result:
+            _check(_setns(self.fd, CLONE_NEWNET), f"entering {self.name}")
+            return call()
+
+        return _in_thread(entered)
+
+    def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        return self.inside(lambda: socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
+
+    def popen(
+        self,
+        command: Sequence[str],
+        *,
+        death_signal: int = signal.SIGKILL,
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program in this namespace; it gets `death_signal` when the calling thread
+        ends."""
+        fd, parent = self.fd, os.getpid()
+
+        def enter() -> None:
+            # Between fork and exec: plain calls through pointers that are resolved already.
+            if _setns(fd, CLONE_NEWNET) < 0 or _prctl(PR_SET_PDEATHSIG, death_signal) < 0:
+                os._exit(126)
+            if os.getppid() != parent:
+                os._exit(126)
+
+        return subprocess.Popen(
+            list(command),
+            preexec_fn=enter,  # noqa: PLW1509
+            env={**os.environ, **(environment or {})},
+            **options,
+        )
+
+
+def _bind_new(path: Path) -> None:
+    _check(_unshare(CLONE_NEWNET), "unshare")
+    source = b"/proc/thread-self/ns/net"
+    _check(_mount(source, os.fsencode(path), b"none", MS_BIND, None), f"mounting {path}")
+
+
+def _share_directory() -> None:
+    """As `ip netns add`: mounts below the directory are seen in every mount namespace."""
+    NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
+    where = os.fsencode(NETNS_DIR)
+    if _mount(b"", where, b"none", MS_SHARED | MS_REC, None) == 0:
+        return
+    _check(_mount(where, where, b"none", MS_BIND | MS_REC, None), f"mounting {NETNS_DIR}")
+    _check(_mount(b"", where, b"none", MS_SHARED | MS_REC, None), f"sharing {NETNS_DIR}")
+
+
+def remove(path: Path) -> None:
+    """Unmount and unlink a namespace's file; what is gone already is fine."""
+    _umount2(os.fsencode(path), MNT_DETACH)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def remove_stale(prefix: str) -> list[str]:
+    """Remove namespaces `<prefix>-<pid>-...` whose process is gone; returns their names."""
+    removed = []
+    paths = sorted(NETNS_DIR.iterdir()) if NETNS_DIR.is_dir() else []
+    for path in paths:
+        match = re.fullmatch(re.escape(prefix) + r"-([0-9]+)-.+", path.name)
+        if match and not Path(f"/proc/{match[1]}").exists():
+            with contextlib.suppress(OSError):
+                remove(path)
+                removed.append(path.name)
+    return removed
+
+
+class LabError(IpoibuError):
+    """A part of the lab did not come up, or ended."""
