@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whole endpoints, with both threads, over the in-process fabric and without a TUN."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, UsageError
+from ipoibu._core import CapturedFrame, MemorySwitch
+from ipoibu.fabric.faults import FaultSpec
+from ipoibu.fabric.memory import MemoryPort
+from ipoibu.wire.ip import checksum
+
+Hosts = Callable[..., list[Endpoint]]
+
+
+def udp4(source: int, target: str, data: bytes) -> bytes:
+    """An IPv4 packet from host number `source`."""
+    head = bytearray(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(data), 0, 0, 64, 17, 0))
+    head += bytes([10, 0, 0, source]) + ipaddress.IPv4Address(target).packed
+    head[10:12] = checksum(head).to_bytes(2, "big")
+    return bytes(head) + data
+
+
+def udp6(source: int, target: str, data: bytes) -> bytes:
+    head = struct.pack(">IHBB", 6 << 28, len(data), 17, 64)
+    own = ipaddress.IPv6Address(f"fd00::{source}").packed
+    return head + own + ipaddress.IPv6Address(target).packed + data
+
+
+@pytest.fixture
+def make_hosts() -> Iterator[Hosts]:
+    """`make_hosts(n)`: n endpoints on one switch, number i with 10.0.0.i/24 and fd00::i/64."""
+    with ExitStack() as stack:
+
+        def make(
+            count: int, *, faults: FaultSpec | None = None, ib_mtu: int = 2048
+        ) -> list[Endpoint]:
+            switch = MemorySwitch(7)
+            hosts = []
+            for number in range(1, count + 1):
+                port = MemoryPort(switch, Gid.parse(f"fe80::{number}"), active_mtu_bytes=ib_mtu)
+                host = Endpoint(EndpointConfig(f"h{number}", "memory", faults=faults), port=port)
+                stack.enter_context(host)
+                host.address_added(ipaddress.ip_interface(f"10.0.0.{number}/24"))
+                if host.mtu >= 1280:
+                    host.address_added(ipaddress.ip_interface(f"fd00::{number}/64"))
+                hosts.append(host)
+            return hosts
+
+        yield make
+
+
+def until(ask: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not ask():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def preferred(host: Endpoint) -> bool:
+    addresses = host.show()["addresses"]
+    return bool(addresses) and all(entry["state"] == "preferred" for entry in addresses)
+
+
+def test_the_first_packet_waits_for_resolution_and_arrives(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    for packet in (udp4(1, "10.0.0.2", b"four"), udp6(1, "fd00::2", b"six")):
+        assert a.send([packet]) == 1
+        assert b.recv(timeout=10) == [packet]
+    neighbours = a.neighbours()
+    assert {entry["ip"]: entry["hwaddr"] for entry in neighbours} == {
+        "10.0.0.2": str(b.hwaddr),
+        "fd00::2": str(b.hwaddr),
+    }
+    # Announcements may have crossed the answers: what they say is not yet confirmed.
+    assert {entry["state"] for entry in neighbours} <= {"reachable", "stale", "delay"}
+
+
+def test_resolved_packets_do_not_pass_through_the_engine(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    a.send([udp4(1, "10.0.0.2", b"resolve")])
+    assert b.recv(timeout=10)
+    for host in (a, b):
+        until(lambda host=host: preferred(host))  # type: ignore[misc]
+    before = a.stats()["tx_missed"] + b.stats()["rx_control"]
+    packets = [udp4(1, "10.0.0.2", struct.pack(">I", n)) for n in range(2000)]
+    got: list[bytes] = []
+    for start in range(0, len(packets), 100):
+        assert a.send(packets[start : start + 100]) == 100
+        while len(got) < start + 100:
+            got += b.recv(timeout=10)
+    assert got == packets
+    assert a.stats()["tx_missed"] == 1
+    assert a.stats()["tx_missed"] + b.stats()["rx_control"] <= before + 2  # a probe may pass
+
+
+def test_a_joined_group_is_received_and_a_left_one_is_not(make_hosts: Hosts) -> None:
+    a, b, c = make_hosts(3)
+    group = ipaddress.ip_address("239.1.2.3")
+    b.join(group)
+    packet = udp4(1, "239.1.2.3", b"to the group")
+    a.send([packet])
+    assert b.recv(timeout=10) == [packet]
+    assert c.recv(timeout=0) == []
+    assert "ff12:401b:ffff::f01:203" in [entry["mgid"] for entry in b.groups()]
+    b.leave(group)
+    until(lambda: "ff12:401b:ffff::f01:203" not in [entry["mgid"] for entry in b.groups()])
+    with pytest.raises(UsageError, match="not a multicast group"):
+        a.join(ipaddress.ip_address("10.0.0.9"))
+
+
+def test_broadcast_reaches_every_other_host_once(make_hosts: Hosts) -> None:
+    a, b, c = make_hosts(3)
+    a.route_added(ipaddress.ip_network("10.0.0.255/32"), None, "broadcast")
+    packet = udp4(1, "10.0.0.255", b"all")
+    a.send([packet])
+    assert b.recv(timeout=10) == [packet]
+    assert c.recv(timeout=10) == [packet]
+    assert a.recv(timeout=0) == []
+
+
+def test_an_absent_host_is_answered_with_unreachable(make_hosts: Hosts) -> None:
+    (a,) = make_hosts(1)
+    until(lambda: preferred(a))
+    a.send([udp4(1, "10.0.0.77", b"anybody?")])
+    (answer,) = a.recv(timeout=20)
+    assert (answer[9], answer[20], answer[21]) == (1, 3, 1)  # ICMP, host unreachable
+    assert udp4(1, "10.0.0.77", b"anybody?") in answer
+
+
+def test_a_gateway_takes_what_is_routed_to_it(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    a.route_added(ipaddress.ip_network("192.168.0.0/16"), ipaddress.ip_address("fd00::2"))
+    packet = udp4(1, "192.168.1.1", b"via six")
+    a.send([packet])
+    assert b.recv(timeout=10) == [packet]
+    a.route_removed(ipaddress.ip_network("192.168.0.0/16"))
+    assert [entry["ip"] for entry in a.neighbours()] == ["fd00::2"]
+
+
+def test_every_resolution_succeeds_on_a_bad_fabric(make_hosts: Hosts) -> None:
+    faults = FaultSpec(loss=0.2, duplicate=0.2, reorder=0.2, corrupt=0.1, delay=0.2, seed=11)
+    hosts = make_hosts(3, faults=faults)
+    for a in hosts:
+        for number, b in enumerate(hosts, start=1):
+            if a is b:
+                continue
+            ip = f"10.0.0.{number}"
+
+            def reachable(a: Endpoint = a, ip: str = ip, b: Endpoint = b) -> bool:
+                a.send([udp4(hosts.index(a) + 1, ip, b"again")])
+                time.sleep(0.05)
+                known = {entry["ip"]: entry["hwaddr"] for entry in a.neighbours()}
+                return known.get(ip) == str(b.hwaddr)
+
+            until(reachable, seconds=60)
+    assert sum(host.stats()["fabric.faults_lost"] for host in hosts) > 0
+
+
+def test_a_restarted_host_is_reached_at_its_new_queue_pair(make_hosts: Hosts) -> None:
+    switch = MemorySwitch(3)
+    address = ipaddress.ip_interface("10.0.0.2/24")
+
+    def second() -> Endpoint:
+        port = MemoryPort(switch, Gid.parse("fe80::2"))
+        return Endpoint(EndpointConfig("b", "memory"), port=port)
+
+    a = Endpoint(EndpointConfig("a", "memory"), port=MemoryPort(switch, Gid.parse("fe80::1")))
+    with a:
+        a.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+        with second() as b:
+            b.address_added(address)
+            a.send([udp4(1, "10.0.0.2", b"first life")])
+            assert b.recv(timeout=10)
+            former = b.hwaddr
+        with second() as b:
+            assert b.hwaddr != former
+            b.address_added(address)
+            started = time.monotonic()
+            got: list[bytes] = []
+            while not got and time.monotonic() < started + 3:
+                a.send([udp4(1, "10.0.0.2", b"second life")])
+                got = b.recv(timeout=0.05)
+            assert got
+
+
+def test_a_duplicate_address_is_told_to_the_owner(make_hosts: Hosts) -> None:
+    switch = MemorySwitch(3)
+    verdicts: list[tuple[str, bool]] = []
+    heard = threading.Event()
+
+    def verdict(address: ipaddress.IPv4Address | ipaddress.IPv6Address, duplicate: bool) -> None:
+        verdicts.append((str(address), duplicate))
+        heard.set()
+
+    first = Endpoint(EndpointConfig("a", "memory"), port=MemoryPort(switch, Gid.parse("fe80::1")))
+    second = Endpoint(
+        EndpointConfig("b", "memory"),
+        port=MemoryPort(switch, Gid.parse("fe80::2")),
+        on_address=verdict,
+    )
+    with first, second:
+        first.address_added(ipaddress.ip_interface("fd00::1/64"))
+        until(lambda: preferred(first))
+        second.address_added(ipaddress.ip_interface("fd00::1/64"))
+        assert heard.wait(10)
+        assert verdicts == [("fd00::1", True)]
+        assert second.show()["addresses"] == [{"address": "fd00::1", "state": "duplicate"}]
+
+
+def test_a_port_that_goes_down_takes_the_link_with_it_and_back() -> None:
+    port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
+    with Endpoint(EndpointConfig("a", "memory"), port=port) as endpoint:
+        assert endpoint.show()["state"] == "up"
+        port.up = False
+        until(lambda: endpoint.show()["state"] == "down")
+        port.up = True
+        until(lambda: endpoint.show()["state"] == "up")
+
+
+def test_a_broken_queue_pair_comes_back_by_itself(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    a.send([udp4(1, "10.0.0.2", b"before")])
+    assert b.recv(timeout=10)
+    a._fabric.break_queue_pair()  # type: ignore[attr-defined]
+    until(lambda: a.stats()["fabric_recoveries"] == 1)
+    a.send([udp4(1, "10.0.0.2", b"after")])
+    assert b.recv(timeout=10) == [udp4(1, "10.0.0.2", b"after")]
+
+
+def test_async_and_blocking_faces_agree(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    packets = [udp4(1, "10.0.0.2", bytes([n])) for n in range(200)]
+
+    async def talk() -> list[bytes]:
+        assert await a.asend(packets[:1]) == 1
+        got = await b.arecv()
+        assert await a.asend(packets[1:]) == 199
+        while len(got) < 200:
+            got += await b.arecv()
+        return got
+
+    assert asyncio.run(talk()) == packets
+
+
+def test_a_receiver_in_another_thread_is_woken_by_close(make_hosts: Hosts) -> None:
+    (a,) = make_hosts(1)
+    raised: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            a.recv()
+        except Closed as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    a.close()
+    thread.join(10)
+    assert [str(error) for error in raised] == ["h1: the endpoint is not open"]
+
+
+def test_a_capture_sees_arp_and_the_packet(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    for host in (a, b):
+        until(lambda host=host: preferred(host))  # type: ignore[misc]
+    frames: list[CapturedFrame] = []
+    end = a.capture(frames.extend)
+    a.send([udp4(1, "10.0.0.2", b"seen")])
+    assert b.recv(timeout=10)
+    end()
+    kinds = [frame.data[40:42].hex() for frame in frames]
+    assert "0806" in kinds
+    assert udp4(1, "10.0.0.2", b"seen") in [frame.data[44:] for frame in frames]
+    a.send([udp4(1, "10.0.0.2", b"not seen")])
+    assert b.recv(timeout=10)
+    assert len(frames) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("ib_mtu", "asked", "expected"),
+    [
+        (2048, None, 2044),
+        (4096, None, 2044),
+        (1024, None, 1020),
+        (4096, 4092, 4092),
+        (2048, 1500, 1500),
+    ],
+)
+def test_the_mtu_is_the_links_or_what_was_asked_for(
+    ib_mtu: int, asked: int | None, expected: int
+) -> None:
+    """CONFORMANCE T1."""
+    port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"), active_mtu_bytes=ib_mtu)
+    with Endpoint(EndpointConfig("a", "memory", mtu=asked), port=port) as endpoint:
+        assert endpoint.mtu == expected
+        assert endpoint.show()["mtu"] == expected
+
+
+@pytest.mark.parametrize(
+    ("ib_mtu", "asked", "error", "text"),
+    [
+        (2048, 4092, LinkError, "carries an InfiniBand MTU of 2048"),
+        (4096, 9000, UsageError, "too large for datagram mode"),
+        (4096, 10, UsageError, "does not fit"),
+    ],
+)
+def test_an_mtu_that_cannot_be_is_refused(
+    ib_mtu: int, asked: int, error: type[Exception], text: str
+) -> None:
+    port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"), active_mtu_bytes=ib_mtu)
+    with pytest.raises(error, match=text):
+        Endpoint(EndpointConfig("a", "memory", mtu=asked), port=port).open()
+
+
+def test_oversize_and_empty_packets_are_the_callers_error(make_hosts: Hosts) -> None:
+    (a,) = make_hosts(1)
+    for packet in (b"", bytes(a.mtu + 1)):
+        with pytest.raises(UsageError, match="does not fit"):
+            a.send([packet])
+
+
+def test_everything_raises_closed_before_open_and_after_close() -> None:
+    endpoint = Endpoint(
+        EndpointConfig("a", "memory"), port=MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
+    )
+    for _ in range(2):
+        for call in (
+            lambda: endpoint.send([b"x"]),
+            lambda: endpoint.recv(timeout=0),
+            endpoint.stats,
+            lambda: endpoint.join(ipaddress.ip_address("224.0.0.9")),
+        ):
+            with pytest.raises(Closed):
+                call()
+        endpoint.close()
+
+
+def test_two_hundred_lives_leave_no_descriptor_thread_or_memory_behind() -> None:
+    def live() -> None:
+        port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
+        with Endpoint(EndpointConfig("a", "memory"), port=port) as endpoint:
+            endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+
+    def resident_kib() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+    for _ in range(20):
+        live()
+    descriptors, threads, memory_kib = (
+        len(os.listdir("/proc/self/fd")),
+        threading.active_count(),
+        resident_kib(),
+    )
+    for _ in range(200):
+        live()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert threading.active_count() == threads
+    assert resident_kib() < memory_kib + 8192  # one leaked slab alone has 3 MiB: 200 are 600

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The examples of the documentation run as they stand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+def run(name: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_blocking_echo_says_what_came_back() -> None:
+    assert run("echo_blocking.py") == [
+        "one came back from 10.0.0.2",
+        "two came back from 10.0.0.2",
+        "three came back from 10.0.0.2",
+        "10.0.0.2 has 20 octets of address",
+    ]
+
+
+def test_the_async_multicast_is_heard_by_both_listeners() -> None:
+    assert sorted(run("multicast_async.py")) == [
+        "left heard hello, group",
+        "right heard hello, group",
+    ]
