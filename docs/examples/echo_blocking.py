@@ -14,7 +14,7 @@ from ipoibu import Endpoint, EndpointConfig, Gid
 from ipoibu.fabric.memory import MemoryPort, MemorySwitch
 
 EXPERIMENT = 253  # RFC 3692: an IP protocol number for experiments
-ALICE, BOB = ipaddress.ip_interface("10.0.0.1/24"), ipaddress.ip_interface("10.0.0.2/24")
+ALICE, BOB = ipaddress.IPv4Interface("10.0.0.1/24"), ipaddress.IPv4Interface("10.0.0.2/24")
 
 
 def packet(source: ipaddress.IPv4Address, target: ipaddress.IPv4Address, data: bytes) -> bytes:

@@ -9,6 +9,8 @@ from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import PartitionParams, PortInfo
 
+__all__ = ["MemoryPort", "MemorySwitch", "MemoryUd"]
+
 
 class MemoryPort:
     """A port of a `MemorySwitch`: every endpoint on the same switch is on the same link.
