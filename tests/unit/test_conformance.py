@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""docs/conformance.md says no more than the code and the tests can show."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "list_clauses.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("list_clauses", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+CLAUSES = load().clauses()
+
+
+def test_the_page_is_read_whole() -> None:
+    ids = [clause.id for clause in CLAUSES]
+    assert len(ids) == len(set(ids)) > 40
+    assert {"E1", "A6", "G5", "B1", "M8", "T3", "R3", "N6"} <= set(ids)
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: str(clause.id))
+def test_a_clause_that_is_met_is_cited_by_code_and_by_a_test(clause: Any) -> None:
+    if clause.state == "met":
+        assert clause.code
+        assert clause.tests
