@@ -9,7 +9,8 @@
 
 /*
  * A keyed hash for short fixed keys: 64x64->128 multiplications folded by xor (the construction of
- * wyhash). Keys in our tables come from peers; without the seed they cannot aim at one bucket.
+ * wyhash). Keys in our tables come from peers; without the seed they cannot aim at one bucket. The
+ * seed is 256 random bits: small numbers are poor multipliers.
  */
 struct ipu_hash_seed {
     uint64_t word[4];
