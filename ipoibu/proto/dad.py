@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Our own addresses: ask before taking one, then tell everybody. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
 
-    WAITING      the link is not up
+    WAITING      for the link, and for the groups in which others would object
     TENTATIVE    probing; not to be used, and not answered for
     ANNOUNCING   ours; gratuitous ARP or unsolicited advertisements are going out (A5)
     PREFERRED    ours
@@ -43,8 +43,8 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    LINK_UP = "the link is up"
-    UNCHECKED = "the link is up, and nobody is to be asked"
+    READY = "the link is up and the groups are joined"
+    UNCHECKED = "the same, and nobody is to be asked"
     LINK_DOWN = "the link is down"
     TIMEOUT = "the interval is over"
     SPENT = "and so are the messages"
@@ -65,7 +65,7 @@ _S, _I, _A = State, Input, Action
 
 # fmt: off
 MACHINE: Final = Table("Address", State.WAITING, {
-    (_S.WAITING, _I.LINK_UP):      (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
+    (_S.WAITING, _I.READY):        (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
     (_S.WAITING, _I.UNCHECKED):    (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
     (_S.WAITING, _I.LINK_DOWN):    (_S.WAITING, ()),
     (_S.WAITING, _I.CLAIMED):      (_S.WAITING, ()),
@@ -102,16 +102,21 @@ class _Address:
 
 
 class Addresses:
-    """All addresses of one interface. `accepted(now, ip)` is called when one becomes ours."""
+    """All addresses of one interface. `accepted(now, ip)` is called when one becomes ours.
+
+    `hears(ip)` tells whether the groups are joined in which others would object to `ip`.
+    """
 
     def __init__(
         self,
         station: Station,
         resolvers: Mapping[int, Resolver],
+        hears: Callable[[IpAddress], bool],
         accepted: Callable[[float, IpAddress], None],
     ) -> None:
         self._station = station
         self._resolvers = resolvers
+        self._hears = hears
         self._accepted = accepted
         self._addresses: dict[IpAddress, _Address] = {}
         self._is_link_up = False
@@ -165,8 +170,7 @@ class Addresses:
             self._station.count("address_table_full")
             return False
         address = self._addresses[interface.ip] = _Address(interface.ip, {interface})
-        if self._is_link_up:
-            self._begin(now, address)
+        self._begin(now, address)
         return True
 
     def remove(self, interface: IpInterface) -> bool:
@@ -183,6 +187,10 @@ class Addresses:
 
     def link_up(self, now: float) -> None:
         self._is_link_up = True
+        self.group_joined(now)
+
+    def group_joined(self, now: float) -> None:
+        """Begin with the addresses that have waited for it. RFC 4862 §5.4.2: join, then probe."""
         for address in list(self._addresses.values()):
             self._begin(now, address)
 
@@ -213,8 +221,11 @@ class Addresses:
             yield address.ip, shown.get(address.state, address.state)
 
     def _begin(self, now: float, address: _Address) -> None:
-        unchecked = self._probes(address) == 0
-        self._feed(now, address, Input.UNCHECKED if unchecked else Input.LINK_UP)
+        if address.state is not State.WAITING or not self._is_link_up:
+            return
+        if self._hears(address.ip):
+            unchecked = self._probes(address) == 0
+            self._feed(now, address, Input.UNCHECKED if unchecked else Input.READY)
 
     def _probes(self, address: _Address) -> int:
         config = self._station.config

@@ -61,7 +61,7 @@ class Engine:
         resolvers: dict[int, Resolver] = {}
         self._errors = IcmpErrors(station)
         self._neighbours = Neighbours(station, resolvers, self._errors.unreachable)
-        self._addresses = Addresses(station, resolvers, self._accepted)
+        self._addresses = Addresses(station, resolvers, self._hears, self._accepted)
         self._arp = ArpResolver(station, self._neighbours, self._addresses)
         self._nd = NdResolver(station, self._neighbours, self._addresses)
         resolvers.update({4: self._arp, 6: self._nd})
@@ -99,6 +99,7 @@ class Engine:
         is_broadcast = mgid == self._station.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
             self._link.feed(now, link.Input.BROADCAST_JOINED)
+        self._addresses.group_joined(now)
         return self._station.take()
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
@@ -167,7 +168,7 @@ class Engine:
             return self._station.take()
         is_new = all(info.address != address for info in self.addresses())
         if isinstance(address, IPv6Address) and is_new:
-            group = solicited_node(address)  # RFC 4862 §5.4.2: joined before the probe goes out
+            group = solicited_node(address)
             if self._groups.join(now, group) and not self._addresses.add(now, interface):
                 self._groups.leave(now, group)
         else:
@@ -240,6 +241,12 @@ class Engine:
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)
+
+    def _hears(self, address: IpAddress) -> bool:
+        if isinstance(address, IPv4Address):
+            return True  # ARP objects on the broadcast group, and the link is up
+        groups = (ALL_NODES, solicited_node(address))
+        return all(self._groups.is_member(group) for group in groups)
 
     def _accepted(self, now: float, address: IpAddress) -> None:
         self._neighbours.source_ready(now, address.version)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""All tables over the full product of their states and inputs."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipoibu.proto import dad, group, link, nud
+from ipoibu.proto.table import Impossible, Table
+
+AnyTable = Table[Any, Any, Any]
+
+MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.Enum]]] = {
+    "link": (link.MACHINE, link.State, link.Input, link.Action),
+    "address": (dad.MACHINE, dad.State, dad.Input, dad.Action),
+    "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
+    "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
+    "sending": (group.SENDING, group.Sender, group.SenderInput, group.SenderAction),
+}
+every_machine = pytest.mark.parametrize("name", MACHINES)
+
+# What a peer, the pump or the fabric can bring about at any moment; the rest we feed ourselves.
+UNASKED: dict[str, set[enum.Enum]] = {
+    "link": {
+        link.Input.STOP,
+        link.Input.PORT_UP,
+        link.Input.PORT_DOWN,
+        link.Input.PORT_GID,
+        link.Input.BROADCAST_JOINED,
+    },
+    "neighbour": {nud.Input.MISS, nud.Input.USED},
+    "membership": {group.MemberInput.ATTACHED, group.MemberInput.REFUSED},
+    "sending": {group.SenderInput.USED, group.SenderInput.MISS},
+    "address": {dad.Input.LINK_DOWN},
+}
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, enum.Enum, enum.Enum]:
+    name = draw(st.sampled_from(sorted(MACHINES)))
+    _, states, inputs, _ = MACHINES[name]
+    return name, draw(st.sampled_from(list(states))), draw(st.sampled_from(list(inputs)))
+
+
+@given(pairs())
+def test_every_pair_gives_a_legal_state_and_legal_actions_or_the_one_error(
+    pair: tuple[str, enum.Enum, enum.Enum],
+) -> None:
+    name, state, fed = pair
+    machine, states, _, actions = MACHINES[name]
+    if (state, fed) in machine:
+        following, doing = machine.step(state, fed)
+        assert following in states
+        assert all(action in actions for action in doing)
+    else:
+        with pytest.raises(Impossible, match=f"{fed.name} in {state.name}"):
+            machine.step(state, fed)
+
+
+@every_machine
+def test_every_state_is_reached_from_the_first_and_none_is_a_dead_end(name: str) -> None:
+    machine, states, _, _ = MACHINES[name]
+    after: dict[enum.Enum, set[enum.Enum]] = {state: set() for state in states}
+    for state, _, following, _ in machine:
+        after[state].add(following)
+    for start in states:
+        seen, edge = {start}, [start]
+        while edge:
+            edge = [new for old in edge for new in after[old] if new not in seen]
+            seen.update(edge)
+        assert seen == set(states), f"from {start.name}"
+
+
+@every_machine
+def test_what_comes_unasked_has_a_row_in_every_state(name: str) -> None:
+    machine, states, _, _ = MACHINES[name]
+    missing = {
+        (state, fed) for state in states for fed in UNASKED[name] if (state, fed) not in machine
+    }
+    assert missing == set()
+
+
+@every_machine
+def test_every_input_and_every_action_is_used(name: str) -> None:
+    machine, _, inputs, actions = MACHINES[name]
+    assert {fed for _, fed, _, _ in machine} == set(inputs)
+    assert {action for *_, doing in machine for action in doing} == set(actions)
+
+
+@every_machine
+def test_a_state_that_times_out_is_never_entered_without_its_timer(name: str) -> None:
+    machine, states, inputs, actions = MACHINES[name]
+    if "ARM" not in actions.__members__:
+        return  # the link has no timer of its own
+    timed = {state for state in states if (state, inputs["TIMEOUT"]) in machine}
+    for state, fed, following, doing in machine:
+        if state is not following:
+            armed = actions["ARM"] in doing
+            assert armed == (following in timed), f"{fed.name} in {state.name}"
+
+
+def test_all_evidence_about_a_neighbour_has_a_row_wherever_it_can_arise() -> None:
+    without_address = {nud.State.NONE, nud.State.INCOMPLETE, nud.State.FAILED}
+    for (_, _, cached), fed in nud.EVIDENCE.items():
+        states = (
+            without_address if cached is nud.Cached.NOTHING else set(nud.State) - without_address
+        )
+        for state in states:
+            assert (state, fed) in nud.MACHINE, f"{fed.name} in {state.name}"
+
+
+def test_the_classification_of_advertisements_is_total() -> None:
+    assert len(nud.EVIDENCE) == 2 * 2 * len(nud.Cached)
+
+
+def test_an_address_is_published_whenever_it_was_recorded() -> None:
+    for _, _, _, doing in nud.MACHINE:
+        if nud.Action.RECORD in doing:
+            published = {nud.Action.SEND, nud.Action.NOTIFY} & set(doing)
+            assert len(published) == 1
+
+
+def test_what_leaves_the_table_is_withdrawn() -> None:
+    for state, _, following, doing in nud.MACHINE:
+        leaves = following is nud.State.NONE and state is not nud.State.NONE
+        assert (nud.Action.FORGET in doing) == leaves
+
+
+def test_packets_never_wait_outside_incomplete() -> None:
+    for state, fed, following, doing in nud.MACHINE:
+        if state is nud.State.INCOMPLETE and following is not state:
+            assert {nud.Action.RELEASE, nud.Action.REJECT} & set(doing), fed.name
+        if nud.Action.QUEUE in doing:
+            assert following is nud.State.INCOMPLETE
