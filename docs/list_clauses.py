@@ -28,7 +28,11 @@ class Clause:
 def clauses() -> list[Clause]:
     """Every clause of the page, in its order."""
     page = (ROOT / "docs" / "conformance.md").read_text()
-    found = [Clause(*row.groups()) for line in page.splitlines() if (row := _ROW.match(line))]
+    found = [
+        Clause(row[1], row[2], row[3], row[4])
+        for line in page.splitlines()
+        if (row := _ROW.match(line))
+    ]
     by_id = {clause.id: clause for clause in found}
     for patterns, attribute in ((_CODE, "code"), (_TESTS, "tests")):
         for pattern in patterns:

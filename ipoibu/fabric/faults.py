@@ -41,8 +41,9 @@ class FaultSpec:
                 values[name] = int(value, 0) if name == "seed" else float(value)
             except ValueError as error:
                 raise UsageError(f"faults: {word!r} has no number") from error
-            if values[name] < 0 or (name != "seed" and values[name] > 1):
-                raise UsageError(f"faults: {word!r} is not a probability (0 to 1)")
+            limit = 2**64 - 1 if name == "seed" else 1
+            if not 0 <= values[name] <= limit:  # also refuses nan
+                raise UsageError(f"faults: {word!r} is not a probability (0 to 1) or seed")
         return cls(**values)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""From a device's name to a port, and what is said when there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.fabric.device import open_port, parse_device
+from ipoibu.fabric.soft import SoftPort
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("soft:eth0", ("soft:eth0", 1)),
+        ("rxe0", ("rxe0", 1)),
+        ("mlx5_0/2", ("mlx5_0", 2)),
+        ("soft:eth0/1", ("soft:eth0", 1)),
+    ],
+)
+def test_a_device_has_a_name_and_perhaps_a_port(text: str, expected: tuple[str, int]) -> None:
+    assert parse_device(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soft:", "/1", "rxe0/", "rxe0/x", "rxe0/-1"])
+def test_what_is_no_device_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a device"):
+        parse_device(text)
+
+
+def test_the_built_in_hca_has_one_port() -> None:
+    with pytest.raises(NoSuchDevice, match="port 1 only, not 2"):
+        open_port("soft:lo", 2)
+
+
+@pytest.mark.parametrize("netdev", ["nosuchdev0", "a-name-that-is-far-too-long"])
+def test_a_net_device_that_is_not_there_is_named(netdev: str) -> None:
+    with pytest.raises(NoSuchDevice, match=f"soft:{netdev}: no such network device; `ip link`"):
+        SoftPort(netdev)
