@@ -28,7 +28,7 @@ def _entry(entry: dict[str, Any]) -> str:
     words = [f"{entry['ip']} dev {entry['dev']}"]
     if entry["hwaddr"] is not None:
         words.append(f"lladdr {entry['hwaddr']}")
-    words.append(f"{entry['state']} age {entry['age_s']:.1f}s")
+    words.append(f"{entry['state'].upper()} age {entry['age_s']:.1f}s")
     if entry["pending"]:
         words.append(f"pending {entry['pending']}")
     return " ".join(words)

@@ -36,7 +36,8 @@ def parse_address(text: str) -> IpInterface:
         ) from error
     if "/" not in text:
         raise UsageError(f"{text!r} lacks a prefix length (expected such as {text}/24)")
-    if address.is_multicast or address.is_unspecified or address.is_loopback:
+    ip = address.ip  # the interface type answers for its network
+    if ip.is_multicast or ip.is_unspecified or ip.is_loopback:
         raise UsageError(f"{text!r} cannot be an interface's address")
     return address
 

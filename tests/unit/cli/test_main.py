@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Errors of every kind are one line on stderr and the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ipoibu.cli import up
+from ipoibu.cli.main import main
+from ipoibu.cli.parser import COMMANDS, build
+from ipoibu.daemon.run import Daemon
+from ipoibu.errors import (
+    IpoibuError,
+    LinkError,
+    NoSuchDevice,
+    NotPermitted,
+    UsageError,
+)
+
+Errors = Callable[[], str]
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Errors:
+    """The one line on stderr; fails if there is another number of lines."""
+
+    def read() -> str:
+        text = capsys.readouterr().err
+        assert text.count("\n") == 1, text
+        assert text.startswith("ipoibu: ")
+        return text.removeprefix("ipoibu: ").rstrip("\n")
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["fly"],
+        ["up"],
+        ["up", "ib0"],
+        ["up", "ib0", "--device"],
+        ["up", "ib0", "--device", "soft:eth0", "--speed", "9"],
+        ["up", "ib0", "--dev", "soft:eth0"],
+        ["up", "ib0", "--device", "soft:eth0", "--address", "10.0.0.1"],
+        ["up", "ib0", "--device", "soft:eth0", "--address", "10.0.0.300/24"],
+        ["up", "ib0", "--device", "soft:eth0", "--pkey", "0x8000"],
+        ["up", "ib0", "--device", "soft:eth0", "--pkey", "red"],
+        ["up", "ib0", "--device", "soft:eth0", "--mode", "connected"],
+        ["up", "a-name-that-is-too-long", "--device", "soft:eth0"],
+        ["up", "ib0", "--config", "/not/there"],
+        ["lab", "--hosts", "1"],
+        ["lab", "--hosts", "many"],
+        ["lab", "--hosts", "101"],
+        ["lab", "--device", "rxe0"],
+        ["lab", "--mode", "connected"],
+        ["lab", "--faults", "loss=7"],
+        ["lab", "--mtu", "1"],
+        ["lab", "ls"],
+        ["show", "--watch", "0"],
+        ["show", "--watch", "nan"],
+        ["stats", "a", "b"],
+        ["capture", "ib0"],
+        ["capture", "ib0", "-w", "x", "-c", "0"],
+        ["capture", "ib0", "-w", "x", "-s", "10"],
+        ["completion"],
+        ["completion", "csh"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_are_exit_code_2(argv: list[str], stderr: Errors) -> None:
+    assert main(argv) == 2
+    assert stderr()
+
+
+def test_an_interface_that_nobody_runs_is_exit_code_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: Errors
+) -> None:
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path))
+    for command in ("show", "neigh", "mcast", "stats"):
+        assert main([command, "ib7"]) == 3
+        assert "'ib7'" in stderr()
+    assert main(["capture", "ib7", "-w", str(tmp_path / "x")]) == 3
+    assert "'ib7'" in stderr()
+    assert not (tmp_path / "x").exists()
+
+
+def test_no_interface_at_all_is_nothing_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path))
+    assert main(["show"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["show", "-j"]) == 0
+    assert capsys.readouterr().out == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (IpoibuError("a\nb"), 1, "a b"),
+        (LinkError("soft:eth0: down"), 1, "soft:eth0: down"),
+        (UsageError("no"), 2, "no"),
+        (NoSuchDevice("eth9"), 3, "eth9"),
+        (NotPermitted("root"), 4, "root"),
+        (OSError(28, "No space left on device", "/x"), 1, "/x: No space left on device"),
+        (ImportError("x", name="ipoibu._core"), 1, "make build"),
+        (ValueError("what"), 1, "internal error: ValueError: what; please report it"),
+        (AssertionError(), 1, "internal error: AssertionError"),
+    ],
+)
+def test_each_error_has_its_line_and_code(
+    monkeypatch: pytest.MonkeyPatch, stderr: Errors, error: Exception, code: int, text: str
+) -> None:
+    def fail(self: Daemon) -> None:
+        raise error
+
+    monkeypatch.setattr(Daemon, "run", fail)
+    assert main(["up", "ib0", "--device", "soft:eth0"]) == code
+    assert text in stderr()
+
+
+def test_an_interrupt_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(options: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up, "run", interrupt)
+    assert main(["up", "ib0"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], *([command] for command in COMMANDS)):
+        with pytest.raises(SystemExit) as caught:
+            build().parse_args([*words, "--help"])
+        assert caught.value.code == 0
+        assert "usage: ipoibu" in capsys.readouterr().out
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("ipoibu ")
+
+
+def test_what_follows_two_dashes_belongs_to_the_labs_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[argparse.Namespace] = []
+
+    def run(options: argparse.Namespace) -> int:
+        seen.append(options)
+        return 7
+
+    monkeypatch.setattr("ipoibu.cli.lab.run", run)
+    assert main(["lab", "--check", "--", "ls", "--check", "--", "x"]) == 7
+    assert seen[0].rest == ["ls", "--check", "--", "x"]
+    assert seen[0].check
+
+
+def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = []
+
+    def run(self: Daemon) -> None:
+        configs.append(self._config)
+
+    monkeypatch.setattr(Daemon, "run", run)
+    words = ["--pkey", "0x8001", "--mtu", "1500", "--route", "10.1.0.0/16,via=10.0.0.9"]
+    words += ["--address", "10.0.0.1/24", "--address", "fd00::1/64"]
+    words += ["--faults", "loss=0.5,seed=3"]
+    assert main(["up", "ib0", "--device", "rxe0/1", *words]) == 0
+    (config,) = configs
+    assert config.device == ("rxe0", 1)
+    assert config.mtu == 1500
+    assert len(config.address) == 2
+    assert str(config.route[0]) == "10.1.0.0/16,via=10.0.0.9"
+    assert config.faults is not None
+    assert config.faults.loss == 0.5

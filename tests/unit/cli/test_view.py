@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ipoibu.cli import mcast, neigh, show, stats, view
+from ipoibu.cli.main import main
+from ipoibu.errors import NoSuchDevice
+
+HWADDR = "00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b"
+SHOW = {
+    "name": "ib0",
+    "device": "soft:eth0",
+    "port": 1,
+    "link_layer": "Ethernet",
+    "state": "up",
+    "mode": "datagram",
+    "mtu": 2044,
+    "pkey": "0xffff",
+    "qkey": "0x00000b1b",
+    "hwaddr": HWADDR,
+    "broadcast": "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff",
+    "qpn": "0x00044b",
+    "gid": "fe80::15:5dff:fd33:ff0b",
+    "guid": "00155dfffd33ff0b",
+    "addresses": [
+        {"address": "10.0.0.1", "state": "preferred"},
+        {"address": "fd00::1", "state": "tentative"},
+    ],
+}
+NEIGH: list[dict[str, Any]] = [
+    {"ip": "10.0.0.2", "hwaddr": HWADDR, "state": "reachable", "age_s": 3.25, "pending": 0},
+    {"ip": "fd00::9", "hwaddr": None, "state": "incomplete", "age_s": 0.0, "pending": 2},
+]
+MCAST = [
+    {
+        "mgid": "ff12:401b:ffff::f01:203",
+        "groups": ["239.1.2.3"],
+        "state": "member",
+        "kind": "full",
+        "users": 1,
+        "idle_s": None,
+    }
+]
+
+
+def test_an_interface_is_shown_with_its_20_byte_address() -> None:
+    assert show.text([("ib0", SHOW)]) == (
+        "ib0: device soft:eth0 port 1 Ethernet state up mode datagram mtu 2044\n"
+        f"    link/infiniband {HWADDR} brd {SHOW['broadcast']}\n"
+        "    pkey 0xffff qkey 0x00000b1b qpn 0x00044b gid fe80::15:5dff:fd33:ff0b"
+        " guid 00155dfffd33ff0b\n"
+        "    inet 10.0.0.1 preferred\n"
+        "    inet6 fd00::1 tentative"
+    )
+
+
+def test_neighbours_read_as_ip_neigh_prints_them() -> None:
+    assert neigh.text([("ib0", NEIGH)]) == (
+        f"10.0.0.2 dev ib0 lladdr {HWADDR} REACHABLE age 3.2s\n"
+        "fd00::9 dev ib0 INCOMPLETE age 0.0s pending 2"
+    )
+
+
+def test_groups_have_their_mgid_and_ip_groups() -> None:
+    assert mcast.text([("ib0", MCAST)]) == (
+        "ib0  ff12:401b:ffff::f01:203  239.1.2.3  full  users 1 member"
+    )
+    assert mcast.text([("ib0", [])]) == ""
+
+
+def test_counters_that_never_counted_are_left_to_the_json() -> None:
+    answers = [("ib0", {"tx_packets": 12, "rx_short": 0, "rx_packets": 3})]
+    assert stats.text(answers) == "ib0  rx_packets  3\nib0  tx_packets  12"
+    assert stats.data(answers) == [{"name": "ib0", "stats": answers[0][1]}]
+
+
+def _answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None:
+    class Client:
+        def __init__(self, name: str) -> None:
+            if name not in answers:
+                raise NoSuchDevice(name)
+            self.name = name
+
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *exit: object) -> None:
+            pass
+
+        def request(self, command: str) -> Any:
+            return answers[self.name]
+
+    monkeypatch.setattr("ipoibu.daemon.client.Client", Client)
+    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: ["dead", *answers])
+
+
+def test_json_is_a_list_with_each_interfaces_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _answering(monkeypatch, {"ib0": NEIGH, "ib1": NEIGH[:1]})
+    assert main(["neigh", "-j"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["dev"] for entry in found] == ["ib0", "ib0", "ib1"]
+    assert set(found[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending"}
+    assert main(["neigh", "ib1", "-j"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_a_watch_with_json_prints_one_line_each_time_until_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _answering(monkeypatch, {"ib0": {"tx_packets": 1}})
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert main(["stats", "-j", "--watch", "0.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)[0]["stats"] for line in lines] == [{"tx_packets": 1}] * 3
+    assert slept == [0.5] * 3
+
+
+def test_columns_are_aligned() -> None:
+    assert view.columns([["a", "bb", "c"], ["aaa", "b", "cc"]]) == "a    bb  c\naaa  b   cc"
+    assert view.columns([]) == ""

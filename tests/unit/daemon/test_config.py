@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.config import InterfaceConfig, parse_address, parse_route
+from ipoibu.errors import NotPermitted, UsageError
+
+DEVICE = {"device": "soft:eth0"}
+
+
+def test_a_device_is_enough() -> None:
+    config = InterfaceConfig.build("ib0", DEVICE)
+    assert config.device == ("soft:eth0", 1)
+    assert (config.pkey, config.mode, config.mtu) == (PKey(0xFFFF), "datagram", None)
+    assert (config.address, config.route, config.faults) == ((), (), None)
+
+
+def test_options_are_read_into_values() -> None:
+    config = InterfaceConfig.build(
+        "ib0.8001",
+        {
+            "device": "mlx5_0/2",
+            "pkey": "0x8001",
+            "mtu": "1500",
+            "address": ["10.0.0.1/24", "fd00::1/64"],
+            "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
+            "log-level": "debug",
+        },
+    )
+    assert config.device == ("mlx5_0", 2)
+    assert config.pkey == PKey(0x8001)
+    assert config.mtu == 1500
+    assert [str(address) for address in config.address] == ["10.0.0.1/24", "fd00::1/64"]
+    assert [str(route) for route in config.route] == [
+        "10.1.0.0/16,via=10.0.0.9",
+        "::/0,via=fe80::1",
+        "10.2.0.0/16,via=fe80::1",
+    ]
+    assert config.logging_level == 10
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("address", "10.0.0.1"),
+        ("address", "10.0.0.1/33"),
+        ("address", "10.0.0/24"),
+        ("address", "fd00::1/129"),
+        ("address", "224.0.0.1/24"),
+        ("address", "0.0.0.0/0"),
+        ("address", "127.0.0.1/8"),
+        ("address", ""),
+        ("route", "10.1.0.1/16"),
+        ("route", "10.1.0.0/16,via=x"),
+        ("route", "10.1.0.0/16,dev=eth0"),
+        ("route", "10.1.0.0/16,via=10.0.0.1,via=10.0.0.2"),
+        ("route", "fd00::/64,via=10.0.0.1"),
+        ("route", "10.1.0.0/16,via=224.0.0.1"),
+        ("route", "default,"),
+        ("pkey", "0x10000"),
+        ("pkey", "0x8000"),
+        ("pkey", "x"),
+        ("mtu", "67"),
+        ("mtu", "65521"),
+        ("mtu", "2k"),
+        ("mtu", "-5"),
+        ("mtu", "٣٠٠٠"),
+        ("mode", "connected"),
+        ("mode", "fast"),
+        ("device", "soft:"),
+        ("device", "rxe0/x"),
+        ("faults", "loss=2"),
+        ("faults", "thunder=1"),
+        ("log-level", "loud"),
+    ],
+)
+def test_a_wrong_option_names_itself_and_its_text_on_one_line(key: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        InterfaceConfig.build("ib0", DEVICE | {key: text})
+    message = str(caught.value)
+    assert message.startswith(f"--{key}: ")
+    assert "\n" not in message
+
+
+def test_a_device_is_needed() -> None:
+    with pytest.raises(UsageError, match="--device"):
+        InterfaceConfig.build("ib0", {})
+
+
+def test_a_bad_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="too long"):
+        InterfaceConfig.build("x" * 16, DEVICE)
+
+
+@pytest.mark.parametrize(("key", "text"), [("address", "fd00::1/64"), ("route", "fd00::/48")])
+def test_ipv6_with_an_mtu_below_1280_contradicts_itself(key: str, text: str) -> None:
+    with pytest.raises(UsageError, match="1280"):
+        InterfaceConfig.build("ib0", {**DEVICE, "mtu": "1279", key: [text]})
+    InterfaceConfig.build("ib0", {**DEVICE, "mtu": "1280", key: [text]})
+
+
+def test_a_file_has_the_options_keys_and_options_win(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text(
+        'device = "soft:eth0"\npkey = 0x8001\nmtu = 1500\n'
+        'address = ["10.0.0.1/24", "fd00::1/64"]\nroute = "default,via=10.0.0.9"\n'
+        'log-level = "error"\n'
+    )
+    config = InterfaceConfig.build("ib0", {"mtu": "2044"}, file)
+    assert config.pkey == PKey(0x8001)
+    assert config.mtu == 2044
+    assert config.address == (
+        ipaddress.ip_interface("10.0.0.1/24"),
+        ipaddress.ip_interface("fd00::1/64"),
+    )
+    assert [str(route) for route in config.route] == ["0.0.0.0/0,via=10.0.0.9"]
+    assert config.log_level == "error"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("device = 'soft:eth0'\nmtuu = 5", "unknown key 'mtuu'"),
+        ("device = 'soft:eth0'\nmtu = 5", "mtu: '5' is no MTU"),
+        ("device = 'soft:eth0'\nmtu = true", "mtu: a string or a number"),
+        ("device = 'soft:eth0'\nmtu = [1500]", "mtu: a string or a number"),
+        ("device = 'soft:eth0'\naddress = [{}]", "address: a string or a number"),
+        ("device = ", "not a TOML file"),
+        ("device = 'soft:eth0'\n[lab]\nx = 1", "unknown key 'lab'"),
+    ],
+)
+def test_a_wrong_file_names_itself_and_the_key(tmp_path: Path, text: str, word: str) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        InterfaceConfig.build("ib0", {}, file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert word in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        InterfaceConfig.build("ib0", DEVICE, tmp_path / "none")
+    (tmp_path / "latin").write_bytes(b"device = '\xff'")
+    with pytest.raises(UsageError, match="UTF-8"):
+        InterfaceConfig.build("ib0", DEVICE, tmp_path / "latin")
+
+    def closed(self: Path, encoding: str) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", closed)
+    with pytest.raises(NotPermitted):
+        InterfaceConfig.build("ib0", DEVICE, tmp_path / "latin")
+
+
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "big"
+    with open(file, "wb") as out:
+        out.truncate(1 << 21)
+    with pytest.raises(UsageError, match="too large"):
+        InterfaceConfig.build("ib0", DEVICE, file)
+
+
+@given(st.text())
+def test_any_address_text_is_an_address_or_a_usage_error(text: str) -> None:
+    try:
+        address = parse_address(text)
+    except UsageError:
+        return
+    assert parse_address(str(address)) == address
+
+
+@given(st.text(alphabet="0123456789abcdef:./,via= defult"))
+def test_any_route_text_is_a_route_or_a_usage_error(text: str) -> None:
+    try:
+        route = parse_route(text)
+    except UsageError:
+        return
+    assert parse_route(str(route)) == route

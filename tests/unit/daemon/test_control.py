@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The control socket against well-behaved, slow and hostile clients; a fake endpoint behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import stat
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from ipoibu.daemon import control
+from ipoibu.daemon.client import Client, running
+from ipoibu.daemon.control import ControlServer
+from ipoibu.daemon.pcap import record
+from ipoibu.daemon.runtime import make_namespace_dir, socket_path
+from ipoibu.errors import IpoibuError, NoSuchDevice
+from ipoibu.host.tun import NameTaken
+
+_Result = TypeVar("_Result")
+
+
+@contextlib.asynccontextmanager
+async def _served(endpoint: Any, name: str = "ib0") -> AsyncIterator[ControlServer]:
+    with ThreadPoolExecutor(2) as executor:
+        server = ControlServer(name, endpoint, executor)
+        await server.start()
+        try:
+            yield server
+        finally:
+            endpoint.gate.set()
+            await server.close()
+
+
+def _with_server(endpoint: Any, talk: Callable[[ControlServer], Awaitable[_Result]]) -> _Result:
+    async def main() -> _Result:
+        async with _served(endpoint) as server, asyncio.timeout(30):
+            return await talk(server)
+
+    return asyncio.run(main())
+
+
+async def _exchange(server: ControlServer, *lines: bytes) -> list[dict[str, Any]]:
+    reader, writer = await asyncio.open_unix_connection(str(server.path))
+    writer.writelines(lines)
+    writer.write_eof()
+    answers = [json.loads(line) for line in (await reader.read()).splitlines()]
+    writer.close()
+    return answers
+
+
+def _ask_blocking(command: str) -> Any:
+    with Client("ib0") as client:
+        return client.request(command)
+
+
+def test_each_command_is_answered_from_the_endpoint(endpoint: Any, runtime: Path) -> None:
+    async def talk(server: ControlServer) -> list[Any]:
+        return [
+            await asyncio.to_thread(_ask_blocking, command)
+            for command in ("show", "neigh", "mcast", "stats")
+        ]
+
+    show, neigh, mcast, stats = _with_server(endpoint, talk)
+    assert show["mtu"] == 2044
+    assert neigh[0]["ip"] == "10.0.0.2"
+    assert mcast == []
+    assert stats["tx_packets"] == 7
+
+
+def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) -> None:
+    request = b'{"command": "stats"}\n'
+    answers = _with_server(endpoint, lambda server: _exchange(server, request, request))
+    assert [answer["ok"] for answer in answers] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"show\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"command": 5}\n',
+        b'{"command": "reboot"}\n',
+        b'{"command": "capture", "snaplen": 0}\n',
+        b'{"command": "capture", "snaplen": "x"}\n',
+        b"[" * 60_000 + b"\n",
+        b"\xff\xfe\n",
+        b'{"command": "' + b"x" * 60_000 + b'"}\n',
+    ],
+)
+def test_a_bad_request_is_answered_with_an_error_and_the_next_one_is_served(
+    endpoint: Any, runtime: Path, line: bytes
+) -> None:
+    bad, good = _with_server(
+        endpoint, lambda server: _exchange(server, line, b'{"command": "show"}\n')
+    )
+    assert not bad["ok"]
+    assert len(bad["error"]) < 200
+    assert good["ok"]
+
+
+def test_an_endless_request_is_refused_and_its_connection_ended(
+    endpoint: Any, runtime: Path
+) -> None:
+    async def talk(server: ControlServer) -> dict[str, Any]:
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        writer.write(b"x" * (2 * control.REQUEST_MAX_BYTES))
+        answer = json.loads(await reader.readline())
+        writer.close()
+        assert isinstance(answer, dict)
+        return answer
+
+    answer = _with_server(endpoint, talk)
+    assert answer == {"ok": False, "error": "a request has at most 65536 bytes"}
+
+
+def test_a_half_request_ends_without_a_word(endpoint: Any, runtime: Path) -> None:
+    assert _with_server(endpoint, lambda server: _exchange(server, b'{"command": "sh')) == []
+
+
+def test_the_socket_and_its_directory_are_the_owners_alone_and_go_in_the_end(
+    endpoint: Any, runtime: Path
+) -> None:
+    async def talk(server: ControlServer) -> tuple[int, int]:
+        path = server.path
+        return stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)
+
+    assert _with_server(endpoint, talk) == (0o600, 0o700)
+    assert not runtime.exists()
+
+
+def test_another_user_is_refused(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = (4711).to_bytes(4, "little") + (65534).to_bytes(4, "little") + bytes(4)
+
+    class Stranger:
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            assert option == socket.SO_PEERCRED
+            return credentials
+
+    async def talk(server: ControlServer) -> str | None:
+        return server._refusal(Stranger())  # type: ignore[arg-type]
+
+    assert "only the owner" in str(_with_server(endpoint, talk))
+
+
+def test_more_clients_than_allowed_are_told_so_and_the_others_served(
+    endpoint: Any, runtime: Path
+) -> None:
+    async def talk(server: ControlServer) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        idle = [
+            await asyncio.open_unix_connection(str(server.path)) for _ in range(control.CLIENTS_MAX)
+        ]
+        # Each is accepted once it has been answered.
+        for reader, writer in idle:
+            writer.write(b'{"command": "stats"}\n')
+            assert json.loads(await reader.readline())["ok"]
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        refusal = json.loads(await reader.readline())
+        assert await reader.read() == b""
+        writer.close()
+        idle.pop()[1].close()
+        while len(server._clients) >= control.CLIENTS_MAX:
+            await asyncio.sleep(0)
+        served = await _exchange(server, b'{"command": "stats"}\n')
+        for _, writer in idle:
+            writer.close()
+        return refusal, served
+
+    refusal, served = _with_server(endpoint, talk)
+    assert not refusal["ok"]
+    assert "32 clients" in refusal["error"]
+    assert served[0]["ok"]
+
+
+def test_a_client_that_asks_nothing_is_dropped(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "IDLE_S", 0.01)
+
+    async def talk(server: ControlServer) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    assert _with_server(endpoint, talk) == b""
+
+
+def test_a_slow_query_does_not_hold_up_another_client(endpoint: Any, runtime: Path) -> None:
+    endpoint.gate.clear()
+
+    async def talk(server: ControlServer) -> bool:
+        slow = asyncio.ensure_future(_exchange(server, b'{"command": "show"}\n'))
+        fast = await _exchange(server, b'{"command": "stats"}\n')
+        waiting = not slow.done()
+        endpoint.gate.set()
+        assert (await slow)[0]["ok"]
+        return waiting and bool(fast[0]["ok"])
+
+    assert _with_server(endpoint, talk)
+
+
+def test_a_client_that_takes_no_answers_is_dropped_and_others_are_served(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "WRITE_S", 0.05)
+    monkeypatch.setattr(endpoint, "show", lambda: {"blob": "x" * 4_000_000})
+
+    async def talk(server: ControlServer) -> list[dict[str, Any]]:
+        server._queries["show"] = endpoint.show
+        with socket.socket(socket.AF_UNIX) as greedy:
+            greedy.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(greedy, str(server.path))
+            await asyncio.get_running_loop().sock_sendall(greedy, b'{"command": "show"}\n')
+            while not server._clients:
+                await asyncio.sleep(0)
+            answers = await _exchange(server, b'{"command": "stats"}\n')
+            while server._clients:
+                await asyncio.sleep(0.01)
+            return answers
+
+    assert _with_server(endpoint, talk)[0]["ok"]
+
+
+# Sockets of dead and living daemons
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced(endpoint: Any, runtime: Path) -> None:
+    make_namespace_dir()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(socket_path("ib0")))
+    assert running() == []
+    answers = _with_server(endpoint, lambda s: _exchange(s, b'{"command": "show"}\n'))
+    assert answers[0]["ok"]
+
+
+def test_the_socket_of_a_living_daemon_is_left_to_it(endpoint: Any, runtime: Path) -> None:
+    async def talk(server: ControlServer) -> list[dict[str, Any]]:
+        with ThreadPoolExecutor(1) as executor, pytest.raises(NameTaken):
+            await ControlServer("ib0", endpoint, executor).start()
+        return await _exchange(server, b'{"command": "show"}\n')
+
+    assert _with_server(endpoint, talk)[0]["ok"]
+
+
+def test_a_name_nobody_runs_is_no_such_device(runtime: Path) -> None:
+    with pytest.raises(NoSuchDevice, match="'ib7'") as caught:
+        Client("ib7")
+    assert caught.value.exit_code == 3
+
+
+def test_an_error_of_the_daemon_is_an_error_of_the_client(endpoint: Any, runtime: Path) -> None:
+    async def talk(server: ControlServer) -> None:
+        with pytest.raises(IpoibuError, match="ib0: unknown command"):
+            await asyncio.to_thread(_ask_blocking, "reboot")
+
+    _with_server(endpoint, talk)
+
+
+# Captures
+
+
+class _Taken:
+    """Runs the blocking capture client on a thread of its own."""
+
+    def __init__(self, snaplen: int = 65535) -> None:
+        self.data = b""
+        self.dropped = -1
+        self.stop = threading.Event()
+        self.first = threading.Event()
+        self._snaplen = snaplen
+
+    def run(self) -> None:
+        with Client("ib0") as client:
+            client.begin_capture(self._snaplen)
+            for dropped, records in client.captured(self.stop.is_set):
+                self.dropped = dropped
+                self.data += records
+                self.first.set()
+
+
+def _capture(endpoint: Any, taken: _Taken) -> None:
+    async def talk(server: ControlServer) -> None:
+        task = asyncio.create_task(asyncio.to_thread(taken.run))
+        await asyncio.to_thread(taken.first.wait)
+        endpoint.ring_drops += 5
+        for sink in list(endpoint.sinks):
+            sink(endpoint.frames)
+        taken.stop.set()
+        await task
+
+    _with_server(endpoint, talk)
+
+
+def test_a_capture_brings_every_record_and_the_number_of_drops(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HEARTBEAT_S", 0.01)
+    endpoint.frames = [_frame(n) for n in (44, 60, 100)]
+    taken = _Taken()
+    _capture(endpoint, taken)
+    assert taken.data == b"".join(record(frame) for frame in endpoint.frames) * 2
+    assert taken.dropped == 5
+    assert endpoint.sinks == []
+
+
+def test_a_capture_keeps_as_much_of_a_frame_as_was_asked_for(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HEARTBEAT_S", 0.01)
+    endpoint.frames = [_frame(100)]
+    taken = _Taken(snaplen=50)
+    _capture(endpoint, taken)
+    assert taken.data == record(_frame(100), 50) * 2
+    assert endpoint.snap_bytes == 50
+
+
+def test_frames_beyond_the_bound_are_dropped_and_counted(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(control, "CAPTURE_PENDING_BYTES", 2 * len(record(_frame(60))))
+    endpoint.frames = [_frame(60), _frame(60), _frame(60)]
+    taken = _Taken()
+    _capture(endpoint, taken)
+    assert taken.data == record(_frame(60)) * 4
+    assert taken.dropped == 5 + 2
+
+
+def test_a_capture_whose_client_vanishes_is_ended(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HEARTBEAT_S", 0.01)
+
+    async def talk(server: ControlServer) -> None:
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        writer.write(b'{"command": "capture"}\n')
+        assert json.loads(await reader.readline())["ok"]
+        writer.transport.abort()
+        while endpoint.sinks or server._clients:
+            await asyncio.sleep(0.01)
+
+    _with_server(endpoint, talk)
+
+
+def _frame(size: int) -> Any:
+    class Frame:
+        time_ns = 1_700_000_000_000_000_000
+        wire_len = size
+        data = bytes(size)
+
+    return Frame()

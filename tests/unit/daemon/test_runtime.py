@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ipoibu.daemon import runtime as paths
+from ipoibu.errors import IpoibuError, NotPermitted, UsageError
+
+
+def test_names_are_kept_apart_by_network_namespace(runtime: Path) -> None:
+    inode = os.stat("/proc/self/ns/net").st_ino
+    assert paths.socket_path("ib0") == runtime / f"net-{inode}" / "ib0.sock"
+    other = runtime.parent / "other"
+    other.touch()
+    assert paths.socket_path("ib0", other).parent.name == f"net-{other.stat().st_ino}"
+
+
+def test_the_default_is_below_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IPOIBU_RUNTIME_DIR", raising=False)
+    assert paths.runtime_dir() == Path("/run/ipoibu")
+
+
+def test_a_path_too_long_for_a_socket_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", "/" + "x" * 100)
+    with pytest.raises(UsageError, match="IPOIBU_RUNTIME_DIR"):
+        paths.socket_path("ib0")
+
+
+def test_the_directory_is_its_owners_alone(runtime: Path) -> None:
+    directory = paths.make_namespace_dir()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
+    directory.chmod(0o755)
+    assert stat.S_IMODE(paths.make_namespace_dir().stat().st_mode) == 0o700
+
+
+def test_a_link_in_the_directorys_place_is_refused(runtime: Path, tmp_path: Path) -> None:
+    runtime.mkdir()
+    paths.namespace_dir().symlink_to(tmp_path)
+    with pytest.raises(IpoibuError):
+        paths.make_namespace_dir()
+
+
+def test_a_file_in_the_way_is_a_clear_error(runtime: Path) -> None:
+    runtime.write_text("")
+    with pytest.raises(IpoibuError, match=str(runtime)):
+        paths.make_namespace_dir()
+
+
+def test_a_closed_directory_is_not_permitted(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*args: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", closed)
+    with pytest.raises(NotPermitted, match="IPOIBU_RUNTIME_DIR"):
+        paths.make_namespace_dir()
+    monkeypatch.setattr(Path, "iterdir", closed)
+    with pytest.raises(NotPermitted):
+        paths.names()
+
+
+def test_names_are_those_of_sockets_sorted(runtime: Path) -> None:
+    assert paths.names() == []
+    directory = paths.make_namespace_dir()
+    for name in ("ib1.sock", "ib0.sock", "ib0.8001.sock", "notes.txt"):
+        (directory / name).touch()
+    assert paths.names() == ["ib0", "ib0.8001", "ib1"]
+
+
+def test_the_last_daemon_leaves_no_directory_and_the_last_but_one_does(runtime: Path) -> None:
+    directory = paths.make_namespace_dir()
+    (directory / "ib1.sock").touch()
+    paths.remove_namespace_dir()
+    assert directory.exists()
+    (directory / "ib1.sock").unlink()
+    paths.remove_namespace_dir()
+    assert not runtime.exists()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ipoibu.host import checkup
+from ipoibu.host.checkup import Finding
+from ipoibu.host.netlink import Link
+
+
+@pytest.mark.parametrize(
+    ("mask", "status"), [("000001ffffffffff", "ok"), ("0000000000000000", "fail"), ("x", "warn")]
+)
+def test_the_capability_is_read_from_the_effective_set(
+    tmp_path: Path, mask: str, status: str
+) -> None:
+    file = tmp_path / "status"
+    file.write_text(f"Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{mask}\n")
+    assert checkup.net_admin(file).status == status
+
+
+@pytest.mark.parametrize(
+    ("mtu", "status", "word"),
+    [
+        (9000, "ok", "4092"),
+        (4176, "ok", "4092"),
+        (4175, "ok", "2044"),
+        (2128, "ok", "2044"),
+        (2127, "warn", "1020"),  # CONFORMANCE T3: no IPv6
+        (1500, "warn", "1020"),
+        (336, "warn", "252"),
+        (335, "fail", "below 336"),
+    ],
+)
+def test_the_device_mtu_decides_the_ip_mtu(mtu: int, status: str, word: str) -> None:
+    found = checkup.device_mtu(Link(2, "eth0", mtu, True, None))
+    assert found.status == status
+    assert word in found.detail
+    assert (found.remedy is None) == (status == "ok")
+
+
+TENTATIVE = 0x40
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"),
+    [
+        ({"fe80::1": 0x80}, "ok"),
+        ({"fe80::1": TENTATIVE, "fe80::2": 0}, "ok"),
+        ({"fe80::1": TENTATIVE}, "fail"),
+        ({"10.0.0.1": 0, "fd00::1": 0}, "fail"),
+        ({}, "fail"),
+    ],
+)
+def test_only_a_link_local_address_that_is_not_tentative_will_do(
+    flags: dict[str, int], status: str
+) -> None:
+    found = checkup.device_link_local("eth0", flags)
+    assert found.status == status
+    assert (found.remedy is None) == (status == "ok")
+
+
+def test_a_device_with_ipv6_switched_off_names_the_switch(tmp_path: Path) -> None:
+    (tmp_path / "eth0").mkdir()
+    (tmp_path / "eth0" / "disable_ipv6").write_text("1\n")
+    found = checkup.device_ipv6("eth0", tmp_path)
+    assert found.status == "fail"
+    assert found.remedy == "sysctl -w net.ipv6.conf.eth0.disable_ipv6=0"
+    (tmp_path / "eth0" / "disable_ipv6").write_text("0\n")
+    assert checkup.device_ipv6("eth0", tmp_path).status == "ok"
+    assert checkup.device_ipv6("eth1", tmp_path).status == "fail"
+
+
+def test_a_machine_without_ipv6_fails_and_one_with_it_switched_off_names_the_switch(
+    tmp_path: Path,
+) -> None:
+    assert checkup.ipv6(tmp_path / "none").status == "fail"
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "disable_ipv6").write_text("1\n")
+    assert checkup.ipv6(tmp_path).remedy == "sysctl -w net.ipv6.conf.all.disable_ipv6=0"
+
+
+def test_a_taken_port_fails_and_names_how_to_see_by_whom() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as holder:
+        holder.bind(("::1", 0))
+        port = holder.getsockname()[1]
+        found = checkup.roce_port("lo", port)
+        assert found.status in ("fail", "warn")
+        if os.geteuid() == 0:
+            assert found.remedy == f"ss -lunp sport = :{port}"
+    assert checkup.roce_port("lo", port).status in ("ok", "warn")
+
+
+def test_rdma_is_needed_by_rdma_devices_only(tmp_path: Path) -> None:
+    def nodes(findings: list[Finding]) -> Finding:
+        return next(finding for finding in findings if finding.check == "rdma_nodes")
+
+    missing = tmp_path / "infiniband"
+    assert nodes(list(checkup.rdma_stack(needed=False, devices=missing))).status == "info"
+    needed = nodes(list(checkup.rdma_stack(needed=True, devices=missing)))
+    assert (needed.status, needed.remedy) == ("fail", "modprobe ib_uverbs")
+    missing.mkdir()
+    (missing / "uverbs0").touch()
+    assert nodes(list(checkup.rdma_stack(needed=True, devices=missing))).status == "ok"
+
+
+def test_an_rdma_device_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "rxe0").mkdir()
+    assert checkup.rdma_device("rxe0", tmp_path).status == "ok"
+    assert "rxe0" in checkup.rdma_device("mlx5_0", tmp_path).detail
+
+
+def test_an_unknown_network_device_fails_and_nothing_more_is_asked_of_it() -> None:
+    (found,) = checkup.net_device("ib-not-there")
+    assert (found.check, found.status, found.remedy) == ("device", "fail", "ip link show")
+
+
+def test_every_check_has_a_name_of_its_own_and_every_failure_a_remedy() -> None:
+    findings = checkup.checkup("soft:lo")
+    names = [finding.check for finding in findings]
+    assert len(set(names)) == len(names)
+    assert all(finding.remedy for finding in findings if finding.status == "fail")
+    assert {"tun", "cap_net_admin", "extension", "ipv6", "memlock", "pyverbs", "mtu"} <= set(names)

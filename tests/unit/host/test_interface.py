@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from ipoibu.errors import LinkError, NoSuchDevice
+from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec, disable_ipv6, link_local
+from ipoibu.host.netlink import Link, Netlink
+
+GUID = bytes.fromhex("00155dfffd33ff0b")
+
+
+def test_the_link_local_address_is_the_port_guid_with_its_universal_bit_set() -> None:
+    # RFC 4391 §8 (I1, I2); an interface of Linux ib_ipoib shows the same pair
+    assert link_local(GUID) == ipaddress.ip_interface("fe80::215:5dff:fd33:ff0b/64")
+
+
+def test_a_universal_bit_that_is_set_already_stays_set() -> None:
+    guid = bytes.fromhex("02155dfffd33ff0b")
+    assert link_local(guid) == ipaddress.ip_interface("fe80::215:5dff:fd33:ff0b/64")
+
+
+def test_a_guid_has_eight_bytes() -> None:
+    with pytest.raises(ValueError, match="8 bytes"):
+        link_local(GUID[:7])
+
+
+def _spec(mtu_bytes: int, *, address: str | None = None, route: str | None = None) -> InterfaceSpec:
+    return InterfaceSpec(
+        name="ib0",
+        mtu_bytes=mtu_bytes,
+        guid=GUID,
+        addresses=[ipaddress.ip_interface(address)] if address else [],
+        routes=[RouteSpec(ipaddress.ip_network(route))] if route else [],
+    )
+
+
+def test_a_link_of_1280_bytes_has_ipv6_and_one_of_1279_has_not() -> None:
+    assert _spec(1280).ipv6
+    assert not _spec(1279).ipv6
+
+
+@pytest.mark.parametrize(("address", "route"), [("fd00::1/64", None), (None, "fd00::/48")])
+def test_ipv6_on_a_link_that_cannot_carry_it_is_refused_with_both_numbers(
+    address: str | None, route: str | None
+) -> None:
+    with pytest.raises(LinkError, match=r"1280.*1020.*fd00::"):
+        _spec(1020, address=address, route=route).check()
+
+
+def test_ipv4_on_a_small_link_is_fine() -> None:
+    _spec(1020, address="10.0.0.1/24", route="10.1.0.0/16").check()
+
+
+def test_an_interface_without_ipv6_state_needs_no_switching_off() -> None:
+    disable_ipv6("ib-not-there")  # raises nothing
+
+
+def test_an_interface_that_is_gone_is_no_such_device() -> None:
+    with Netlink() as netlink, pytest.raises(NoSuchDevice, match="ib0"):
+        Interface(_spec(2044), netlink)
+
+
+class Recorder(Netlink):
+    """Records what is set on an interface of the given MTU, and sets nothing."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        super().__init__()
+        self.log: list[str] = []
+        self.held = {ipaddress.ip_interface(address) for address in addresses}
+
+    def link(self, name: str | int) -> Link | None:
+        return Link(index=7, name="ib0", mtu_bytes=1500, up=False, hwaddr=None)
+
+    def set_link(self, index: int, **changes: object) -> None:
+        self.log += [f"{key}={value}" for key, value in changes.items()]
+
+    def addresses(self, index: int) -> set[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
+        return set(self.held)
+
+    def add_address(self, index: int, address: object) -> None:
+        self.log.append(f"add {address}")
+
+    def remove_address(self, index: int, address: object) -> None:
+        self.log.append(f"remove {address}")
+
+    def add_route(self, index: int, network: object, via: object) -> None:
+        self.log.append(f"route {network} via {via}")
+
+
+def test_the_mtu_comes_before_up_and_addresses_after_it() -> None:
+    with Recorder([]) as netlink:
+        spec = _spec(2044, address="10.0.0.1/24", route="10.1.0.0/16")
+        Interface(spec, netlink).configure()
+        assert netlink.log == [
+            "mtu_bytes=2044",
+            "txqueuelen=1000",
+            "kernel_link_local=False",
+            "up=True",
+            "add fe80::215:5dff:fd33:ff0b/64",
+            "add 10.0.0.1/24",
+            "route 10.1.0.0/16 via None",
+        ]
+
+
+def test_a_link_too_small_for_ipv6_gets_no_link_local_address() -> None:
+    with Recorder([]) as netlink:
+        Interface(_spec(1020, address="10.0.0.1/24"), netlink).configure()
+        assert netlink.log == ["mtu_bytes=1020", "txqueuelen=1000", "up=True", "add 10.0.0.1/24"]
+
+
+def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_left() -> None:
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        interface.hold_mtu(Link(7, "ib0", 9000, True, None))
+        assert netlink.log == ["mtu_bytes=2044"]
+        interface.hold_mtu(Link(7, "ib0", 1500, True, None))
+        assert netlink.log == ["mtu_bytes=2044"]
+
+
+def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_back() -> None:
+    with Recorder(["10.0.0.1/24", "fd00::1/64"]) as netlink:
+        spec = InterfaceSpec("ib0", 2044, GUID, [ipaddress.ip_interface("fd00::1/64")])
+        interface = Interface(spec, netlink)
+        interface.drop(ipaddress.ip_address("fd00::1"))
+        assert netlink.log == ["remove fd00::1/64"]
+        netlink.log.clear()
+        netlink.held.clear()
+        interface.restore()
+        assert netlink.log == ["kernel_link_local=False", "add fe80::215:5dff:fd33:ff0b/64"]

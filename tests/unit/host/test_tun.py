@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+
+import pytest
+
+from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.host import tun
+from ipoibu.host.tun import NameTaken, Tun, check_name
+
+
+@pytest.mark.parametrize("name", ["ib0", "ib0.8001", "a", "x" * 15, "ib-0_1"])
+def test_a_name_that_the_kernel_takes_is_returned(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 16, "a/b", "a b", "a\tb", "ib%d", "a:1", "-ib0", "a\0b", "ä" * 8]
+)
+def test_a_name_that_the_kernel_refuses_is_a_usage_error_of_one_line(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_name(name)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def _opening(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "word"),
+    [
+        (errno.ENOENT, NoSuchDevice, "modprobe tun"),
+        (errno.ENODEV, NoSuchDevice, "modprobe tun"),
+        (errno.EACCES, NotPermitted, "CAP_NET_ADMIN"),
+        (errno.EMFILE, IpoibuError, "Too many open files"),
+    ],
+)
+def test_a_tun_node_that_does_not_open_says_why_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[IpoibuError], word: str
+) -> None:
+    _opening(monkeypatch, code)
+    with pytest.raises(kind, match=word):
+        Tun.open("ib0")
+
+
+class Ioctls:
+    """A TUN node where the request in `refused` fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refused: dict[int, int]) -> None:
+        self.calls: list[tuple[int, bytes | int]] = []
+        self.opened: list[int] = []
+        self._refused = refused
+        monkeypatch.setattr(os, "open", self.open)
+        monkeypatch.setattr(fcntl, "ioctl", self.ioctl)
+
+    def open(self, path: str, flags: int) -> int:
+        assert flags & os.O_NONBLOCK
+        assert flags & os.O_CLOEXEC
+        left, right = socket.socketpair()
+        right.close()
+        self.opened.append(left.detach())
+        return self.opened[-1]
+
+    def ioctl(self, fd: int, request: int, argument: bytes | int) -> int:
+        self.calls.append((request, argument))
+        if request in self._refused:
+            raise OSError(self._refused[request], "refused")
+        return 0
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_the_interface_has_a_16_byte_vnet_header_and_no_packet_information(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Ioctls(monkeypatch, {})
+    with Tun.open("ibtest0") as device:
+        assert device.checksum_offload
+        fd = device.fd
+    assert not _is_open(fd)
+    device.close()
+    name, size, offload = node.calls
+    # linux/if_tun.h: IFF_TUN 0x1 | IFF_NO_PI 0x1000 | IFF_VNET_HDR 0x4000, little-endian
+    assert name == (0x400454CA, b"ibtest0".ljust(16, b"\0") + b"\x01\x50" + bytes(22))
+    assert size == (0x400454D8, b"\x10\0\0\0")
+    assert offload == (0x400454D0, 1)
+
+
+def test_a_kernel_that_refuses_checksum_offload_is_used_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Ioctls(monkeypatch, {tun.TUNSETOFFLOAD: errno.EINVAL})
+    with Tun.open("ibtest0") as device:
+        assert not device.checksum_offload
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(errno.EPERM, NotPermitted), (errno.EBUSY, NameTaken), (errno.EINVAL, IpoibuError)],
+)
+def test_a_refused_creation_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[IpoibuError]
+) -> None:
+    node = Ioctls(monkeypatch, {tun.TUNSETIFF: code})
+    with pytest.raises(kind):
+        Tun.open("ibtest0")
+    assert not _is_open(node.opened[0])
+
+
+def test_a_name_that_an_interface_has_already_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Ioctls(monkeypatch, {})
+    with pytest.raises(NameTaken, match="'lo' exists already") as caught:
+        Tun.open("lo")
+    assert caught.value.exit_code == 1
+    assert node.calls == []  # TUNSETIFF would attach to a persistent TUN of that name
