@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Own addresses: probing, announcing, choosing a source, letting go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address, ip_interface
+
+import pytest
+
+from ipoibu.addr import IpAddress
+from ipoibu.limits import ADDRESSES_MAX
+from ipoibu.proto.dad import State
+from ipoibu.proto.effects import AddressVerdict, Attach, Detach
+from ipoibu.testing.bench import OUR_V4, OUR_V6, PEER, Bench
+from ipoibu.testing.simulation import TEMPLATE, packet
+from ipoibu.wire import arp, ndisc
+from ipoibu.wire.mgid import of_group, solicited_node
+
+
+def states(bench: Bench) -> dict[IpAddress, State]:
+    return {info.address: info.state for info in bench.host.engine.addresses()}
+
+
+def test_an_address_waits_for_the_link_then_is_tentative_then_preferred() -> None:
+    bench = Bench(ready=False)
+    assert bench.sent == []
+    assert states(bench) == {OUR_V4: State.TENTATIVE, OUR_V6: State.TENTATIVE}
+    bench.run(0.9)
+    assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.TENTATIVE}
+    bench.run(0.2)
+    assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
+    assert bench.host.verdicts == {OUR_V4: False, OUR_V6: False}
+
+
+def test_an_ipv6_address_is_not_probed_for_before_its_group_is_joined() -> None:
+    """RFC 4862 §5.4.2: who cannot hear objections must not take silence for consent."""
+    group = of_group(solicited_node(OUR_V6), TEMPLATE.params.pkey)
+    bench = Bench("fe80::1/64", ready=False)
+    bench.host.refused.add(group)
+    bench.run(5)
+    assert bench.sent == []
+    assert states(bench) == {OUR_V6: State.TENTATIVE}
+    bench.host.refused.clear()
+    bench.run(10)
+    assert states(bench) == {OUR_V6: State.PREFERRED}
+
+
+def test_without_probes_an_address_is_taken_and_announced_at_once() -> None:
+    bench = Bench(template=replace(TEMPLATE, arp_probes=0, dad_transmits=0), ready=False)
+    bench.run(0.001)
+    assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
+    assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+
+
+def test_the_number_of_announcements_and_their_distance_are_the_configuration_s() -> None:
+    template = replace(TEMPLATE, arp_probes=0, announce_count=5, announce_interval_s=0.1)
+    bench = Bench("10.0.0.1/24", template=template, ready=False)
+    bench.run(0.45)
+    assert len(bench.sent) == 5
+    bench.run(10)
+    assert len(bench.sent) == 5
+
+
+def test_a_removed_address_is_silent_and_its_group_is_left() -> None:
+    bench = Bench()
+    bench.host.remove(ip_interface(f"{OUR_V6}/64"))
+    bench.host.remove(ip_interface(f"{OUR_V4}/24"))
+    bench.run(2)
+    group = of_group(solicited_node(OUR_V6), TEMPLATE.params.pkey)
+    assert Detach(group) in bench.host.effects
+    bench.clear()
+    bench.arp(arp.request(PEER, IPv4Address("10.0.0.2"), OUR_V4))
+    assert bench.sent == []
+    assert states(bench) == {}
+
+
+def test_removing_an_address_in_the_middle_of_probing_ends_it_without_a_verdict() -> None:
+    bench = Bench("10.0.0.1/24", ready=False)
+    bench.run(0.1)
+    bench.host.remove(ip_interface("10.0.0.1/24"))
+    bench.run(10)
+    assert bench.host.verdicts == {}
+    assert bench.host.engine.deadline() is None
+
+
+def test_removing_what_was_never_there_changes_nothing() -> None:
+    bench = Bench()
+    bench.host.remove(ip_interface("10.0.0.77/24"))
+    bench.host.remove(ip_interface("fe80::77/64"))
+    assert bench.host.effects == []
+
+
+def test_addresses_that_share_a_solicited_node_group_share_its_membership() -> None:
+    bench = Bench("fe80::1/64", "2001:db8::1/64")
+    group = of_group(solicited_node(OUR_V6), TEMPLATE.params.pkey)
+    bench.host.remove(ip_interface("fe80::1/64"))
+    bench.run(5)
+    assert group in bench.host.groups
+    bench.host.remove(ip_interface("2001:db8::1/64"))
+    bench.run(5)
+    assert group not in bench.host.groups
+
+
+def test_the_same_address_with_two_prefixes_stays_until_both_are_gone() -> None:
+    bench = Bench("10.0.0.1/24")
+    bench.host.add(ip_interface("10.0.0.1/16"))
+    assert bench.sent == []
+    bench.host.remove(ip_interface("10.0.0.1/24"))
+    assert states(bench) == {OUR_V4: State.PREFERRED}
+    bench.host.remove(ip_interface("10.0.0.1/16"))
+    assert states(bench) == {}
+
+
+def test_a_link_that_goes_down_and_comes_up_asks_again() -> None:
+    bench = Bench("10.0.0.1/24")
+    bench.host.carry_out(bench.host.engine.port_event(bench.now, "down"))
+    assert states(bench) == {OUR_V4: State.TENTATIVE}
+    bench.host.carry_out(bench.host.engine.port_event(bench.now, "up"))
+    bench.run(10)
+    assert [m.sender_ip == OUR_V4 for _, m in bench.sent_arp()] == [False] * 3 + [True] * 3
+    assert bench.host.effects.count(AddressVerdict(OUR_V4, duplicate=False)) == 1
+
+
+def test_a_duplicate_is_tried_again_when_the_link_comes_up_again() -> None:
+    bench = Bench("10.0.0.1/24", ready=False)
+    bench.run(0.1)
+    bench.arp(arp.request(PEER, OUR_V4, OUR_V4), multicast=True)
+    assert states(bench) == {OUR_V4: State.DUPLICATE}
+    for event in ("down", "up"):
+        bench.host.carry_out(bench.host.engine.port_event(bench.now, event))
+    bench.run(10)
+    assert states(bench) == {OUR_V4: State.PREFERRED}
+
+
+def test_an_ipv4_conflict_is_defended_once_in_ten_seconds_and_the_address_is_kept() -> None:
+    """RFC 5227 §2.4 (c)."""
+    bench = Bench("10.0.0.1/24")
+    for _ in range(30):
+        bench.arp(arp.request(PEER, OUR_V4, OUR_V4), multicast=True)
+        bench.run(1)
+    assert [m for _, m in bench.sent_arp()] == [arp.request(bench.host.hwaddr, OUR_V4, OUR_V4)] * 3
+    assert states(bench) == {OUR_V4: State.PREFERRED}
+    assert bench.host.log[0] == f"address 10.0.0.1 is also used by {PEER}"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0/8", "127.0.0.1/8", "::1/128", "224.0.0.1/4"])
+def test_an_address_that_no_interface_can_have_is_ignored(address: str) -> None:
+    bench = Bench()
+    bench.host.add(ip_interface(address))
+    assert bench.host.effects == []
+    assert len(states(bench)) == 2
+
+
+def test_addresses_beyond_the_cap_are_refused_and_leave_no_group_behind() -> None:
+    bench = Bench(*(f"10.0.{i // 250}.{i % 250 + 1}/16" for i in range(ADDRESSES_MAX)))
+    bench.host.add(ip_interface("fe80::5/64"))
+    bench.run(5)
+    assert bench.host.counts["address_table_full"] == 1
+    group = of_group(solicited_node(ip_address("fe80::5")), TEMPLATE.params.pkey)  # type: ignore[arg-type]
+    assert group not in bench.host.groups
+    assert len(states(bench)) == ADDRESSES_MAX
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        ("10.0.0.9", "10.0.0.1"),
+        ("10.7.0.9", "10.7.0.1"),
+        ("192.0.2.1", "10.0.0.1"),
+        ("fe80::9", "fe80::1"),
+        ("2001:db8::9", "2001:db8::1"),
+        ("2001:db8:9::9", "2001:db8::1"),
+    ],
+)
+def test_we_ask_from_the_target_s_subnet_or_at_least_its_scope(target: str, source: str) -> None:
+    bench = Bench("10.0.0.1/24", "10.7.0.1/16", "fe80::1/64", "2001:db8::1/64")
+    foreign = ip_address("192.0.2.99" if ip_address(target).version == 4 else "2001:db8:5::5")
+    data = packet(str(foreign), target, b"forwarded")
+    bench.host.carry_out(bench.host.engine.miss(bench.now, ip_address(target), data))
+    asked: list[IpAddress] = [m.sender_ip for _, m in bench.sent_arp()]
+    asked += [m.source for _, m in bench.sent_nd()]
+    assert asked == [ip_address(source)]
+
+
+def test_an_attach_asks_for_the_solicited_node_group_of_each_new_address() -> None:
+    bench = Bench("10.0.0.1/24")
+    bench.host.add(ip_interface("2001:db8::abcd:1234/64"))
+    assert bench.host.effects == [
+        Attach(of_group(ip_address("ff02::1:ffcd:1234"), TEMPLATE.params.pkey))
+    ]

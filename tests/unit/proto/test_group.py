@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Multicast groups of a whole engine: receiving, sending, counting users."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address, ip_interface
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from ipoibu.addr import Gid, IpAddress
+from ipoibu.errors import UsageError
+from ipoibu.limits import GROUPS_MAX
+from ipoibu.proto.effects import Attach, Detach, Forward, Publish, SendPacket, Withdraw
+from ipoibu.proto.group import GroupInfo, Groups, Kind, Member
+from ipoibu.proto.station import Station
+from ipoibu.testing.bench import Bench
+from ipoibu.testing.simulation import TEMPLATE
+from ipoibu.wire.mgid import LIMITED_BROADCAST, of_group
+
+PKEY = TEMPLATE.params.pkey
+BROADCAST = of_group(LIMITED_BROADCAST, PKEY)
+TV = "239.1.2.3"
+TV_MGID = of_group(ip_address(TV), PKEY)
+# two groups that differ above the low 80 bits only (G3)
+TWIN_A, TWIN_B = "ff15::77", "ff08:0:1::77"
+TWIN_MGID = of_group(ip_address(TWIN_A), PKEY)
+
+
+def info(bench: Bench, mgid: Gid) -> GroupInfo | None:
+    return {info.mgid: info for info in bench.host.engine.groups(bench.now)}.get(mgid)
+
+
+def asked(bench: Bench) -> list[Attach | Detach]:
+    return [effect for effect in bench.host.effects if isinstance(effect, Attach | Detach)]
+
+
+# -- receiving -----------------------------------------------------------------------------------
+
+
+def test_the_broadcast_group_comes_first_and_the_all_hosts_groups_next() -> None:
+    """B1."""
+    bench = Bench(ready=False)
+    bench.host.engine.join(0.0, ip_address(TV))
+    assert asked(bench) == [Attach(BROADCAST)]
+    bench.run(0.001)
+    assert asked(bench)[1:3] == [
+        Attach(of_group(ip_address("224.0.0.1"), PKEY)),
+        Attach(of_group(ip_address("ff02::1"), PKEY)),
+    ]
+    assert Attach(TV_MGID) in asked(bench)
+
+
+def test_a_group_is_attached_once_for_all_users_and_left_a_second_after_the_last() -> None:
+    bench = Bench()
+    bench.host.join(TV)
+    bench.host.join(TV)
+    bench.run(0.1)
+    assert asked(bench) == [Attach(TV_MGID)]
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert (group.state, group.kind, group.users) == (Member.MEMBER, Kind.FULL, 2)
+    bench.host.leave(TV)
+    bench.run(5)
+    assert TV_MGID in bench.host.groups
+    bench.host.leave(TV)
+    bench.run(0.9)
+    assert TV_MGID in bench.host.groups
+    bench.run(0.2)
+    assert asked(bench) == [Attach(TV_MGID), Detach(TV_MGID)]
+    assert info(bench, TV_MGID) is None
+
+
+def test_a_group_left_and_joined_again_within_a_second_stays() -> None:
+    bench = Bench()
+    bench.host.join(TV)
+    bench.run(1)
+    for _ in range(5):
+        bench.host.leave(TV)
+        bench.run(0.5)
+        bench.host.join(TV)
+        bench.run(0.5)
+    assert asked(bench) == [Attach(TV_MGID)]
+
+
+def test_ipv6_groups_that_share_an_mgid_are_counted_together() -> None:
+    bench = Bench()
+    bench.host.join(TWIN_A)
+    bench.host.join(TWIN_B)
+    bench.run(1)
+    assert asked(bench) == [Attach(TWIN_MGID)]
+    bench.host.leave(TWIN_A)
+    bench.run(5)
+    group = info(bench, TWIN_MGID)
+    assert group is not None
+    assert (group.users, group.ips) == (1, (ip_address(TWIN_B),))
+    bench.host.leave(TWIN_B)
+    bench.run(5)
+    assert asked(bench) == [Attach(TWIN_MGID), Detach(TWIN_MGID)]
+
+
+def test_a_refused_group_is_asked_for_after_1_2_4_8_16_16_seconds() -> None:
+    bench = Bench()
+    bench.host.refused.add(TV_MGID)
+    bench.host.join(TV)
+    times = []
+    for _ in range(70):
+        before = len(asked(bench))
+        bench.run(1)
+        times += [round(bench.now) - 10] * (len(asked(bench)) - before)
+    assert times == [1, 3, 7, 15, 31, 47, 63]
+    assert bench.host.counts["group_join_refused"] == 8
+    assert len(bench.host.log) == 3  # refusals 1, 2 and 5
+    assert "no room" in bench.host.log[0]
+
+
+def test_a_group_that_is_let_in_after_all_starts_its_next_back_off_anew() -> None:
+    bench = Bench()
+    bench.host.refused.add(TV_MGID)
+    bench.host.join(TV)
+    bench.run(20)
+    bench.host.refused.clear()
+    bench.run(20)
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert group.state is Member.MEMBER
+    bench.host.carry_out(bench.host.engine.attach_failed(bench.now, TV_MGID, "gone"))
+    bench.run(1.1)
+    assert TV_MGID in bench.host.groups
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert group.state is Member.MEMBER
+
+
+def test_a_group_that_nobody_wants_any_more_is_not_asked_for_again() -> None:
+    bench = Bench()
+    bench.host.refused.add(TV_MGID)
+    bench.host.join(TV)
+    bench.run(0.1)
+    bench.host.leave(TV)
+    bench.clear()
+    bench.run(60)
+    assert asked(bench) == []
+    assert bench.host.engine.deadline() is None
+
+
+def test_answers_about_a_group_that_is_gone_are_ignored() -> None:
+    bench = Bench()
+    assert bench.host.engine.attached(bench.now, TV_MGID) == []
+    assert bench.host.engine.attach_failed(bench.now, TV_MGID, "late") == []
+
+
+def test_joins_beyond_the_cap_are_refused_and_counted() -> None:
+    bench = Bench("10.0.0.1/24")
+    first = IPv4Address("239.0.0.0")
+    for i in range(GROUPS_MAX + 5):
+        bench.host.join(str(first + i))
+    assert len(bench.host.engine.groups(bench.now)) == GROUPS_MAX
+    over = bench.host.counts["group_table_full"]
+    assert over == len(bench.host.log) > 5
+    bench.host.leave(str(first))
+    bench.run(2)
+    bench.host.join("239.77.77.77")
+    assert bench.host.counts["group_table_full"] == over
+
+
+def test_the_application_s_mistakes_raise() -> None:
+    engine = Bench().host.engine
+    with pytest.raises(UsageError, match=r"10\.0\.0\.2 is not a multicast group"):
+        engine.join(99.0, ip_address("10.0.0.2"))
+    with pytest.raises(UsageError, match="was not joined"):
+        engine.leave(99.0, ip_address(TV))
+
+
+def test_the_application_cannot_leave_what_the_kernel_has_joined() -> None:
+    engine = Bench().host.engine
+    with pytest.raises(UsageError, match="was not joined"):
+        engine.leave(99.0, ip_address("ff02::1"))
+
+
+# -- sending -------------------------------------------------------------------------------------
+
+
+def test_broadcast_is_published_when_the_link_comes_up_and_for_good() -> None:
+    bench = Bench(ready=False)
+    assert bench.forward("255.255.255.255") is None
+    bench.run(0.001)
+    assert bench.forward("255.255.255.255") is Forward.SEND
+    bench.run(7200)
+    row = bench.host.table[LIMITED_BROADCAST]
+    assert row.destination is not None
+    assert (row.destination.gid, row.destination.qpn) == (BROADCAST, 0xFFFFFF)
+
+
+def test_a_packet_to_a_group_goes_out_at_once_without_joining_it() -> None:
+    """M1."""
+    bench = Bench()
+    bench.send(TV, b"picture")
+    [(destination, frame)] = bench.sent
+    assert (destination.gid, destination.qpn, destination.hop_limit) == (TV_MGID, 0xFFFFFF, 64)
+    assert frame.endswith(b"picture")
+    assert asked(bench) == []
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert (group.kind, group.state, group.users) == (Kind.SEND_ONLY, Member.NONE, 0)
+
+
+def test_a_joined_group_is_published_likewise() -> None:
+    bench = Bench()
+    bench.host.join(TV)
+    bench.run(1)
+    bench.send(TV)
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert group.kind is Kind.FULL
+    assert bench.forward(TV) is Forward.NOTIFY
+
+
+def test_an_idle_send_only_group_is_withdrawn_after_one_to_two_minutes() -> None:
+    """M8."""
+    bench = Bench()
+    bench.send(TV)
+    bench.run(119)
+    assert bench.forward(TV) is Forward.NOTIFY
+    bench.run(2)
+    assert bench.forward(TV) is None
+    assert info(bench, TV_MGID) is None
+
+
+def test_a_send_only_group_in_use_stays() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.send(TV)
+        bench.run(50)
+    assert bench.forward(TV) is Forward.NOTIFY
+    assert [e for e in bench.host.effects if isinstance(e, Withdraw)] == []
+
+
+def test_the_idle_time_is_shown() -> None:
+    bench = Bench()
+    bench.send(TV)
+    bench.run(30)
+    group = info(bench, TV_MGID)
+    assert group is not None
+    assert group.idle_s == pytest.approx(30)
+
+
+def test_a_subnet_broadcast_goes_to_the_broadcast_group_as_long_as_the_subnet_is_ours() -> None:
+    bench = Bench("10.0.0.1/24")
+    bench.send("10.0.0.255")
+    assert bench.sent[0][0].gid == BROADCAST
+    bench.host.remove(ip_interface("10.0.0.1/24"))
+    assert bench.forward("10.0.0.255") is None
+
+
+def test_sending_to_countless_groups_forgets_the_ones_used_longest_ago() -> None:
+    bench = Bench("10.0.0.1/24")
+    first = IPv4Address("239.0.0.0")
+    for i in range(GROUPS_MAX + 100):
+        bench.send(str(first + i))
+    assert len(bench.sent) == GROUPS_MAX + 100
+    assert bench.host.counts["group_sender_evicted"] == 101  # broadcast is the one that stays
+    assert len(bench.host.table) == GROUPS_MAX
+    assert bench.forward("255.255.255.255") is Forward.SEND
+    assert bench.forward(str(first)) is None
+
+
+def test_parameters_of_the_broadcast_group_serve_every_group() -> None:
+    params = replace(TEMPLATE.params, sl=3, hop_limit=9, traffic_class=7, flow_label=5, rate=6)
+    bench = Bench(template=replace(TEMPLATE, params=params))
+    bench.send(TV)
+    destination, _ = bench.sent[0]
+    assert (destination.sl, destination.hop_limit, destination.traffic_class) == (3, 9, 7)
+    assert (destination.flow_label, destination.static_rate) == (5, 6)
+
+
+# -- any order of things -------------------------------------------------------------------------
+
+IPS: list[IpAddress] = [ip_address(text) for text in (TV, TWIN_A, TWIN_B, "224.0.0.251")]
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Joins, leaves, packets, answers of the fabric, link up and down, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.station = Station(TEMPLATE, random.Random(1))
+        self.groups = Groups(self.station, cap=3)
+        self.now = 0.0
+        self.is_open = False
+        self.users: dict[IpAddress, int] = dict.fromkeys(IPS, 0)
+        self.fabric: set[Gid] = set()
+        self.asked: list[Gid] = []
+        self.table: dict[IpAddress, Publish] = {}
+
+    def settle(self) -> None:
+        for effect in self.station.take():
+            match effect:
+                case Attach():
+                    self.fabric.add(effect.mgid)
+                    self.asked.append(effect.mgid)
+                case Detach():
+                    self.fabric.discard(effect.mgid)
+                case Publish():
+                    self.table[effect.next_hop] = effect
+                case Withdraw():
+                    del self.table[effect.next_hop]
+                case SendPacket():
+                    assert IPS[effect.packet[0]] in self.table
+
+    some = st.sampled_from(IPS)
+
+    @rule(ip=some)
+    def join(self, ip: IpAddress) -> None:
+        self.users[ip] += self.groups.join(self.now, ip)
+        self.settle()
+
+    @rule(ip=some)
+    def leave(self, ip: IpAddress) -> None:
+        self.groups.leave(self.now, ip)
+        self.users[ip] -= self.users[ip] > 0
+        self.settle()
+
+    @rule(i=st.integers(0, len(IPS) - 1))
+    def miss(self, i: int) -> None:
+        if self.is_open:
+            self.groups.miss(self.now, IPS[i], bytes((i,)))
+            self.settle()
+
+    @rule(ip=some)
+    def used(self, ip: IpAddress) -> None:
+        self.groups.used(self.now, ip)
+        self.settle()
+
+    @rule(good=st.booleans())
+    def answer(self, good: bool) -> None:
+        if self.asked:
+            mgid = self.asked.pop(0)
+            if good:
+                self.groups.attached(self.now, mgid)
+            else:
+                self.fabric.discard(mgid)
+                self.groups.attach_failed(self.now, mgid, "no")
+            self.settle()
+
+    @rule()
+    def open_or_close(self) -> None:
+        if self.is_open:
+            self.groups.close(self.now)
+        else:
+            self.groups.open(self.now)
+        self.is_open = not self.is_open
+        self.settle()
+
+    @rule(passing=st.sampled_from([0.5, 1.0, 10.0, 61.0]))
+    def wait(self, passing: float) -> None:
+        self.now += passing
+        while (at := self.station.timers.deadline()) is not None and at <= self.now:
+            self.station.timers.run(at)
+            self.settle()
+
+    @invariant()
+    def users_and_tables_agree(self) -> None:
+        shown = {info.mgid: info for info in self.groups.snapshot(self.now)}
+        wanted: dict[Gid, int] = {}
+        for ip, users in self.users.items():
+            wanted[self.station.mgid(ip)] = wanted.get(self.station.mgid(ip), 0) + users
+        for mgid, users in wanted.items():
+            assert (shown[mgid].users if mgid in shown else 0) == users
+        assert len(self.groups) <= 3
+        assert len(self.table) <= 3
+        assert self.is_open or not self.table
+
+    @invariant()
+    def nothing_is_received_without_a_reason(self) -> None:
+        states = {info.mgid: info.state for info in self.groups.snapshot(self.now)}
+        for mgid in self.fabric:
+            assert states.get(mgid) in (
+                Member.JOINING,
+                Member.MEMBER,
+                Member.LINGERING,
+                Member.BACKOFF,
+            )
+
+
+GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroups = GroupMachine.TestCase
