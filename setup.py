@@ -7,6 +7,7 @@ IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
 
 libdeflate (carry-less multiply CRC-32) is used when its header is there, a table otherwise.
+IPOIBU_WITHOUT="libdeflate verbs" builds as if those libraries were absent.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.errors import CCompilerError, CompileError
 from setuptools._distutils.sysconfig import customize_compiler
 
-SOURCES = sorted(str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")])
+SOURCES = sorted(
+    str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")]
+)
 
 
 def switch(name: str) -> bool:
     return os.environ.get(f"IPOIBU_{name}", "") not in ("", "0")
 
 
-def have_header(name: str) -> bool:
-    """Whether a C file that includes `name` compiles here."""
+def have_library(library: str, name: str) -> bool:
+    """Whether a C file that includes the library's header `name` compiles here."""
+    if library in os.environ.get("IPOIBU_WITHOUT", "").split():
+        return False
     compiler = new_compiler()
     customize_compiler(compiler)
     with tempfile.TemporaryDirectory() as work:
@@ -48,7 +53,7 @@ def core() -> Extension:
     libraries: list[str] = []
     compile_args = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
     link_args = ["-pthread"]
-    if have_header("libdeflate.h"):
+    if have_library("libdeflate", "libdeflate.h"):
         macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
         libraries.append("deflate")
     if switch("DEBUG"):

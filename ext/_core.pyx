@@ -3,13 +3,21 @@
 """The Cython face of the C core: fabrics, packet devices and the pump. Types: ipoibu/_core.pyi."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.pycapsule cimport (
+    PyCapsule_GetContext,
+    PyCapsule_GetPointer,
+    PyCapsule_New,
+    PyCapsule_SetContext,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EINVAL, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 import os
+
+cimport cython
 
 cdef extern from "<netinet/in.h>" nogil:
     struct in6_addr:
@@ -263,6 +271,19 @@ EVENT_SYNC = IPU_EVENT_SYNC
 FEATURES = {"libdeflate": bool(CORE_LIBDEFLATE)}
 
 
+cdef void release(object capsule) noexcept:
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
+cdef object lend(void *native, const char *name, object owner):
+    """A capsule that keeps the owner of what it points to alive, whatever becomes of the owner's
+    other users: the collector may clear Python objects in any order, but not a capsule."""
+    cdef object capsule = PyCapsule_New(native, name, release)
+    PyCapsule_SetContext(capsule, <void *>owner)
+    Py_INCREF(owner)
+    return capsule
+
+
 cdef int check(int result, str what) except -1:
     """Turn a negative errno into an OSError that says what failed."""
     if result < 0:
@@ -334,13 +355,13 @@ cdef class SoftHca:
         return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
 
 
+@cython.no_gc_clear
 cdef class SoftFabric:
     """A UD queue pair of the built-in HCA."""
 
     cdef ipu_soft_fabric soft
     cdef SoftHca hca
     cdef bint open
-    cdef readonly object native
 
     def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
                   uint32_t recv_depth=1024):
@@ -352,7 +373,10 @@ cdef class SoftFabric:
         self.hca = hca
         check(ipu_soft_fabric_init(&self.soft, hca.hca, &config), hca.netdev)
         self.open = True
-        self.native = PyCapsule_New(&self.soft.fabric, FABRIC_CAPSULE, NULL)
+
+    @property
+    def native(self):
+        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         self.close()
@@ -393,12 +417,12 @@ cdef class MemorySwitch:
             ipu_memory_switch_destroy(self.switch)
 
 
+@cython.no_gc_clear
 cdef class MemoryPort:
     """One UD queue pair on a MemorySwitch."""
 
     cdef ipu_memory_port *port
     cdef MemorySwitch switch
-    cdef readonly object native
 
     def __cinit__(self, MemorySwitch switch, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048):
         cdef ipu_memory_config config
@@ -410,7 +434,10 @@ cdef class MemoryPort:
         self.port = ipu_memory_port_create(switch.switch, &config)
         if self.port == NULL:
             check(-errno, "memory port")
-        self.native = PyCapsule_New(ipu_memory_port_fabric(self.port), FABRIC_CAPSULE, NULL)
+
+    @property
+    def native(self):
+        return lend(ipu_memory_port_fabric(self.port), FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         if self.port != NULL:
@@ -439,12 +466,12 @@ cdef class MemoryPort:
                 "rx_too_long": c.rx_too_long, "rx_broken": c.rx_broken}
 
 
+@cython.no_gc_clear
 cdef class FaultyFabric:
     """A fabric around a fabric that loses, repeats, delays, reorders and corrupts what is sent."""
 
     cdef ipu_faults *faults
     cdef object inner
-    cdef readonly object native
 
     def __cinit__(self, object inner, *, double loss=0, double duplicate=0, double corrupt=0,
                   double reorder=0, double delay=0, uint32_t delay_min_us=1000,
@@ -458,12 +485,15 @@ cdef class FaultyFabric:
         config.delay = delay
         config.delay_min_us = delay_min_us
         config.delay_max_us = delay_max_us
-        self.inner = inner
+        self.inner = inner.native
         self.faults = ipu_faults_create(
-            <ipu_fabric *>PyCapsule_GetPointer(inner.native, FABRIC_CAPSULE), &config, 0, seed)
+            <ipu_fabric *>PyCapsule_GetPointer(self.inner, FABRIC_CAPSULE), &config, 0, seed)
         if self.faults == NULL:
             check(-errno, "fault injection")
-        self.native = PyCapsule_New(ipu_faults_fabric(self.faults), FABRIC_CAPSULE, NULL)
+
+    @property
+    def native(self):
+        return lend(ipu_faults_fabric(self.faults), FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         if self.faults != NULL:
@@ -483,12 +513,14 @@ cdef class TunDevice:
 
     cdef ipu_tun tun
     cdef readonly int fd
-    cdef readonly object native
 
     def __cinit__(self, int fd):
         self.fd = fd
         ipu_tun_init(&self.tun, fd)
-        self.native = PyCapsule_New(&self.tun.device, DEVICE_CAPSULE, NULL)
+
+    @property
+    def native(self):
+        return lend(&self.tun.device, DEVICE_CAPSULE, self)
 
 
 cdef class QueueDevice:
@@ -498,7 +530,6 @@ cdef class QueueDevice:
     """
 
     cdef ipu_queue *queue
-    cdef readonly object native
 
     def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
         self.queue = <ipu_queue *>aligned_alloc(64, (sizeof(ipu_queue) + 63) & ~<size_t>63)
@@ -509,7 +540,10 @@ cdef class QueueDevice:
             free(self.queue)
             self.queue = NULL
             check(error, "packet queue")
-        self.native = PyCapsule_New(&self.queue.device, DEVICE_CAPSULE, NULL)
+
+    @property
+    def native(self):
+        return lend(&self.queue.device, DEVICE_CAPSULE, self)
 
     def __dealloc__(self):
         if self.queue != NULL:
@@ -584,6 +618,7 @@ cdef class CapturedFrame:
     cdef readonly bytes data
 
 
+@cython.no_gc_clear
 cdef class Pump:
     """Moves packets between a device and a fabric on a C thread that never takes the GIL.
 
@@ -591,7 +626,7 @@ cdef class Pump:
     """
 
     cdef ipu_pump *pump
-    cdef object fabric
+    cdef object fabric  # capsules: what they point to lives as long as the pump
     cdef object device
     cdef ipu_command command
     cdef bint running
@@ -604,8 +639,10 @@ cdef class Pump:
                   uint32_t busy_poll_us=0):
         cdef ipu_pump_config config
         memset(&config, 0, sizeof(config))
-        config.fabric = <ipu_fabric *>PyCapsule_GetPointer(fabric.native, FABRIC_CAPSULE)
-        config.device = <ipu_device *>PyCapsule_GetPointer(device.native, DEVICE_CAPSULE)
+        self.fabric = fabric.native
+        self.device = device.native
+        config.fabric = <ipu_fabric *>PyCapsule_GetPointer(self.fabric, FABRIC_CAPSULE)
+        config.device = <ipu_device *>PyCapsule_GetPointer(self.device, DEVICE_CAPSULE)
         config.mtu = mtu
         config.tx_frames = tx_frames
         config.rx_frames = rx_frames
@@ -616,8 +653,6 @@ cdef class Pump:
         config.event_bytes = event_bytes
         config.capture_bytes = capture_bytes
         config.busy_poll_us = busy_poll_us
-        self.fabric = fabric
-        self.device = device
         check(ipu_pump_create(&config, &self.pump), "pump")
 
     def __dealloc__(self):

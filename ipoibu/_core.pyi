@@ -33,7 +33,8 @@ class SoftHca:
     def counters(self) -> dict[str, int]: ...
 
 class SoftFabric:
-    native: Final[object]
+    @property
+    def native(self) -> object: ...
     def __init__(
         self, hca: SoftHca, *, qkey: int, pkey: int, send_depth: int = 512, recv_depth: int = 1024
     ) -> None: ...
@@ -47,7 +48,8 @@ class MemorySwitch:
     def __init__(self, seed: int = 0) -> None: ...
 
 class MemoryPort:
-    native: Final[object]
+    @property
+    def native(self) -> object: ...
     def __init__(
         self, switch: MemorySwitch, gid: bytes, *, qpn: int = 0, mtu_bytes: int = 2048
     ) -> None: ...
@@ -59,7 +61,8 @@ class MemoryPort:
     def counters(self) -> dict[str, int]: ...
 
 class FaultyFabric:
-    native: Final[object]
+    @property
+    def native(self) -> object: ...
     def __init__(
         self,
         inner: _Native,
@@ -77,11 +80,13 @@ class FaultyFabric:
 
 class TunDevice:
     fd: Final[int]
-    native: Final[object]
+    @property
+    def native(self) -> object: ...
     def __init__(self, fd: int) -> None: ...
 
 class QueueDevice:
-    native: Final[object]
+    @property
+    def native(self) -> object: ...
     def __init__(
         self, to_pump_bytes: int = 4194304, from_pump_bytes: int = 4194304
     ) -> None: ...

@@ -98,7 +98,7 @@ class Fabric(Protocol):
 
     @property
     def native(self) -> object:
-        """The capsule around `struct ipu_fabric`; valid as long as this object, closed or not."""
+        """A capsule around `struct ipu_fabric` that keeps what is behind it alive, closed or not."""
         ...
 
     def attach(self, mgid: Gid) -> None:
