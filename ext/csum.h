@@ -6,13 +6,11 @@
 #include <stdint.h>
 
 /*
- * The Internet checksum (RFC 1071). Sums are kept in the byte order of memory, which the one's
- * complement allows (RFC 1071 §2 B): what ipu_csum_finish() gives is stored with memcpy, unswapped.
+ * The Internet checksum (RFC 1071). Sums are kept in the byte order of memory, as the one's
+ * complement allows (§2 B): what ipu_csum_finish() gives is stored with memcpy, unswapped.
  */
 
-/*
- * Add data to a partial sum (0 at first); any alignment. Each part but the last has an even length.
- */
+/* Add data to a partial sum (0 at first), at any alignment. All parts but the last are even. */
 uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len);
 
 /* The complement of the sum, folded to 16 bits; 0 when summed data that holds its own checksum. */

@@ -9,7 +9,7 @@
 
 /*
  * A keyed hash for short fixed keys: 64x64->128 multiplications folded by xor (the construction of
- * wyhash). Keys in our tables come from peers; without the seed they cannot aim at one bucket. The
+ * wyhash). Keys in our tables come from peers; without the seed they cannot aim at one bucket. A
  * seed is 256 random bits: small numbers are poor multipliers.
  */
 struct ipu_hash_seed {
