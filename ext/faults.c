@@ -237,20 +237,25 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     }
 }
 
-/* false: the pool is empty, and nothing was drawn yet. */
-static bool meet_fate(struct ipu_faults *faults, const struct ipu_send *send)
+/* Nothing is drawn for a send that has to wait: it must meet the same fate later. */
+static bool has_room(struct ipu_faults *faults)
 {
-    if (faults->pool.free_frames == 0) {
-        count(&faults->counters.pool_full);
-        return false;
-    }
+    uint64_t cookies = faults->cookies_end - faults->cookies_first;
+    if (faults->pool.free_frames > 0 && cookies < faults->pool.frames)
+        return true;
+    count(&faults->counters.pool_full);
+    return false;
+}
+
+static void meet_fate(struct ipu_faults *faults, const struct ipu_send *send)
+{
     if (send->len > faults->inner->mtu) {
         count(&faults->counters.too_big);
-        return true;
+        return;
     }
     if (drawn(faults, &faults->settings.loss)) {
         count(&faults->counters.lost);
-        return true;
+        return;
     }
     bool twice = drawn(faults, &faults->settings.duplicate);
     launch(faults, send);
@@ -261,7 +266,6 @@ static bool meet_fate(struct ipu_faults *faults, const struct ipu_send *send)
         launch(faults, send);
     }
     release_held(faults, true);
-    return true;
 }
 
 /* --- The packet face --- */
@@ -306,9 +310,10 @@ static int faults_send(void *self, const struct ipu_send *sends, int n)
     if (faults->pool.free_frames < (uint32_t)n)
         (void)reap(faults); /* an error comes again, in sent() */
     int taken = 0;
-    while (taken < n && faults->cookies_end - faults->cookies_first < faults->pool.frames &&
-           meet_fate(faults, &sends[taken]))
-        faults->cookies[faults->cookies_end++ % faults->pool.frames] = sends[taken++].cookie;
+    for (; taken < n && has_room(faults); taken++) {
+        meet_fate(faults, &sends[taken]);
+        faults->cookies[faults->cookies_end++ % faults->pool.frames] = sends[taken].cookie;
+    }
     /* These are taken whatever happens now; an error comes again with the next call. */
     (void)flush(faults);
     return taken;
