@@ -56,6 +56,11 @@ def test_e4_the_form_over_ipv4_is_20_zero_bytes_and_an_ipv4_header() -> None:
     assert area[20:].hex() == "45000074000000003f1167770a0000010a000002"
 
 
+def test_e4_a_datagram_without_payload_has_a_header_too() -> None:
+    expected = Grh(A_IPV4, B_IPV4, 0, next_header=17)
+    assert grh.parse_untrusted(Grh(A_IPV4, B_IPV4, 0).pack_ipv4()) == expected
+
+
 def test_e4_what_follows_the_40_bytes_is_not_looked_at(golden: Callable[[str], bytes]) -> None:
     assert grh.parse_untrusted(golden("grh.infiniband") + b"\x08\x00\x00\x00E") == INFINIBAND
 

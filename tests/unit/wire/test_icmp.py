@@ -101,6 +101,12 @@ def test_ipv4_options_are_quoted_and_trailing_bytes_are_not() -> None:
     assert raw[28:] == packet
 
 
+def test_the_rest_of_an_ipv6_packet_is_quoted_and_trailing_bytes_are_not() -> None:
+    raw = icmp.unreachable_untrusted(V6_SMALL.pack() + b"trailing")
+    assert raw is not None
+    assert raw[48:] == V6_SMALL.pack()
+
+
 def test_a_missing_dont_fragment_bit_does_not_silence_too_big() -> None:
     assert answers(replace(V4_BIG, dont_fragment=False)) == (True, True)
 

@@ -81,6 +81,12 @@ def test_the_walk_ends_in_a_fragment_from_the_middle(golden: Callable[[str], byt
     assert upper == Upper(17, b"ipoib" * 8, 16, True, 16)
 
 
+def test_a_fragment_offset_has_13_bits() -> None:
+    # RFC 8200 §4.5: 0xabc8 bytes, two reserved bits, M
+    packet = replace(V6, next_header=44, payload=bytes.fromhex("1100abcf00000001") + b"data")
+    assert packet.upper_untrusted() == Upper(17, b"data", 8, True, 0xABC8)
+
+
 def test_the_walk_goes_on_behind_a_first_fragment(golden: Callable[[str], bytes]) -> None:
     # hop-by-hop 8, destination options 8, routing 24, fragment 8
     upper = ip.parse_untrusted(golden("ip.v6-chain")).upper_untrusted()
@@ -89,7 +95,7 @@ def test_the_walk_goes_on_behind_a_first_fragment(golden: Callable[[str], bytes]
 
 def test_the_walk_measures_an_authentication_header_in_words() -> None:
     # RFC 4302 §2.2: payload length 4 is 24 bytes
-    packet = replace(V6, next_header=ip.AUTHENTICATION, payload=b"\x3a\x04" + bytes(22) + b"rest")
+    packet = replace(V6, next_header=51, payload=b"\x3a\x04" + bytes(22) + b"rest")
     assert packet.upper_untrusted() == Upper(ip.ICMPV6, b"rest", 24)
 
 
@@ -167,6 +173,19 @@ def test_what_does_not_fit_a_header_is_not_packed() -> None:
             packet.pack()
     with pytest.raises(struct.error):
         replace(V4, ttl=256).pack()
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        replace(V4, payload=bytes(0xFFFF - 60), options=b"\x01" * 40),
+        replace(V4, fragment_offset_bytes=0xFFF8),
+        replace(V6, payload=bytes(0xFFFF)),
+        replace(V6, traffic_class=0xFF, flow_label=0xFFFFF),
+    ],
+)
+def test_the_largest_values_that_fit_are_packed(packet: ip.Packet) -> None:
+    assert ip.parse_untrusted(packet.pack()) == packet
 
 
 def test_the_checksum_of_rfc_1071() -> None:

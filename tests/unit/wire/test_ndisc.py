@@ -127,6 +127,11 @@ def test_a_router_advertisement_keeps_its_numbers_and_options(
     assert ndisc.parse_untrusted(golden("ndisc.ra")) == ADVERTISEMENT
 
 
+def test_a_router_advertisement_promises_nothing_unless_told() -> None:
+    packet = RouterAdvertisement(B_IP, ndisc.ALL_NODES).pack()
+    assert packet[44:].hex() == "00" * 12
+
+
 def test_a_redirect_keeps_the_redirected_header(golden: Callable[[str], bytes]) -> None:
     message = ndisc.parse_untrusted(golden("ndisc.redirect"))
     assert isinstance(message, Redirect)
