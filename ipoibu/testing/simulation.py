@@ -145,13 +145,15 @@ class Host:
             self.effects.append(effect)
             self._carry_out(effect)
         deadline = self.engine.deadline()
-        if deadline is not None and deadline != self._alarm:
+        if deadline != self._alarm:
             self._alarm = deadline
-            self._clock.at(deadline, self._ring)
+            if deadline is not None:
+                self._clock.at(deadline, lambda: self._ring(deadline))
 
-    def _ring(self) -> None:
-        self._alarm = None
-        self.carry_out(self.engine.timer(self._clock.now))
+    def _ring(self, alarm: float) -> None:
+        if alarm == self._alarm:  # else the deadline has moved meanwhile, and another is set
+            self._alarm = None
+            self.carry_out(self.engine.timer(self._clock.now))
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
