@@ -455,6 +455,14 @@ static void a_handle_destroyed_while_datagrams_are_held_lives_until_they_are_sen
     close_link();
 }
 
+static void closing_with_datagrams_stuck_leaks_nothing(void)
+{
+    open_link((struct ipu_faults_config){0}, 0, 23, 4);
+    CHECK_EQ(send_batch(8), 8); /* four are in the inner queue, four are ready */
+    CHECK_EQ(ipu_faults_counters(wire.faults)->sent, 4);
+    close_link(); /* the handle goes first */
+}
+
 static void the_receiving_side_passes_through(void)
 {
     struct ipu_received received;
@@ -605,6 +613,7 @@ int main(void)
     RUN(an_inner_queue_that_is_full_delays_and_loses_nothing);
     RUN(a_message_above_the_mtu_is_lost_like_on_the_wire);
     RUN(a_handle_destroyed_while_datagrams_are_held_lives_until_they_are_sent);
+    RUN(closing_with_datagrams_stuck_leaks_nothing);
     RUN(the_receiving_side_passes_through);
     RUN(a_broken_inner_queue_pair_breaks_and_recovers_with_its_wrapper);
     RUN(settings_that_are_no_probabilities_are_refused);

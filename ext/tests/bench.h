@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_TESTS_BENCH_H
+#define IPU_TESTS_BENCH_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline double bench_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+/* The compiler must believe that the value is used. */
+static inline void bench_keep(uint64_t value)
+{
+    __asm__ volatile("" : : "r"(value) : "memory");
+}
+
+#endif
