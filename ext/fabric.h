@@ -82,7 +82,8 @@ struct ipu_fabric {
     void *self;
     struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
     uint32_t qpn;
-    uint32_t mtu; /* largest message in bytes: the IB MTU, the encapsulation header included */
+    uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
+    uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */
 };
 
 #endif

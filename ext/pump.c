@@ -134,6 +134,9 @@ static int watch(struct ipu_pump *pump, int fd)
 static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
 {
     const struct ipu_fabric *fabric = config->fabric;
+    uint32_t path_max = config->path_max;
+    if (fabric->max_ah > 0 && fabric->max_ah < path_max)
+        path_max = fabric->max_ah;
     int error = ipu_slab_init(&pump->tx, config->tx_frames, IPU_VNET_LEN + config->mtu);
     if (error == 0)
         error = ipu_slab_init(&pump->rx, config->rx_frames, IPU_RX_IP + config->mtu);
@@ -142,7 +145,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     if (error == 0)
         error = ipu_route_init(&pump->route, config->route_max, NULL);
     if (error == 0)
-        error = ipu_path_init(&pump->paths, fabric, config->path_max, config->path_max / 4, NULL);
+        error = ipu_path_init(&pump->paths, fabric, path_max, path_max / 4, NULL);
     if (error == 0)
         error = ipu_ring_init(&pump->commands, config->command_bytes);
     if (error == 0)
