@@ -160,7 +160,7 @@ cdef extern from "soft_fabric.h" nogil:
         uint16_t pkey
         uint32_t send_depth
         uint32_t recv_depth
-    int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca *hca,
+    int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
                              const ipu_soft_fabric_config *config)
     void ipu_soft_fabric_free(ipu_soft_fabric *soft)
 
@@ -321,9 +321,10 @@ cdef ipu_dest destination(object dest) except *:
 # ---- fabrics ------------------------------------------------------------------------------------
 
 cdef class SoftHca:
-    """The built-in HCA of one net device of this network namespace; closed with its last user."""
+    """The built-in HCA of one net device of this network namespace."""
 
     cdef soft_hca *hca
+    cdef int fabrics  # that are open
     cdef readonly str netdev
     cdef readonly bytes gid
     cdef readonly bytes guid
@@ -345,12 +346,27 @@ cdef class SoftHca:
         if self.hca != NULL:
             soft_hca_close(self.hca)
 
+    def close(self):
+        """Give the UDP port back; after all fabrics were closed. Safe to repeat."""
+        if self.fabrics > 0:
+            raise ValueError(f"{self.netdev}: a queue pair is still open")
+        if self.hca != NULL:
+            soft_hca_close(self.hca)
+            self.hca = NULL
+
+    cdef int alive(self) except -1:
+        if self.hca == NULL:
+            raise ValueError(f"{self.netdev}: the HCA is closed")
+        return 0
+
     def check(self):
         """0 while the port is active, else the errno of soft_hca_check()."""
+        self.alive()
         return -soft_hca_check(self.hca)
 
     def counters(self):
         cdef soft_hca_counters values
+        self.alive()
         soft_hca_counters_read(self.hca, &values)
         return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
 
@@ -370,9 +386,11 @@ cdef class SoftFabric:
         config.pkey = pkey
         config.send_depth = send_depth
         config.recv_depth = recv_depth
+        hca.alive()
         self.hca = hca
-        check(ipu_soft_fabric_init(&self.soft, hca.hca, &config), hca.netdev)
+        check(ipu_soft_fabric_init(&self.soft, &hca.hca, &config), hca.netdev)
         self.open = True
+        hca.fabrics += 1
 
     @property
     def native(self):
@@ -399,6 +417,7 @@ cdef class SoftFabric:
         """Destroy the queue pair: nothing more is received into the pump's memory."""
         if self.open:
             self.open = False
+            self.hca.fabrics -= 1
             ipu_soft_fabric_free(&self.soft)
 
 
@@ -660,26 +679,42 @@ cdef class Pump:
             with nogil:
                 ipu_pump_destroy(self.pump)
 
+    cdef ipu_pump *live(self) except NULL:
+        if self.pump == NULL:
+            raise ValueError("the pump is closed")
+        return self.pump
+
+    def close(self):
+        """End the thread and free everything; after the fabric was closed. Safe to repeat."""
+        if self.pump != NULL:
+            with nogil:
+                ipu_pump_destroy(self.pump)
+            self.pump = NULL
+            self.running = False
+            self.fabric = self.device = None
+
     def start(self):
-        check(ipu_pump_start(self.pump), "pump thread")
+        check(ipu_pump_start(self.live()), "pump thread")
         self.running = True
 
     def stop(self):
+        cdef ipu_pump *pump = self.live()
         with nogil:
-            ipu_pump_stop(self.pump)
+            ipu_pump_stop(pump)
         self.running = False
 
     def step(self, int max=64):
         """One round by hand while no thread runs; the amount of work done."""
+        cdef ipu_pump *pump = self.live()
         cdef int done
         with nogil:
-            done = ipu_pump_step(self.pump, max)
+            done = ipu_pump_step(pump, max)
         check(done, "pump step")
         return done
 
     cdef bint put(self, uint32_t type, bytes data, bint must) except -1:
         """Queue self.command; packets may be lost to a full ring, table writes wait for room."""
-        cdef ipu_ring *ring = ipu_pump_commands(self.pump)
+        cdef ipu_ring *ring = ipu_pump_commands(self.live())
         cdef uint32_t length = 0 if data is None else <uint32_t>len(data)
         cdef uint32_t total = <uint32_t>sizeof(ipu_command) + length
         cdef int waits = 0
@@ -765,17 +800,17 @@ cdef class Pump:
     @property
     def event_fd(self):
         """Readable after `arm_events` answered False and an event came."""
-        return ipu_ring_fd(ipu_pump_events(self.pump))
+        return ipu_ring_fd(ipu_pump_events(self.live()))
 
     def arm_events(self):
-        return ipu_ring_arm(ipu_pump_events(self.pump)) != 0
+        return ipu_ring_arm(ipu_pump_events(self.live())) != 0
 
     def disarm_events(self):
-        ipu_ring_disarm(ipu_pump_events(self.pump))
+        ipu_ring_disarm(ipu_pump_events(self.live()))
 
     def events(self, int max=256):
         """At most `max` events, oldest first."""
-        cdef ipu_ring *ring = ipu_pump_events(self.pump)
+        cdef ipu_ring *ring = ipu_pump_events(self.live())
         cdef list out = []
         cdef uint32_t length
         cdef ipu_event *record
@@ -801,17 +836,17 @@ cdef class Pump:
 
     @property
     def capture_fd(self):
-        return ipu_ring_fd(ipu_pump_captured(self.pump))
+        return ipu_ring_fd(ipu_pump_captured(self.live()))
 
     def arm_captured(self):
-        return ipu_ring_arm(ipu_pump_captured(self.pump)) != 0
+        return ipu_ring_arm(ipu_pump_captured(self.live())) != 0
 
     def disarm_captured(self):
-        ipu_ring_disarm(ipu_pump_captured(self.pump))
+        ipu_ring_disarm(ipu_pump_captured(self.live()))
 
     def captured(self, int max=256):
         """At most `max` captured frames, oldest first."""
-        cdef ipu_ring *ring = ipu_pump_captured(self.pump)
+        cdef ipu_ring *ring = ipu_pump_captured(self.live())
         cdef list out = []
         cdef uint32_t length
         cdef ipu_captured *record
@@ -833,5 +868,5 @@ cdef class Pump:
     def counters(self):
         """Every counter of ext/counters.h by name."""
         cdef uint64_t values[IPU_COUNTERS_N]
-        ipu_counters_read(ipu_pump_counters(self.pump), values)
+        ipu_counters_read(ipu_pump_counters(self.live()), values)
         return {ipu_counters_names[i].decode(): values[i] for i in range(IPU_COUNTERS_N)}

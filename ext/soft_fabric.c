@@ -27,7 +27,7 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
         .hop_limit = dest->hop_limit,
     };
     struct soft_ah *ah;
-    int error = soft_ah_create(soft->hca, &attr, &ah);
+    int error = soft_ah_create(*soft->hca, &attr, &ah);
     if (error < 0) {
         errno = -error;
         return NULL;
@@ -37,8 +37,8 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
 
 static void soft_destroy_ah(void *self, void *ah)
 {
-    (void)self;
-    soft_ah_destroy(ah);
+    if (*((struct ipu_soft_fabric *)self)->hca != NULL)
+        soft_ah_destroy(ah);
 }
 
 static int soft_send(void *self, const struct ipu_send *sends, int n)
@@ -117,7 +117,7 @@ static int soft_fd(void *self)
 
 static int64_t soft_deadline_ns(void *self)
 {
-    return soft_hca_deadline_ns(((struct ipu_soft_fabric *)self)->hca);
+    return soft_hca_deadline_ns(*((struct ipu_soft_fabric *)self)->hca);
 }
 
 static const struct ipu_fabric_ops soft_ops = {
@@ -142,11 +142,11 @@ static int watch(struct ipu_soft_fabric *soft, int fd)
 static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_config *config)
 {
     uint16_t pkey = config->pkey;
-    int error = soft_hca_set_pkeys(soft->hca, &pkey, 1);
+    int error = soft_hca_set_pkeys(*soft->hca, &pkey, 1);
     if (error == 0)
-        error = soft_cq_create(soft->hca, config->send_depth, &soft->send_cq);
+        error = soft_cq_create(*soft->hca, config->send_depth, &soft->send_cq);
     if (error == 0)
-        error = soft_cq_create(soft->hca, config->recv_depth, &soft->recv_cq);
+        error = soft_cq_create(*soft->hca, config->recv_depth, &soft->recv_cq);
     if (error < 0)
         return error;
     struct soft_qp_attr attr = {
@@ -157,7 +157,7 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
         .max_recv_wr = config->recv_depth,
         .qkey = config->qkey,
     };
-    error = soft_qp_create(soft->hca, &attr, &soft->qp);
+    error = soft_qp_create(*soft->hca, &attr, &soft->qp);
     if (error < 0)
         return error;
     soft->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -167,7 +167,7 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
     return error < 0 ? error : watch(soft, soft_cq_fd(soft->recv_cq));
 }
 
-int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *hca,
+int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *hca,
                          const struct ipu_soft_fabric_config *config)
 {
     *soft = (struct ipu_soft_fabric){.hca = hca, .qkey = config->qkey, .epoll_fd = -1};
@@ -177,7 +177,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *hca,
         return error;
     }
     struct soft_hca_attr attr;
-    soft_hca_query(hca, &attr);
+    soft_hca_query(*hca, &attr);
     soft->fabric = (struct ipu_fabric){
         .ops = &soft_ops,
         .self = soft,
@@ -198,5 +198,7 @@ void ipu_soft_fabric_free(struct ipu_soft_fabric *soft)
         soft_cq_destroy(soft->send_cq);
     if (soft->recv_cq != NULL)
         soft_cq_destroy(soft->recv_cq);
-    *soft = (struct ipu_soft_fabric){.epoll_fd = -1};
+    soft->epoll_fd = -1;
+    soft->qp = NULL;
+    soft->send_cq = soft->recv_cq = NULL;
 }

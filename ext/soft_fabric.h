@@ -8,7 +8,7 @@
 /* A UD queue pair of the built-in HCA as a fabric. */
 struct ipu_soft_fabric {
     struct ipu_fabric fabric;
-    struct soft_hca *hca;
+    struct soft_hca *const *hca; /* NULL behind it once the HCA was closed, its handles with it */
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
     struct soft_qp *qp;
@@ -23,9 +23,12 @@ struct ipu_soft_fabric_config {
     uint32_t recv_depth;
 };
 
-/* The HCA outlives the fabric. 0, or negative errno with nothing left behind. */
-int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *hca,
+/* What `hca` points to outlives the fabric. 0, or negative errno with nothing left behind. */
+int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *hca,
                          const struct ipu_soft_fabric_config *config);
+
+/* Ends the queue pair; address handles may still be destroyed through ops, until the HCA is closed
+ * and after. Safe to repeat. */
 void ipu_soft_fabric_free(struct ipu_soft_fabric *soft);
 
 #endif

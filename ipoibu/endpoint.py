@@ -150,6 +150,7 @@ class Endpoint:
             self._thread.join()
             loop.close()
             self._fabric.close()
+            self._pump.close()
             if self._lent_port is None:
                 self._port.close()
 
@@ -347,10 +348,12 @@ class Endpoint:
 
     def stats(self) -> dict[str, int]:
         """Counters by name: the pump's plain, the fabric's under `fabric.`, ours under `engine.`."""
-        fabric, engine = self._call(lambda: (self._fabric.counters(), dict(self._shell.counts)))
+        return self._call(self._stats)
+
+    def _stats(self) -> dict[str, int]:
         out = self._pump.counters()
-        out |= {f"fabric.{name}": value for name, value in fabric.items()}
-        out |= {f"engine.{name}": value for name, value in sorted(engine.items())}
+        out |= {f"fabric.{name}": value for name, value in self._fabric.counters().items()}
+        out |= {f"engine.{name}": value for name, value in sorted(self._shell.counts.items())}
         out["engine.commands_dropped"] = self._pump.commands_dropped
         return out
 

@@ -68,7 +68,7 @@ class PortInfo:
 class Port(Protocol):
     """An open port of a device, before the partition's parameters are known.
 
-    Calls come from one thread at a time. `close` ends the queue pairs too.
+    Calls come from one thread at a time.
     """
 
     @property
@@ -82,7 +82,9 @@ class Port(Protocol):
         """A UD queue pair in the partition, ready to send and receive; `LinkError` if it cannot."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give the device back; queue pairs are closed before."""
+        ...
 
 
 class Fabric(Protocol):

@@ -69,7 +69,8 @@ class SoftPort:
         return SoftUd(self._hca, params)
 
     def close(self) -> None:
-        """The HCA itself ends with the last object that uses it."""
+        """Give the UDP port back; the queue pairs are closed before."""
+        self._hca.close()
 
 
 class SoftUd:

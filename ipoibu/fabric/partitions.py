@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""OpenSM's partitions.conf, read as OpenSM 3.3 reads it: opensm(8), "PARTITION CONFIGURATION" (B4).
+
+    [NAME][=P_KEY][,FLAG[=VALUE]]... : [MEMBER[=full|limited|both]]..., [mgid=GID[,FLAG=VALUE]...] ;
+
+A definition begins with a line that holds its colon, and goes on over lines up to its semicolon; an
+`mgid=` takes the rest of its line. Words may be abbreviated, as OpenSM compares only as many letters as
+were given. Definitions of the same P_Key are one partition; of groups with one MGID the first counts.
+
+What OpenSM passes over is passed over here too, but told (`Partitions.warnings`): both have to come to
+the same parameters. Where OpenSM gives a definition up, there is a `UsageError`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import IpoibuError, LinkError, UsageError
+from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.limits import DEFAULT_QKEY, DEFAULT_SCOPE
+from ipoibu.proto.partition import partition_params
+from ipoibu.wire.mgid import broadcast
+from ipoibu.wire.sa import MTU_BYTES, MTU_CODES
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_PATH: Final = "/etc/opensm/partitions.conf"
+DEFAULT_NAME: Final = "Default"
+DEFAULT_PARTITION: Final = 0x7FFF
+DEFAULT_MTU: Final = 4  # 2048 bytes
+DEFAULT_RATE: Final = 3  # 10 Gb/s
+_FULL_BIT: Final = 0x8000
+_IP_SIGNATURES: Final = (b"\x40\x1b", b"\x60\x1b")
+
+
+class Membership(enum.Enum):
+    """How a port is in a partition; limited members do not hear each other."""
+
+    LIMITED = "limited"
+    FULL = "full"
+    BOTH = "both"  # full, unless OpenSM runs with --allow_both_pkeys
+
+
+class Ports(enum.Enum):
+    """Words for many ports at once."""
+
+    ALL = "ALL"
+    ALL_CAS = "ALL_CAS"
+    ALL_SWITCHES = "ALL_SWITCHES"
+    ALL_ROUTERS = "ALL_ROUTERS"
+    SELF = "SELF"  # the subnet manager's own
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rule: `ports` by port GUID or by a word; a later one overrides those before it."""
+
+    ports: int | Ports
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A multicast group that OpenSM creates by itself; parameters as the broadcast group's (B1)."""
+
+    mgid: Gid
+    qkey: int
+    mtu_bytes: int
+    rate: int
+    sl: int
+    traffic_class: int
+    flow_label: int
+
+    @property
+    def scope(self) -> int:
+        return self.mgid.raw[1] & 0xF
+
+
+@dataclass(slots=True)
+class Partition:
+    """All definitions of one P_Key, whose membership bit is not looked at."""
+
+    name: str
+    pkey: PKey
+    members: list[Member] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    is_first: bool = False  # `indx0`: the key stands first in the ports' tables
+
+    def membership(self, guid: int, *, is_sm: bool = False) -> Membership | None:
+        """How the port of a channel adapter is in the partition; None: not at all."""
+        words = {Ports.ALL, Ports.ALL_CAS, guid} | ({Ports.SELF} if is_sm else set())
+        rules = [member.membership for member in self.members if member.ports in words]
+        return rules[-1] if rules else None
+
+    def broadcast_groups(self) -> list[Group]:
+        """What makes the partition one for IPoIB, one per scope; empty without the `ipoib` flag."""
+        full = self.pkey.full
+        return [group for group in self.groups if group.mgid == broadcast(full, group.scope)]
+
+    def params(self, port: PortInfo, scope: int | None = None) -> PartitionParams:
+        """The parameters of the link on `port`, where no subnet administrator tells them.
+
+        Of several scopes link-local comes first, then the narrowest. `LinkError` if the partition is
+        not for IPoIB, lacks the scope, or has an MTU that the port cannot carry (B2).
+        """
+        groups = sorted(self.broadcast_groups(), key=lambda g: (g.scope != DEFAULT_SCOPE, g.scope))
+        group = next((g for g in groups if scope in (None, g.scope)), None)
+        if group is None:
+            wanted = "" if scope is None else f" of scope {scope:#x}"
+            raise LinkError(
+                f"partition {self.name} ({self.pkey.full}) has no broadcast group{wanted}: put into "
+                f"partitions.conf: {line(self.pkey, scope=scope)}"
+            )
+        return partition_params(
+            port,
+            pkey=self.pkey,
+            qkey=group.qkey,
+            mtu_bytes=group.mtu_bytes,
+            scope=group.scope,
+            sl=group.sl,
+            traffic_class=group.traffic_class,
+            flow_label=group.flow_label,
+            rate=group.rate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """A whole file; `warnings` are whole sentences, each with its line."""
+
+    partitions: tuple[Partition, ...]
+    warnings: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+    def partition(self, pkey: PKey) -> Partition:
+        """The partition of `pkey`, full or limited; `LinkError` with the line to add if there is none."""
+        for found in self.partitions:
+            if found.pkey.full == pkey.full:
+                return found
+        raise LinkError(f"partitions.conf has no partition {pkey.full}: add the line: {line(pkey)}")
+
+
+def line(
+    pkey: PKey, *, guid: int | None = None, mtu_bytes: int | None = None, scope: int | None = None
+) -> str:
+    """The definition that makes a partition one for IPoIB, ready to be put into partitions.conf."""
+    low = pkey & ~_FULL_BIT
+    name = DEFAULT_NAME if low == DEFAULT_PARTITION else f"ib{pkey.full:04x}"
+    flags = "ipoib"
+    if mtu_bytes is not None and MTU_CODES[mtu_bytes] != DEFAULT_MTU:
+        flags += f", mtu={MTU_CODES[mtu_bytes]}"
+    if scope not in (None, DEFAULT_SCOPE):
+        flags += f", scope={scope}"
+    ports = "ALL" if guid is None or low == DEFAULT_PARTITION else f"0x{guid:016x}"
+    return f"{name}=0x{low:04x}, {flags} : {ports}=full;"
+
+
+def read(path: str | Path) -> Partitions:
+    """Read a file, and log its warnings; `IpoibuError` if it cannot be read, `UsageError` if it is wrong."""
+    try:
+        text = Path(path).read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        raise IpoibuError(f"{path}: {error.strerror}") from error
+    found = parse(text, str(path))
+    for warning in found.warnings:
+        _log.warning("%s", warning)
+    return found
+
+
+def parse(text: str, name: str = "partitions.conf") -> Partitions:
+    """Read the text of a file called `name`; `UsageError` with the line for what cannot be understood."""
+    return _Parser(name).parse(text)
+
+
+@dataclass(slots=True)
+class _Flags:
+    """Group parameters as they are being collected; 0 is "not given" for the Q_Key."""
+
+    mtu: int = DEFAULT_MTU
+    rate: int = DEFAULT_RATE
+    sl: int = 0
+    scopes: set[int] = field(default_factory=set)
+    qkey: int = 0
+    traffic_class: int = 0
+    flow_label: int = 0
+
+    def copy(self) -> _Flags:
+        """What an `mgid=` line inherits: everything but the traffic class, as OpenSM has it."""
+        return _Flags(self.mtu, self.rate, self.sl, set(self.scopes), self.qkey, 0, self.flow_label)
+
+
+# In OpenSM's order, which decides what an abbreviation means: the attribute, and its largest value.
+_GROUP_FLAGS: Final = {
+    "mtu": ("mtu", max(MTU_BYTES)),
+    "rate": ("rate", 0x3F),
+    "scope": ("scopes", 0xF),
+    "Q_Key": ("qkey", 0xFFFFFFFF),
+    "TClass": ("traffic_class", 0xFF),
+    "sl": ("sl", 0xF),
+    "FlowLabel": ("flow_label", 0xFFFFF),
+}
+_ZERO_ALLOWED: Final = ("sl", "FlowLabel", "Q_Key", "TClass")
+
+
+class _Parser:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._line = 0
+        self._warnings: list[str] = []
+        self._partitions: dict[int, Partition] = {}
+        self._generated = 0
+        default = Partition(DEFAULT_NAME, PKey(DEFAULT_PARTITION))
+        default.members += [
+            Member(Ports.ALL, Membership.LIMITED),
+            Member(Ports.SELF, Membership.FULL),
+        ]
+        self._partitions[DEFAULT_PARTITION] = default
+        self._open: Partition | None = None
+        self._flags = _Flags()
+        self._default = Membership.LIMITED
+
+    def parse(self, text: str) -> Partitions:
+        for number, whole in enumerate(text.splitlines(), 1):
+            self._line = number
+            *ended, rest = whole.partition("#")[0].split(";")
+            for part in ended:
+                self._part(part)
+                self._open = None
+            self._part(rest)
+        return Partitions(tuple(self._partitions.values()), tuple(self._warnings))
+
+    def _part(self, part: str) -> None:
+        """One line's share of a definition."""
+        if not part.strip():
+            return
+        if self._open is None:
+            head, colon, part = part.partition(":")
+            if not colon:
+                raise self._error("a definition begins with its partition and a colon, on one line")
+            self._open = self._define(head)
+        while part.strip():
+            token, _, rest = part.partition(",")
+            word, value = _pair(token)
+            if word == "mgid":
+                self._group(self._open, value or "", rest)
+                return
+            self._member(self._open, word, value)
+            part = rest
+
+    def _define(self, head: str) -> Partition:
+        first, *flags = head.split(",")
+        name, key = _pair(first)
+        if key is None and name[:1].isdigit():
+            name, key = "", name
+        pkey = self._pkey(name, key)
+        self._flags, self._default = _Flags(), Membership.LIMITED
+        is_ipoib = is_first = False
+        for flag in flags:
+            word, value = _pair(flag)
+            if not word or self._group_flag(self._flags, word, value):
+                continue
+            if "ipoib".startswith(word):
+                is_ipoib = True
+            elif "indx0".startswith(word):
+                is_first = True
+            elif "defmember".startswith(word):
+                self._default = self._membership(value) or self._default
+            else:
+                self._warn(f"unknown flag {word!r} passed over")
+        known = self._partitions.get(pkey)
+        if known is None:
+            known = self._partitions[pkey] = Partition(name or f"{pkey:04x}", PKey(pkey))
+        known.is_first |= is_first
+        if is_ipoib:
+            flags_of = self._flags
+            for scope in sorted(flags_of.scopes) or [DEFAULT_SCOPE]:
+                self._create(known, broadcast(known.pkey, scope), flags_of, flags_of.qkey)
+        return known
+
+    def _pkey(self, name: str, key: str | None) -> int:
+        if key is not None:
+            number = self._number(key, 0xFFFF, "P_Key")
+            if number & ~_FULL_BIT:
+                return number & ~_FULL_BIT
+        for known in self._partitions.values():
+            if name and known.name == name:
+                return int(known.pkey)
+        while True:  # OpenSM takes the next free one, in the order of the file
+            self._generated += 1
+            if self._generated not in self._partitions:
+                self._warn(
+                    f"partition {name!r} has no P_Key: OpenSM gives it 0x{self._generated:04x}"
+                )
+                return self._generated
+
+    def _group_flag(self, flags: _Flags, word: str, value: str | None) -> bool:
+        """Whether `word` is a group's flag; its value is taken over if it can be."""
+        full = next((name for name in _GROUP_FLAGS if name.startswith(word)), None)
+        if full is None:
+            return False
+        attribute, largest = _GROUP_FLAGS[full]
+        try:
+            number = self._number(value or "", largest, full)
+            if number == 0 and full not in _ZERO_ALLOWED:
+                raise self._error(f"{full}=0 is reserved")
+        except UsageError as error:
+            self._warnings.append(f"{error}; passed over")
+            return True
+        if full == "scope":
+            flags.scopes.add(number)
+        else:
+            setattr(flags, attribute, number)
+        return True
+
+    def _group(self, partition: Partition, text: str, rest: str) -> None:
+        flags = self._flags.copy()
+        for flag in rest.split(","):
+            word, value = _pair(flag)
+            if word and not self._group_flag(flags, word, value):
+                self._warn(f"unknown group flag {word!r} passed over")
+        try:
+            mgid = Gid.parse(text)
+        except UsageError as error:
+            raise self._error(str(error)) from error
+        if not mgid.is_multicast:
+            raise self._error(f"{mgid} is not a multicast GID")
+        qkey = flags.qkey
+        if mgid.raw[2:4] in _IP_SIGNATURES:
+            wrong = self._unfit(partition, mgid, flags)
+            if wrong:
+                self._warn(f"IP group {mgid} left out: {wrong}")
+                return
+            mgid = Gid(mgid.raw[:4] + partition.pkey.full.to_bytes(2, "big") + mgid.raw[6:])
+            qkey = qkey or DEFAULT_QKEY
+        for scope in sorted(flags.scopes) or [mgid.raw[1] & 0xF]:
+            head = bytes((0xFF, mgid.raw[1] & 0xF0 | scope))
+            self._create(partition, Gid(head + mgid.raw[2:]), flags, qkey)
+
+    def _unfit(self, partition: Partition, mgid: Gid, flags: _Flags) -> str:
+        """An IP group shares P_Key, rate and MTU with its broadcast group."""
+        key = int.from_bytes(mgid.raw[4:6], "big")
+        if key not in (0, partition.pkey):
+            return f"its P_Key 0x{key:04x} is not the partition's {partition.pkey}"
+        if flags.rate != self._flags.rate:
+            return f"its rate {flags.rate} is not the broadcast group's {self._flags.rate}"
+        if flags.mtu != self._flags.mtu:
+            return f"its MTU {flags.mtu} is not the broadcast group's {self._flags.mtu}"
+        return ""
+
+    def _create(self, partition: Partition, mgid: Gid, flags: _Flags, qkey: int) -> None:
+        if any(group.mgid == mgid for group in partition.groups):
+            return
+        is_broadcast = mgid == broadcast(partition.pkey, mgid.raw[1] & 0xF)
+        partition.groups.append(
+            Group(
+                mgid,
+                qkey or (DEFAULT_QKEY if is_broadcast else 0),
+                MTU_BYTES[flags.mtu],
+                flags.rate,
+                flags.sl,
+                flags.traffic_class,
+                flags.flow_label,
+            )
+        )
+
+    def _member(self, partition: Partition, word: str, value: str | None) -> None:
+        if not word or "NONE".startswith(word):
+            return
+        membership = self._default
+        if value is not None:
+            membership = self._membership(value) or Membership.LIMITED
+        known = next((ports for ports in Ports if ports.value.startswith(word)), None)
+        if known is None:
+            guid = self._number(word, 0xFFFFFFFFFFFFFFFF, "port GUID")
+            if guid == 0:
+                raise self._error("port GUID 0 is none")
+            partition.members.append(Member(guid, membership))
+        else:
+            partition.members.append(Member(known, membership))
+
+    def _membership(self, value: str | None) -> Membership | None:
+        """In OpenSM's order: an empty word would be the first."""
+        for known in (Membership.FULL, Membership.BOTH, Membership.LIMITED):
+            if value and known.value.startswith(value):
+                return known
+        self._warn(f"membership {value!r} is none of full, limited, both")
+        return None
+
+    def _number(self, text: str, largest: int, what: str) -> int:
+        try:
+            number = _integer(text)
+        except ValueError:
+            raise self._error(f"{text!r} is not a {what}") from None
+        if not 0 <= number <= largest:
+            raise self._error(f"{what} {text} is out of range: at most {largest:#x}")
+        return number
+
+    def _error(self, text: str) -> UsageError:
+        return UsageError(f"{self._name}:{self._line}: {text}")
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(f"{self._name}:{self._line}: {text}")
+
+
+def _pair(token: str) -> tuple[str, str | None]:
+    """`word[=value]` without the blanks around either."""
+    word, equals, value = token.partition("=")
+    return word.strip(), value.strip() if equals else None
+
+
+def _integer(text: str) -> int:
+    """A number as C's strtoul with base 0 has it: 0x, a leading zero for octal, or decimal."""
+    if text[:1] == "0" and text[1:].isdigit():
+        return int(text, 8)
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return int(text, 0)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Endpoints in this process on the built-in HCA, in a namespace with a veth pair."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from ipoibu.lab import Lab
+
+pytestmark = pytest.mark.netns
+
+BOTH = """
+    import gc, ipaddress
+    from ipoibu import Endpoint, EndpointConfig
+    from ipoibu.errors import IpoibuError
+
+    def packet(data):
+        head = bytes.fromhex("450000000000000040fd0000") + bytes([10, 0, 0, 1, 10, 0, 0, 2])
+        return head[:2] + (20 + len(data)).to_bytes(2, "big") + head[4:] + data
+"""
+
+
+@pytest.fixture
+def python(bare: Lab) -> Callable[[str], str]:
+    """Run a program in the first bare host's namespace; what it printed."""
+
+    def run(program: str) -> str:
+        text = textwrap.dedent(BOTH) + textwrap.dedent(program)
+        done = bare.hosts[0].run([sys.executable, "-X", "faulthandler", "-c", text], timeout_s=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_closed_endpoint_is_freed_at_any_later_time(python: Callable[[str], str]) -> None:
+    """The pump's address handles outlive the queue pair, and the collector picks its own order."""
+    out = python("""
+        endpoints = []
+        for _ in range(5):
+            with Endpoint(EndpointConfig("a", "soft:eth0")) as endpoint:
+                endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+                endpoint.send([packet(b"x")])
+                endpoint.join(ipaddress.ip_address("224.1.1.1"))
+            endpoints.append(endpoint)
+        endpoints.append(endpoints)  # a cycle
+        del endpoint, endpoints
+        print(gc.collect() >= 0)
+    """)
+    assert out.split() == ["True"]
+
+
+def test_a_second_hca_on_the_device_is_refused_by_name(python: Callable[[str], str]) -> None:
+    out = python("""
+        with Endpoint(EndpointConfig("a", "soft:eth0")):
+            try:
+                Endpoint(EndpointConfig("b", "soft:eth0")).open()
+            except IpoibuError as error:
+                print(error)
+    """)
+    assert "UDP port 4791 is taken" in out
