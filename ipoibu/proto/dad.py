@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -94,10 +96,10 @@ _OURS: Final = (State.ANNOUNCING, State.PREFERRED)
 @dataclass(slots=True)
 class _Address:
     ip: IpAddress
-    interfaces: set[IpInterface]  # the same address may be there with several prefix lengths
+    interfaces: set[IpInterface] = field(default_factory=set)  # one for each prefix length
     state: State = State.WAITING
     sent: int = 0
-    defended_s: float = field(default=-DEFEND_INTERVAL_S)
+    defended_s: float = -math.inf
     conflicts: int = 0
 
 
@@ -119,6 +121,7 @@ class Addresses:
         self._hears = hears
         self._accepted = accepted
         self._addresses: dict[IpAddress, _Address] = {}
+        self._broadcasts: Counter[IpAddress] = Counter()
         self._is_link_up = False
 
     def __contains__(self, ip: IpAddress) -> bool:
@@ -133,12 +136,7 @@ class Addresses:
 
     def is_directed_broadcast(self, ip: IpAddress) -> bool:
         """Whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
-        return ip.version == 4 and any(
-            interface.network.broadcast_address == ip and interface.network.prefixlen <= 30
-            for address in self._addresses.values()
-            for interface in address.interfaces
-            if interface.version == 4
-        )
+        return ip in self._broadcasts
 
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """The address to ask from: that of the packet that waits, one of the target's subnet, or any.
@@ -163,22 +161,24 @@ class Addresses:
     def add(self, now: float, interface: IpInterface) -> bool:
         """Take an address, after probing if the link is up; False (counted) if there are too many."""
         address = self._addresses.get(interface.ip)
-        if address is not None:
+        if address is None:
+            if len(self._addresses) >= ADDRESSES_MAX:
+                self._station.count("address_table_full")
+                return False
+            address = self._addresses[interface.ip] = _Address(interface.ip)
+        if interface not in address.interfaces:
             address.interfaces.add(interface)
-            return True
-        if len(self._addresses) >= ADDRESSES_MAX:
-            self._station.count("address_table_full")
-            return False
-        address = self._addresses[interface.ip] = _Address(interface.ip, {interface})
+            self._broadcasts.update(_broadcast(interface))
         self._begin(now, address)
         return True
 
     def remove(self, interface: IpInterface) -> bool:
         """Drop an address; True when no prefix of it is left."""
         address = self._addresses.get(interface.ip)
-        if address is None:
+        if address is None or interface not in address.interfaces:
             return False
-        address.interfaces.discard(interface)
+        address.interfaces.remove(interface)
+        self._broadcasts -= Counter(_broadcast(interface))
         if address.interfaces:
             return False
         self._station.timers.cancel(self._ring, interface.ip)
@@ -272,3 +272,10 @@ class Addresses:
         if address.ip.version == 6:
             return RETRANS_TIMER_S
         return self._station.rng.uniform(ARP_PROBE_INTERVAL_MIN_S, ARP_PROBE_INTERVAL_MAX_S)
+
+
+def _broadcast(interface: IpInterface) -> tuple[IpAddress, ...]:
+    """The subnet's broadcast address, if it has one: RFC 919, RFC 3021 (/31)."""
+    if interface.version == 6 or interface.network.prefixlen > 30:
+        return ()
+    return (interface.network.broadcast_address,)

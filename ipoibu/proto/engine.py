@@ -196,7 +196,7 @@ class Engine:
         """The application no longer wants the group's packets; `UsageError` if it never did."""
         if not self._explicit[group]:
             raise UsageError(f"{group} was not joined")
-        self._explicit[group] -= 1
+        self._explicit -= Counter((group,))
         self._groups.leave(now, group)
         return self._station.take()
 

@@ -258,7 +258,11 @@ class Neighbours:
         self._station.emit(Publish(entry.ip, forward, destination, mtu_bytes))
 
     def _queue(self, entry: _Entry, packet: bytes) -> None:
-        """Keep the packet, or drop it: a newcomer never displaces one that waits longer."""
+        """Keep the packet, or drop it.
+
+        RFC 4861 §7.2.2 would have it displace the oldest one. Then every packet of a sender in a
+        hurry had to come here; with HOLD the pump drops what is too much, and the first ones arrive.
+        """
         if len(entry.pending) >= NEIGH_PENDING_PACKETS:
             self._station.count("neigh_pending_full")
         elif self._pending >= NEIGH_PENDING_TOTAL_PACKETS:
@@ -268,7 +272,7 @@ class Neighbours:
             self._pending += 1
             if len(entry.pending) < NEIGH_PENDING_PACKETS:
                 return
-        if entry.published is not Forward.HOLD:  # no room: let the pump drop, it is cheaper there
+        if entry.published is not Forward.HOLD:
             self._publish(entry, Forward.HOLD)
 
     def _unqueue(self, entry: _Entry) -> list[bytes]:

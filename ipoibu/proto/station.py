@@ -118,8 +118,12 @@ class Station:
         return effects
 
     def is_echo(self, source: FrameSource) -> bool:
-        """Our own multicast came back (E8). Where there is no GRH, the queue pair alone tells."""
-        return source.qpn == self.hwaddr.qpn and source.sgid in (None, self.hwaddr.gid)
+        """Our own multicast came back (E8).
+
+        Multicast always has a GRH (E5); what has none is another's, though its queue pair may have
+        the same number as ours.
+        """
+        return source.qpn == self.hwaddr.qpn and source.sgid == self.hwaddr.gid
 
     def unicast(self, hwaddr: HwAddr) -> Destination:
         """The way to one station; without a subnet administrator the link's parameters serve all."""

@@ -12,7 +12,7 @@ from ipoibu.addr import HwAddr, PKey, Qpn
 from ipoibu.errors import UsageError
 from ipoibu.limits import ICMP_ERRORS_BURST
 from ipoibu.proto.effects import Count
-from ipoibu.proto.engine import LinkConfig
+from ipoibu.proto.engine import FrameSource, LinkConfig
 from ipoibu.testing.bench import OUR_V4, OUR_V6, PEER, PEER_V4, PEER_V6, Bench
 from ipoibu.testing.simulation import TEMPLATE, packet
 from ipoibu.wire import arp, ip
@@ -150,6 +150,16 @@ def test_reserved_bits_of_the_encapsulation_header_are_ignored() -> None:
     frame = Encap(EtherType.ARP, arp.request(PEER, PEER_V4, OUR_V4).pack()).pack()
     bench.raw(frame[:2] + b"\xff\xff" + frame[4:])
     assert len(bench.sent_arp()) == 1
+
+
+def test_a_peer_whose_queue_pair_has_our_number_is_heard() -> None:
+    """E8: without a GRH there is only the number, and numbers are each port's own."""
+    bench = Bench()
+    frame = Encap(EtherType.ARP, arp.request(PEER, PEER_V4, OUR_V4).pack()).pack()
+    for sgid in (None, PEER.gid):
+        source = FrameSource(bench.host.hwaddr.qpn, sgid, None)
+        bench.host.carry_out(bench.host.engine.frame(bench.now, source, frame))
+    assert len(bench.sent_arp()) == 2
 
 
 def test_timer_at_a_quiet_moment_does_nothing() -> None:

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One request to the subnet administrator: its states, and what it asks and gets.
+
+QUEUED      not sent yet: too many others are
+WAITING     sent, no answer so far
+RECEIVING   the answer is a table, and more of it is to come
+DONE        answered, given up or cancelled; late answers are counted
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ipoibu.proto.rmpp import Transfer
+from ipoibu.proto.table import Table
+from ipoibu.wire.mad import Method
+from ipoibu.wire.sa import Attribute
+
+
+class State(enum.Enum):
+    QUEUED = "queued"
+    WAITING = "waiting"
+    RECEIVING = "receiving"
+    DONE = "done"
+
+
+class Input(enum.Enum):
+    TURN = "few enough others are outstanding"
+    ANSWER = "an answer in one datagram"
+    BUSY = "the SA says that it is busy"
+    GROWN = "a segment of the answer"
+    WINDOW = "a segment, and the sender waits for an ACK"
+    REPEATED = "a segment that is there already"
+    WHOLE = "the last segment"
+    BROKEN = "a segment that makes no sense"
+    STOPPED = "the sender ends the transfer"
+    TIMEOUT = "nothing came in time"
+    SPENT = "and it was the last attempt"
+    CANCEL = "the caller wants no answer any more"
+
+
+class Action(enum.Enum):
+    SEND = "send the request, with a new transaction id"
+    ARM = "start the state's timer"
+    ACKNOWLEDGE = "send an RMPP ACK"
+    ABORT = "send an RMPP ABORT"
+    FINISH = "hand the answer over"
+    GIVE_UP = "tell that there is no answer"
+
+
+_S, _I, _A = State, Input, Action
+
+# fmt: off
+MACHINE: Final = Table("SA request", State.QUEUED, {
+    (_S.QUEUED, _I.TURN):        (_S.WAITING, (_A.SEND, _A.ARM)),
+    (_S.QUEUED, _I.CANCEL):      (_S.DONE, ()),
+    (_S.WAITING, _I.ANSWER):     (_S.DONE, (_A.FINISH,)),
+    (_S.WAITING, _I.BUSY):       (_S.WAITING, ()),  # the timer will send it again
+    (_S.WAITING, _I.GROWN):      (_S.RECEIVING, (_A.ARM,)),
+    (_S.WAITING, _I.WINDOW):     (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
+    (_S.WAITING, _I.WHOLE):      (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
+    (_S.WAITING, _I.BROKEN):     (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
+    (_S.WAITING, _I.STOPPED):    (_S.DONE, (_A.GIVE_UP,)),
+    (_S.WAITING, _I.TIMEOUT):    (_S.WAITING, (_A.SEND, _A.ARM)),
+    (_S.WAITING, _I.SPENT):      (_S.DONE, (_A.GIVE_UP,)),
+    (_S.WAITING, _I.CANCEL):     (_S.DONE, ()),
+    (_S.RECEIVING, _I.ANSWER):   (_S.DONE, (_A.ABORT, _A.FINISH)),  # to an earlier attempt
+    (_S.RECEIVING, _I.BUSY):     (_S.RECEIVING, ()),
+    (_S.RECEIVING, _I.GROWN):    (_S.RECEIVING, (_A.ARM,)),
+    (_S.RECEIVING, _I.WINDOW):   (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
+    (_S.RECEIVING, _I.REPEATED): (_S.RECEIVING, (_A.ACKNOWLEDGE,)),  # no progress, so no more time
+    (_S.RECEIVING, _I.WHOLE):    (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
+    (_S.RECEIVING, _I.BROKEN):   (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
+    (_S.RECEIVING, _I.STOPPED):  (_S.DONE, (_A.GIVE_UP,)),
+    (_S.RECEIVING, _I.TIMEOUT):  (_S.WAITING, (_A.ABORT, _A.SEND, _A.ARM)),
+    (_S.RECEIVING, _I.SPENT):    (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
+    (_S.RECEIVING, _I.CANCEL):   (_S.DONE, (_A.ABORT,)),
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A request: `data` is the packed record, `mask` says which of its components are meant."""
+
+    method: Method
+    attribute: Attribute
+    data: bytes = b""
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the SA said. `record_bytes` is told in tables only; `status` 0 is success."""
+
+    status: int
+    data: bytes
+    record_bytes: int = 0
+
+
+class Failure(enum.Enum):
+    TIMEOUT = "nobody answered"
+    BROKEN = "the answer made no sense"
+    STOPPED = "the SA ended the transfer"
+    QUEUE_FULL = "too many requests wait"
+
+
+_RESPONSES: Final = {
+    Method.GET: Method.GET_RESPONSE,
+    Method.SET: Method.GET_RESPONSE,
+    Method.GET_TABLE: Method.GET_TABLE_RESPONSE,
+    Method.DELETE: Method.DELETE_RESPONSE,
+}
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A request under way. Each attempt has a transaction id, of which `tids` holds the lower 32 bits."""
+
+    key: Hashable
+    query: Query
+    attempts: int  # how many it may take
+    is_probe: bool = False
+    state: State = State.QUEUED
+    since_s: float = 0.0  # when it was sent first
+    tids: list[int] = field(default_factory=list)
+    transfer: Transfer | None = None
+    transfer_tid: int = 0
+    answer: Answer | None = None
+
+    @property
+    def response(self) -> Method:
+        """The method of the answer."""
+        return _RESPONSES[self.query.method]
