@@ -128,7 +128,7 @@ def _stay(lab: Lab, *, quiet: bool) -> int:
             for host in lab.hosts:
                 if (words := host.ended()) is not None:
                     raise LabError(f"{host.name}: ipoibu up ended: {words}")
-            signal.sigwait({signal.SIGCHLD})
+            signal.sigwaitinfo({signal.SIGCHLD})
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 0

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The command line on real interfaces: what it says, and the exit codes of what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Sh = Callable[[Host, str], str]
+
+
+def _one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line on stderr, of which there is one besides log lines; never a traceback."""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("ipoibu: ")
+    return lines[0]
+
+
+# What goes wrong at the start
+
+
+def _up(cli: Cli, host: Host, *words: str, device: str = "soft:eth0") -> tuple[int, str]:
+    done = cli(host, "up", "ib0", "--device", device, *words)
+    assert done.stdout == ""
+    return done.returncode, _one_line(done)
+
+
+def test_an_unknown_device_is_exit_code_3(bare: Lab, cli: Cli) -> None:
+    for device in ("soft:eth9", "mlx5_7"):
+        code, line = _up(cli, bare.hosts[0], device=device)
+        assert code == 3
+        assert device in line
+
+
+def test_a_device_that_is_down_says_how_to_bring_it_up(bare: Lab, cli: Cli, sh: Sh) -> None:
+    sh(bare.hosts[0], "ip link set eth0 down")
+    code, line = _up(cli, bare.hosts[0])
+    assert code == 1
+    assert "ip link set eth0 up" in line
+
+
+def test_a_device_without_ipv6_says_how_to_switch_it_on(bare: Lab, cli: Cli) -> None:
+    host = bare.hosts[0]
+    host.namespace.inside(lambda: Path("/proc/sys/net/ipv6/conf/eth0/disable_ipv6").write_text("1"))
+    code, line = _up(cli, host)
+    assert code == 1
+    assert "net.ipv6.conf.eth0.disable_ipv6=0" in line
+    doctor = cli(host, "doctor", "--device", "soft:eth0", "-j")
+    assert doctor.returncode == 1
+    failed = {each["check"] for each in json.loads(doctor.stdout) if each["status"] == "fail"}
+    assert failed == {"device_ipv6", "link_local"}
+
+
+def test_an_mtu_too_small_for_ipv6_refuses_ipv6_addresses_and_routes(
+    bare: Lab, cli: Cli, sh: Sh
+) -> None:
+    host = bare.hosts[0]
+    sh(host, "ip link set eth0 mtu 1500")  # carries 1020
+    for words in (["--address", "fd00::1/64"], ["--route", "fd01::/48"]):
+        code, line = _up(cli, host, *words)
+        assert code == 1
+        assert "1280" in line
+        assert "1020" in line
+    code, line = _up(cli, host, "--mtu", "1279", "--address", "fd00::1/64")
+    assert code == 2
+    assert "1280" in line
+
+
+def test_an_mtu_that_the_port_does_not_carry_is_refused(bare: Lab, cli: Cli, sh: Sh) -> None:
+    sh(bare.hosts[0], "ip link set eth0 mtu 2200")
+    code, line = _up(cli, bare.hosts[0], "--mtu", "4092")
+    assert code == 1
+    assert "2048" in line
+
+
+def test_a_name_that_is_taken_is_exit_code_1(bare: Lab, cli: Cli) -> None:
+    bare.hosts[0].start()
+    code, line = _up(cli, bare.hosts[0])
+    assert code == 1
+    assert "'ib0' exists already" in line
+    done = cli(bare.hosts[0], "up", "eth0", "--device", "soft:eth0")
+    assert done.returncode == 1
+    assert "'eth0' exists already" in _one_line(done)
+    # The interface that has the name is not disturbed.
+    assert bare.hosts[0].ask("show")["state"] == "up"
+
+
+def test_a_device_that_another_interface_uses_is_exit_code_1(bare: Lab, cli: Cli) -> None:
+    bare.hosts[0].start()
+    done = cli(bare.hosts[0], "up", "ib1", "--device", "soft:eth0")
+    assert done.returncode == 1
+    assert "4791" in _one_line(done)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--address", "10.0.0.1/33"],
+        ["--address", "10.0.0.1"],
+        ["--pkey", "0x8000"],
+        ["--pkey", "0x12345"],
+        ["--mode", "connected"],
+        ["--route", "10.0.0.1/8"],
+        ["--mtu", "9"],
+        ["--faults", "loss"],
+    ],
+    ids=" ".join,
+)
+def test_a_malformed_option_is_exit_code_2_and_is_named(
+    bare: Lab, cli: Cli, words: list[str]
+) -> None:
+    code, line = _up(cli, bare.hosts[0], *words)
+    assert code == 2
+    assert words[0] in line
+
+
+def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(bare: Lab, cli: Cli) -> None:
+    code, line = _up(cli, bare.hosts[0], "--route", "10.9.0.0/16,via=10.200.0.1")
+    assert code == 1
+    assert "10.9.0.0/16" in line
+    assert "invalid gateway" in line
+
+
+def _as_nobody(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+    return host.run([*command, sys.executable, "-m", "ipoibu.cli", *words])
+
+
+def test_without_privileges_nothing_starts_and_the_exit_code_is_4(bare: Lab) -> None:
+    for words in (
+        ["up", "ib0", "--device", "soft:eth0"],
+        ["lab", "--check"],
+    ):
+        done = _as_nobody(bare.hosts[0], *words)
+        assert done.returncode == 4, done.stderr
+        assert "root" in _one_line(done)
+
+
+def test_another_user_may_not_look_at_an_interface(lab: Lab) -> None:
+    done = _as_nobody(lab.hosts[0], "show", "ib0")
+    assert done.returncode == 4
+    assert "root" in _one_line(done)
+
+
+def test_the_doctor_without_privileges_says_so(bare: Lab) -> None:
+    done = _as_nobody(bare.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+    assert done.returncode == 1
+    findings = {each["check"]: each for each in json.loads(done.stdout)}
+    assert findings["cap_net_admin"]["status"] == "fail"
+    assert findings["device"]["status"] == "ok"
+
+
+# What is shown
+
+
+def test_the_line_at_the_start_names_hwaddr_mtu_and_addresses(lab: Lab) -> None:
+    host = lab.hosts[0]
+    shown = host.ask("show")
+    line = host.log().splitlines()[0]
+    assert line.startswith(f"ib0: up, hwaddr {shown['hwaddr']}, mtu 2044, addresses ")
+    assert "10.77.0.1" in line
+    assert "fd77::1" in line
+
+
+def _json(cli: Cli, host: Host, *words: str) -> Any:
+    done = cli(host, *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
+    (found,) = _json(cli, lab.hosts[0], "show", "-j")
+    assert {
+        "name",
+        "device",
+        "port",
+        "link_layer",
+        "state",
+        "mode",
+        "mtu",
+        "pkey",
+        "qkey",
+        "hwaddr",
+        "qpn",
+        "gid",
+        "guid",
+        "broadcast",
+        "addresses",
+    } <= set(found)
+    assert (found["name"], found["device"], found["port"]) == ("ib0", "soft:eth0", 1)
+    assert found["state"] == "up"
+    assert found["mtu"] == 2044
+    assert len(bytes.fromhex(found["hwaddr"].replace(":", ""))) == 20
+    # CONFORMANCE G4: the broadcast group of P_Key 0xffff, scope 2
+    assert found["broadcast"] == "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff"
+    states = {entry["address"]: entry["state"] for entry in found["addresses"]}
+    assert states["10.77.0.1"] == states["fd77::1"] == "preferred"
+
+
+def test_the_link_local_address_is_made_from_the_port_guid(lab: Lab, cli: Cli) -> None:
+    # MAC 02:00:00:00:00:01 gives the GID fe80::ff:fe00:1 and thus the GUID 000000fffe000001 (I2)
+    (found,) = _json(cli, lab.hosts[0], "show", "-j")
+    assert found["guid"] == "000000fffe000001"
+    assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in found["addresses"]}
+
+
+def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, sh: Sh) -> None:
+    first, second = lab.hosts
+    sh(first, f"ping -c1 -W2 {second.ipv4.ip}")
+    (neighbour,) = [n for n in _json(cli, first, "neigh", "-j") if n["ip"] == "10.77.0.2"]
+    assert neighbour["hwaddr"] == second.ask("show")["hwaddr"]
+    assert neighbour["dev"] == "ib0"
+    text = cli(first, "neigh", "ib0").stdout
+    assert f"10.77.0.2 dev ib0 lladdr {neighbour['hwaddr']} REACHABLE" in text
+    groups = _json(cli, first, "mcast", "-j")
+    assert "ff12:401b:ffff::ffff:ffff" in {group["mgid"] for group in groups}
+    assert "255.255.255.255" in cli(first, "mcast").stdout
+    (counters,) = _json(cli, first, "stats", "-j")
+    assert counters["stats"]["tx_packets"] > 0
+    assert "tx_packets" in cli(first, "stats", "ib0").stdout
+    assert "10.77.0.1 preferred" in cli(first, "show").stdout
+
+
+def test_interfaces_of_one_name_in_two_namespaces_do_not_meet(lab: Lab, cli: Cli) -> None:
+    found = [_json(cli, host, "show", "ib0", "-j")[0]["hwaddr"] for host in lab.hosts]
+    assert found[0] != found[1]
+
+
+def test_the_doctor_finds_a_healthy_device_healthy(bare: Lab, cli: Cli) -> None:
+    done = cli(bare.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+    findings = {each["check"]: each["status"] for each in json.loads(done.stdout)}
+    assert done.returncode == 0, findings
+    for name in ("tun", "cap_net_admin", "ipv6", "device", "link_local", "mtu", "udp_port"):
+        assert findings[name] == "ok"
+
+
+def test_the_doctor_sees_the_port_that_an_interface_holds(lab: Lab, cli: Cli) -> None:
+    done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+    findings = {each["check"]: each["status"] for each in json.loads(done.stdout)}
+    assert findings["udp_port"] == "fail"
+
+
+# Service manager and configuration file
+
+
+def test_a_configuration_file_does_what_options_do(
+    bare: Lab, cli: Cli, tmp_path: Path, sh: Sh
+) -> None:
+    host = bare.hosts[0]
+    file = tmp_path / "ib0.toml"
+    file.write_text('pkey = 0x8001\nmtu = 1500\naddress = "10.1.0.1/24"\nroute = "10.2.0.0/16"\n')
+    host.options = ["--config", str(file)]
+    host.start()
+    shown = host.ask("show")
+    assert (shown["pkey"], shown["mtu"]) == ("0x8001", 1500)
+    assert "10.2.0.0/16 dev ib0 proto static scope link" in sh(host, "ip route")
+    # Options win over the file: the host gives its own addresses with --address.
+    assert "10.77.0.1/24 brd 10.77.0.255" in sh(host, "ip -4 address show ib0")
+
+
+def test_the_control_socket_is_open_to_its_owner_alone(lab: Lab, runtime: Path) -> None:
+    inode = os.stat(lab.hosts[0].namespace.path).st_ino
+    path = runtime / f"net-{inode}" / "ib0.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"rubbish\n")
+        assert not json.loads(client.recv(4096))["ok"]

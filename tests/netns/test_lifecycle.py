@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Starting and ending: whatever ends an interface or a lab, nothing of it stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab, LabError
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import NETNS_DIR, Namespace
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+Until = Callable[..., Any]
+COMMAND = [sys.executable, "-m", "ipoibu.cli"]
+
+
+def _interface_is_there(host: Host) -> bool:
+    return host.run(["ip", "link", "show", "ib0"]).returncode == 0
+
+
+def _socket_of(host: Host, runtime: Path) -> Path:
+    return runtime / f"net-{os.stat(host.namespace.path).st_ino}" / "ib0.sock"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
+    bare: Lab, runtime: Path, number: signal.Signals
+) -> None:
+    host = bare.hosts[0]
+    host.start()
+    assert _interface_is_there(host)
+    assert _socket_of(host, runtime).exists()
+    assert host._end(number) == 0
+    assert not _interface_is_there(host)
+    assert not _socket_of(host, runtime).parent.exists()
+    assert "Traceback" not in host.log()
+
+
+def test_a_crash_leaves_only_a_socket_that_the_next_start_replaces(
+    bare: Lab, runtime: Path
+) -> None:
+    host = bare.hosts[0]
+    host.start()
+    host.kill()
+    assert not _interface_is_there(host)
+    assert _socket_of(host, runtime).exists()
+    host.start()
+    assert host.ask("show")["state"] == "up"
+    assert host.stop() == 0
+
+
+def test_a_signal_while_it_starts_ends_it_cleanly(bare: Lab, until: Until) -> None:
+    host = bare.hosts[0]
+    host.start(wait=False)
+    until(lambda: _interface_is_there(host))
+    assert host.stop() == 0
+    assert not _interface_is_there(host)
+
+
+def test_an_interface_that_is_deleted_ends_its_daemon_with_a_clear_word(
+    bare: Lab, sh: Sh, until: Until
+) -> None:
+    host = bare.hosts[0]
+    host.start()
+    sh(host, "ip link delete ib0")
+    words = until(host.ended)
+    assert words.startswith("ib0: ")
+    assert host._daemon is not None
+    assert host._daemon.returncode == 1
+    assert "Traceback" not in host.log()
+
+
+def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
+    host = bare.hosts[0]
+    host.options = ["--mtu", "4096"]
+    with pytest.raises(LabError, match=r"h1: ipoibu up ended: .*MTU"):
+        host.start()
+
+
+CYCLES = """
+import ipaddress, json, os, threading
+from ipoibu.daemon.run import real_endpoint
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.host.tun import Tun
+
+def resources():
+    with open("/proc/self/statm") as statm:
+        rss = int(statm.read().split()[1]) * 4096
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), rss
+
+config = InterfaceConfig.build("ib0", {"device": "soft:eth0"})
+seen = []
+for cycle in range(55):
+    with Tun.open("ib0") as tun:
+        endpoint = real_endpoint(config, tun, lambda *_: None, lambda _: None)
+        endpoint.open()
+        endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+        endpoint.close()
+    seen.append(resources())
+print(json.dumps(seen))
+"""
+
+
+def test_descriptors_threads_and_memory_stay_flat_over_50_starts(bare: Lab) -> None:
+    done = bare.hosts[0].run([sys.executable, "-c", CYCLES], timeout_s=100)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)[4:]  # the first cycles load what is loaded once
+    descriptors, threads, rss = zip(*seen, strict=True)
+    assert len(set(descriptors)) == 1, descriptors
+    assert len(set(threads)) == 1, threads
+    assert rss[-1] - rss[0] < 8 << 20, rss
+
+
+# The lab
+
+
+def _lab_namespaces(pid: int) -> list[str]:
+    return [path.name for path in NETNS_DIR.iterdir() if path.name.startswith(f"ipoibu-{pid}-")]
+
+
+def _processes_below(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+@contextlib.contextmanager
+def _start_lab(*words: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*COMMAND, "lab", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait_for(process: subprocess.Popen[str], word: str) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return lines
+    assert process.stderr is not None
+    raise AssertionError(f"{word!r} not in {lines}: {process.stderr.read()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_waiting_lab_with_exit_code_0_and_leaves_nothing(
+    number: signal.Signals,
+) -> None:
+    with _start_lab() as lab:
+        lines = _wait_for(lab, "Ctrl-C")
+        assert any("ip netns exec" in line for line in lines)
+        children = _processes_below(lab.pid)
+        assert len(children) == 2
+        lab.send_signal(number)
+        assert lab.wait(20) == 0
+    assert _lab_namespaces(lab.pid) == []
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_signal_while_the_lab_is_built_leaves_nothing(until: Until) -> None:
+    with _start_lab("--hosts", "4") as lab:
+        until(lambda: _lab_namespaces(lab.pid))
+        lab.send_signal(signal.SIGTERM)
+        assert lab.wait(20) == 130
+    assert _lab_namespaces(lab.pid) == []
+
+
+def test_a_lab_that_is_killed_leaves_no_process_and_the_next_one_removes_its_namespaces(
+    until: Until,
+) -> None:
+    with _start_lab() as lab:
+        _wait_for(lab, "Ctrl-C")
+        children = _processes_below(lab.pid)
+        lab.kill()
+        lab.wait()
+    assert len(_lab_namespaces(lab.pid)) == 2
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+    with Lab(start=False):
+        assert _lab_namespaces(lab.pid) == []
+
+
+def test_a_host_that_dies_ends_the_lab_with_its_name() -> None:
+    with _start_lab() as lab:
+        _wait_for(lab, "Ctrl-C")
+        os.kill(_processes_below(lab.pid)[1], signal.SIGKILL)
+        assert lab.wait(20) == 1
+        assert lab.stderr is not None
+        assert lab.stderr.read().startswith("ipoibu: h2: ipoibu up ended")
+    assert _lab_namespaces(lab.pid) == []
+
+
+def test_a_command_runs_in_the_first_host_and_its_exit_code_is_the_labs() -> None:
+    script = "ip -o address show $IPOIBU_LAB_INTERFACE; env; exit 7"
+    done = subprocess.run(
+        [*COMMAND, "lab", "--", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert "inet 10.77.0.1/24" in done.stdout
+    words = dict(line.split("=", 1) for line in done.stdout.splitlines() if "IPOIBU_LAB" in line)
+    assert words["IPOIBU_LAB_HOSTS"] == "2"
+    assert words["IPOIBU_LAB_H2_IPV4"] == "10.77.0.2"
+    assert words["IPOIBU_LAB_H2_IPV6"] == "fd77::2"
+    assert words["IPOIBU_LAB_H2_NETNS"].endswith("-h2")
+
+
+def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing() -> None:
+    done = subprocess.run(
+        [*COMMAND, "lab", "--", "/not/there"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "ipoibu: /not/there: No such file or directory\n"
+
+
+def test_interrupting_the_commands_terminal_leaves_the_lab_to_the_command() -> None:
+    script = "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.1; done"
+    with _start_lab("--", "bash", "-c", script) as lab:
+        _wait_for(lab, "ready")
+        os.killpg(lab.pid, signal.SIGINT)  # what Ctrl-C at the terminal does
+        _wait_for(lab, "caught")
+        assert lab.wait(20) == 5
+    assert _lab_namespaces(lab.pid) == []
+
+
+def test_two_labs_of_one_process_keep_apart() -> None:
+    with Lab(start=False) as first, Lab(start=False) as second:
+        names = {host.namespace.name for lab in (first, second) for host in lab.hosts}
+        assert len(names) == 4
+
+
+def test_a_lab_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[str] = []
+    real = Namespace.create.__func__  # type: ignore[attr-defined]
+
+    def fail_at_the_third(cls: type[Namespace], name: str) -> Namespace:
+        if len(created) == 2:
+            raise OSError(28, "No space left on device")
+        created.append(name)
+        made = real(cls, name)
+        assert isinstance(made, Namespace)
+        return made
+
+    monkeypatch.setattr(Namespace, "create", classmethod(fail_at_the_third))
+    with pytest.raises(OSError, match="No space"), Lab(hosts=3, start=False):
+        pass
+    assert created
+    assert not any((NETNS_DIR / name).exists() for name in created)
+
+
+def test_a_socket_opened_in_a_host_stays_there(bare: Lab) -> None:
+    first = bare.hosts[0]
+    with first.socket(socket.AF_INET, socket.SOCK_DGRAM) as inside:
+        inside.bind(("127.0.0.1", 0))
+        port = inside.getsockname()[1]
+        listing = first.run(["cat", "/proc/net/udp"]).stdout
+        assert f"0100007F:{port:04X}" in listing
+        assert f"0100007F:{port:04X}" not in Path("/proc/self/net/udp").read_text()
+    began = time.monotonic()
+    first.namespace.remove()
+    first.namespace.remove()
+    assert time.monotonic() - began < 5
