@@ -110,7 +110,7 @@ UC_FLAG: Final = 0x40  # RFC 4755 §3.1: the sender accepts unreliable-connected
 
 @dataclass(frozen=True, slots=True)
 class HwAddr:
-    """The 20-byte IPoIB link-layer address: flags(1) QPN(3) GID(16). RFC 4391 §9.1.1, RFC 4755 §3.1.
+    """The 20-byte IPoIB link-layer address, flags(1) QPN(3) GID(16): A1, RFC 4391 §9.1.1, RFC 4755 §3.1.
 
     `flags` holds the connected-mode bits as received; compare with `same_station`, which masks them (A6).
     """

@@ -63,3 +63,46 @@ def test_a_second_hca_on_the_device_is_refused_by_name(python: Callable[[str], s
                 print(error)
     """)
     assert "UDP port 4791 is taken" in out
+
+
+PAIR = """
+    import subprocess, time
+    subprocess.run("ip link add va mtu 9000 type veth peer name vb mtu 9000 &&"
+                   " ip link set va up && ip link set vb up", shell=True, check=True)
+    deadline = time.monotonic() + 10
+    while "tentative" in (out := subprocess.run(
+        ["ip", "-6", "addr", "show", "scope", "link"], capture_output=True, text=True).stdout) or (
+        out.count("fe80") < 2):
+        assert time.monotonic() < deadline, out
+        time.sleep(0.05)
+
+    def pair(a, b):
+        with Endpoint(EndpointConfig("a", "soft:va", **a)) as left:
+            with Endpoint(EndpointConfig("b", "soft:vb", **b)) as right:
+                left.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+                right.address_added(ipaddress.ip_interface("10.0.0.2/24"))
+                left.send([packet(b"hello")])
+                got = right.recv(timeout=3)
+                counters = right.stats()
+                print(got == [packet(b"hello")], counters["fabric.drop_qkey"] > 0)
+"""
+
+
+def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str], str]) -> None:
+    """CONFORMANCE E6, E7: one Q_Key for the link; another key or partition hears nothing."""
+    out = python(
+        textwrap.dedent(PAIR)
+        + textwrap.dedent("""
+        from ipoibu import PKey
+        pair({}, {})
+        pair({}, {"qkey": 0x1234})
+        pair({"pkey": PKey(0x8001)}, {"pkey": PKey(0x8002)})
+        pair({"pkey": PKey(0x8001)}, {"pkey": PKey(0x0001)})
+    """)
+    )
+    assert out.splitlines() == [
+        "True False",
+        "False True",
+        "False False",  # another partition has other groups: nothing even arrives
+        "True False",  # E7: the full-membership bit is set whatever was given
+    ]
