@@ -152,8 +152,7 @@ void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out);
 /* "tx_packets", "drop_icrc", ...: stable names, indexed by enum soft_counter. */
 extern const char *const soft_counter_names[SOFT_C_COUNT];
 
-/* ---- completion queues ------------------------------------------------------------------------
- */
+/* ---- completion queues ----------------------------------------------------------------------- */
 
 /* The values are those of enum ibv_wc_status, so an adapter need not translate. */
 enum soft_wc_status {
@@ -214,8 +213,7 @@ void soft_cq_arm(struct soft_cq *cq);
  */
 int soft_cq_fd(const struct soft_cq *cq);
 
-/* ---- address handles --------------------------------------------------------------------------
- */
+/* ---- address handles ------------------------------------------------------------------------- */
 
 struct soft_ah_attr {
     struct in6_addr dgid;
@@ -230,8 +228,7 @@ int soft_ah_create(struct soft_hca *hca, const struct soft_ah_attr *attr, struct
 /* At any time: sends already posted with it still go out. */
 void soft_ah_destroy(struct soft_ah *ah);
 
-/* ---- queue pairs ------------------------------------------------------------------------------
- */
+/* ---- queue pairs ----------------------------------------------------------------------------- */
 
 enum soft_qp_type {
     SOFT_QPT_GSI = 1, /* QPN 1, Q_Key SOFT_QKEY_GSI, any P_Key of the table; one per HCA */

@@ -98,8 +98,7 @@ int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_
     return error == 0 && out->ifindex != ifindex ? -ENODEV : error;
 }
 
-/* ---- addresses --------------------------------------------------------------------------------
- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 struct search {
     unsigned int ifindex;

@@ -14,8 +14,7 @@
 #define MEMORY_RETRY_NS                                                                            \
     1000000 /* after ENOBUFS: the kernel frees memory when, not before, it sends */
 
-/* ---- lock and wake ----------------------------------------------------------------------------
- */
+/* ---- lock and wake --------------------------------------------------------------------------- */
 
 void soft_progress_lock(struct soft_hca *hca)
 {
@@ -38,8 +37,7 @@ void soft_progress_unlock(struct soft_hca *hca)
     pthread_mutex_unlock(&hca->mutex);
 }
 
-/* ---- send queues that wait --------------------------------------------------------------------
- */
+/* ---- send queues that wait ------------------------------------------------------------------- */
 
 static int64_t now_ns(void)
 {
@@ -117,8 +115,7 @@ void soft_progress_retry(struct soft_hca *hca)
     announce_stalls(hca);
 }
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static enum soft_counter counter_of(enum soft_roce_verdict verdict)
 {

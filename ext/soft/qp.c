@@ -149,8 +149,7 @@ void soft_qp_set_qkey(struct soft_qp *qp, uint32_t qkey)
     soft_progress_unlock(qp->hca);
 }
 
-/* ---- work requests ----------------------------------------------------------------------------
- */
+/* ---- work requests --------------------------------------------------------------------------- */
 
 void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)
 {

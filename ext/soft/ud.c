@@ -12,8 +12,7 @@
  * dropped and counted.
  */
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static uint16_t pkey_at(const struct soft_hca *hca, unsigned int index)
 {
@@ -196,8 +195,7 @@ static enum soft_stall send_queued(struct soft_qp *qp)
     return SOFT_STALL_NONE;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* The table entry that lets this packet in, or -1. */
 static int admitting_pkey(const struct soft_qp *qp, uint16_t pkey)

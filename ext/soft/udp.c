@@ -70,8 +70,7 @@ struct soft_udp {
     _Alignas(struct cmsghdr) uint8_t rx_control[RX_MESSAGES][RX_CONTROL_BYTES];
 };
 
-/* ---- the socket -------------------------------------------------------------------------------
- */
+/* ---- the socket ------------------------------------------------------------------------------ */
 
 static int set_option(int fd, int level, int name, int value)
 {
@@ -209,8 +208,7 @@ uint64_t soft_udp_overruns(const struct soft_udp *udp)
     return memory[SK_MEMINFO_DROPS];
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp)
 {
@@ -375,8 +373,7 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
     return done;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Read the message's control data; false when it is not what the socket was set to deliver. */
 static bool parse_control(struct msghdr *m, struct soft_udp_packet *p, size_t *segment_bytes)

@@ -28,8 +28,7 @@ int soft_udp_fd(const struct soft_udp *udp);
 /* Packets that the kernel dropped since the open because the receive buffer was full. */
 uint64_t soft_udp_overruns(const struct soft_udp *udp);
 
-/* ---- sending: a batch at a time ---------------------------------------------------------------
- */
+/* ---- sending: a batch at a time -------------------------------------------------------------- */
 
 struct soft_udp_dest {
     struct sockaddr_in6 address;
@@ -62,8 +61,7 @@ void soft_udp_commit(struct soft_udp *udp);
  */
 unsigned int soft_udp_send(struct soft_udp *udp, int *stall);
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 struct soft_udp_packet {
     const uint8_t *data; /* valid until the next soft_udp_receive */

@@ -2,6 +2,7 @@
 #ifndef SOFT_CHECK_H
 #define SOFT_CHECK_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

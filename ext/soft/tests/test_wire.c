@@ -38,8 +38,7 @@ static uint32_t seed_of(const struct golden *g)
     return soft_icrc_seed(&src, &dst, g->src_port, 4791, (uint16_t)g->bytes);
 }
 
-/* ---- CRC-32 -----------------------------------------------------------------------------------
- */
+/* ---- CRC-32 ---------------------------------------------------------------------------------- */
 
 /* Bit by bit, straight from the polynomial. */
 static uint32_t crc32_by_bits(uint32_t crc, const uint8_t *p, size_t bytes)
@@ -82,8 +81,7 @@ static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
     }
 }
 
-/* ---- golden packets ---------------------------------------------------------------------------
- */
+/* ---- golden packets -------------------------------------------------------------------------- */
 
 static void icrc_agrees_with_scapy(void)
 {
@@ -195,8 +193,7 @@ static void addresses_and_ports_are_in_the_icrc(void)
     CHECK(!soft_icrc_check(soft_icrc_seed(&src, &dst, 4791, 4791, n + 4), g->packet, n));
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void other_versions_and_opcodes_are_told_apart(void)
 {
@@ -270,8 +267,7 @@ static void random_bytes_never_lead_out_of_the_packet(void)
     CHECK(accepted > 10000);
 }
 
-/* ---- GRH and P_Keys ---------------------------------------------------------------------------
- */
+/* ---- GRH and P_Keys -------------------------------------------------------------------------- */
 
 static void the_grh_is_an_ipv6_header_for_iba(void)
 {

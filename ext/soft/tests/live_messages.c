@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages over the wire. */
+#include "live.h"
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void messages_of_all_sizes_arrive_with_their_grh(void)
+{
+    static uint8_t data[4096];
+    uint64_t random = 11;
+    struct end a, b;
+
+    open_both(&a, &b);
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)next_random(&random);
+    for (unsigned int len = 0; len <= mtu_of(a.hca); len += len < 20 ? 1 : 509) {
+        struct in6_addr sgid = gid_of(a.hca), dgid = gid_of(b.hca);
+        struct soft_ah_attr attr = {.dgid = dgid, .hop_limit = 3, .traffic_class = 0x28};
+        struct soft_send_wr wr = message(NULL, soft_qp_qpn(b.qp), data, len);
+        const uint8_t *grh;
+        struct soft_wc wc;
+
+        attr.flow_label = len % 2 ? 0xabcde : 0;
+        CHECK_EQUAL(soft_ah_create(a.hca, &attr, &wr.ah), 0);
+        wr.wr_id = len;
+        wr.flags = SOFT_SEND_SIGNALED | SOFT_SEND_WITH_IMM;
+        wr.imm_data = len * 3;
+        CHECK_EQUAL(soft_qp_post_send(a.qp, &wr, 1), 1);
+        soft_ah_destroy(wr.ah);
+        await(a.cq, 1, &wc);
+        CHECK_EQUAL(wc.opcode, SOFT_WC_SEND);
+        CHECK_EQUAL(wc.wr_id, len);
+        CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
+        await(b.cq, 1, &wc);
+        CHECK_EQUAL(wc.opcode, SOFT_WC_RECV);
+        CHECK_EQUAL(wc.byte_len, 40 + len);
+        CHECK_EQUAL(wc.src_qp, soft_qp_qpn(a.qp));
+        CHECK_EQUAL(wc.qp_num, soft_qp_qpn(b.qp));
+        CHECK_EQUAL(wc.imm_data, len * 3);
+        grh = b.frame[wc.wr_id];
+        CHECK_EQUAL(soft_roce_get32(grh) >> 20, 0x628); /* version 6, traffic class */
+        if (attr.flow_label != 0)
+            CHECK_EQUAL(soft_roce_get32(grh) & 0xfffff, 0xabcde);
+        CHECK_EQUAL(soft_roce_get32(grh + 4), ((28 + (len + 3) / 4 * 4) << 16 | 0x1b00 | 3));
+        CHECK(memcmp(grh + 8, &sgid, 16) == 0 && memcmp(grh + 24, &dgid, 16) == 0);
+        CHECK(memcmp(grh + 40, data, len) == 0);
+    }
+    exchange(&a, &b);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_ICRC), 0);
+    close_both(&a, &b);
+}
+
+/* Bursts of equal and of mixed sizes: trains on the wire, order and content intact. */
+static void bursts_travel_as_trains(void)
+{
+    enum { COUNT = 2000, BATCH = 200 };
+    static uint8_t data[COUNT][256];
+    static struct soft_wc wc[COUNT];
+    struct soft_send_wr wr[BATCH];
+    uint64_t random = 5;
+    struct end a, b;
+    uint32_t size[COUNT];
+
+    open_both(&a, &b);
+    exchange(&a,
+             &b); /* the kernel keeps only so much for a neighbour that it is still looking for */
+    for (int i = 0; i < COUNT; i++) {
+        /* runs of equal size, now and then one that is shorter (ends a train) or longer (begins
+         * one) */
+        size[i] = i < COUNT / 2 || next_random(&random) % 4
+                      ? 200
+                      : (uint32_t)(next_random(&random) % 257);
+        for (uint32_t j = 0; j < size[i]; j++)
+            data[i][j] = (uint8_t)next_random(&random);
+    }
+    for (int i = 0; i < COUNT; i += BATCH) {
+        for (int j = 0; j < BATCH; j++) {
+            wr[j] = message(a.peer, soft_qp_qpn(b.qp), data[i + j], size[i + j]);
+            wr[j].wr_id = (uint64_t)(i + j);
+            wr[j].flags = j == BATCH - 1 ? SOFT_SEND_SIGNALED : 0;
+        }
+        CHECK_EQUAL(soft_qp_post_send(a.qp, wr, BATCH), BATCH);
+        await(a.cq, 1, wc);
+        CHECK_EQUAL(wc[0].wr_id, i + BATCH - 1);
+    }
+    await(b.cq, COUNT, wc);
+    for (int i = 0; i < COUNT; i++) {
+        CHECK_EQUAL(wc[i].wr_id, i + 1); /* frame 0 has been used before */
+        CHECK_EQUAL(wc[i].byte_len, 40 + size[i]);
+        CHECK(memcmp(b.frame[i + 1] + 40, data[i], size[i]) == 0);
+    }
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_PACKETS), COUNT + 1);
+    CHECK(counter(a.hca, SOFT_C_TX_CALLS) <= 2 * COUNT / BATCH);
+    CHECK(counter(a.hca, SOFT_C_TX_SUPER) >= COUNT / 2 / 64);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_ICRC), 0);
+    printf("tx_super %llu rx_super %llu rx_calls %llu\n",
+           (unsigned long long)counter(a.hca, SOFT_C_TX_SUPER),
+           (unsigned long long)counter(b.hca, SOFT_C_RX_SUPER),
+           (unsigned long long)counter(b.hca, SOFT_C_RX_CALLS));
+    close_both(&a, &b);
+}
+
+static void messages_within_one_hca_need_no_wire(void)
+{
+    struct end a = open_end(0);
+    struct soft_qp *other = qp_on(a.hca, a.cq, 4);
+    struct soft_ah *self = ah_to(a.hca, gid_of(a.hca));
+    struct soft_wc wc;
+
+    send_to(&a, self, soft_qp_qpn(a.qp), "me", 2);
+    await(a.cq, 1, &wc);
+    CHECK_EQUAL(wc.qp_num, soft_qp_qpn(a.qp));
+    CHECK_EQUAL(wc.byte_len, 42);
+    post(other, 99, a.frame[0], FRAME);
+    send_to(&a, self, soft_qp_qpn(other), "you", 3);
+    await(a.cq, 1, &wc);
+    CHECK_EQUAL(wc.qp_num, soft_qp_qpn(other));
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CALLS), 0);
+    close_end(&a);
+}
+
+static void many_qps_get_what_is_theirs(void)
+{
+    enum { QPS = 100 };
+    struct soft_qp *qp[QPS];
+    uint8_t buffer[QPS][64];
+    struct soft_wc wc[QPS];
+    struct end a, b;
+
+    open_both(&a, &b);
+    for (int i = 0; i < QPS; i++) {
+        qp[i] = qp_on(b.hca, b.cq, 4);
+        post(qp[i], 1000 + (uint64_t)i, buffer[i], sizeof(buffer[i]));
+    }
+    for (int i = 0; i < QPS; i++)
+        send_to(&a, a.peer, soft_qp_qpn(qp[i]), &i, sizeof(i));
+    await(b.cq, QPS, wc);
+    for (int i = 0; i < QPS; i++) {
+        int got;
+
+        CHECK_EQUAL(wc[i].wr_id, 1000 + i);
+        CHECK_EQUAL(wc[i].qp_num, soft_qp_qpn(qp[i]));
+        memcpy(&got, buffer[i] + 40, sizeof(got));
+        CHECK_EQUAL(got, i);
+    }
+    close_both(&a, &b);
+}
+
+const struct test live_messages[] = {
+    TEST(messages_of_all_sizes_arrive_with_their_grh),
+    TEST(bursts_travel_as_trains),
+    TEST(messages_within_one_hca_need_no_wire),
+    TEST(many_qps_get_what_is_theirs),
+    {NULL, NULL},
+};

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Full sockets, slow links, links that change, restarts; and what a capture should see. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "live.h"
+
+/* ---- back-pressure and trouble --------------------------------------------------------------- */
+
+static void shrink_send_buffer(struct soft_hca *hca)
+{
+    int bytes = 1; /* the kernel makes it its minimum */
+
+    CHECK(setsockopt(soft_udp_fd(hca->udp), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+}
+
+/*
+ * Nobody answers for the address, so the first packets wait in the neighbour's queue and fill the
+ * small send buffer, until the kernel gives up: the rest waits in the send queue, and EPOLLOUT
+ * wakes.
+ */
+static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
+{
+    enum { COUNT = 24 };
+    static uint8_t data[2000];
+    struct soft_send_wr wr[COUNT];
+    struct soft_wc wc[COUNT];
+    struct end b = open_end(1);
+    struct in6_addr nobody = gid_of(b.hca);
+    struct soft_ah *ah;
+    int done;
+
+    nobody.s6_addr[15] ^= 0x55;
+    nobody.s6_addr[9] ^= 0x11;
+    ah = ah_to(b.hca, nobody);
+    shrink_send_buffer(b.hca);
+    for (int i = 0; i < COUNT; i++) {
+        wr[i] = message(ah, 2, data, 600 + (size_t)i); /* growing: each one by itself */
+        wr[i].wr_id = (uint64_t)i;
+        wr[i].flags = SOFT_SEND_SIGNALED;
+    }
+    CHECK_EQUAL(soft_qp_post_send(b.qp, wr, COUNT), COUNT);
+    soft_ah_destroy(ah);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_TX_STALLS), 1);
+    CHECK(b.hca->wants_writable);
+    done = soft_cq_poll(b.cq, COUNT, wc);
+    CHECK(done > 0 && done < COUNT);
+    await(b.cq, COUNT - done, wc + done);
+    for (int i = 0; i < COUNT; i++) {
+        CHECK_EQUAL(wc[i].wr_id, i);
+        CHECK_EQUAL(wc[i].status, SOFT_WC_SUCCESS);
+    }
+    CHECK(!b.hca->wants_writable);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_TX_PACKETS), COUNT);
+    close_end(&b);
+}
+
+/* Through a rate limiter (set by the caller) with a small send buffer: all of it, in order. */
+static void a_slow_link_holds_sends_back_and_loses_none(void)
+{
+    enum { COUNT = 1000 };
+    static uint8_t data[COUNT][1000];
+    struct soft_send_wr wr[100];
+    static struct soft_wc wc[COUNT];
+    struct end a, b;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    shrink_send_buffer(a.hca);
+    for (int i = 0; i < COUNT; i++)
+        memset(data[i], i, sizeof(data[i]));
+    for (int i = 0; i < COUNT; i += 100) {
+        for (int j = 0; j < 100; j++) {
+            wr[j] = message(a.peer, soft_qp_qpn(b.qp), data[i + j], sizeof(data[i + j]));
+            wr[j].flags = j == 99 ? SOFT_SEND_SIGNALED : 0;
+        }
+        CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 100), 100);
+    }
+    await(a.cq, COUNT / 100, wc);
+    await(b.cq, COUNT, wc);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(memcmp(b.frame[wc[i].wr_id] + 40, data[i], sizeof(data[i])) == 0);
+    CHECK(counter(a.hca, SOFT_C_TX_STALLS) > 0);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_RX_DELIVERED), COUNT + 1);
+    close_both(&a, &b);
+}
+
+static void change_link(int which, bool up, int mtu_bytes)
+{
+    struct ifreq req = {.ifr_flags = 0};
+    int fd;
+
+    enter(place[which].netns);
+    fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    leave();
+    CHECK(fd >= 0);
+    memcpy(req.ifr_name, place[which].netdev, strlen(place[which].netdev) + 1);
+    if (mtu_bytes > 0) {
+        req.ifr_mtu = mtu_bytes;
+        CHECK(ioctl(fd, SIOCSIFMTU, &req) == 0);
+    }
+    CHECK(ioctl(fd, SIOCGIFFLAGS, &req) == 0);
+    req.ifr_flags = (short)(up ? req.ifr_flags | IFF_UP : req.ifr_flags & ~IFF_UP);
+    CHECK(ioctl(fd, SIOCSIFFLAGS, &req) == 0);
+    close(fd);
+}
+
+static void await_port(struct soft_hca *hca, int state)
+{
+    int64_t end = now_ms() + PATIENCE_MS;
+
+    while (soft_hca_check(hca) != state && now_ms() < end)
+        sched_yield();
+    CHECK_EQUAL(soft_hca_check(hca), state);
+}
+
+static void a_link_that_goes_down_and_up_again_carries_on(void)
+{
+    struct in6_addr group = group_number(0);
+    struct soft_ah *ah;
+    struct soft_wc wc[4];
+    struct soft_send_wr wr;
+    struct end a, b;
+
+    open_both(&a, &b);
+    enter(place[1].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(b.qp, &group), 0);
+    leave();
+    CHECK_EQUAL(soft_hca_check(a.hca), 0);
+    change_link(0, false, 0);
+    CHECK_EQUAL(soft_hca_check(a.hca), -ENETDOWN);
+    await_port(b.hca, -ENETDOWN); /* no carrier; the kernel is in no hurry to notice */
+    wr = message(a.peer, soft_qp_qpn(b.qp), "lost", 4);
+    wr.flags = SOFT_SEND_SIGNALED;
+    CHECK_EQUAL(soft_qp_post_send(a.qp, &wr, 1), 1);
+    await(a.cq, 1, wc);
+    CHECK_EQUAL(wc[0].status, SOFT_WC_SUCCESS);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_UNREACHABLE), 1);
+    change_link(0, true, 0);
+    await_port(a.hca, 0);
+    await_port(b.hca, 0);
+    exchange(&a, &b);
+    ah = ah_to(a.hca, group);
+    send_to(&a, ah, SOFT_QPN_MCAST, "still a member", 14);
+    await(b.cq, 1, wc);
+    CHECK_EQUAL(wc[0].byte_len, 54);
+    close_both(&a, &b);
+}
+
+static void an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long(void)
+{
+    static uint8_t data[4096];
+    struct soft_send_wr wr[8];
+    struct soft_wc wc[8];
+    struct end a, b;
+
+    open_both(&a, &b);
+    CHECK_EQUAL(mtu_of(a.hca), 4096);
+    change_link(0, true, 2128);
+    CHECK_EQUAL(soft_hca_check(a.hca), -EMSGSIZE);
+    for (int i = 0; i < 8; i++) { /* trains that the kernel refuses whole, and must go singly */
+        wr[i] = message(a.peer, soft_qp_qpn(b.qp), data, i < 4 ? 4096 : i == 4 ? 2000 : 100);
+        wr[i].flags = SOFT_SEND_SIGNALED;
+    }
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 8), 8);
+    await(a.cq, 8, wc);
+    await(b.cq, 4, wc);
+    CHECK_EQUAL(wc[0].byte_len, 2040);
+    CHECK_EQUAL(wc[3].byte_len, 140);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_REFUSED), 4);
+    change_link(0, true, 9000);
+    CHECK_EQUAL(soft_hca_check(a.hca), 0);
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 8), 8);
+    await(b.cq, 8, wc);
+    CHECK(counter(a.hca, SOFT_C_TX_SUPER) > 0);
+    close_both(&a, &b);
+}
+
+static void one_device_has_one_hca(void)
+{
+    struct soft_hca *hca = open_at(0);
+    struct soft_hca *second;
+
+    enter(place[0].netns);
+    CHECK_EQUAL(soft_hca_open(place[0].netdev, &second), -EADDRINUSE);
+    soft_hca_close(hca);
+    CHECK_EQUAL(soft_hca_open(place[0].netdev, &second), 0);
+    leave();
+    soft_hca_close(second);
+}
+
+static void a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead(void)
+{
+    struct soft_wc wc;
+    struct end a, b;
+    uint32_t old;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    old = soft_qp_qpn(b.qp);
+    close_end(&b);
+    send_to(&a, a.peer, old, "nobody home", 11); /* an ICMP error comes back and hurts nothing */
+    b = open_end(1);
+    b.peer = ah_to(b.hca, gid_of(a.hca));
+    CHECK(soft_qp_qpn(b.qp) != old); /* once in 16 million runs */
+    send_to(&a, a.peer, old, "too late", 8);
+    await_counter(b.hca, SOFT_C_DROP_QPN, 1);
+    exchange(&a, &b);
+    CHECK_EQUAL(soft_cq_poll(a.cq, 1, &wc), 0);
+    close_both(&a, &b);
+}
+
+static int open_descriptors(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void opening_and_closing_a_hundred_times_leaves_nothing(void)
+{
+    int before = open_descriptors();
+
+    for (int i = 0; i < 100; i++) {
+        struct end a, b;
+
+        open_both(&a, &b);
+        exchange(&a, &b);
+        close_both(&a, &b);
+    }
+    CHECK_EQUAL(open_descriptors(), before);
+}
+
+/* For those who watch the wire: known messages, one by one, and a train; then the counters. */
+static void known_messages_for_a_capture(void)
+{
+    static const char *const texts[] = {"", "a", "ab", "abc", "abcd", "The quick brown fox"};
+    struct in6_addr group = group_number(0x1234);
+    struct soft_send_wr wr[4];
+    struct soft_wc wc[16];
+    struct end a, b;
+
+    open_both(&a, &b);
+    enter(place[1].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(b.qp, &group), 0);
+    leave();
+    printf("qpn %06x %06x\n", soft_qp_qpn(a.qp), soft_qp_qpn(b.qp));
+    for (int i = 0; i < 6; i++) {
+        wr[0] = message(a.peer, soft_qp_qpn(b.qp), texts[i], strlen(texts[i]));
+        wr[0].flags = i == 5 ? SOFT_SEND_SOLICITED | SOFT_SEND_WITH_IMM : 0;
+        wr[0].imm_data = 0xcafef00d;
+        CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 1), 1);
+        await(b.cq, 1, wc);
+    }
+    wr[0] = message(ah_to(a.hca, group), SOFT_QPN_MCAST, "to the group", 12);
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 1), 1);
+    await(b.cq, 1, wc);
+    for (int i = 0; i < 4; i++)
+        wr[i] = message(a.peer, soft_qp_qpn(b.qp), "one of four", i < 3 ? 11 : 3);
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 4), 4);
+    await(b.cq, 4, wc);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_SUPER), 1);
+    close_both(&a, &b);
+}
+
+const struct test live_trouble[] = {
+    TEST(a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room),
+    TEST(a_slow_link_holds_sends_back_and_loses_none),
+    TEST(a_link_that_goes_down_and_up_again_carries_on),
+    TEST(an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long),
+    TEST(one_device_has_one_hca),
+    TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
+    TEST(opening_and_closing_a_hundred_times_leaves_nothing),
+    TEST(known_messages_for_a_capture),
+    {NULL, NULL},
+};

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sleeping on a completion queue, and who wakes whom. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <pthread.h>
+
+#include "live.h"
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static bool readable(const struct soft_cq *cq, int timeout_ms)
+{
+    struct pollfd p = {.fd = soft_cq_fd(cq), .events = POLLIN};
+
+    return poll(&p, 1, timeout_ms) == 1;
+}
+
+static void a_packet_makes_the_descriptor_readable(void)
+{
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 0);
+    soft_cq_arm(b.cq);
+    CHECK(!readable(b.cq, 0));
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "x", 1);
+    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK_EQUAL(soft_cq_poll(b.cq, 8, &wc), 1);
+    soft_cq_arm(b.cq);
+    CHECK(!readable(b.cq, 0));
+    close_both(&a, &b);
+}
+
+/* Two packets for two CQs arrive in one batch; whoever takes the first leaves the other one
+ * fetched. */
+static void packets_left_fetched_wake_the_other_cq(void)
+{
+    struct soft_cq *other;
+    struct soft_qp *qp;
+    uint8_t buffer[64];
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    CHECK_EQUAL(soft_cq_create(b.hca, 4, &other), 0);
+    qp = qp_on(b.hca, other, 4);
+    post(qp, 5, buffer, sizeof(buffer));
+    soft_cq_arm(other);
+    CHECK(!readable(other, 0));
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1);
+    send_to(&a, a.peer, soft_qp_qpn(qp), "2", 1);
+    await(b.cq, 1, &wc);
+    CHECK(readable(other, PATIENCE_MS));
+    await(other, 1, &wc);
+    CHECK_EQUAL(wc.wr_id, 5);
+
+    /* And with the completion made by the other's progress: the event descriptor alone wakes. */
+    post(qp, 6, buffer, sizeof(buffer));
+    soft_cq_arm(other);
+    CHECK(!readable(other, 0));
+    send_to(&a, a.peer, soft_qp_qpn(qp), "3", 1);
+    await_counter(b.hca, SOFT_C_RX_DELIVERED, 3);
+    CHECK(readable(other, 0));
+    CHECK_EQUAL(soft_cq_poll(other, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 6);
+    close_both(&a, &b);
+}
+
+struct player {
+    struct end *end;
+    uint32_t remote_qpn;
+    int rounds;
+    bool starts;
+};
+
+static void *play(void *argument)
+{
+    struct player *p = argument;
+    struct soft_wc wc;
+
+    if (p->starts)
+        send_to(p->end, p->end->peer, p->remote_qpn, "ball", 4);
+    for (int i = 0; i < p->rounds; i++) {
+        await(p->end->cq, 1, &wc);
+        CHECK_EQUAL(wc.byte_len, 44);
+        post(p->end->qp, wc.wr_id, p->end->frame[wc.wr_id], FRAME);
+        if (!p->starts || i < p->rounds - 1)
+            send_to(p->end, p->end->peer, p->remote_qpn, "ball", 4);
+    }
+    return NULL;
+}
+
+/* Two games on the same two HCAs at once, each player asleep between strokes: any lost wake-up
+ * hangs. */
+static void threads_share_an_hca_and_none_sleeps_for_ever(void)
+{
+    struct end a[2], b[2];
+    struct player player[4];
+    pthread_t thread[4];
+
+    open_both(&a[0], &b[0]);
+    a[1] = a[0];
+    b[1] = b[0];
+    CHECK_EQUAL(soft_cq_create(a[0].hca, 64, &a[1].cq), 0);
+    CHECK_EQUAL(soft_cq_create(b[0].hca, 64, &b[1].cq), 0);
+    a[1].qp = qp_on(a[0].hca, a[1].cq, 16);
+    b[1].qp = qp_on(b[0].hca, b[1].cq, 16);
+    a[1].frame = malloc(sizeof(*a[1].frame));
+    b[1].frame = malloc(sizeof(*b[1].frame));
+    post(a[1].qp, 0, a[1].frame[0], FRAME);
+    post(b[1].qp, 0, b[1].frame[0], FRAME);
+    for (int i = 0; i < 2; i++) {
+        player[2 * i] = (struct player){&a[i], soft_qp_qpn(b[i].qp), 3000, true};
+        player[2 * i + 1] = (struct player){&b[i], soft_qp_qpn(a[i].qp), 3000, false};
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK_EQUAL(pthread_create(&thread[i], NULL, play, &player[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    free(a[1].frame);
+    free(b[1].frame);
+    close_both(&a[0], &b[0]);
+}
+
+const struct test live_waiting[] = {
+    TEST(a_packet_makes_the_descriptor_readable),
+    TEST(packets_left_fetched_wake_the_other_cq),
+    TEST(threads_share_an_hca_and_none_sleeps_for_ever),
+    {NULL, NULL},
+};

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages from one QP to another, and the keys that admit them. */
+#include <errno.h>
+
+#include "bench.h"
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void a_message_to_ourselves_arrives_behind_its_grh(void)
+{
+    static const uint8_t grh[40] = {
+        0x6a, 0x51, 0x23, 0x45, 0,    28,   0x1b, 64, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+        0,    0,    0,    1,    0xfe, 0x80, 0,    0,  0,    0,    0, 0, 2, 0, 0, 0, 0, 0, 0, 1,
+    };
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *from = create_ud(&b), *to = create_ud(&b);
+    struct soft_send_wr wr = send_wr(&b, to, 7, "hi", 2);
+    uint8_t buffer[64];
+    struct soft_wc wc;
+
+    wr.flags |= SOFT_SEND_WITH_IMM;
+    wr.imm_data = 0xdeadbeef;
+    wr.sg[0].length = 0; /* empty entries are fine */
+    wr.sg[1] = (struct soft_sge){"h", 1};
+    wr.sg[2] = (struct soft_sge){NULL, 0};
+    wr.sg[3] = (struct soft_sge){"i", 1};
+    wr.num_sge = 4;
+    memset(buffer, NOT_SET, sizeof(buffer));
+    post_recv(to, 42, buffer, sizeof(buffer));
+    send_one(&b, from, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 42);
+    CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
+    CHECK_EQUAL(wc.opcode, SOFT_WC_RECV);
+    CHECK_EQUAL(wc.byte_len, 42);
+    CHECK_EQUAL(wc.qp_num, soft_qp_qpn(to));
+    CHECK_EQUAL(wc.src_qp, soft_qp_qpn(from));
+    CHECK_EQUAL(wc.flags, SOFT_WC_GRH | SOFT_WC_WITH_IMM);
+    CHECK_EQUAL(wc.imm_data, 0xdeadbeef);
+    CHECK_EQUAL(wc.pkey_index, 0);
+    CHECK(memcmp(buffer + 8, grh + 8, 32) == 0);
+    CHECK(memcmp(buffer, grh, 4) == 0);
+    CHECK_EQUAL(buffer[5], 32); /* BTH 12, DETH 8, immediate 4, two bytes padded to 4, ICRC 4 */
+    CHECK(memcmp(buffer + 6, grh + 6, 2) == 0);
+    CHECK(memcmp(buffer + 40, "hi", 2) == 0);
+    CHECK_EQUAL(buffer[42], NOT_SET);
+    soft_hca_close(b.hca);
+}
+
+static void all_sizes_survive_gather_and_scatter(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    uint8_t data[MTU], buffer[40 + MTU];
+    uint64_t random = 3;
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)next_random(&random);
+    for (unsigned int len = 0; len <= MTU; len = len < 70        ? len + 1
+                                                 : len * 2 > MTU ? len + 501
+                                                                 : len * 2) {
+        struct soft_send_wr out = send_wr(&b, qp, len, data, len);
+        struct soft_recv_wr in = {.wr_id = len, .num_sge = 4};
+        struct soft_wc wc;
+        uint32_t cut = len / 3;
+
+        out.num_sge = 3;
+        out.sg[0] = (struct soft_sge){data, cut};
+        out.sg[1] = (struct soft_sge){data + cut, cut};
+        out.sg[2] = (struct soft_sge){data + 2 * cut, len - 2 * cut};
+        in.sg[0] = (struct soft_sge){buffer, 7}; /* the GRH itself is cut, too */
+        in.sg[1] = (struct soft_sge){buffer + 7, 0};
+        in.sg[2] = (struct soft_sge){buffer + 7, 33 + len / 2};
+        in.sg[3] = (struct soft_sge){buffer + 40 + len / 2, len - len / 2}; /* to the byte */
+        memset(buffer, NOT_SET, sizeof(buffer));
+        CHECK_EQUAL(soft_qp_post_recv(qp, &in, 1), 1);
+        send_one(&b, qp, &out);
+        CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+        CHECK_EQUAL(wc.byte_len, 40 + len);
+        CHECK_EQUAL(buffer[0] >> 4, 6);
+        CHECK(memcmp(buffer + 40, data, len) == 0);
+        if (len == MTU)
+            break;
+    }
+    CHECK_EQUAL(counter(&b, SOFT_C_RX_DELIVERED), counter(&b, SOFT_C_TX_PACKETS));
+    soft_hca_close(b.hca);
+}
+
+static void messages_over_the_mtu_complete_in_error_and_in_order(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    static uint8_t data[MTU + 1], buffer[3][40 + MTU];
+    struct soft_send_wr wr[4];
+    struct soft_wc wc[8];
+
+    for (int i = 0; i < 3; i++)
+        post_recv(qp, 100 + i, buffer[i], sizeof(buffer[i]));
+    wr[0] = send_wr(&b, qp, 0, data, MTU);
+    wr[1] = send_wr(&b, qp, 1, data, MTU + 1);
+    wr[1].flags = 0; /* errors complete even if not asked to */
+    wr[2] = send_wr(&b, qp, 2, data, 1);
+    wr[2].flags = 0;
+    wr[3] = send_wr(&b, qp, 3, data, UINT32_MAX);
+    wr[3].num_sge = 4;
+    for (int i = 1; i < 4; i++)
+        wr[3].sg[i] = (struct soft_sge){data, UINT32_MAX}; /* the sum must not wrap */
+    CHECK_EQUAL(soft_qp_post_send(qp, wr, 4), 4);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 8, wc), 5);
+    CHECK_EQUAL(wc[0].wr_id, 0);
+    CHECK_EQUAL(wc[0].status, SOFT_WC_SUCCESS);
+    CHECK_EQUAL(wc[1].wr_id, 100);
+    CHECK_EQUAL(wc[2].wr_id, 1);
+    CHECK_EQUAL(wc[2].status, SOFT_WC_LOC_LEN_ERR);
+    CHECK_EQUAL(wc[2].opcode, SOFT_WC_SEND);
+    CHECK_EQUAL(wc[3].wr_id, 101);
+    CHECK_EQUAL(wc[4].wr_id, 3);
+    CHECK_EQUAL(wc[4].status, SOFT_WC_LOC_LEN_ERR);
+    CHECK_EQUAL(counter(&b, SOFT_C_TX_LENGTH), 2);
+    CHECK_EQUAL(counter(&b, SOFT_C_TX_PACKETS), 2);
+    soft_hca_close(b.hca);
+}
+
+static void a_buffer_too_small_drops_and_stays(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    struct soft_send_wr wr = send_wr(&b, qp, 1, "12345", 5);
+    uint8_t buffer[44];
+    struct soft_wc wc;
+
+    send_one(&b, qp, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_NO_BUFFER), 1);
+    post_recv(qp, 9, buffer, sizeof(buffer));
+    send_one(&b, qp, &wr);
+    expect_empty(&b);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_TOO_LONG), 1);
+    wr.sg[0].length = 4;
+    send_one(&b, qp, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 9);
+    CHECK_EQUAL(wc.byte_len, 44);
+    soft_hca_close(b.hca);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void the_q_key_must_be_the_receivers_and_bit_31_means_our_own(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *mine = create_qp(&b, SOFT_QPT_UD, 0, 0x80001234u);
+    struct soft_qp *same = create_qp(&b, SOFT_QPT_UD, 0, 0x80001234u);
+    struct soft_qp *plain = create_qp(&b, SOFT_QPT_UD, 0, 0x1234);
+    struct soft_send_wr wr = send_wr(&b, plain, 1, "x", 1);
+    uint8_t buffer[2][64];
+    struct soft_wc wc;
+
+    post_recv(plain, 10, buffer[0], 64);
+    post_recv(same, 11, buffer[1], 64);
+    wr.remote_qkey = 0x1235;
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QKEY), 1);
+    wr.remote_qkey = 0x80000000u | 0x1234; /* not 0x1234, nor itself: the QP's 0x80001234 */
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QKEY), 2);
+    expect_empty(&b);
+    wr.remote_qkey = 0x1234;
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 10);
+    wr.remote_qpn = soft_qp_qpn(same);
+    wr.remote_qkey = 0xffffffffu;
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 11);
+    soft_qp_set_qkey(plain, 0x4321);
+    post_recv(plain, 12, buffer[0], 64);
+    wr.remote_qpn = soft_qp_qpn(plain);
+    wr.remote_qkey = 0x1234;
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QKEY), 3);
+    wr.remote_qkey = 0x4321;
+    send_one(&b, mine, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 12);
+    soft_hca_close(b.hca);
+}
+
+static void the_p_key_must_match_with_a_full_member_on_one_side(void)
+{
+    static const uint16_t table[] = {0xffff, 0x7fff, 0x8001, 0x0001, 0x8000};
+    static const struct {
+        uint16_t from, to;
+        bool passes;
+    } rules[] = {
+        {0, 0, true},  {0, 1, true},  {1, 0, true},  {1, 1, false}, {2, 3, true}, {3, 3, false},
+        {0, 2, false}, {4, 4, false}, {5, 5, false}, {0, 5, false}, /* past the end of the table */
+    };
+    struct bench b = open_bench(DEPTH);
+    uint64_t dropped = 0;
+
+    CHECK_EQUAL(soft_hca_set_pkeys(b.hca, table, 0), -EINVAL);
+    CHECK_EQUAL(soft_hca_set_pkeys(b.hca, table, SOFT_MAX_PKEYS + 1), -EINVAL);
+    CHECK_EQUAL(soft_hca_set_pkeys(b.hca, table, 5), 0);
+    CHECK_EQUAL(soft_hca_find_pkey(b.hca, 0x7fff), 0);
+    CHECK_EQUAL(soft_hca_find_pkey(b.hca, 0x0001), 2);
+    CHECK_EQUAL(soft_hca_find_pkey(b.hca, 0x8002), -ENOENT);
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        struct soft_qp *from = create_qp(&b, SOFT_QPT_UD, rules[i].from, QKEY);
+        struct soft_qp *to = create_qp(&b, SOFT_QPT_UD, rules[i].to, QKEY);
+        struct soft_send_wr wr = send_wr(&b, to, 1, "x", 1);
+        uint8_t buffer[64];
+        struct soft_wc wc;
+
+        post_recv(to, 2, buffer, sizeof(buffer));
+        send_one(&b, from, &wr);
+        if (rules[i].passes) {
+            CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+            CHECK_EQUAL(wc.pkey_index, rules[i].to);
+        } else {
+            CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), ++dropped);
+            expect_empty(&b);
+        }
+        soft_qp_destroy(from);
+        soft_qp_destroy(to);
+        while (soft_cq_poll(b.cq, 1, &wc) == 1) /* the flushed receive */
+            CHECK_EQUAL(wc.status, SOFT_WC_WR_FLUSH_ERR);
+    }
+    soft_hca_close(b.hca);
+}
+
+static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
+{
+    static const uint16_t table[] = {0xffff, 0x8001};
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *gsi = create_qp(&b, SOFT_QPT_GSI, 0, 0x1111);
+    struct soft_qp *ud = create_qp(&b, SOFT_QPT_UD, 1, QKEY);
+    struct soft_qp_attr attr = {SOFT_QPT_GSI, b.cq, b.cq, 1, 1, 0, 0};
+    struct soft_send_wr wr = send_wr(&b, gsi, 1, "mad", 3);
+    struct soft_qp *other;
+    uint8_t buffer[3][64];
+    struct soft_wc wc;
+
+    CHECK_EQUAL(soft_qp_qpn(gsi), 1);
+    CHECK_EQUAL(soft_qp_create(b.hca, &attr, &other), -EEXIST);
+    CHECK_EQUAL(soft_hca_set_pkeys(b.hca, table, 2), 0);
+    for (int i = 0; i < 3; i++)
+        post_recv(gsi, i, buffer[i], sizeof(buffer[i]));
+    send_one(&b, ud, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QKEY), 1);
+    wr.pkey_index = 1;
+    wr.remote_qkey = SOFT_QKEY_GSI;
+    send_one(&b, gsi, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.pkey_index, 1);
+    CHECK_EQUAL(wc.src_qp, 1);
+    wr.pkey_index = 0;
+    send_one(&b, gsi, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.pkey_index, 0);
+    soft_qp_set_qkey(gsi, 5); /* has no effect */
+    send_one(&b, gsi, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    soft_qp_destroy(gsi);
+    CHECK_EQUAL(soft_qp_create(b.hca, &attr, &other), 0);
+    CHECK_EQUAL(soft_qp_qpn(other), 1);
+    soft_hca_close(b.hca);
+}
+
+int main(void)
+{
+    static const struct test tests[] = {
+        TEST(a_message_to_ourselves_arrives_behind_its_grh),
+        TEST(all_sizes_survive_gather_and_scatter),
+        TEST(messages_over_the_mtu_complete_in_error_and_in_order),
+        TEST(a_buffer_too_small_drops_and_stays),
+        TEST(the_q_key_must_be_the_receivers_and_bit_31_means_our_own),
+        TEST(the_p_key_must_match_with_a_full_member_on_one_side),
+        TEST(qp1_is_one_per_hca_with_its_q_key_and_all_p_keys),
+    };
+
+    return run_tests(tests, sizeof(tests) / sizeof(tests[0]));
+}
