@@ -71,6 +71,10 @@ static void carries_are_never_lost(void)
     /* All ones on top of all ones: -0 stays -0. */
     memset(data, 0xFF, LEN);
     CHECK_EQ(ipu_csum_finish(ipu_csum_add(UINT64_MAX, data, LEN)), 0);
+    /* The fold of the 128-bit sum carries once more. */
+    memset(data + 8, 0, 8);
+    data[8] = 1;
+    CHECK_EQ(ipu_csum_finish(ipu_csum_add(UINT64_MAX, data, 16)), naive(data, 16));
     CHECK_EQ(ipu_csum_finish(UINT64_MAX), 0);
     CHECK_EQ(ipu_csum_finish(0), 0xFFFF);
     CHECK_EQ(ipu_csum_finish(UINT64_MAX - 1), 1);

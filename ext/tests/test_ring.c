@@ -291,6 +291,7 @@ struct stress {
     struct ipu_ring ring;
     uint64_t records;
     uint64_t sleeps;
+    bool polling; /* nobody sleeps, nobody wakes: the commit alone publishes */
 };
 
 static void *produce(void *argument)
@@ -308,7 +309,8 @@ static void *produce(void *argument)
             fill(record, number++, len);
             ipu_ring_commit(&stress->ring, len);
         }
-        ipu_ring_wake(&stress->ring);
+        if (!stress->polling)
+            ipu_ring_wake(&stress->ring);
         /* Now and then the consumer gets to the bottom and sleeps. */
         if (ipu_random_below(&random, 4) == 0)
             sched_yield();
@@ -327,6 +329,8 @@ static void consume(struct stress *stress)
             CHECK(is_filled(record, number, len));
             number++;
             ipu_ring_release(&stress->ring);
+        } else if (stress->polling) {
+            sched_yield();
         } else if (ipu_ring_arm(&stress->ring) == 0) {
             struct pollfd fd = {.fd = ipu_ring_fd(&stress->ring), .events = POLLIN};
             CHECK_EQ(poll(&fd, 1, -1), 1); /* a lost wake-up ends by SIGALRM */
@@ -336,19 +340,29 @@ static void consume(struct stress *stress)
     }
 }
 
+static void run_two_threads(struct stress *stress)
+{
+    CHECK_EQ(ipu_ring_init(&stress->ring, 1024), 0);
+    pthread_t producer;
+    CHECK_EQ(pthread_create(&producer, NULL, produce, stress), 0);
+    consume(stress);
+    CHECK_EQ(pthread_join(producer, NULL), 0);
+    uint32_t len;
+    CHECK(!ipu_ring_peek(&stress->ring, &len));
+    ipu_ring_free(&stress->ring);
+}
+
 static void two_threads_lose_neither_records_nor_wake_ups(void)
 {
-    static struct stress stress;
-    stress.records = 300000;
-    CHECK_EQ(ipu_ring_init(&stress.ring, 1024), 0);
-    pthread_t producer;
-    CHECK_EQ(pthread_create(&producer, NULL, produce, &stress), 0);
-    consume(&stress);
-    CHECK_EQ(pthread_join(producer, NULL), 0);
+    static struct stress stress = {.records = 300000};
+    run_two_threads(&stress);
     CHECK(stress.sleeps > 0);
-    uint32_t len;
-    CHECK(!ipu_ring_peek(&stress.ring, &len));
-    ipu_ring_free(&stress.ring);
+}
+
+static void two_polling_threads_need_no_wake_ups(void)
+{
+    static struct stress stress = {.records = 100000, .polling = true};
+    run_two_threads(&stress);
 }
 
 int main(void)
@@ -365,4 +379,5 @@ int main(void)
     RUN(misuse_is_caught_in_debug_builds);
     RUN(long_random_runs_behave_like_a_queue);
     RUN(two_threads_lose_neither_records_nor_wake_ups);
+    RUN(two_polling_threads_need_no_wake_ups);
 }
