@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The built-in HCA between two network namespaces: its C live tests, and what others see on the wire.
+
+Independent of the rest of ipoibu, as ext/soft is: namespaces are made with ip(8).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+SOFT = Path(__file__).resolve().parents[2] / "ext" / "soft"
+SOURCES = sorted((SOFT / "tests").glob("live_*.c"))
+LIVE_TESTS = [
+    name
+    for source in SOURCES
+    for name in re.findall(r"^    TEST\((\w+)\),$", source.read_text(), re.MULTILINE)
+]
+VETH_MTU = 9000
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Place:
+    netns: str
+    netdev: str
+
+    def run(self, *words: str) -> str:
+        return run("ip", "netns", "exec", self.netns, *words)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.netns, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def sysctl(self, path: str, value: int | str) -> None:
+        self.run("sh", "-c", f"echo {value} > /proc/sys/net/ipv6/{path}")
+
+    @property
+    def words(self) -> tuple[str, str]:
+        return f"/run/netns/{self.netns}", self.netdev
+
+    def link_local(self) -> str:
+        """The address, once the kernel has noticed the carrier and given it."""
+        for _ in range(500):
+            shown = self.run("ip", "-6", "-oneline", "address", "show", "dev", self.netdev)
+            found = re.search(r"inet6 (fe80::\S+)/", shown)
+            if found is not None:
+                return found.group(1)
+            time.sleep(0.01)
+        raise AssertionError(f"{self.netdev} has no link-local address")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Place, Place]]:
+    """Two namespaces joined by a veth pair with link-local addresses that can be used at once."""
+    places = tuple(Place(f"soft-{os.getpid()}-{x}", f"soft{x}") for x in "ab")
+    a, b = places
+    made = []
+    try:
+        for place in places:
+            run("ip", "netns", "add", place.netns)
+            made.append(place)
+        run(
+            *("ip", "link", "add", a.netdev, "netns", a.netns, "mtu", str(VETH_MTU), "type"),
+            *("veth", "peer", "name", b.netdev, "netns", b.netns, "mtu", str(VETH_MTU)),
+        )
+        for place in places:
+            place.sysctl(f"conf/{place.netdev}/accept_dad", 0)
+            place.sysctl(f"neigh/{place.netdev}/retrans_time_ms", 50)
+            place.run("ip", "link", "set", place.netdev, "up")
+        for place in places:
+            place.link_local()
+        yield a, b
+    finally:
+        for place in made:
+            run("ip", "netns", "delete", place.netns)
+
+
+def build(*variant: str) -> Path:
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LD_PRELOAD")}
+    directory = ""
+    for goal in (["-j2", "all"], ["builddir"]):
+        done = subprocess.run(
+            ["make", "-s", "-C", str(SOFT), *variant, *goal],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        directory = done.stdout.strip()
+    return Path(directory)
+
+
+@pytest.fixture(scope="module")
+def sanitized() -> Path:
+    """The directory of programs built with ASan and UBSan."""
+    return build("CC=gcc", "SANITIZE=1")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Path:
+    return build("CC=gcc")
+
+
+# ---- the C live tests ------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_every_live_test_is_known_here(sanitized: Path) -> None:
+    assert run(str(sanitized / "live"), "list").split() != []
+    assert set(run(str(sanitized / "live"), "list").split()) == set(LIVE_TESTS)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", LIVE_TESTS)
+def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
+    a, b = pair
+    if name == "a_slow_link_holds_sends_back_and_loses_none":
+        a.run(
+            *("tc", "qdisc", "add", "dev", a.netdev, "root", "tbf"),
+            *("rate", "200mbit", "burst", "200k", "limit", "20m"),
+        )
+    said = run(str(sanitized / "live"), name, *a.words, *b.words)
+    assert f"ok: {name}" in said.splitlines()
+
+
+@pytest.mark.timeout(300)
+def test_threads_share_an_hca_under_the_thread_sanitizer(pair: tuple[Place, Place]) -> None:
+    live = build("CC=clang", "SANITIZE=thread") / "live"
+    for name in (
+        "threads_share_an_hca_and_none_sleeps_for_ever",
+        "packets_left_fetched_wake_the_other_cq",
+    ):
+        assert f"ok: {name}" in run(str(live), name, *pair[0].words, *pair[1].words)
+
+
+def test_trains_are_cut_and_joined_where_the_devices_do_not_offload(
+    sanitized: Path, pair: tuple[Place, Place]
+) -> None:
+    name = "bursts_travel_as_trains"
+    for place in pair:
+        place.run("ethtool", "-K", place.netdev, "tx-udp-segmentation", "off", "gro", "off")
+    assert f"ok: {name}" in run(str(sanitized / "live"), name, *pair[0].words, *pair[1].words)
+    for place in pair:
+        place.run("ethtool", "-K", place.netdev, "tx", "off")  # no checksum offload either
+    assert f"ok: {name}" in run(str(sanitized / "live"), name, *pair[0].words, *pair[1].words)
+
+
+def test_a_thousand_groups_fit_where_sockets_may_hold_few(
+    sanitized: Path, pair: tuple[Place, Place]
+) -> None:
+    b = pair[1]
+    limit = "/proc/sys/net/core/optmem_max"  # of the namespace since Linux 6.7
+    if b.run("sh", "-c", f"test -e {limit} && echo yes || echo no").strip() == "yes":
+        b.run("sh", "-c", f"echo 4096 > {limit}")
+    name = "a_thousand_groups_are_reached"
+    assert f"ok: {name}" in run(str(sanitized / "live"), name, *pair[0].words, *b.words)
+
+
+# ---- opening ---------------------------------------------------------------------------------
+
+
+def test_opening_says_what_is_wrong_with_the_device(
+    sanitized: Path, pair: tuple[Place, Place]
+) -> None:
+    a, b = pair
+
+    def opened(place: Place, netdev: str = "") -> str:
+        return run(str(sanitized / "live"), "open", place.words[0], netdev or place.netdev).strip()
+
+    assert opened(a) == "0 4096"
+    assert opened(a, "nothere0") == "ENODEV"
+    assert opened(a, "lo") == "ENETDOWN"
+    a.run("ip", "link", "set", "lo", "up")
+    assert opened(a, "lo") == "EADDRNOTAVAIL"  # it has ::1 alone
+    for mtu, active in ((4176, "0 4096"), (4175, "0 2048"), (2128, "0 2048"), (1500, "0 1024")):
+        a.run("ip", "link", "set", a.netdev, "mtu", str(mtu))
+        assert opened(a) == active
+    a.run("ip", "link", "set", a.netdev, "mtu", "1280")
+    assert opened(a) == "0 1024"
+    a.sysctl(f"conf/{a.netdev}/disable_ipv6", 1)
+    assert opened(a) == "EADDRNOTAVAIL"
+    a.run("ip", "link", "set", a.netdev, "mtu", "300")  # the kernel has no IPv6 below 1280
+    assert opened(a) == "EMSGSIZE"
+    a.run("ip", "link", "set", a.netdev, "down")
+    assert opened(a) == "ENETDOWN"
+    b.run("ip", "-6", "address", "flush", "dev", b.netdev)
+    b.sysctl(f"conf/{b.netdev}/accept_dad", 1)
+    b.sysctl(f"conf/{b.netdev}/dad_transmits", 30)
+    a.run("ip", "link", "set", a.netdev, "mtu", str(VETH_MTU), "up")
+    b.run("ip", "-6", "address", "add", "fe80::77/64", "dev", b.netdev)
+    assert opened(b) == "EAGAIN"
+    b.run("ip", "-6", "address", "add", "fe80::78/64", "dev", b.netdev, "nodad")
+    assert opened(b) == "0 4096"
+
+
+def test_the_address_made_from_the_mac_is_the_gid_where_there_are_several(
+    plain: Path, pair: tuple[Place, Place]
+) -> None:
+    a, b = pair
+    a.run("ip", "-6", "address", "add", "fe80::1/64", "dev", a.netdev, "nodad")
+    mac = a.run("cat", f"/sys/class/net/{a.netdev}/address").strip().split(":")
+    with capture(a) as packets:
+        run(str(plain / "live"), "known_messages_for_a_capture", *a.words, *b.words)
+    eui64 = bytes([int(mac[0], 16) ^ 2]) + bytes.fromhex("".join([*mac[1:3], "fffe", *mac[3:]]))
+    sources = {packet.src[8:] for packet in packets}
+    assert eui64 in sources
+    assert bytes(7) + b"\x01" not in sources
+
+
+# ---- the wire, seen by others ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An IPv6 UDP packet to port 4791."""
+
+    ip: bytes
+    src: bytes
+    dst: bytes
+    udp: bytes
+    payload: bytes
+
+
+def parse_pcap(path: Path) -> list[Packet]:
+    data = path.read_bytes()
+    assert data[:4] == b"\xd4\xc3\xb2\xa1"  # little-endian, microseconds
+    packets, at = [], 24
+    while at < len(data):
+        (length,) = struct.unpack_from("<I", data, at + 8)
+        frame = data[at + 16 : at + 16 + length]
+        at += 16 + length
+        ip = frame[14:54]
+        assert frame[12:14] == b"\x86\xdd"
+        assert ip[6] == 17
+        packets.append(Packet(ip, ip[8:24], ip[24:40], frame[54:62], frame[62:]))
+    return packets
+
+
+@contextlib.contextmanager
+def capture(place: Place, path: Path | None = None) -> Iterator[list[Packet]]:
+    """What passes the device to or from port 4791 meanwhile; complete at the end of the block."""
+    file = path or Path(f"/tmp/soft-{os.getpid()}.pcap")
+    packets: list[Packet] = []
+    tcpdump = place.start(
+        *("tcpdump", "-i", place.netdev, "-U", "--immediate-mode", "-B", "16384"),
+        *("-Z", "root", "-w", str(file), "udp port 4791"),
+    )
+    assert tcpdump.stdout is not None
+    try:
+        for line in tcpdump.stdout:
+            if "listening on" in line:
+                break
+        yield packets
+        # Packets reach tcpdump in order; it has them all once the file stops growing.
+        size = -1
+        while size != file.stat().st_size:
+            size = file.stat().st_size
+            time.sleep(0.2)
+    finally:
+        tcpdump.terminate()
+        tcpdump.wait()
+        tcpdump.stdout.close()
+    packets += parse_pcap(file)
+    if path is None:
+        file.unlink()
+
+
+def icrc(packet: Packet) -> bytes:
+    """The ICRC by its definition (InfiniBand Annex A17), with zlib; as it stands in the packet."""
+    ip = bytes([packet.ip[0] | 0x0F, 0xFF, 0xFF, 0xFF]) + packet.ip[4:7] + b"\xff" + packet.ip[8:]
+    udp = packet.udp[:6] + b"\xff\xff"
+    bth = packet.payload[:4] + b"\xff" + packet.payload[5:12]
+    crc = zlib.crc32(b"\xff" * 8 + ip + udp + bth + packet.payload[12:-4])
+    return struct.pack("<I", crc)
+
+
+TEXTS = [b"", b"a", b"ab", b"abc", b"abcd", b"The quick brown fox"]
+TRAIN = [b"one of four"[:n] for n in (11, 11, 11, 3)]
+FIELDS = (
+    "infiniband.bth.opcode",
+    "infiniband.bth.se",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.p_key",
+    "infiniband.bth.destqp",
+    "infiniband.bth.psn",
+    "infiniband.deth.q_key",
+    "infiniband.deth.srcqp",
+    "infiniband.immdt",
+    "infiniband.invariant.crc",
+)
+
+
+def tshark(path: Path) -> list[list[str]]:
+    words = ["tshark", "-r", str(path), "-T", "fields", "-E", "separator=;"]
+    for field in FIELDS:
+        words += ["-e", field]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return [line.split(";") for line in done.stdout.splitlines()]
+
+
+def number(text: str) -> int:
+    return int(text, 0)
+
+
+def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
+    sanitized: Path, pair: tuple[Place, Place], tmp_path: Path
+) -> None:
+    from scapy.contrib.roce import BTH  # binds itself to UDP port 4791
+    from scapy.layers.inet6 import IPv6
+
+    a, b = pair
+    # Else the capture shows the train in one piece, as the two devices hand it on.
+    a.run("ethtool", "-K", a.netdev, "tx-udp-segmentation", "off")
+    path = tmp_path / "wire.pcap"
+    with capture(b, path) as packets:
+        said = run(
+            str(sanitized / "live"), "known_messages_for_a_capture", *a.words, *b.words
+        ).splitlines()
+    qpn_a, qpn_b = (int(x, 16) for x in said[0].split()[1:])
+
+    rows = tshark(path)
+    messages = [*TEXTS, b"to the group", *TRAIN]
+    assert len(packets) == len(rows) == len(messages)
+    for i, (packet, row, text) in enumerate(zip(packets, rows, messages, strict=True)):
+        opcode, solicited, pad, pkey, dest, psn, qkey, src, imm, crc = row
+        special = i == len(TEXTS) - 1
+        assert number(opcode) == (0x65 if special else 0x64)
+        assert solicited in (("1", "True") if special else ("0", "False"))
+        assert number(pad) == -len(text) % 4
+        assert number(pkey) == 0xFFFF
+        assert number(dest) == (0xFFFFFF if text == b"to the group" else qpn_b)
+        assert number(src) == qpn_a
+        assert number(qkey) == 0x0B1B
+        assert number(psn) == (number(rows[0][5]) + i) % (1 << 24)
+        assert (imm.removeprefix("0x") == "cafef00d") == special
+
+        start = 24 if special else 20
+        assert packet.payload[start : start + len(text)] == text
+        assert packet.payload[-4:] == icrc(packet)
+        assert packet.udp[:2] == packet.udp[2:4] == struct.pack("!H", 4791)
+        assert packet.udp[6:8] != b"\0\0"  # a checksum, so that the kernel may join packets
+        if text:  # tshark 4.0 takes a message without data for a malformed one, and stops there
+            assert number(crc) == int.from_bytes(packet.payload[-4:], "big")
+
+        again = IPv6(packet.ip + packet.udp + packet.payload)
+        del again[BTH].icrc
+        assert bytes(again)[-4:] == packet.payload[-4:], "scapy computes another ICRC"
+
+
+# ---- soft_pingpong ---------------------------------------------------------------------------
+
+
+def test_pingpong_plays_between_two_programs(sanitized: Path, pair: tuple[Place, Place]) -> None:
+    a, b = pair
+    program = str(sanitized / "soft_pingpong")
+    for options in (["-s", "4096", "-c", "-e"], ["-s", "0", "-r", "1", "-e"], ["-c", "-n", "50"]):
+        server = b.start(program, "-d", b.netdev, *options)
+        assert server.stdout is not None
+        assert server.stdout.readline() == "listening on port 18515\n"
+        said = a.run(program, "-d", a.netdev, *options, f"{b.link_local()}%{a.netdev}")
+        assert server.wait(timeout=30) == 0
+        count = "50" if "-n" in options else "1000"
+        assert f", {count} messages each way in " in said
+        assert f", {count} messages each way in " in server.stdout.read()
+        server.stdout.close()
+
+
+def test_pingpong_refuses_nonsense(sanitized: Path, pair: tuple[Place, Place]) -> None:
+    a, _ = pair
+    for words, status, said in (
+        (["-d", "nothere0"], 1, "nothere0: No such device"),
+        (["-d", a.netdev, "-s", "x"], 2, "x is not a number from 0 to 4096"),
+        ([], 2, "usage:"),
+    ):
+        program = a.start(str(sanitized / "soft_pingpong"), *words)
+        assert program.wait(timeout=30) == status
+        assert program.stdout is not None
+        assert said in program.stdout.read()
+        program.stdout.close()
+
+
+def test_rate_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Place]) -> None:
+    said = run(str(plain / "rate"), *pair[0].words, *pair[1].words, "0.2")
+    rates = {
+        int(size): float(rate)
+        for size, rate in re.findall(r"^ *(\d+) bytes: .*received +(\d+)/s", said, re.MULTILINE)
+    }
+    assert set(rates) == {64, 1024, 2048, 4096}
+    assert all(rate > 1000 for rate in rates.values()), said
