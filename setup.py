@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Builds the C core. Switches, from the environment (each 1 or unset):
+"""Builds the C core, and the verbs fabric where infiniband/verbs.h is there.
+
+Switches, from the environment (each 1 or unset):
 
 IPOIBU_SANITIZE   AddressSanitizer and UndefinedBehaviorSanitizer
 IPOIBU_COVERAGE   gcov
@@ -26,6 +28,10 @@ from setuptools._distutils.sysconfig import customize_compiler
 SOURCES = sorted(
     str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")]
 )
+VERBS_SOURCES = [
+    *sorted(str(path) for path in Path("ext/verbs").glob("[!_]*.c")),
+    "ext/soft/membership.c",
+]
 
 
 def switch(name: str) -> bool:
@@ -48,14 +54,10 @@ def have_library(library: str, name: str) -> bool:
     return True
 
 
-def core() -> Extension:
-    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", "")]
-    libraries: list[str] = []
+def compiled() -> dict[str, list[str]]:
+    """What every extension is compiled and linked with."""
     compile_args = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
     link_args = ["-pthread"]
-    if have_library("libdeflate", "libdeflate.h"):
-        macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
-        libraries.append("deflate")
     if switch("DEBUG"):
         compile_args += ["-O0", "-g", "-UNDEBUG"]
     else:
@@ -69,6 +71,15 @@ def core() -> Extension:
         link_args += ["--coverage"]
     if switch("WERROR"):
         compile_args += ["-Werror", "-Wno-error=unused-function"]
+    return {"extra_compile_args": compile_args, "extra_link_args": link_args}
+
+
+def core() -> Extension:
+    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", "")]
+    libraries: list[str] = []
+    if have_library("libdeflate", "libdeflate.h"):
+        macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
+        libraries.append("deflate")
     return Extension(
         "ipoibu._core",
         ["ext/_core.pyx", *SOURCES],
@@ -76,12 +87,27 @@ def core() -> Extension:
         depends=[str(path) for path in Path("ext").rglob("*.h")],
         define_macros=macros,
         libraries=libraries,
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
+        **compiled(),
+    )
+
+
+def verbs() -> Extension:
+    return Extension(
+        "ipoibu._verbs",
+        ["ext/verbs/_verbs.pyx", *VERBS_SOURCES],
+        include_dirs=["ext", "ext/soft", "ext/verbs"],
+        depends=[str(path) for path in Path("ext").rglob("*.h")],
+        define_macros=[("_GNU_SOURCE", "")],
+        libraries=["ibverbs"],
+        **compiled(),
     )
 
 
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
-setup(ext_modules=cythonize([core()], compiler_directives={"language_level": "3"}))
+extensions = [core()]
+if have_library("verbs", "infiniband/verbs.h"):
+    extensions.append(verbs())
+
+setup(ext_modules=cythonize(extensions, compiler_directives={"language_level": "3"}))

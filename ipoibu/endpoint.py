@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random
 import select
 import threading
@@ -17,7 +19,7 @@ from typing import Any, Self, TypeVar
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
-from ipoibu.errors import Closed, UsageError
+from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
@@ -104,13 +106,14 @@ class Endpoint:
             if config.faults is not None:
                 fabric = FaultyUd(fabric, config.faults)
             self._pump = _core.Pump(fabric, self._device, mtu=mtu_bytes)
-        except BaseException:
+        except BaseException as error:
             fabric.close()
+            if isinstance(error, OSError):
+                raise _pump_error(port.info.device, error) from error
             raise
         self._port, self._fabric = port, fabric
         self.params: PartitionParams = params
         self.mtu: int = mtu_bytes
-        self.hwaddr = HwAddr(fabric.qpn, port.info.gid)
         self._broadcast = mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))
         self._engine = Engine(
             LinkConfig(params=params, hwaddr=self.hwaddr, mtu_bytes=mtu_bytes), random.Random()
@@ -291,6 +294,11 @@ class Endpoint:
     def port(self) -> PortInfo:
         return self._port.info
 
+    @property
+    def hwaddr(self) -> HwAddr:
+        """Our 20-byte address; a port's GID may change while it is open."""
+        return HwAddr(self._fabric.qpn, self._port.info.gid)
+
     def show(self) -> dict[str, Any]:
         """The interface in words and numbers; the keys are stable."""
         info = self.port
@@ -386,6 +394,13 @@ def _ib_mtu_for(ip_mtu_bytes: int | None) -> int | None:
     raise UsageError(
         f"MTU {ip_mtu_bytes} is too large for datagram mode: choose at most {IB_MTUS[-1] - ENCAP_LEN}"
     )
+
+
+def _pump_error(device: str, error: OSError) -> LinkError:
+    what = os.strerror(error.errno or 0)
+    if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
+        what += "; if it is the limit of locked memory: ulimit -l unlimited"
+    return LinkError(f"{device}: cannot start the data path: {what}")
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ipoibu import _core
-from ipoibu.addr import Gid, IpAddress, IpNetwork, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress, IpNetwork, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, Port
 from ipoibu.proto.effects import (
@@ -83,6 +83,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
+        self._gid = port.info.gid
 
     # ---- life
 
@@ -145,12 +146,23 @@ class Shell:
 
     def _poll_port(self) -> None:
         self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
-        active = self._port.active()
+        try:
+            active = self._port.active()
+        except LinkError as error:
+            self._port_timer.cancel()
+            self._on_failure(str(error))
+            return
+        now = self._loop.time()
+        gid = self._port.info.gid
+        if gid != self._gid:
+            self._gid = gid
+            hwaddr = HwAddr(self._fabric.qpn, gid)
+            self.perform(self._engine.port_event(now, "gid", hwaddr))
         if active != self._port_active:
             self._port_active = active
             event = "up" if active else "down"
             _log.warning("%s: the port is %s", self._port.info.device, event)
-            self.perform(self._engine.port_event(self._loop.time(), event))
+            self.perform(self._engine.port_event(now, event))
 
     def _expired(self) -> None:
         self._timer = None

@@ -75,7 +75,11 @@ class Port(Protocol):
     def info(self) -> PortInfo: ...
 
     def active(self) -> bool:
-        """Whether the port carries traffic now; asked about once a second, so it may cost a call."""
+        """Whether the port carries traffic now; asked about once a second, so it may cost a call.
+
+        It may find that `info.gid` has changed, which its queue pairs then send from. `LinkError`:
+        the device is gone for good.
+        """
         ...
 
     def open_ud(self, params: PartitionParams) -> Fabric:

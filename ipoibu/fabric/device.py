@@ -19,7 +19,9 @@ def parse_device(text: str) -> tuple[str, int]:
 def open_port(device: str, port: int = 1) -> Port:
     """Open a port by name; `NoSuchDevice`, `NotPermitted` or `LinkError` says why it is not there."""
     if not device.startswith(PREFIX):
-        raise NoSuchDevice(f"{device}: no such RDMA device; this build knows soft:NETDEV only")
+        from ipoibu.fabric.verbs import VerbsPort  # the RDMA libraries, only where one is wanted
+
+        return VerbsPort(device, port)
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     return SoftPort(device.removeprefix(PREFIX))

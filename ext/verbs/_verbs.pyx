@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# cython: embedsignature=True
+"""The Cython face of the verbs fabric (ext/verbs). It does not import pyverbs. Types: ipoibu/_verbs.pyi."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport ENOTCONN
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+import os
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in6_addr:
+        uint8_t s6_addr[16]
+
+cdef extern from "<infiniband/verbs.h>" nogil:
+    union ibv_gid:
+        uint8_t raw[16]
+    struct ibv_qp:
+        uint32_t qp_num
+    int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
+    int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
+
+cdef extern from "fabric.h" nogil:
+    struct ipu_fabric:
+        uint32_t qpn
+
+cdef extern from "mirror.h":
+    struct ipu_mirror_expected:
+        uint32_t qp_num
+        int cmd_fd
+    ibv_qp *ipu_mirror_qp(object qp, const ipu_mirror_expected *expected, const char **why)
+
+cdef extern from "verbs.h" nogil:
+    struct ipu_verbs:
+        pass
+    struct ipu_verbs_config:
+        ibv_qp *qp
+        in6_addr gid
+        uint32_t mtu
+        uint32_t qkey
+        uint32_t max_ah
+        uint16_t pkey_index
+        uint8_t port
+        uint8_t sgid_index
+        bint resolves
+        bint owns_events
+    enum:
+        IPU_VERBS_COUNTERS_N
+        IPU_VERBS_PORT_DOWN
+        IPU_VERBS_PORT_CHANGED
+        IPU_VERBS_FATAL
+    int ipu_verbs_create(const ipu_verbs_config *config, ipu_verbs **out)
+    void ipu_verbs_free(ipu_verbs *verbs)
+    void ipu_verbs_destroy(ipu_verbs *verbs)
+    ipu_fabric *ipu_verbs_fabric(ipu_verbs *verbs)
+    void ipu_verbs_rebind(ipu_verbs *verbs, const in6_addr *gid, uint8_t sgid_index)
+    void ipu_verbs_break(ipu_verbs *verbs)
+    unsigned int ipu_verbs_events(ipu_verbs *verbs)
+    void ipu_verbs_counters(const ipu_verbs *verbs, uint64_t *values)
+    const char *ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
+
+cdef extern from "membership.h" nogil:
+    struct soft_membership:
+        pass
+    int soft_membership_open(soft_membership *m, unsigned int ifindex)
+    void soft_membership_close(soft_membership *m)
+    int soft_membership_join(soft_membership *m, const in6_addr *group)
+    void soft_membership_leave(soft_membership *m, const in6_addr *group, int number)
+
+cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
+
+PORT_DOWN = IPU_VERBS_PORT_DOWN
+PORT_CHANGED = IPU_VERBS_PORT_CHANGED
+FATAL = IPU_VERBS_FATAL
+
+
+cdef int check(int result, str what) except -1:
+    """Turn a negative errno into an OSError that says what failed."""
+    if result < 0:
+        raise OSError(-result, f"{what}: {os.strerror(-result)}")
+    return 0
+
+
+cdef in6_addr address(bytes raw) except *:
+    cdef in6_addr out
+    if len(raw) != 16:
+        raise ValueError(f"an address has 16 bytes, not {len(raw)}")
+    memcpy(&out, PyBytes_AS_STRING(raw), 16)
+    return out
+
+
+cdef void release(object capsule) noexcept:
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
+class LayoutError(Exception):
+    """A QP object of this pyverbs is laid out in a way that we do not know."""
+
+
+@cython.no_gc_clear
+cdef class VerbsFabric:
+    """Posts and polls on a UD queue pair of pyverbs; the object is held as long as this one."""
+
+    cdef ipu_verbs *verbs
+    cdef ibv_qp *raw
+    cdef object qp
+    cdef bint open
+
+    def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
+                  uint16_t pkey_index, uint32_t qkey, uint32_t mtu_bytes, uint32_t max_ah,
+                  bint resolves, bint owns_events):
+        cdef ipu_mirror_expected expected
+        cdef ipu_verbs_config config
+        cdef const char *why = NULL
+        expected.qp_num = qp.qp_num
+        expected.cmd_fd = cmd_fd
+        config.qp = ipu_mirror_qp(qp, &expected, &why)
+        if config.qp == NULL:
+            raise LayoutError(why.decode())
+        config.gid = address(gid)
+        config.sgid_index = sgid_index
+        config.port = port
+        config.pkey_index = pkey_index
+        config.qkey = qkey
+        config.mtu = mtu_bytes
+        config.max_ah = max_ah
+        config.resolves = resolves
+        config.owns_events = owns_events
+        check(ipu_verbs_create(&config, &self.verbs), "queue pair")
+        self.raw = config.qp
+        self.qp = qp
+        self.open = True
+
+    def __dealloc__(self):
+        if self.verbs != NULL:
+            ipu_verbs_destroy(self.verbs)
+
+    @property
+    def native(self):
+        """A capsule that keeps this object alive (see ext/_core.pyx)."""
+        cdef object capsule = PyCapsule_New(ipu_verbs_fabric(self.verbs), FABRIC_CAPSULE, release)
+        PyCapsule_SetContext(capsule, <void *>self)
+        Py_INCREF(self)
+        return capsule
+
+    @property
+    def qpn(self):
+        return ipu_verbs_fabric(self.verbs).qpn
+
+    def attach(self, bytes mgid):
+        """Receive the group's datagrams; the IP-level membership is `Membership`'s."""
+        cdef ibv_gid gid
+        cdef int error = ENOTCONN
+        address(mgid)
+        memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
+        if self.open:
+            with nogil:
+                error = ibv_attach_mcast(self.raw, &gid, 0)
+        check(-abs(error), "multicast attach")
+
+    def detach(self, bytes mgid):
+        cdef ibv_gid gid
+        cdef int error = 0
+        address(mgid)
+        memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
+        if self.open:
+            with nogil:
+                error = ibv_detach_mcast(self.raw, &gid, 0)
+        check(-abs(error), "multicast detach")
+
+    def rebind(self, bytes gid, uint8_t sgid_index):
+        """The port has this address now; what is sent from here on comes from it."""
+        cdef in6_addr new = address(gid)
+        ipu_verbs_rebind(self.verbs, &new, sgid_index)
+
+    def break_queue_pair(self):
+        """Fail as after a completion error; the pump brings it back."""
+        ipu_verbs_break(self.verbs)
+
+    def events(self):
+        """What the device said since the last call: PORT_DOWN, PORT_CHANGED, FATAL, or'ed."""
+        return ipu_verbs_events(self.verbs)
+
+    def counters(self):
+        cdef uint64_t values[IPU_VERBS_COUNTERS_N]
+        ipu_verbs_counters(self.verbs, values)
+        return {ipu_verbs_counter_names[i].decode(): values[i]
+                for i in range(IPU_VERBS_COUNTERS_N)}
+
+    def close(self):
+        """After the queue pair's end and the pump's: give back address handles and memory."""
+        if self.open:
+            self.open = False
+            with nogil:
+                ipu_verbs_free(self.verbs)
+            self.qp = None
+
+
+cdef class Membership:
+    """IPv6 group memberships of a net device in the network namespace of the opening thread."""
+
+    cdef soft_membership membership
+    cdef bint open
+
+    def __cinit__(self, unsigned int ifindex):
+        check(soft_membership_open(&self.membership, ifindex), "group membership")
+        self.open = True
+
+    def __dealloc__(self):
+        self.close()
+
+    def join(self, bytes group):
+        """A number to leave by."""
+        cdef in6_addr addr = address(group)
+        cdef int number
+        if not self.open:
+            raise OSError(ENOTCONN, os.strerror(ENOTCONN))
+        with nogil:
+            number = soft_membership_join(&self.membership, &addr)
+        check(number, "group membership")
+        return number
+
+    def leave(self, bytes group, int number):
+        cdef in6_addr addr = address(group)
+        if self.open:
+            with nogil:
+                soft_membership_leave(&self.membership, &addr, number)
+
+    def close(self):
+        if self.open:
+            self.open = False
+            soft_membership_close(&self.membership)

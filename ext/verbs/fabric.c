@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state.h"
+
+#define NS_PER_S 1000000000
+
+const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N] = {
+#define NAME(name) #name,
+    IPU_VERBS_COUNTERS(NAME)
+#undef NAME
+};
+
+void ipu_verbs_counters(const struct ipu_verbs *v, uint64_t values[IPU_VERBS_COUNTERS_N])
+{
+    int i = 0;
+#define READ(name) values[i++] = atomic_load_explicit(&v->counters.name, memory_order_relaxed);
+    IPU_VERBS_COUNTERS(READ)
+#undef READ
+}
+
+int64_t ipu_verbs_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+/* ---- memory */
+
+static int memory(void *self, void *base, size_t len)
+{
+    struct ipu_verbs *v = self;
+    if (v->closed || v->region_count == IPU_VERBS_REGIONS)
+        return -ENOSPC;
+    errno = 0;
+    struct ibv_mr *mr = ibv_reg_mr(v->pd, base, len, IBV_ACCESS_LOCAL_WRITE);
+    if (mr == NULL)
+        return errno != 0 ? -errno : -EIO;
+    v->regions[v->region_count++] = mr;
+    return 0;
+}
+
+uint32_t ipu_verbs_lkey(const struct ipu_verbs *v, const void *addr)
+{
+    for (int i = 0; i < v->region_count; i++) {
+        const struct ibv_mr *mr = v->regions[i];
+        if ((uintptr_t)addr - (uintptr_t)mr->addr < mr->length)
+            return mr->lkey;
+    }
+    return 0; /* the device refuses it */
+}
+
+/* ---- waiting */
+
+/* The device is gone. A channel in error is always readable: it would only spin the pump. */
+static void lose_channel(struct ipu_verbs *v)
+{
+    (void)epoll_ctl(v->epoll_fd, EPOLL_CTL_DEL, v->channel->fd, NULL);
+    v->send_event = v->recv_event = false;
+    ipu_verbs_queue_pair_fail(v);
+}
+
+static void read_events(struct ipu_verbs *v)
+{
+    struct ibv_cq *cq;
+    void *context;
+    while (v->send_event || v->recv_event) {
+        if (ibv_get_cq_event(v->channel, &cq, &context) != 0) {
+            if (errno != EAGAIN && errno != EINTR)
+                lose_channel(v);
+            return;
+        }
+        ibv_ack_cq_events(cq, 1);
+        IPU_VERBS_COUNT(v, events);
+        if (cq == v->qp->send_cq)
+            v->send_event = v->send_armed = false;
+        else
+            v->recv_event = v->recv_armed = false;
+    }
+}
+
+static bool something_waits(const struct ipu_verbs *v)
+{
+    return v->wc_next < v->wc_count || v->returned < v->completed || v->lost_count > 0 ||
+           (v->broken && !v->told) || atomic_load(&v->mail.any);
+}
+
+/*
+ * An event tells of completions behind it, so what came before is polled for once more. Nothing is
+ * asked of the send queue while it is empty: sends mostly end within ibv_post_send().
+ */
+static int arm(void *self)
+{
+    struct ipu_verbs *v = self;
+    if (v->closed)
+        return 0;
+    read_events(v);
+    if (!v->recv_armed && ibv_req_notify_cq(v->qp->recv_cq, 0) == 0) {
+        v->recv_armed = v->recv_event = true;
+        ipu_verbs_receive_poll(v);
+    }
+    if (v->completed != v->posted && !v->send_armed && ibv_req_notify_cq(v->qp->send_cq, 0) == 0) {
+        v->send_armed = v->send_event = true;
+        ipu_verbs_send_poll(v);
+    }
+    return something_waits(v);
+}
+
+static int descriptor(void *self)
+{
+    return ((struct ipu_verbs *)self)->epoll_fd;
+}
+
+static const struct ipu_fabric_ops verbs_ops = {
+    .memory = memory,
+    .ah_create = ipu_verbs_handle_create,
+    .ah_destroy = ipu_verbs_handle_destroy,
+    .send = ipu_verbs_send,
+    .post = ipu_verbs_post,
+    .sent = ipu_verbs_sent,
+    .received = ipu_verbs_received,
+    .arm = arm,
+    .fd = descriptor,
+    .recover = ipu_verbs_queue_pair_recover,
+};
+
+/* ---- what the device says unasked */
+
+static unsigned int meaning(struct ipu_verbs *v, const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_PORT_ERR:
+        return event->element.port_num == v->port ? IPU_VERBS_PORT_DOWN : 0;
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+        return event->element.port_num == v->port ? IPU_VERBS_PORT_CHANGED : 0;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_QP_REQ_ERR:
+        if (event->element.qp == v->qp)
+            ipu_verbs_break(v);
+        return 0;
+    case IBV_EVENT_DEVICE_FATAL:
+        return IPU_VERBS_FATAL;
+    default:
+        return 0;
+    }
+}
+
+unsigned int ipu_verbs_events(struct ipu_verbs *v)
+{
+    struct ibv_async_event event;
+    unsigned int seen = 0;
+    while (!v->closed && v->owns_events && ibv_get_async_event(v->qp->context, &event) == 0) {
+        seen |= meaning(v, &event);
+        ibv_ack_async_event(&event);
+    }
+    return seen;
+}
+
+/* ---- life */
+
+static int watch(const struct ipu_verbs *v, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(v->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int unblock(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+/* The device may have given more than was asked for, and less inline room. */
+static int ask_limits(struct ipu_verbs *v)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    memset(&init, 0, sizeof init);
+    int error = ibv_query_qp(v->qp, &attr, IBV_QP_CAP, &init);
+    if (error != 0)
+        return -abs(error);
+    v->send_depth = init.cap.max_send_wr;
+    v->recv_depth = init.cap.max_recv_wr;
+    v->max_inline = init.cap.max_inline_data;
+    uint64_t room = 1;
+    while (room < v->send_depth)
+        room *= 2;
+    v->cookie_mask = room - 1;
+    v->cookies = calloc(room, sizeof *v->cookies);
+    return v->cookies == NULL ? -ENOMEM : 0;
+}
+
+static int set_up(struct ipu_verbs *v)
+{
+    v->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (v->epoll_fd < 0)
+        return -errno;
+    int error = unblock(v->channel->fd);
+    if (error == 0 && v->owns_events)
+        error = unblock(v->qp->context->async_fd);
+    if (error == 0)
+        error = watch(v, v->channel->fd);
+    if (error == 0)
+        error = watch(v, v->mail.fd);
+    if (error == 0)
+        error = ask_limits(v);
+    return error < 0 ? error : ipu_verbs_queue_pair_raise(v);
+}
+
+int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **out)
+{
+    struct ipu_verbs *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return -ENOMEM;
+    v->fabric = (struct ipu_fabric){
+        .ops = &verbs_ops,
+        .self = v,
+        .gid = config->gid,
+        .qpn = config->qp->qp_num,
+        .mtu = config->mtu,
+        .max_ah = config->max_ah,
+    };
+    v->qp = config->qp;
+    v->pd = config->qp->pd;
+    v->channel = config->qp->recv_cq->channel;
+    v->qkey = config->qkey;
+    v->pkey_index = config->pkey_index;
+    v->port = config->port;
+    v->sgid_index = config->sgid_index;
+    v->resolves = config->resolves;
+    v->owns_events = config->owns_events;
+    v->epoll_fd = -1;
+    LIST_INIT(&v->handles);
+    STAILQ_INIT(&v->retired);
+    int error = ipu_verbs_maker_init(v);
+    if (error == 0)
+        error = set_up(v);
+    if (error < 0) {
+        ipu_verbs_destroy(v);
+        return error;
+    }
+    *out = v;
+    return 0;
+}
+
+void ipu_verbs_free(struct ipu_verbs *v)
+{
+    if (v->closed)
+        return;
+    v->closed = v->broken = true;
+    ipu_verbs_maker_free(v);
+    ipu_verbs_maker_collect(v);
+    v->parked_count = 0;
+    ipu_verbs_handle_close(v);
+    for (int i = 0; i < v->region_count; i++)
+        ibv_dereg_mr(v->regions[i]);
+    v->region_count = 0;
+}
+
+void ipu_verbs_destroy(struct ipu_verbs *v)
+{
+    ipu_verbs_free(v);
+    ipu_verbs_handle_free(v);
+    if (v->epoll_fd >= 0)
+        close(v->epoll_fd);
+    if (v->mail.fd >= 0)
+        close(v->mail.fd);
+    pthread_cond_destroy(&v->maker.work);
+    pthread_mutex_destroy(&v->mail.mutex);
+    free(v->cookies);
+    free(v);
+}
+
+struct ipu_fabric *ipu_verbs_fabric(struct ipu_verbs *v)
+{
+    return &v->fabric;
+}

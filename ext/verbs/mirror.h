@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_VERBS_MIRROR_H
+#define IPU_VERBS_MIRROR_H
+
+#include <Python.h>
+
+#include <infiniband/verbs.h>
+
+/*
+ * pyverbs installs no C interface, so the queue pair inside its QP object is found by the object's
+ * layout (the same from rdma-core 26 to 59). Nothing is believed: every pointer is probed before it
+ * is followed, and what it leads to has to agree with what pyverbs itself says.
+ */
+struct ipu_mirror_expected {
+    uint32_t qp_num; /* QP.qp_num */
+    int cmd_fd;      /* Context.cmd_fd */
+};
+
+/* The queue pair, or NULL with what did not fit in *why. Caller holds the GIL and the object. */
+struct ibv_qp *ipu_mirror_qp(PyObject *object, const struct ipu_mirror_expected *expected,
+                             const char **why);
+
+#endif

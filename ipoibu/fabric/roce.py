@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The RoCE profile: which of a port's GIDs an endpoint takes, and what its MTU allows."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.addr import Gid
+from ipoibu.errors import LinkError
+from ipoibu.limits import IB_MTUS
+
+ROCE_OVERHEAD_BYTES: Final = 80  # what rxe keeps for headers: the net device's MTU is so much more
+DEFAULT_IB_MTU_NETDEV: Final = 2128  # carries the default InfiniBand MTU of 2048 (T1)
+
+
+@dataclass(frozen=True, slots=True)
+class GidEntry:
+    """One entry of a port's GID table; `ifindex` is the net device's that has the address."""
+
+    index: int
+    gid: Gid
+    is_roce_v2: bool
+    ifindex: int
+
+
+def choose_gid(entries: Iterable[GidEntry], place: str) -> GidEntry:
+    """The entry whose GID is our address: RoCE v2, of IPv6, link-local before routable.
+
+    IPv6, because the network type of a packet is that of its source GID, and an MGID is an IPv6
+    group; link-local, because it is there without configuration on every port of the link. A
+    `LinkError` says what kind of GIDs `place` has instead.
+    """
+    entries = list(entries)
+    suitable = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
+    if suitable:
+        return min(suitable, key=lambda entry: (not is_link_local(entry.gid), entry.index))
+    if any(entry.is_roce_v2 for entry in entries):
+        have = "only IPv4 ones; enable IPv6 on its net device"
+    elif entries:
+        have = "only RoCE v1 ones; the device or its driver has no RoCE v2"
+    else:
+        have = "none at all; bring its net device up"
+    raise LinkError(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
+
+
+def is_link_local(gid: Gid) -> bool:
+    return ipaddress.IPv6Address(gid.raw).is_link_local
+
+
+def _is_mapped(gid: Gid) -> bool:
+    return ipaddress.IPv6Address(gid.raw).ipv4_mapped is not None
+
+
+def mtu_from_code(code: int, place: str) -> int:
+    """The InfiniBand MTU in bytes of the code 1..5 that verbs uses."""
+    if not 1 <= code <= len(IB_MTUS):
+        raise LinkError(f"{place} reports an MTU code of {code}: no InfiniBand MTU")
+    return IB_MTUS[code - 1]
+
+
+def netdev_mtu_for(ib_mtu_bytes: int) -> int:
+    """The smallest MTU of the net device with which the port has this InfiniBand MTU."""
+    return ib_mtu_bytes + ROCE_OVERHEAD_BYTES

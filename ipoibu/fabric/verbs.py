@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/verbs.md.
+
+Device, protection domain, completion queues and queue pair are pyverbs objects (verbs_objects);
+packets are posted and polled in C (ext/verbs) on the queue pair that is inside of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from types import ModuleType
+from typing import Any, Final
+
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.fabric.roce import GidEntry, choose_gid, netdev_mtu_for
+from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
+
+_log = logging.getLogger(__name__)
+
+SEND_DEPTH: Final = 512  # work requests; the pump has 256 frames to send
+RECV_DEPTH: Final = 1024  # as many as the pump has frames to receive
+INLINE_BYTES: Final = 128  # an ARP or ND frame, a TCP acknowledgement
+HANDLES_SHARE: Final = 0.75  # of the device's address handles; the others are other programs'
+
+
+def native() -> ModuleType:
+    """The compiled part; `NoSuchDevice` where it was not built."""
+    try:
+        from ipoibu import _verbs
+    except ImportError as error:
+        raise NoSuchDevice(
+            "RDMA devices need ipoibu's verbs extension, which was not built: "
+            "apt-get install libibverbs-dev, then install ipoibu again"
+        ) from error
+    return _verbs
+
+
+class VerbsPort:
+    """A RoCE port of an RDMA device, opened by name or on what the application has open already.
+
+    `context` is a pyverbs `Context`, `pd` a `PD` of it; both stay the application's, who closes
+    them after the port. Asynchronous events of a lent context are the application's to read: the
+    port then notices a change of state or GID by looking, once a second.
+
+    `NoSuchDevice` lists the devices that are there; `LinkError` says why the port cannot carry
+    IP over InfiniBand.
+    """
+
+    def __init__(
+        self, device: str | None = None, port: int = 1, *, context: Any = None, pd: Any = None
+    ) -> None:
+        if (device is None) == (context is None):
+            raise UsageError("a verbs port needs a device's name or an open context, not both")
+        if pd is not None and context is None:
+            raise UsageError("a protection domain belongs to a context: hand in both")
+        native()
+        self._device = VerbsDevice(device, context=context, pd=pd)
+        self._port = port
+        self._open: set[VerbsUd] = set()
+        self._why_down: str | None = None
+        try:
+            state = self._device.port_state(port)
+            self._entry = self._choose(state)
+            self.info = self._describe(state)
+        except BaseException:
+            self._device.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        return f"{self._device.name}/{self._port}"
+
+    def _choose(self, state: PortState) -> GidEntry:
+        if state.link_layer != "Ethernet":
+            raise LinkError(
+                f"{self.place} is an InfiniBand port; this version opens RoCE ports only"
+            )
+        return choose_gid(self._device.gids(self._port, state.gid_count), self.place)
+
+    def _describe(self, state: PortState) -> PortInfo:
+        try:
+            netdev = socket.if_indextoname(self._entry.ifindex)
+        except OSError as error:
+            raise LinkError(
+                f"{self.place}: its net device is not in this network namespace; run there: "
+                "ip netns exec NAME ..."
+            ) from error
+        return PortInfo(
+            device=self._device.name,
+            port=self._port,
+            gid=self._entry.gid,
+            guid=self._entry.gid.interface_id,
+            active_mtu_bytes=state.active_mtu_bytes,
+            link_layer=state.link_layer,
+            netdev=netdev,
+        )
+
+    def active(self) -> bool:
+        """Whether the port carries traffic; keeps `info.gid` up to date.
+
+        A port that was down between two calls is reported as down once. `LinkError`: the device is
+        gone for good.
+        """
+        _verbs = native()
+        events = 0
+        for ud in self._open:
+            events |= ud.events()
+        if events & _verbs.FATAL:
+            raise LinkError(f"{self.place}: the device failed or was removed")
+        state = self._device.port_state(self._port)
+        why = self._why_inactive(state)
+        if why is None:
+            why = self._follow_gid(state)
+        if why is not None and why != self._why_down:
+            _log.warning("%s: %s", self.place, why)
+        self._why_down = why
+        return why is None and not events & _verbs.PORT_DOWN
+
+    def _why_inactive(self, state: PortState) -> str | None:
+        if not state.active:
+            return "the port is not active"
+        needed = max((ud.mtu_bytes for ud in self._open), default=0)
+        if state.active_mtu_bytes < needed:
+            return (
+                f"the port's MTU fell to {state.active_mtu_bytes}, the link's is {needed}: "
+                f"ip link set {self.info.netdev} mtu {netdev_mtu_for(needed)}"
+            )
+        return None
+
+    def _follow_gid(self, state: PortState) -> str | None:
+        """Take the port's new address when ours has gone; why there is none, or None."""
+        try:
+            if self._device.gid(self._port, self._entry.index) == self._entry.gid:
+                return None
+            self._entry = self._choose(state)
+            self.info = self._describe(state)
+        except LinkError as error:
+            return str(error)
+        _log.warning("%s: the port's GID is %s now", self.place, self.info.gid)
+        for ud in self._open:
+            ud.rebind(self._entry)
+        return None
+
+    def open_ud(self, params: PartitionParams) -> VerbsUd:
+        ud = VerbsUd(self, self._device, self._entry, params)
+        self._open.add(ud)
+        return ud
+
+    def forget(self, ud: VerbsUd) -> None:
+        self._open.discard(ud)
+
+    def close(self) -> None:
+        for ud in list(self._open):
+            ud.close()
+        self._device.close()
+
+
+class VerbsUd:
+    """A UD queue pair of a RoCE port."""
+
+    def __init__(
+        self, port: VerbsPort, device: VerbsDevice, entry: GidEntry, params: PartitionParams
+    ) -> None:
+        self._port = port
+        self._place = port.place
+        self._groups: dict[Gid, int] = {}
+        self.mtu_bytes = params.mtu_bytes
+        limits = device.limits()
+        self._max_groups = limits.max_mcast_grp
+        self._objects = device.create_ud(
+            min(SEND_DEPTH, limits.max_qp_wr, limits.max_cqe),
+            min(RECV_DEPTH, limits.max_qp_wr, limits.max_cqe),
+            INLINE_BYTES,
+        )
+        _verbs = native()
+        try:
+            self._membership = _verbs.Membership(entry.ifindex)
+            self._native = _verbs.VerbsFabric(
+                self._objects.qp,
+                cmd_fd=device.cmd_fd,
+                gid=entry.gid.raw,
+                sgid_index=entry.index,
+                port=port.info.port,
+                pkey_index=self._pkey_index(device, params),
+                qkey=params.qkey,
+                mtu_bytes=port.info.active_mtu_bytes,
+                max_ah=int(limits.max_ah * HANDLES_SHARE),
+                resolves=True,
+                owns_events=not device.is_lent,
+            )
+        except BaseException as error:
+            self._objects.close_queue_pair()
+            self._objects.close_rest()
+            if isinstance(error, _verbs.LayoutError):
+                raise LinkError(
+                    f"{self._place}: this pyverbs keeps its queue pair elsewhere ({error}); "
+                    "versions 44 to 59 are known to work"
+                ) from error
+            if isinstance(error, OSError):
+                raise self._translate("queue pair", error) from error
+            raise
+
+    def _pkey_index(self, device: VerbsDevice, params: PartitionParams) -> int:
+        """E7: the full-membership key is the one that has to be there."""
+        count = device.port_state(self._port.info.port).pkey_count
+        pkeys = device.pkeys(self._port.info.port, count)
+        if params.pkey not in pkeys:
+            there = ", ".join(str(pkey) for pkey in pkeys if pkey) or "none"
+            raise LinkError(f"{self._place}: no P_Key {params.pkey}; it has: {there}")
+        return pkeys.index(params.pkey)
+
+    def _translate(self, what: str, error: OSError) -> IpoibuError:
+        code = error.errno or 0
+        if code in (errno.EPERM, errno.EACCES):
+            return NotPermitted(f"{self._place}: {what}: not permitted; run as root")
+        return LinkError(f"{self._place}: {what}: {os.strerror(code)}")
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._native.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._native.native
+
+    def attach(self, mgid: Gid) -> None:
+        """Join the IPv6 group on the net device, then attach: without the join nothing arrives."""
+        if mgid in self._groups:
+            return
+        try:
+            number = self._membership.join(mgid.raw)
+        except OSError as error:
+            raise self._translate(f"group {mgid}: IPv6 membership", error) from error
+        try:
+            self._native.attach(mgid.raw)
+        except OSError as error:
+            self._membership.leave(mgid.raw, number)
+            if error.errno in (errno.ENOMEM, errno.ENOSPC):
+                raise LinkError(
+                    f"{self._place}: group {mgid}: no room; the device takes at most "
+                    f"{self._max_groups} groups"
+                ) from error
+            raise self._translate(f"group {mgid}", error) from error
+        self._groups[mgid] = number
+
+    def detach(self, mgid: Gid) -> None:
+        """Leave the group; one that was never joined is left as it is."""
+        number = self._groups.pop(mgid, None)
+        if number is None:
+            return
+        self._membership.leave(mgid.raw, number)
+        try:
+            self._native.detach(mgid.raw)
+        except OSError as error:  # only when the device is gone, and the attachment with it
+            _log.warning("%s: group %s: %s", self._place, mgid, error)
+
+    def rebind(self, entry: GidEntry) -> None:
+        """Send from this GID from now on."""
+        self._native.rebind(entry.gid.raw, entry.index)
+
+    def events(self) -> int:
+        """What the device said unasked since the last call (`ipoibu._verbs`)."""
+        return int(self._native.events())
+
+    def break_queue_pair(self) -> None:
+        """Fail as after a completion error; the pump brings it back."""
+        self._native.break_queue_pair()
+
+    def counters(self) -> dict[str, int]:
+        counters: dict[str, int] = self._native.counters()
+        return counters
+
+    def close(self) -> None:
+        """Destroy the queue pair and all that belongs to it. Safe to repeat."""
+        self._port.forget(self)
+        self._objects.close_queue_pair()
+        self._native.close()
+        self._objects.close_rest()
+        self._membership.close()
+        self._groups.clear()
