@@ -64,3 +64,16 @@ MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld
 COMMAND_RING_BYTES: Final = 1 << 20
 EVENT_RING_BYTES: Final = 1 << 20
 CAPTURE_RING_BYTES: Final = 4 << 20
+
+# Subnet administrator
+SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib gives each 1 s
+SA_ATTEMPTS: Final = 4  # 15 s in all: a standby SM takes over within about 10 s of silence
+SA_JITTER: Final = 0.25  # of a time-out, up or down: clients that lost the same SA spread out
+SA_OUTSTANDING_MAX: Final = 16  # requests on the wire; OpenSM queues what comes faster
+SA_QUEUE_MAX: Final = 2 * GROUPS_MAX  # requests that wait their turn: every group, both ways
+SA_PROBE_MIN_S: Final = 1.0  # an SA that does not answer is asked again after 1 s, doubled ...
+SA_PROBE_MAX_S: Final = 16.0  # ... up to Linux's IPOIB_MAX_BACKOFF_SECONDS
+SA_RECENT_MAX: Final = 1024  # transactions remembered to tell a late answer from a foreign one
+SA_EVENTS_MAX: Final = 1024  # notices that nobody has read yet; the oldest go, counted
+SA_TABLE_BYTES_MAX: Final = 16 << 20  # 262 144 path records: more than one port can use
+SA_WINDOW_SEGMENTS: Final = 64  # RMPP segments on the way before the sender waits for us

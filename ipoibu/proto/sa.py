@@ -101,6 +101,9 @@ class Pace:
         return self.timeout_s * ((1 << self.attempts) - 1) * (1 + SA_JITTER)
 
 
+PACE: Final = Pace()
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Where a datagram came from."""
@@ -174,7 +177,7 @@ _PROBE: Final = Query(Method.GET, Attribute.CLASS_PORT_INFO)
 class Requests:
     """All requests of one client; `key` is the caller's name for one, unique while it is under way."""
 
-    def __init__(self, rng: random.Random, pace: Pace = Pace()) -> None:
+    def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
         self.sa_lid = 0
         """Where the SA is; datagrams from elsewhere are dropped. 0 while nobody knows."""
@@ -219,6 +222,17 @@ class Requests:
         found = self._requests.get(key)
         if found is not None:
             self._feed(now, found, Input.CANCEL)
+        return self._take()
+
+    def stop(self, now: float) -> list[SaEffect]:
+        """Forget every request, and whether the SA answers."""
+        self._queue.clear()
+        for request in list(self._requests.values()):
+            if request.state is State.QUEUED:
+                del self._requests[request.key]
+            else:
+                self._feed(now, request, Input.CANCEL)
+        self._timers.cancel(self._ring_probe, None)
         return self._take()
 
     def received(self, now: float, peer: Peer, raw: bytes) -> list[SaEffect]:

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The reliable multi-packet header, which carries tables longer than a datagram: §13.6 of volume 1.
+
+    | version 1 | type 1 | response time 5b | flags 3b | status 1 | first word 4 | second word 4 |
+
+| type  | first word      | second word                                            |
+| ----- | --------------- | ------------------------------------------------------ |
+| DATA  | segment, from 1 | bytes: in the first segment of all, in the last of it  |
+| ACK   | last in order   | the last segment that may be sent before the next ACK  |
+| STOP  | reserved        | reserved                                               |
+| ABORT | reserved        | reserved                                               |
+
+The bytes of a segment count from behind this header, so the 20 of the SA's own header are among them.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.errors import BadFrame
+from ipoibu.wire import Octets
+
+REASONS: Final = frozenset({"rmpp_short", "rmpp_version", "rmpp_type"})
+
+HEADER_LEN: Final = 12
+SEGMENT_LEN: Final = 220  # what follows the header in a datagram of 256 bytes
+VERSION: Final = 1
+NO_RESPONSE_TIME: Final = 0x1F  # §13.6.2.1: the receiver's time is not told
+
+_HEADER: Final = struct.Struct("!BBBBII")
+
+
+class Type(enum.IntEnum):
+    """What an active header is for; NONE is a header that is not active."""
+
+    NONE = 0
+    DATA = 1
+    ACK = 2
+    STOP = 3
+    ABORT = 4
+
+
+class Flag(enum.IntFlag):
+    ACTIVE = 1
+    FIRST = 2
+    LAST = 4
+
+
+_NO_FLAGS: Final = Flag(0)
+
+
+class Status(enum.IntEnum):
+    """Why a transfer is given up, §13.6.2.1: those that we tell. A peer's stay plain numbers."""
+
+    NORMAL = 0
+    RESOURCES_EXHAUSTED = 1
+    TOTAL_TIME_TOO_LONG = 118
+    INCONSISTENT_LENGTH = 119
+    INCONSISTENT_FIRST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Rmpp:
+    """The header by its raw words; the properties say what they mean for each type."""
+
+    type: Type = Type.NONE
+    flags: Flag = _NO_FLAGS
+    status: int = Status.NORMAL
+    first_word: int = 0
+    second_word: int = 0
+    response_time: int = 0
+
+    def pack(self) -> bytes:
+        """12 bytes; those of a header that is not active are zeros, as Linux sends them."""
+        if self.type is Type.NONE:
+            return bytes(HEADER_LEN)
+        shared = self.response_time << 3 | self.flags | Flag.ACTIVE
+        return _HEADER.pack(
+            VERSION, self.type, shared, self.status, self.first_word, self.second_word
+        )
+
+    @property
+    def is_first(self) -> bool:
+        return Flag.FIRST in self.flags
+
+    @property
+    def is_last(self) -> bool:
+        return Flag.LAST in self.flags
+
+
+NOT_ACTIVE: Final = Rmpp()
+
+
+def data(segment: int, bytes_told: int, *, first: bool = False, last: bool = False) -> Rmpp:
+    """The header of one segment of a table."""
+    flags = Flag.ACTIVE | first * Flag.FIRST | last * Flag.LAST
+    return Rmpp(Type.DATA, Flag(flags), 0, segment, bytes_told, NO_RESPONSE_TIME)
+
+
+def ack(segment: int, window_last: int) -> Rmpp:
+    """Everything up to `segment` is there; send on up to `window_last`."""
+    return Rmpp(Type.ACK, Flag.ACTIVE, 0, segment, window_last, NO_RESPONSE_TIME)
+
+
+def abort(status: Status) -> Rmpp:
+    """The receiver wants no more of it."""
+    return Rmpp(Type.ABORT, Flag.ACTIVE, status, 0, 0, NO_RESPONSE_TIME)
+
+
+def parse_untrusted(raw: Octets) -> Rmpp:
+    """Read the 12 bytes behind the MAD header; what is no RMPP is `NOT_ACTIVE`, whatever it holds.
+
+    That is a header without the active flag, and one of type 0: OpenSM hands tables with such a header
+    to the kernel, which fills it in, and to umad2sim, which does not.
+    """
+    if len(raw) < HEADER_LEN:
+        raise BadFrame("rmpp_short")
+    version, kind, shared, status, first_word, second_word = _HEADER.unpack_from(raw)
+    flags = Flag(shared & 7)
+    if Flag.ACTIVE not in flags or kind == Type.NONE:
+        return NOT_ACTIVE
+    if version != VERSION:
+        raise BadFrame("rmpp_version")
+    try:
+        known = Type(kind)
+    except ValueError:
+        raise BadFrame("rmpp_type") from None
+    return Rmpp(known, flags, status, first_word, second_word, shared >> 3)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""docs/counters.md speaks for the client of the subnet administrator too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ipoibu.wire import mad, mcmember, notice, pathrecord, rmpp, sa
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_counter_of_the_sa_client_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    section = page.split("## Subnet administrator\n")[1].split("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    sources = ("proto/sa.py", "fabric/sa.py", "fabric/exchange.py")
+    code = "".join((ROOT / "ipoibu" / name).read_text("utf-8") for name in sources)
+    counted = set(re.findall(r'"(sa_\w+)"', code))
+    reasons = set().union(
+        *(module.REASONS for module in (mad, rmpp, sa, mcmember, pathrecord, notice))
+    )
+    assert documented == counted | reasons
