@@ -72,9 +72,17 @@ def make_namespace_dir() -> Path:
     return directory
 
 
-def remove_namespace_dir() -> None:
-    """Remove the directories that the last daemon of a namespace leaves empty."""
-    directory = namespace_dir()
+def remove_namespace_dir(
+    namespace: str | Path = "/proc/self/ns/net", *, with_sockets: bool = False
+) -> None:
+    """Remove the directories that the last daemon of a namespace leaves empty.
+
+    `with_sockets`: first the sockets in it, for a namespace that is itself about to go.
+    """
     with contextlib.suppress(OSError):
+        directory = namespace_dir(namespace)
+        if with_sockets:
+            for path in directory.glob("*.sock"):
+                path.unlink()
         directory.rmdir()
         directory.parent.rmdir()

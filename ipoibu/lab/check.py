@@ -146,9 +146,14 @@ def multicast(source: Host, targets: list[Host], family: str) -> list[Outcome]:
     group = GROUP4 if family == "ipv4" else GROUP6
     began = time.monotonic()
     arrived: dict[str, float] = {}
+    failure = "not received"
     with contextlib.ExitStack() as stack:
-        sender = stack.enter_context(_sender(source, family))
-        waiting = {stack.enter_context(_member(host, family)): host for host in targets}
+        waiting: dict[socket.socket, Host] = {}
+        try:
+            sender = _sender(source, family, stack)
+            waiting = {_member(host, family, stack): host for host in targets}
+        except OSError as error:
+            failure = f"{error.strerror or error}"
         while waiting and time.monotonic() < began + PATIENCE_S:
             with contextlib.suppress(OSError):
                 sender.sendto(token, (group, PORT))
@@ -164,15 +169,15 @@ def multicast(source: Host, targets: list[Host], family: str) -> list[Outcome]:
             source.name,
             host.name,
             host.name in arrived,
-            f"{group} {'received' if host.name in arrived else 'not received'}",
+            f"{group} {'received' if host.name in arrived else failure}",
             arrived.get(host.name, PATIENCE_S),
         )
         for host in targets
     ]
 
 
-def _sender(host: Host, family: str) -> socket.socket:
-    out = host.socket(_family(family), socket.SOCK_DGRAM)
+def _sender(host: Host, family: str, stack: contextlib.ExitStack) -> socket.socket:
+    out = stack.enter_context(host.socket(_family(family), socket.SOCK_DGRAM))
     index = host.interface_index()
     if family == "ipv4":
         out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _mreqn("0.0.0.0", index))
@@ -181,8 +186,8 @@ def _sender(host: Host, family: str) -> socket.socket:
     return out
 
 
-def _member(host: Host, family: str) -> socket.socket:
-    member = host.socket(_family(family), socket.SOCK_DGRAM)
+def _member(host: Host, family: str, stack: contextlib.ExitStack) -> socket.socket:
+    member = stack.enter_context(host.socket(_family(family), socket.SOCK_DGRAM))
     index = host.interface_index()
     if family == "ipv4":
         member.bind(("", PORT))

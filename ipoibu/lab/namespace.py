@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from ipoibu.daemon.runtime import remove_namespace_dir
 from ipoibu.errors import IpoibuError, NotPermitted
 
 NETNS_DIR: Final = Path("/run/netns")
@@ -155,7 +156,11 @@ def _share_directory() -> None:
 
 
 def remove(path: Path) -> None:
-    """Unmount and unlink a namespace's file; what is gone already is fine."""
+    """Unmount and unlink a namespace's file, and what daemons that crashed in it left behind.
+
+    What is gone already is fine.
+    """
+    remove_namespace_dir(path, with_sockets=True)
     _umount2(os.fsencode(path), MNT_DETACH)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a user does to a running interface with `ip`: addresses, routes, up, down and MTU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+Until = Callable[..., Any]
+
+
+def _addresses(host: Host) -> set[str]:
+    return {entry["address"] for entry in host.ask("show")["addresses"]}
+
+
+def _reaches(host: Host, target: str) -> bool:
+    return host.run(["ping", "-c1", "-W1", target]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "target"), [("10.78.0.{}/24", "10.78.0.2"), ("fd78::{}/64", "fd78::2")]
+)
+def test_addresses_added_by_hand_work_and_vanish_again(
+    lab: Lab, sh: Sh, until: Until, address: str, target: str
+) -> None:
+    for host in lab.hosts:
+        sh(host, f"ip address add {address.format(host.number)} dev ib0")
+    until(lambda: _reaches(lab.hosts[0], target))
+    assert target in _addresses(lab.hosts[1])
+    for host in lab.hosts:
+        sh(host, f"ip address del {address.format(host.number)} dev ib0")
+    until(lambda: target not in _addresses(lab.hosts[1]))
+    assert not _reaches(lab.hosts[0], target)
+
+
+def test_the_broadcast_address_of_a_subnet_added_by_hand_is_one(
+    lab: Lab, sh: Sh, until: Until
+) -> None:
+    first, second = lab.hosts
+    for host in lab.hosts:  # without `brd +`: the kernel's route is what counts
+        sh(host, f"ip address add 10.79.0.{host.number}/24 dev ib0")
+    sh(second, "sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0")
+    until(lambda: "10.79.0.2" in _addresses(second))
+    done = first.run(["ping", "-b", "-c2", "-i0.3", "-W2", "10.79.0.255"])
+    assert "from 10.79.0.2" in done.stdout
+    for host in lab.hosts:
+        sh(host, f"ip address del 10.79.0.{host.number}/24 dev ib0")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("10.99.0.0/16", "10.77.0.2", "10.99.0.1"),
+        ("10.99.0.0/16", "inet6 fe80::200:ff:fe00:2", "10.99.0.1"),
+        ("fd99::/48", "fd77::2", "fd99::1"),
+        ("fd99::/48", "fe80::200:ff:fe00:2", "fd99::1"),
+        ("default", "10.77.0.2", "10.99.0.1"),
+    ],
+)
+def test_packets_go_to_the_gateway_of_their_route(
+    lab: Lab, sh: Sh, until: Until, path: tuple[str, str, str]
+) -> None:
+    network, gateway, target = path
+    first, second = lab.hosts
+    family = "-6" if ":" in target else "-4"
+    bits = "128" if ":" in target else "32"
+    sh(second, f"ip {family} address add {target}/{bits} dev lo")
+    try:
+        assert not _reaches(first, target)
+        sh(first, f"ip {family} route add {network} via {gateway} dev ib0")
+        until(lambda: _reaches(first, target))
+        # It went by the gateway: nobody resolved the target itself.
+        assert target not in {entry["ip"] for entry in first.ask("neigh") if entry["hwaddr"]}
+        sh(first, f"ip {family} route del {network}")
+        until(lambda: not _reaches(first, target))
+    finally:
+        sh(second, f"ip {family} address del {target}/{bits} dev lo")
+
+
+def test_a_route_whose_gateway_changes_follows_it(lab: Lab, sh: Sh, until: Until) -> None:
+    first, second = lab.hosts
+    sh(second, "ip address add 10.99.0.1/32 dev lo")
+    sh(first, "ip route add 10.99.0.0/16 via 10.77.0.50")
+    assert not _reaches(first, "10.99.0.1")
+    sh(first, "ip route change 10.99.0.0/16 via 10.77.0.2")
+    until(lambda: _reaches(first, "10.99.0.1"))
+    sh(first, "ip route del 10.99.0.0/16")
+    sh(second, "ip address del 10.99.0.1/32 dev lo")
+
+
+def test_routes_by_the_thousand_are_mirrored(
+    lab: Lab, sh: Sh, until: Until, tmp_path: Path
+) -> None:
+    first, second = lab.hosts
+    sh(second, "ip address add 10.150.7.1/32 dev lo")
+    networks = [f"10.{100 + n // 256}.{n % 256}.0/24" for n in range(20 * 256)]
+    networks.append("10.150.0.0/16")  # with the last, all that came before are there
+    file = tmp_path / "batch"
+    for verb in ("add", "del"):
+        lines = [f"route {verb} {network} via 10.77.0.2\n" for network in networks]
+        file.write_text("".join(lines))
+        sh(first, f"ip -batch {file}")
+        until(lambda: _reaches(first, "10.150.7.1") == (verb == "add"), 20)  # noqa: B023
+    sh(second, "ip address del 10.150.7.1/32 dev lo")
+
+
+def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until: Until) -> None:
+    first, second = lab.hosts
+    assert _reaches(first, str(second.ipv6.ip))
+    sh(first, f"ip address add {second.ipv6.ip}/64 dev ib0")
+    until(lambda: "another station" in first.log(), 10)
+    until(lambda: str(second.ipv6.ip) not in sh(first, "ip -6 address show dev ib0"))
+    assert "fd77::2" in first.log()
+    until(lambda: "fd77::2" not in _addresses(first))
+    until(lambda: _reaches(first, str(second.ipv6.ip)))
+
+
+# Up, down, MTU
+
+
+def test_an_interface_set_down_and_up_again_works_again(bare: Lab, sh: Sh, until: Until) -> None:
+    bare.hosts[0].options = ["--route", "10.99.0.0/16,via=10.77.0.2"]
+    bare.start()
+    first, second = bare.hosts
+    sh(second, "ip address add 10.99.0.1/32 dev lo")
+    targets = ["10.77.0.2", "fd77::2", "10.99.0.1", "fe80::200:ff:fe00:2%ib0"]
+    for target in targets:
+        until(lambda target=target: _reaches(first, target))
+    sh(first, "ip link set ib0 down")
+    until(lambda: "set down by someone else" in first.log())
+    assert not _reaches(first, "10.77.0.2")
+    sh(first, "ip link set ib0 up")
+    for target in targets:
+        until(lambda target=target: _reaches(first, target))
+    assert first.stop() == 0
+
+
+def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
+    bare: Lab, sh: Sh, until: Until
+) -> None:
+    bare.start()
+    first, second = bare.hosts
+    sh(first, "ip link set ib0 mtu 9000")
+    until(lambda: "mtu 2044" in sh(first, "ip link show ib0"))
+    assert "set back to 2044" in first.log()
+    sh(first, "ip link set ib0 mtu 1000")
+    until(lambda: _reaches(first, str(second.ipv4.ip)))
+    sh(first, "ip link set ib0 mtu 2044")
+    until(lambda: _reaches(first, str(second.ipv6.ip)))
+
+
+def test_a_link_too_small_for_ipv6_carries_ipv4_alone(bare: Lab, sh: Sh, until: Until) -> None:
+    for host in bare.hosts:
+        sh(host, "ip link set eth0 mtu 1500")
+        host.ipv6 = host.ipv4  # type: ignore[assignment]  # no IPv6 address is asked for
+    bare.start()
+    first = bare.hosts[0]
+    assert first.ask("show")["mtu"] == 1020
+    assert "IPv6 is off" in first.log()
+    assert "inet6" not in sh(first, "ip address show ib0")
+    until(lambda: _reaches(first, "10.77.0.2"))
+
+
+def test_the_queue_is_as_long_as_that_of_a_real_device(lab: Lab, sh: Sh) -> None:
+    assert "qlen 1000" in sh(lab.hosts[0], "ip link show ib0")
+    assert "10.77.0.1/24 brd 10.77.0.255" in sh(lab.hosts[0], "ip -4 address show ib0")
+    assert "mtu 2044" in sh(lab.hosts[0], "ip link show ib0")

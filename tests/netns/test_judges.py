@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Others' eyes on our frames: tcpdump on captures of the link, tshark on the wire below it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Sh = Callable[[Host, str], str]
+Until = Callable[..., Any]
+COMMAND = [sys.executable, "-m", "ipoibu.cli"]
+
+
+@contextmanager
+def _capturing(host: Host, file: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`ipoibu capture` from its first word to Ctrl-C."""
+    process = host.namespace.popen(
+        [*COMMAND, "capture", "ib0", "-w", str(file), *words], stderr=subprocess.PIPE
+    )
+    with process:
+        assert process.stderr is not None
+        assert b"capturing on ib0" in process.stderr.readline()
+        try:
+            yield process
+            process.send_signal(2)
+            process.wait(10)
+        finally:
+            process.kill()
+
+
+def _tcpdump(file: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["tcpdump", "-nvr", str(file), *words], capture_output=True, text=True, check=True
+    )
+    assert "IPOIB" in done.stderr
+    return done.stdout
+
+
+def test_tcpdump_reads_arp_with_20_byte_addresses_and_icmp(
+    bare: Lab, sh: Sh, tmp_path: Path
+) -> None:
+    bare.start()
+    first = bare.hosts[0]
+    file = tmp_path / "ib0.pcap"
+    with _capturing(first, file) as capture:
+        sh(first, "ping -c3 -i0.1 -W2 10.77.0.2; ping -6 -c2 -i0.1 -W2 fd77::2")
+    assert capture.returncode == 0
+    text = _tcpdump(file)
+    assert re.search(r"ARP, InfiniBand \(len 20\).*Request who-has 10.77.0.2 tell 10.77.0.1", text)
+    hwaddr = bare.hosts[1].ask("show")["hwaddr"]
+    assert f"Reply 10.77.0.2 is-at {hwaddr}" in text
+    assert text.count("ICMP echo request") == 3
+    assert text.count("ICMP echo reply") == 3
+    assert text.count("ICMP6, echo request") == 2
+    assert "neighbor solicitation, length 48, who has fd77::2" in text
+    assert "neighbor advertisement" in text
+    assert "bad" not in text  # no checksum is wrong
+    assert "truncated" not in text
+
+
+def test_a_capture_ends_by_itself_after_its_count(
+    lab: Lab, cli: Cli, sh: Sh, tmp_path: Path
+) -> None:
+    first = lab.hosts[0]
+    file = tmp_path / "ib0.pcap"
+    with _capturing(first, file, "-c", "3", "-s", "60") as capture:
+        sh(first, "ping -c5 -i0.1 -W2 10.77.0.2")
+        assert capture.wait(10) == 0
+        assert capture.stderr is not None
+        assert capture.stderr.read().startswith(b"3 frames captured")
+    assert len(_tcpdump(file, "-t").strip().splitlines()) >= 3
+    assert file.stat().st_size == 24 + 3 * (16 + 60)
+
+
+def test_a_capture_pipes_into_tcpdump(lab: Lab, sh: Sh) -> None:
+    first = lab.hosts[0]
+    command = " ".join(COMMAND)
+    pipeline = f"{command} capture ib0 -w - -c 4 2>/dev/null | tcpdump -nr -"
+    process = first.namespace.popen(
+        ["sh", "-c", pipeline], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    with process:
+        for _ in range(20):
+            sh(first, "ping -c1 -W2 10.77.0.2; sleep 0.1")
+            if process.poll() is not None:
+                break
+        output, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert len(output.splitlines()) == 4
+
+
+def test_captures_do_not_disturb_each_other_or_the_traffic(
+    lab: Lab, sh: Sh, tmp_path: Path
+) -> None:
+    first = lab.hosts[0]
+    files = [tmp_path / "a.pcap", tmp_path / "b.pcap"]
+    with _capturing(first, files[0]), _capturing(first, files[1]):
+        assert " 0% packet loss" in sh(first, "ping -c20 -i0.02 -W2 10.77.0.2")
+    for file in files:
+        assert _tcpdump(file).count("ICMP echo reply") == 20
+
+
+# The wire
+
+
+@contextmanager
+def _on_the_wire(host: Host, file: Path) -> Iterator[None]:
+    command = ["tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-w", str(file), "udp port 4791"]
+    process = host.namespace.popen(command, stderr=subprocess.PIPE)
+    with process:
+        assert process.stderr is not None
+        while b"listening on" not in process.stderr.readline():
+            assert process.poll() is None
+        try:
+            yield
+            process.terminate()
+            process.wait(10)
+        finally:
+            process.kill()
+
+
+def _tshark(file: Path, filters: str, *fields: str) -> list[list[str]]:
+    words = [word for field in fields for word in ("-e", field)]
+    done = subprocess.run(
+        [
+            "tshark",
+            "-r",
+            str(file),
+            "-Y",
+            filters,
+            "-T",
+            "fields",
+            "-E",
+            "separator=|",
+            "-E",
+            "occurrence=f",
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.split("|") for line in done.stdout.splitlines()]
+
+
+def test_tshark_reads_the_wire_as_rocev2_datagrams(bare: Lab, sh: Sh, tmp_path: Path) -> None:
+    bare.start()
+    first, second = bare.hosts
+    file = tmp_path / "eth0.pcap"
+    with _on_the_wire(first, file):
+        sh(first, "ping -c3 -i0.1 -W2 -s 1001 10.77.0.2; ping -6 -c2 -i0.1 -W2 fd77::2")
+    fields = (
+        "ipv6.src",
+        "ipv6.dst",
+        "infiniband.bth.opcode",
+        "infiniband.bth.p_key",
+        "infiniband.bth.destqp",
+        "infiniband.deth.q_key",
+        "infiniband.deth.srcqp",
+    )
+    frames = _tshark(file, "infiniband", *fields)
+    every = _tshark(file, "udp.dstport == 4791", "frame.number")
+    assert len(frames) == len(every) >= 12
+    assert _tshark(file, "_ws.malformed", "frame.number") == []
+    qpn = {host.name: int(host.ask("show")["qpn"], 16) for host in bare.hosts}
+    for source, destination, opcode, pkey, destqp, qkey, srcqp in frames:
+        assert int(opcode, 0) == 100  # UD SEND only
+        assert int(pkey, 0) == 0xFFFF
+        assert int(qkey, 0) == 0x0B1B  # OpenSM's default (E6)
+        assert source in ("fe80::ff:fe00:1", "fe80::ff:fe00:2")
+        sender = "h1" if source.endswith(":1") else "h2"
+        assert int(srcqp, 0) == qpn[sender]
+        if destination.startswith("ff12:"):
+            assert int(destqp, 0) == 0xFFFFFF  # E5
+        else:
+            assert int(destqp, 0) == qpn["h1" if destination.endswith(":1") else "h2"]
+    groups = {frame[1] for frame in frames if frame[1].startswith("ff12:")}
+    assert "ff12:401b:ffff::ffff:ffff" in groups  # the ARP request
+    assert "ff12:601b:ffff::1:ff00:2" in groups  # the neighbour solicitation
+    assert second.ask("stats")["fabric.rx_packets"] > 0
