@@ -5,10 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "random.h"
 #include "slab.h"
@@ -26,7 +23,7 @@
 #define MAX_FLIPS              4u
 #define BATCH                  64
 #define NS_PER_US              UINT64_C(1000)
-#define NS_PER_S               UINT64_C(1000000000)
+#define NS_PER_S               INT64_C(1000000000)
 #define CERTAIN                (UINT64_C(1) << 32) /* probability 1 as a threshold for 32 bits */
 
 /* The inner handle lives until the last held datagram that uses it is posted. */
@@ -38,7 +35,7 @@ struct handle {
 
 struct copy {
     struct handle *handle;
-    uint64_t due_ns;
+    int64_t due_ns;
     uint32_t len;
     uint32_t qpn;
     uint32_t overtakers; /* left to wait for; 0: wait for the time only */
@@ -60,17 +57,13 @@ struct ipu_faults {
     struct copy *copies; /* by frame index */
     uint32_t *held;      /* frame indices, oldest first */
     uint32_t n_held;
-    uint64_t next_due_ns; /* of the held ones; UINT64_MAX: none */
+    int64_t next_due_ns; /* of the held ones; INT64_MAX: none */
 
     /* Circles of pool.frames; the ends count on. */
     uint32_t *ready;
     uint64_t ready_first, ready_end;
     uint64_t *cookies;
     uint64_t cookies_first, cookies_end;
-
-    int timer_fd;
-    uint64_t timer_ns; /* what it is set to */
-    int epoll_fd;      /* the inner fd and the timer */
 };
 
 static void count(_Atomic uint64_t *counter)
@@ -89,11 +82,11 @@ static void change(_Atomic uint64_t *setting, uint64_t value)
     atomic_store_explicit(setting, value, memory_order_relaxed);
 }
 
-static uint64_t now_ns(void)
+static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
 static bool drawn(struct ipu_faults *faults, const _Atomic uint64_t *threshold)
@@ -122,11 +115,11 @@ static void release_held(struct ipu_faults *faults, bool one_passed)
 {
     if (faults->n_held == 0)
         return;
-    uint64_t now = now_ns();
+    int64_t now = now_ns();
     if (!one_passed && now < faults->next_due_ns)
         return;
     uint32_t kept = 0;
-    uint64_t next_due_ns = UINT64_MAX;
+    int64_t next_due_ns = INT64_MAX;
     for (uint32_t i = 0; i < faults->n_held; i++) {
         uint32_t index = faults->held[i];
         struct copy *copy = &faults->copies[index];
@@ -146,7 +139,7 @@ static void release_held(struct ipu_faults *faults, bool one_passed)
 static void hold(struct ipu_faults *faults, uint32_t index, uint64_t for_ns, uint32_t overtakers)
 {
     struct copy *copy = &faults->copies[index];
-    copy->due_ns = now_ns() + for_ns;
+    copy->due_ns = now_ns() + (int64_t)for_ns;
     copy->overtakers = overtakers;
     faults->held[faults->n_held++] = index;
     if (copy->due_ns < faults->next_due_ns)
@@ -350,16 +343,6 @@ static int faults_arm(void *self)
     struct ipu_faults *faults = self;
     release_held(faults, false);
     (void)flush(faults); /* an error comes again, in sent() */
-    if (faults->timer_ns != faults->next_due_ns) {
-        uint64_t at = faults->next_due_ns;
-        struct itimerspec when = {0}; /* zero disarms */
-        if (at != UINT64_MAX) {
-            when.it_value.tv_sec = (time_t)(at / NS_PER_S);
-            when.it_value.tv_nsec = (long)(at % NS_PER_S);
-        }
-        (void)timerfd_settime(faults->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
-        faults->timer_ns = at;
-    }
     if (faults->cookies_first != faults->cookies_end)
         return 1;
     return faults->inner->ops->arm(faults->inner->self);
@@ -367,7 +350,19 @@ static int faults_arm(void *self)
 
 static int faults_fd(void *self)
 {
-    return ((struct ipu_faults *)self)->epoll_fd;
+    const struct ipu_fabric *inner = ((struct ipu_faults *)self)->inner;
+    return inner->ops->fd(inner->self);
+}
+
+/* Of the datagrams held back, or the inner fabric's, if that is earlier. */
+static int64_t faults_deadline_ns(void *self)
+{
+    const struct ipu_faults *faults = self;
+    const struct ipu_fabric *inner = faults->inner;
+    int64_t inner_ns = INT64_MAX;
+    if (inner->ops->deadline_ns)
+        inner_ns = inner->ops->deadline_ns(inner->self);
+    return faults->next_due_ns < inner_ns ? faults->next_due_ns : inner_ns;
 }
 
 static int faults_recover(void *self)
@@ -381,7 +376,7 @@ static int faults_recover(void *self)
         .memory = faults_memory, .ah_create = faults_ah_create, .ah_destroy = faults_ah_destroy,   \
         .send = faults_send, .post = faults_post, .sent = faults_sent,                             \
         .received = faults_received, .arm = faults_arm, .fd = faults_fd,                           \
-        .recover = (recover_or_null),                                                              \
+        .deadline_ns = faults_deadline_ns, .recover = (recover_or_null),                           \
     }
 
 static const struct ipu_fabric_ops recoverable_ops = OPS(faults_recover);
@@ -431,27 +426,11 @@ static int set_up(struct ipu_faults *faults, const struct ipu_faults_config *con
     faults->cookies = calloc(pool_frames, sizeof *faults->cookies);
     if (!faults->copies || !faults->held || !faults->ready || !faults->cookies)
         return -ENOMEM;
-
-    faults->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (faults->timer_fd < 0)
-        return -errno;
-    faults->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (faults->epoll_fd < 0)
-        return -errno;
-    struct epoll_event readable = {.events = EPOLLIN};
-    int inner_fd = inner->ops->fd(inner->self);
-    if (epoll_ctl(faults->epoll_fd, EPOLL_CTL_ADD, faults->timer_fd, &readable) < 0 ||
-        epoll_ctl(faults->epoll_fd, EPOLL_CTL_ADD, inner_fd, &readable) < 0)
-        return -errno;
     return inner->ops->memory(inner->self, faults->pool.base, faults->pool.len);
 }
 
 static void release(struct ipu_faults *faults)
 {
-    if (faults->epoll_fd >= 0)
-        (void)close(faults->epoll_fd);
-    if (faults->timer_fd >= 0)
-        (void)close(faults->timer_fd);
     ipu_slab_free(&faults->pool);
     free(faults->copies);
     free(faults->held);
@@ -478,8 +457,7 @@ struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
     faults->fabric.ops = inner->ops->recover ? &recoverable_ops : &unbreakable_ops;
     faults->fabric.self = faults;
     faults->random = seed;
-    faults->timer_fd = faults->epoll_fd = -1;
-    faults->next_due_ns = faults->timer_ns = UINT64_MAX;
+    faults->next_due_ns = INT64_MAX;
     int error = set_up(faults, config, pool_frames);
     if (error) {
         release(faults);

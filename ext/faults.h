@@ -14,7 +14,7 @@
  *
  * The fates are drawn in this order from one seeded generator: loss; else duplicate; then for each
  * of the copies: corrupt, then delay or else reorder. With the same seed the same sends meet the
- * same fates; only when a delay ends is up to the clock.
+ * same fates; only when a delay ends is up to the clock, by deadline_ns().
  */
 struct ipu_faults;
 
@@ -43,7 +43,7 @@ struct ipu_faults_counters {
 /*
  * pool_frames: datagrams held back or on the way, 1 to 65536; 0: 1024. The inner fabric is used by
  * nobody else, and outlives the wrapper. NULL with errno: EINVAL, ENOMEM, or what the inner
- * memory(), timerfd_create(2) or epoll_create1(2) said.
+ * memory() said.
  */
 struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
                                      const struct ipu_faults_config *config, uint32_t pool_frames,

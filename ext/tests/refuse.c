@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 
@@ -53,9 +52,5 @@ WRAP(void *, mmap, (void *at, size_t len, int prot, int flags, int fd, off_t off
 WRAP(ssize_t, getrandom, (void *buffer, size_t len, unsigned flags), (buffer, len, flags), -1,
      ENOSYS)
 WRAP(int, eventfd, (unsigned count, int flags), (count, flags), -1, EMFILE)
-WRAP(int, timerfd_create, (int clock, int flags), (clock, flags), -1, EMFILE)
-WRAP(int, epoll_create1, (int flags), (flags), -1, EMFILE)
-WRAP(int, epoll_ctl, (int epoll, int op, int fd, struct epoll_event *event), (epoll, op, fd, event),
-     -1, ENOSPC)
 WRAP(int, pthread_mutex_init, (pthread_mutex_t * mutex, const pthread_mutexattr_t *attributes),
      (mutex, attributes), ENOMEM, ENOMEM)
