@@ -105,7 +105,10 @@ class Client:
             ) from error
         if not line.endswith(b"\n"):
             raise IpoibuError(f"{self.name}: the daemon ended")
-        answer = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError as error:
+            raise IpoibuError(f"{self.name}: what answers there is no daemon of ours") from error
         assert isinstance(answer, dict)
         return answer
 

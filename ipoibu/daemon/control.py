@@ -151,6 +151,13 @@ class ControlServer:
                 answer = await self._query(command)
             except IpoibuError as error:
                 answer = _encode({"ok": False, "error": str(error)})
+            except (OSError, TimeoutError):
+                raise
+            except Exception as error:
+                # A defect of ours is the asker's answer, and no reason to end the interface.
+                text = f"internal error: {type(error).__name__}: {error}"
+                _log.error("%s: %s", self._name, text)
+                answer = _encode({"ok": False, "error": text})
             await _send(writer, answer)
 
     async def _query(self, command: str) -> bytes:

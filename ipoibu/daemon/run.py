@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, Protocol
+from typing import Any, Final, ParamSpec, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
@@ -106,6 +106,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._verdicts = asyncio.Event()
+        self._loop.set_exception_handler(self._defect)
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
@@ -166,6 +167,12 @@ class Daemon:
                 self._loop.call_soon_threadsafe(functools.partial(call, *args, **kwargs))
 
         return post
+
+    def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception that nobody caught: one line, whereas asyncio would print a traceback."""
+        error = context.get("exception")
+        text = f"{type(error).__name__}: {error}" if error else context["message"]
+        _log.error("%s: internal error: %s", self._config.name, text, exc_info=_traceback(error))
 
     def _fail(self, reason: str) -> None:
         if self._failure is None:
@@ -233,6 +240,10 @@ class Daemon:
         if _whole(link) and not _whole(before):
             _log.warning("%s: up again", link.name)
             self._interface.restore()
+
+
+def _traceback(error: BaseException | None) -> BaseException | None:
+    return error if _log.isEnabledFor(logging.DEBUG) else None
 
 
 def _whole(link: Link) -> bool:

@@ -161,6 +161,7 @@ class Lab:
     def _set_up(self, host: Host) -> None:
         """In the host: loopback and the wire up, with a link-local address that needs no
         probing."""
+        _allow_ipv6()
         with Netlink() as netlink:
             netlink.set_link(_index(netlink, "lo"), up=True)
             index = _index(netlink, NETDEV)
@@ -215,6 +216,12 @@ def _index(netlink: Netlink, name: str) -> int:
     if link is None:
         raise LabError(f"interface {name} vanished while the lab was being built")
     return link.index
+
+
+def _allow_ipv6() -> None:
+    """A machine may hand its own refusal of IPv6 down to new namespaces."""
+    with contextlib.suppress(OSError):  # read-only in some containers; then it has to be on already
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("0")
 
 
 def _hwaddr(number: int) -> str:

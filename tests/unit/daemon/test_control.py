@@ -236,6 +236,21 @@ def test_a_client_that_takes_no_answers_is_dropped_and_others_are_served(
     assert _with_server(endpoint, talk)[0]["ok"]
 
 
+def test_a_defect_behind_a_query_is_its_answer(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def show() -> dict[str, Any]:
+        raise KeyError("gid")
+
+    monkeypatch.setattr(endpoint, "show", show)
+    bad, good = _with_server(
+        endpoint,
+        lambda server: _exchange(server, b'{"command": "show"}\n', b'{"command": "stats"}\n'),
+    )
+    assert bad == {"ok": False, "error": "internal error: KeyError: 'gid'"}
+    assert good["ok"]
+
+
 # Sockets of dead and living daemons
 
 
