@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import signal
 import sys
 import time
@@ -100,7 +102,9 @@ def _check(lab: Lab, report: dict[str, Any], *, quiet: bool) -> int:
 
 def _command(lab: Lab, command: list[str]) -> int:
     """Run it in the first host with our terminal; its exit code, as a shell gives it."""
-    process = lab.hosts[0].namespace.popen(command, environment=lab.environment())
+    own = os.path.dirname(sys.executable)
+    words = {"PATH": f"{own}:{os.environ.get('PATH', os.defpath)}", **lab.environment()}
+    process = lab.hosts[0].namespace.popen(command, environment=words)
     # Ctrl-C at the terminal is the command's too: wait for what it makes of it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -119,7 +123,7 @@ def _stay(lab: Lab, *, quiet: bool) -> int:
     if not quiet:
         first = lab.hosts[0].namespace.name
         print(f"enter a host:  ip netns exec {first} bash")
-        print(f"look at it:    ip netns exec {first} ipoibu show")
+        print(f"look at it:    ip netns exec {first} {_own_command()} show")
         print("end the lab:   Ctrl-C", flush=True)
     # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -134,6 +138,14 @@ def _stay(lab: Lab, *, quiet: bool) -> int:
         return 0
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+def _own_command() -> str:
+    """How to call ipoibu from another shell: by name where that finds this very script."""
+    script = os.path.abspath(sys.argv[0])
+    if os.path.basename(script) != "ipoibu":
+        return f"{sys.executable} -m ipoibu.cli"
+    return "ipoibu" if shutil.which("ipoibu") == script else script
 
 
 @contextmanager

@@ -97,6 +97,20 @@ def test_a_route_whose_gateway_changes_follows_it(lab: Lab, sh: Sh, until: Until
     sh(second, "ip address del 10.99.0.1/32 dev lo")
 
 
+def test_of_several_next_hops_the_first_is_taken_and_that_is_logged(
+    lab: Lab, sh: Sh, until: Until
+) -> None:
+    first, second = lab.hosts
+    sh(second, "ip address add 10.99.0.1/32 dev lo")
+    hops = "nexthop via 10.77.0.2 dev ib0 nexthop via 10.77.0.50 dev ib0"
+    sh(first, f"ip route add 10.99.0.0/16 {hops}")
+    until(lambda: "route 10.99.0.0/16 has 2 next hops" in first.log())
+    for _ in range(8):  # the kernel spreads; we do not
+        until(lambda: _reaches(first, "10.99.0.1"))
+    sh(first, "ip route del 10.99.0.0/16")
+    sh(second, "ip address del 10.99.0.1/32 dev lo")
+
+
 def test_routes_by_the_thousand_are_mirrored(
     lab: Lab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:

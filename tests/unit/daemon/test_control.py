@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import stat
+import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,7 +143,7 @@ def test_the_socket_and_its_directory_are_the_owners_alone_and_go_in_the_end(
 def test_another_user_is_refused(
     endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    credentials = (4711).to_bytes(4, "little") + (65534).to_bytes(4, "little") + bytes(4)
+    credentials = struct.pack("=iII", 4711, os.geteuid() + 1, 0)
 
     class Stranger:
         def getsockopt(self, level: int, option: int, size: int) -> bytes:
