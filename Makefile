@@ -72,11 +72,11 @@ $(VENV)/bin/python: | deps
 	$(PY) -m pip install -q 'cython>=3.0,<3.2' 'setuptools>=70' wheel
 
 $(VENV)/.run: pyproject.toml $(VENV)/bin/python
-	$(PY) -m pip install -q --no-build-isolation -e .
+	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
-	$(PY) -m pip install -q --no-build-isolation -e '.[dev]'
+	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.built: $(NATIVE) $(VENV)/bin/python

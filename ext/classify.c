@@ -58,6 +58,9 @@ static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flo
         return IPU_TX_MALFORMED;
     flow->type = IPU_TYPE_IPV6;
     memcpy(&flow->dst, ip + 24, 16);
+    if (IN6_IS_ADDR_V4MAPPED(
+            &flow->dst)) /* would match IPv4's entries; never on a wire: RFC 4038 §4.2 */
+        return IPU_TX_MALFORMED;
     flow->group = ip[24] == 0xff;
     int type = icmp6_type(ip, len);
     if (type == ICMP6_NS || type == ICMP6_NA)

@@ -237,6 +237,7 @@ def test_igmp_and_mld_go_to_the_engine_and_host_nd_nowhere(hosts: tuple[Host, Ho
         ipv6("fd00::1", "fd00::2")[:39],
         ipv4("10.0.0.1", "10.0.0.2", b"xx")[:-1],  # total length beyond the packet
         ipv6("fd00::1", "fd00::2", b"xx")[:-1],
+        ipv6("fd00::1", "::ffff:10.0.0.2"),  # would be taken for IPv4
         b"\x44" + ipv4("10.0.0.1", "10.0.0.2")[1:],  # header length 16
         b"\x55" + ipv4("10.0.0.1", "10.0.0.2")[1:],  # version 5
     ],
