@@ -36,7 +36,7 @@ class Transfer:
         self._cap_bytes = cap_bytes
         self._parts: list[bytes] = []
         self._ahead: dict[int, tuple[Rmpp, bytes]] = {}
-        self._window_last = SA_WINDOW_SEGMENTS
+        self._window_last = 1
         self._is_whole = False
         self.fault = Status.NORMAL
 

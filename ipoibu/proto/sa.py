@@ -286,16 +286,16 @@ class Requests:
             self._feed(now, found, Input.ANSWER)
 
     def _segment(self, now: float, found: Transaction, tid: int, received: SaMad) -> None:
-        if found.transfer is None:
-            found.transfer, found.transfer_tid = Transfer(), tid
-        elif found.transfer_tid != tid:
-            self._count("sa_duplicate")
+        if found.transfer is not None and found.transfer_tid != tid:
+            self._count("sa_duplicate")  # another attempt's transfer is under way
             return
-        progress = found.transfer.add(received.rmpp, received.data)
+        transfer = found.transfer or Transfer()
+        progress = transfer.add(received.rmpp, received.data)
         if progress is Progress.IGNORED:
             return
+        found.transfer, found.transfer_tid = transfer, tid
         if progress is Progress.WHOLE:
-            found.answer = Answer(received.status, found.transfer.data, received.record_bytes)
+            found.answer = Answer(received.status, transfer.data, received.record_bytes)
         elif progress is Progress.REPEATED:
             self._count("sa_duplicate")
         self._feed(now, found, _PROGRESS[progress])
@@ -405,7 +405,6 @@ class Requests:
         if is_retry:
             self._count("sa_retry")
         request.tids.append(tid)
-        request.transfer = None  # what came ahead of its first segment belongs to the last attempt
         self._by_tid[tid] = request
         query = request.query
         packed = SaMad(
