@@ -145,6 +145,14 @@ def test_an_ipv4_conflict_is_defended_once_in_ten_seconds_and_the_address_is_kep
     assert bench.host.log[0] == f"address 10.0.0.1 is also used by {PEER}"
 
 
+def test_a_conflict_while_announcing_is_answered_at_once() -> None:
+    bench = Bench("10.0.0.1/24", ready=False)
+    bench.run(0.9)
+    bench.clear()
+    bench.arp(arp.request(PEER, OUR_V4, OUR_V4), multicast=True)
+    assert [m for _, m in bench.sent_arp()] == [arp.request(bench.host.hwaddr, OUR_V4, OUR_V4)]
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0/8", "127.0.0.1/8", "::1/128", "224.0.0.1/4"])
 def test_an_address_that_no_interface_can_have_is_ignored(address: str) -> None:
     bench = Bench()

@@ -182,6 +182,34 @@ def test_the_application_cannot_leave_what_the_kernel_has_joined() -> None:
         engine.leave(99.0, ip_address("ff02::1"))
 
 
+def test_a_late_refusal_of_a_member_is_told_and_a_late_consent_taken() -> None:
+    bench = Bench()
+    engine = bench.host.engine
+    bench.host.join(TV)
+    bench.run(0.1)
+    bench.clear()
+    bench.host.carry_out(engine.attach_failed(bench.now, TV_MGID, "gone"))
+    assert bench.host.counts == {"group_join_refused": 1}
+    assert len(bench.host.log) == 1
+    bench.host.carry_out(engine.attached(bench.now, TV_MGID))
+    bench.clear()
+    bench.host.carry_out(engine.attach_failed(bench.now, TV_MGID, "gone again"))
+    assert len(bench.host.log) == 1  # the consent ended the count
+    assert engine.deadline() == bench.now + 1.0  # and the back-off
+
+
+def test_a_group_that_lingers_when_the_link_goes_is_left_for_good() -> None:
+    bench = Bench()
+    bench.host.join(TV)
+    bench.run(0.1)
+    bench.host.leave(TV)
+    for event in ("down", "up"):
+        bench.host.carry_out(bench.host.engine.port_event(bench.now, event))
+    bench.run(5)
+    assert TV_MGID not in bench.host.groups
+    assert asked(bench).count(Detach(TV_MGID)) == 1
+
+
 # -- sending -------------------------------------------------------------------------------------
 
 
@@ -207,6 +235,17 @@ def test_a_packet_to_a_group_goes_out_at_once_without_joining_it() -> None:
     group = info(bench, TV_MGID)
     assert group is not None
     assert (group.kind, group.state, group.users) == (Kind.SEND_ONLY, Member.NONE, 0)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_miss_that_was_on_its_way_when_the_group_was_published_is_sent_on(is_used: bool) -> None:
+    bench = Bench()
+    engine, group = bench.host.engine, ip_address(TV)
+    engine.miss(bench.now, group, b"first")
+    if is_used:
+        engine.used(bench.now, group)
+    assert engine.miss(bench.now, group, b"late") == [SendPacket(b"late")]
+    assert engine.miss(bench.now, LIMITED_BROADCAST, b"late") == [SendPacket(b"late")]
 
 
 def test_a_joined_group_is_published_likewise() -> None:

@@ -112,6 +112,18 @@ def test_an_engine_that_was_stopped_can_be_started_again() -> None:
         assert all(not duplicate for duplicate in bench.host.verdicts.values())
 
 
+def test_what_happens_to_a_link_that_is_joining_ends_the_attempt() -> None:
+    for event, expected in (
+        ("down", [Detach(BROADCAST)]),
+        ("gid", [Detach(BROADCAST), Attach(BROADCAST)]),
+        ("stop", [Detach(BROADCAST)]),
+    ):
+        bench = Bench(ready=False)
+        engine = bench.host.engine
+        effects = engine.stop(0.0) if event == "stop" else engine.port_event(0.0, event)
+        assert [e for e in effects if isinstance(e, Attach | Detach)] == expected
+
+
 def test_an_unknown_port_event_is_the_caller_s_mistake() -> None:
     with pytest.raises(ValueError, match="'sideways' is not a port event"):
         Bench().host.engine.port_event(0.0, "sideways")

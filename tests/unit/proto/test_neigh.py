@@ -196,12 +196,6 @@ def test_a_miss_asks_three_times_then_is_refused_for_a_second_and_forgotten() ->
     assert len(bench.sent_nd()) == 1
 
 
-def test_a_failed_neighbour_that_speaks_up_is_reachable_at_once() -> None:
-    bench = v6_in(State.FAILED)
-    advertise(bench, solicited=True, override=True)
-    assert bench.forward(str(PEER_V6)) is Forward.SEND
-
-
 def test_packets_that_waited_go_out_in_their_order_behind_the_publication() -> None:
     bench = Bench()
     for payload in (b"1", b"2", b"3"):
@@ -341,6 +335,47 @@ def test_we_ask_from_the_address_that_the_waiting_packet_has() -> None:
     bench = Bench("10.0.0.9/24", "10.0.0.1/24")
     bench.send(str(PEER_V4))
     assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
+
+
+@pytest.mark.parametrize("state", [State.REACHABLE, State.STALE, State.DELAY, State.PROBE])
+def test_a_miss_that_was_on_its_way_when_the_entry_came_is_sent_on(state: State) -> None:
+    bench = v6_in(state)
+    effects = bench.host.engine.miss(bench.now, PEER_V6, b"late")
+    assert effects == [SendPacket(b"late")]
+
+
+@pytest.mark.parametrize("state", [State.STALE, State.DELAY, State.PROBE])
+def test_a_confirmation_makes_the_pump_send_without_notice(state: State) -> None:
+    bench = v6_in(state)
+    advertise(bench, solicited=True, override=False)
+    assert bench.forward(str(PEER_V6)) is Forward.SEND
+
+
+def test_a_confirmation_starts_the_reachable_time_anew() -> None:
+    bench = v6_in(State.REACHABLE)
+    for _ in range(100):
+        bench.run(14)  # the shortest reachable time is 15 s
+        advertise(bench, solicited=True, override=True)
+    assert bench.forward(str(PEER_V6)) is Forward.SEND
+    assert [effect for effect in bench.host.effects if isinstance(effect, Publish)] == []
+
+
+def test_a_dispute_about_a_reachable_neighbour_keeps_its_address_under_notice() -> None:
+    bench = v6_in(State.REACHABLE)
+    advertise(bench, solicited=False, override=False, lladdr=PEER_AGAIN)
+    assert bench.forward(str(PEER_V6)) is Forward.NOTIFY
+    row = bench.host.table[PEER_V6]
+    assert row.destination is not None
+    assert row.destination.qpn == PEER.qpn
+
+
+@pytest.mark.parametrize("solicited", [True, False])
+def test_a_failed_neighbour_that_speaks_up_is_published_where_it_is(solicited: bool) -> None:
+    bench = v6_in(State.FAILED)
+    advertise(bench, solicited=solicited, override=True)
+    row = bench.host.table[PEER_V6]
+    assert row.destination is not None
+    assert (row.destination.qpn, row.destination.gid) == (PEER.qpn, PEER.gid)
 
 
 # -- the table as a whole ------------------------------------------------------------------------
