@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What every test in guests gets: the lab kernel."""
+
+from pathlib import Path
+
+import pytest
+
+from .runner import LabError, find_kernel
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a time limit count for test bodies only: the first fixture may have to build a kernel."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.timeout(120, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def lab_kernel(pytestconfig: pytest.Config) -> Path:
+    """Return the path of the lab kernel, built now if it was not; its progress is not captured."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            return find_kernel()
+    except LabError as error:
+        pytest.fail(f"{error}: what it needs is in its output above", pytrace=False)

@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boot guests of the lab kernel, run a command in each, bring back output and exit status.
+
+    kernel = find_kernel()
+    left, right = run(kernel, [shell("link_up vec0; ..."), python(module.function)])
+
+A guest is one User-mode Linux kernel: a process of this user, with the host's file tree as its
+read-only root. README.md says what a command finds in there. Everything a guest needs or leaves is
+in the run's directory; everything it is made of is one session of processes, which is gone when
+its `Guest` is closed.
+"""
+
+import ctypes
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .wire import Wire
+
+ROOT = Path(__file__).resolve().parents[2]
+INSIDE = Path(__file__).resolve().parent / "inside"
+
+STREAM_BYTES = 16 << 20  # kept of one guest's output; what comes later is drained and dropped
+GRACE_S = 3.0  # what the others get to end by themselves when a guest of the run has failed
+CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
+PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
+
+# What a healthy kernel never says, whatever the scenario did.
+_COMPLAINT = re.compile(
+    r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
+)
+_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+
+
+class LabError(Exception):
+    """The lab itself cannot work: no kernel, or processes that will not die."""
+
+
+class GuestFailed(AssertionError):
+    """A guest did not do what the test asked of it; the message has its output and kernel log."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is left of a guest.
+
+    `status` is the command's exit status (128 + n after signal n), None when the guest ended before
+    it could tell. `kernel_log` begins with what UML told the host. `failure` says why the guest, not the command, failed: it ran out of time, its
+    kernel complained, it was ended because another one failed; None if nothing of the kind.
+    """
+
+    name: str
+    status: int | None
+    output: str
+    kernel_log: str
+    failure: str | None
+    duration_s: float
+
+    def check(self) -> Self:
+        """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet."""
+        if self.status == 0 and self.failure is None:
+            return self
+        raise GuestFailed(
+            f"guest {self.name}: {self.failure or f'exit status {self.status}'} "
+            f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
+            f"--- end of the kernel log\n{_tail(self.kernel_log, 25)}"
+        )
+
+
+def find_kernel() -> Path:
+    """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
+    script = INSIDE.parent / "kernel" / "build"
+    build = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=False)
+    if build.returncode != 0:
+        raise LabError(f"tests/lab/kernel/build failed with status {build.returncode}")
+    return Path(build.stdout.strip())
+
+
+def shell(script: str) -> list[str]:
+    """Return the command that runs `script` in bash -eu with the functions of inside/*.sh."""
+    prelude = '. "$LAB_INSIDE/meeting.sh"\n'
+    return ["bash", "-euo", "pipefail", "-c", prelude + script]
+
+
+def python(function: Callable[..., object] | str, *args: str) -> list[str]:
+    """Return the command that calls `function`, given as such or as MODULE:NAME, with `args`.
+
+    It is imported anew in the guest, from a module without heavy imports preferably.
+    """
+    if not isinstance(function, str):
+        function = f"{function.__module__}:{function.__qualname__}"
+    return [sys.executable, "-m", "tests.lab.inside.call", function, *args]
+
+
+def run(
+    kernel: Path,
+    commands: Sequence[Sequence[str]],
+    *,
+    names: Sequence[str] = "abcdefgh",
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60,
+    mem_mib: int = 512,
+    directory: Path | None = None,
+) -> list[Result]:
+    """Boot one guest a command, all joined by vec0, and return their results in that order.
+
+    Blocks until all have ended, at most `timeout_s` and a few seconds. When one fails, the others
+    are ended after GRACE_S. `directory`, /run/lab in the guests, is kept; without it a temporary one
+    is used and removed.
+    """
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as temporary:
+            return run(
+                kernel,
+                commands,
+                names=names,
+                env=env,
+                timeout_s=timeout_s,
+                mem_mib=mem_mib,
+                directory=Path(temporary),
+            )
+    count = len(commands)
+    if not 1 <= count <= len(names):
+        raise ValueError(f"{count} commands for {len(names)} names")
+    with Wire(count) as wire:
+        guests = [
+            Guest(
+                kernel,
+                command,
+                directory,
+                name=names[index],
+                index=index + 1,
+                count=count,
+                wire_fd=wire.ends[index].fileno() if count > 1 else None,
+                env=env,
+                mem_mib=mem_mib,
+            )
+            for index, command in enumerate(commands)
+        ]
+        try:
+            for guest in guests:
+                guest.start()
+            return _results(guests, timeout_s)
+        finally:
+            for guest in guests:
+                guest.close()
+
+
+def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
+    """Wait for all of `guests`, which have been started."""
+    deadline = time.monotonic() + timeout_s
+    reason = f"did not end within {timeout_s:g} s"
+    results: dict[str, Result] = {}
+    while len(results) < len(guests):
+        running = [guest for guest in guests if guest.name not in results]
+        ended = _wait_any(running, deadline) or running
+        for guest in ended:
+            result = guest.finish(reason)
+            results[guest.name] = result
+            if (result.status != 0 or result.failure) and ended is not running:
+                deadline = min(deadline, time.monotonic() + GRACE_S)
+                reason = f"ended because guest {guest.name} failed"
+    return [results[guest.name] for guest in guests]
+
+
+def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
+    """Return the guests that have ended; none when `deadline`, of the monotonic clock, comes first."""
+    with selectors.DefaultSelector() as selector:
+        for guest in guests:
+            selector.register(guest.pidfd, selectors.EVENT_READ, guest)
+        ready = selector.select(max(0.0, deadline - time.monotonic()))
+    return [key.data for key, _ in ready]
+
+
+class Guest:
+    """One guest: `start`, then `finish` for its Result; `close` ends it and is always safe.
+
+    For tests that need a guest while they do other things; `run` is enough for the others. Start it
+    from a thread that outlives it: the host kills the guest when its starting thread ends.
+    """
+
+    def __init__(
+        self,
+        kernel: Path,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        name: str = "a",
+        index: int = 1,
+        count: int = 1,
+        wire_fd: int | None = None,
+        env: Mapping[str, str] | None = None,
+        mem_mib: int = 512,
+    ) -> None:
+        """Describe a guest; nothing happens before `start`.
+
+        `directory` is shared by the guests of a run; `index` (from 1) gives the MAC of vec0, which
+        exists if `wire_fd` does.
+        """
+        if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
+            paths = f"{directory} or {INSIDE}"
+            raise LabError(f"the kernel command line cannot carry this path: {paths}")
+        self.name = name
+        self.directory = directory.resolve()
+        self._kernel = kernel
+        self._command = command
+        self._index = index
+        self._count = count
+        self._wire_fd = wire_fd
+        self._env = dict(env or {})
+        self._mem_mib = mem_mib
+        self._process: subprocess.Popen[bytes] | None = None
+        self._streams: list[_Stream] = []
+        self._started_s = 0.0
+        self.pidfd = -1
+
+    def __enter__(self) -> Self:
+        """Start the guest and return it."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Close the guest."""
+        self.close()
+
+    def start(self) -> None:
+        """Boot; the command runs a quarter of a second later."""
+        if shutil.which("setpriv") is None:
+            raise LabError("setpriv is missing; run: apt-get install util-linux")
+        here = self.directory / self.name
+        if here.exists():
+            raise LabError(f"{here} is left from another run; each needs a directory of its own")
+        for part in (self.directory / "meetings", self.directory / "values", here / "uml"):
+            part.mkdir(parents=True, exist_ok=True)
+        (here / "dev").mkdir()  # the links that udev makes elsewhere; init copies them
+        for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+            (here / "dev" / name).symlink_to(f"/proc/self/fd{target}")
+        (here / "command").write_text(self._script())
+        (here / "command").chmod(0o755)
+        (here / "fstab").write_text(_fstab(self.directory))
+        self._started_s = time.monotonic()
+        self._streams = [_Stream(here / "output"), _Stream(here / "kernel.log")]
+        inherited = [stream.write_fd for stream in self._streams]
+        if self._wire_fd is not None:
+            inherited.append(self._wire_fd)
+        try:
+            with (here / "host.log").open("wb") as host_log:
+                self._process = subprocess.Popen(
+                    self._arguments(),
+                    env={"PATH": os.defpath, "TMPDIR": str(_memory_directory(self._mem_mib << 20))},
+                    stdin=subprocess.DEVNULL,
+                    stdout=host_log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=inherited,
+                    start_new_session=True,
+                )
+            self.pidfd = os.pidfd_open(self._process.pid)
+        finally:
+            for stream in self._streams:
+                stream.start()
+
+    def finish(self, reason: str = "closed while it ran") -> Result:
+        """Close the guest and return what it left; `reason` is the failure if it still ran."""
+        ended = bool(_wait_any([self], 0))
+        duration_s = time.monotonic() - self._started_s
+        self.close()
+        here = self.directory / self.name
+        output, kernel_log = (stream.text() for stream in self._streams)
+        kernel_log = (here / "host.log").read_text(errors="replace") + kernel_log
+        status: int | None = None
+        failure: str | None = None
+        try:
+            status = int((here / "status").read_text())
+        except (FileNotFoundError, ValueError):
+            failure = "the guest ended without an exit status"
+        if not ended:
+            failure = reason
+        if complaint := _COMPLAINT.search(kernel_log):
+            failure = complaint.group().strip()
+        return Result(self.name, status, output, kernel_log, failure, duration_s)
+
+    def close(self) -> None:
+        """End the guest, whatever it does, and leave no process behind; again is harmless."""
+        if self.pidfd < 0 or self._process is None:
+            return
+        # UML runs each guest process in a host process of its own session. They outlive a killed
+        # kernel for a moment as orphans: adopt and reap them, since process 1 of a container may not.
+        _set_subreaper(True)
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            _reap_group(self._process.pid)
+        finally:
+            _set_subreaper(False)
+        os.close(self.pidfd)
+        self.pidfd = -1
+        for stream in self._streams:
+            stream.join(CLOSE_S)
+
+    def _arguments(self) -> list[str]:
+        output, kernel_log = (stream.write_fd for stream in self._streams)
+        here = self.directory / self.name
+        arguments = [
+            # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
+            *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
+            f"mem={self._mem_mib}M",
+            *("root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", f"init={INSIDE}/init"),
+            *("con=null", "ssl=null", "console=tty0"),
+            *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),
+            *(f"uml_dir={here}/uml/", f"umid={self.name}"),
+            *(f"LAB_DIRECTORY={self.directory}", f"LAB_NAME={self.name}"),
+        ]
+        if self._wire_fd is not None:
+            mac = f"02:00:00:00:00:{self._index:02x}"
+            arguments.append(f"vec0:transport=fd,fd={self._wire_fd},mac={mac},mtu=9000,depth=64")
+        return arguments
+
+    def _script(self) -> str:
+        """Return the bash script that sets the environment and becomes the command."""
+        variables = {
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LAB_COUNT": str(self._count),
+            "LAB_INDEX": str(self._index),
+            "LAB_INSIDE": str(INSIDE),
+            "LAB_NAME": self.name,
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:"
+            "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            **self._env,
+        }
+        lines = [
+            "#!/bin/bash",
+            *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
+            f"cd {shlex.quote(str(ROOT))}",
+            f"exec {shlex.join(self._command)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+class _Stream:
+    """A pipe out of a guest, drained by a thread into memory and a file.
+
+    The guest's end is shared by all of its processes, so the thread ends when the last one has.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        self._file = file
+        self._data = bytearray()
+        self._dropped_bytes = 0
+        self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
+
+    def start(self) -> None:
+        """Give up the guest's end and begin to drain."""
+        os.close(self.write_fd)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of file; raise LabError when it does not come."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise LabError(f"a process of the guest that writes {self._file} has survived")
+
+    def text(self) -> str:
+        """Return what came; bytes that are no UTF-8 are replaced."""
+        lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
+        return self._data.decode(errors="replace") + lost
+
+    def _drain(self) -> None:
+        with self._file.open("wb", buffering=0) as file:
+            while chunk := os.read(self._read_fd, 1 << 16):
+                room = chunk[: STREAM_BYTES - len(self._data)]
+                self._data += room
+                self._dropped_bytes += len(chunk) - len(room)
+                file.write(room)
+        os.close(self._read_fd)
+
+
+def _fstab(directory: Path) -> str:
+    """Return what a guest mounts over its root, the host's tree read-only.
+
+    Only `directory`, at /run/lab, is the host's and can be written. A checkout or an interpreter
+    that the private places cover is mounted there again.
+    """
+    mounts = [
+        ("sysfs", "/sys", "sysfs", "defaults"),
+        ("devtmpfs", "/dev", "devtmpfs", "defaults"),
+        ("devpts", "/dev/pts", "devpts", "X-mount.mkdir"),
+        *(("tmpfs", place, "tmpfs", "X-mount.mkdir") for place in PRIVATE),
+        ("tmpfs", "/run/netns", "tmpfs", "X-mount.mkdir"),
+        ("hostfs", "/run/lab", "hostfs", f"X-mount.mkdir,{directory}"),
+    ]
+    for path in sorted({ROOT, Path(sys.prefix), Path(sys.base_prefix)}):
+        if any(path.is_relative_to(place) for place in PRIVATE):
+            mounts.append(("hostfs", str(path), "hostfs", f"ro,X-mount.mkdir,{path}"))
+    return "".join(f"{' '.join(mount)} 0 0\n" for mount in mounts)
+
+
+def _memory_directory(needed_bytes: int) -> Path:
+    """Return where UML may put the file that is a guest's memory: in RAM if there is room.
+
+    A container's /dev/shm may hold 64 MB only, and a guest that outgrows it dies of SIGBUS.
+    """
+    places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+    for place in places:
+        if place.is_dir() and shutil.disk_usage(place).free > needed_bytes:
+            return place
+    raise LabError(f"no {needed_bytes >> 20} MiB for a guest in {places[0]} or {places[1]}")
+
+
+def _reap_group(group: int) -> None:
+    """Wait for the children of this process that are in `group`, all of which have been killed."""
+    try:
+        while True:
+            os.waitpid(-group, 0)
+    except ChildProcessError:
+        return
+
+
+def _set_subreaper(on: bool) -> None:
+    """Make this process adopt the orphans among its descendants, or no longer."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) != 0:
+        raise LabError(f"prctl: {os.strerror(ctypes.get_errno())}")
+
+
+def _tail(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two guests exchange a question and an answer."""
+
+import json
+
+from tests.lab.inside.meeting import get, meet, put
+
+
+def answer(text: str) -> None:
+    """Print the question the other guest asks, and answer `text`."""
+    meet("start")
+    print(json.dumps({"question": get("question")}))
+    put("answer", text)

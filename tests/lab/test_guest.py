@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One guest: what it can do, what it cannot, and that nothing of it remains."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .inside.meeting import until
+from .runner import ROOT, Guest, GuestFailed, LabError, Result, python, run, shell
+
+pytestmark = pytest.mark.lab
+
+
+def boot(kernel: Path, command: list[str], directory: Path, timeout_s: float = 30) -> Result:
+    return run(kernel, [command], directory=directory, timeout_s=timeout_s)[0]
+
+
+def session_of(leader: int) -> list[int]:
+    """Return the processes of a session, zombies too: field 6 of /proc/PID/stat."""
+    members = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == leader:
+            members.append(int(stat.parent.name))
+    return members
+
+
+def leader_of(guest: Guest) -> int:
+    fields = Path(f"/proc/self/fdinfo/{guest.pidfd}").read_text().split()
+    return int(fields[fields.index("Pid:") + 1])
+
+
+def test_output_and_exit_status_come_back(lab_kernel: Path, tmp_path: Path) -> None:
+    script = "echo out; echo err >&2; exit 7"
+    result = boot(lab_kernel, shell(script), tmp_path)
+    assert (result.status, result.output, result.failure) == (7, "out\nerr\n", None)
+    with pytest.raises(GuestFailed, match=r"(?s)guest a: exit status 7.*out\nerr\n.*Power down"):
+        result.check()
+
+
+def test_a_command_killed_by_a_signal_is_told_as_a_shell_tells_it(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    result = boot(lab_kernel, shell("kill -KILL $$"), tmp_path)
+    assert (result.status, result.failure) == (128 + signal.SIGKILL, None)
+
+
+def test_a_megabyte_of_output_arrives_whole_and_clean(lab_kernel: Path, tmp_path: Path) -> None:
+    script = "seq 150000; echo '<0>a shout of the kernel' >/dev/kmsg; echo end"
+    result = boot(lab_kernel, shell(script), tmp_path).check()
+    assert result.output.split() == [*map(str, range(1, 150001)), "end"]
+    assert "a shout of the kernel" in result.kernel_log
+
+
+def test_the_guest_can_write_nothing_of_the_host_but_its_run(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    probe = ROOT / "tests" / "lab" / "written-by-a-guest"
+    script = f"""
+        ! touch {probe} /usr/written /root/written 2>/dev/null
+        echo private >/tmp/file; echo private >/run/file; echo private >/dev/shm/file
+        echo shared >/run/lab/file
+        test $(stat -f -c %T /tmp) = tmpfs
+    """
+    boot(lab_kernel, shell(script), tmp_path).check()
+    assert (tmp_path / "file").read_text() == "shared\n"
+    assert not any(
+        Path(path).exists() for path in (probe, "/usr/written", "/tmp/file", "/run/file")
+    )
+
+
+def test_the_environment_crosses_unharmed(lab_kernel: Path, tmp_path: Path) -> None:
+    value = "a 'quoted' \"word\", $HOME and\ttab=1 \\"
+    command = [sys.executable, "-c", "import os; print(os.environ['WORD'], end='')"]
+    result = run(lab_kernel, [command], env={"WORD": value}, directory=tmp_path)[0].check()
+    assert result.output == value
+
+
+def test_the_guest_has_what_verbs_and_scenarios_need(lab_kernel: Path, tmp_path: Path) -> None:
+    script = """
+        [[ $(uname -r) == 6.1.* && $(ulimit -l) == unlimited ]]
+        ls /dev/net/tun /dev/infiniband/rdma_cm /dev/stdin /dev/fd/1
+        ls -d /sys/module/ib_ipoib
+        ip link show up dev lo | grep -q LOWER_UP
+        ip link add v0 type veth peer name v1
+        ip link add br0 type bridge
+        ip link add mv0 link v0 type macvlan
+        ip tuntap add t0 mode tun
+        ip netns add other && ip -n other link set lo up
+        tc qdisc add dev v0 root netem loss 10%
+    """
+    boot(lab_kernel, shell(script), tmp_path).check()
+
+
+def test_python_functions_run_with_arguments(lab_kernel: Path, tmp_path: Path) -> None:
+    result = boot(lab_kernel, python(print, "one", "two words"), tmp_path).check()
+    assert result.output == "one two words\n"
+    result = boot(lab_kernel, python("os:strerror", "no number"), tmp_path / "2")
+    assert result.status == 1
+    assert "TypeError" in result.output
+
+
+def test_a_guest_that_runs_out_of_time_is_ended(lab_kernel: Path, tmp_path: Path) -> None:
+    result = boot(lab_kernel, shell("echo begun; sleep 1000"), tmp_path, timeout_s=3)
+    assert (result.status, result.output) == (None, "begun\n")
+    assert result.failure == "did not end within 3 s"
+    assert result.duration_s < 6
+
+
+def test_a_kernel_panic_is_a_failure_with_its_log(lab_kernel: Path, tmp_path: Path) -> None:
+    result = boot(lab_kernel, shell("echo c >/proc/sysrq-trigger"), tmp_path)
+    assert result.status is None
+    assert result.failure is not None
+    assert "Kernel panic - not syncing: sysrq triggered crash" in result.failure
+
+
+def test_a_kernel_that_is_none_is_a_failure_with_a_reason(tmp_path: Path) -> None:
+    result = boot(tmp_path / "nothing", shell("true"), tmp_path)
+    assert result.failure == "the guest ended without an exit status"
+    assert "No such file" in result.kernel_log
+
+
+def test_a_path_the_kernel_command_line_cannot_carry_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="cannot carry"):
+        boot(tmp_path / "linux", shell("true"), tmp_path / "a b")
+
+
+def test_closing_a_guest_leaves_no_process_no_zombie_and_no_descriptor(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    busy = "for i in 1 2 3 4; do (while :; do :; done) & done; echo begun; sleep 1000"
+    with Guest(lab_kernel, shell(busy), tmp_path) as guest:
+        leader = leader_of(guest)
+        output = tmp_path / "a" / "output"
+        until(lambda: output.read_text() == "begun\n", "the command")
+        assert len(session_of(leader)) > 4
+    assert session_of(leader) == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tests.lab.runner import Guest, shell\n"
+        "guest = Guest(Path(sys.argv[1]), shell('while :; do :; done'), Path(sys.argv[2]))\n"
+        "guest.start(); print(guest._process.pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(lab_kernel), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    ) as runner:
+        assert runner.stdout is not None
+        leader = int(runner.stdout.readline())
+        until(lambda: len(session_of(leader)) > 1, "a guest process")
+        runner.kill()
+    until(lambda: session_of(leader) == [], "the end of the guest")

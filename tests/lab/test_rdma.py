@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The software RDMA devices of the guest kernel do what the tests of ipoibu build on."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .runner import python, run, shell
+from .scenarios import multicast
+
+pytestmark = pytest.mark.lab
+
+FIRST = "fe80::ff:fe00:1"
+SECOND = "fe80::ff:fe00:2"
+
+
+def test_rxe_has_an_active_port_whose_first_gid_is_the_link_local_address(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    script = """
+        veth_pair va vb
+        ip addr add 10.0.0.1/24 dev va
+        rdma_up rxe0 rxe va
+        cat /sys/class/infiniband/rxe0/ports/1/{state,gids/0,gids/1}
+        ls -1 /dev/infiniband
+    """
+    result = run(lab_kernel, [shell(script)], directory=tmp_path)[0].check()
+    assert result.output.splitlines() == [
+        "4: ACTIVE",
+        "fe80:0000:0000:0000:0000:00ff:fe00:0101",
+        "0000:0000:0000:0000:0000:ffff:0a00:0001",
+        *("issm0", "rdma_cm", "umad0", "uverbs0"),
+    ]
+
+
+def test_pyverbs_opens_rxe(lab_kernel: Path, tmp_path: Path) -> None:
+    describe = python("tests.lab.scenarios.device:describe", "rxe0")
+    script = 'link_up vec0; rdma_up rxe0 rxe vec0; exec "$@"'
+    first, _ = run(
+        lab_kernel, [[*shell(script), "lab", *describe], shell("link_up vec0")], directory=tmp_path
+    )
+    port = json.loads(first.check().output.splitlines()[-1])
+    assert port["name"] == "rxe0"
+    assert port["state"] == 4  # IBV_PORT_ACTIVE
+    assert port["active_mtu"] == 5  # IBV_MTU_4096
+    assert port["gid"] == "fe80:0000:0000:0000:0000:00ff:fe00:0001"
+
+
+@pytest.mark.parametrize("kind", ["ud", "rc"])
+def test_verbs_ping_pong_between_two_guests(lab_kernel: Path, tmp_path: Path, kind: str) -> None:
+    prepare = "link_up vec0 9000 10.0.0.$LAB_INDEX/24; rdma_up rxe0 rxe vec0; "
+    pingpong = f"ibv_{kind}_pingpong -e -d rxe0 -g 0 -n 500"
+    server = shell(f"{prepare} {pingpong} & listening 18515; meet listening; wait $!")
+    client = shell(f"{prepare} meet listening; {pingpong} 10.0.0.1")
+    first, second = run(lab_kernel, [server, client], directory=tmp_path)
+    for result, other in ((first, SECOND), (second, FIRST)):
+        assert f"GID {other}" in result.check().output.partition("remote address")[2]
+        assert "500 iters in" in result.output
+
+
+def test_verbs_ping_pong_within_one_guest(lab_kernel: Path, tmp_path: Path) -> None:
+    script = """
+        veth_pair va vb
+        rdma_up rxe0 rxe va
+        ibv_rc_pingpong -e -d rxe0 -g 0 -n 500 & listening 18515
+        ibv_rc_pingpong -e -d rxe0 -g 0 -n 500 127.0.0.1
+        wait $!
+    """
+    result = run(lab_kernel, [shell(script)], directory=tmp_path)[0].check()
+    assert result.output.count("500 iters in") == 2
+
+
+def test_rping_over_siw(lab_kernel: Path, tmp_path: Path) -> None:
+    prepare = "link_up vec0 9000 10.0.0.$LAB_INDEX/24; rdma_up siw0 siw vec0; "
+    server = shell(f"{prepare} rping -s -a 10.0.0.1 -C 20 -v & listening 7174; meet up; wait $!")
+    client = shell(f"{prepare} meet up; rping -c -a 10.0.0.1 -C 20 -v")
+    first, second = run(lab_kernel, [server, client], directory=tmp_path)
+    assert first.check().output.count("ping data: rdma-ping-") == 20
+    assert second.check().output.count("ping data: rdma-ping-") == 20
+
+
+def test_native_multicast_needs_an_ip_level_join_besides_the_attach(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    source = Path(multicast.__file__).with_suffix(".c")
+    program = tmp_path / "multicast"
+    subprocess.run(
+        ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", source, "-o", program, "-libverbs"], check=True
+    )
+    inside = f"/run/lab/{program.name}"
+    receiver, sender = run(
+        lab_kernel,
+        [python(multicast.receive, inside), python(multicast.send, inside)],
+        directory=tmp_path,
+    )
+    sender.check()
+    assert receiver.check().output.splitlines() == [
+        f"datagram grh=1 slid=0 src_qp=1 source={SECOND} group={multicast.MGID} "
+        "payload=to-the-joined"
+    ]
