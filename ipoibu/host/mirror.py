@@ -2,7 +2,7 @@
 """Mirrors one interface's addresses and routes into an endpoint.
 
 A TUN frame does not say which gateway the kernel chose, so the endpoint needs the routes. Notices
-from the kernel are taken as hints (see `netlink.Monitor`): each round lists the interface again and
+from the kernel are taken as hints (see `monitor.Monitor`): each round lists the interface again and
 publishes the difference. Lost notices, silent flushes and a first listing are thus one case.
 """
 
@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.host.netlink import RT_TABLE_MAIN, Link, Monitor, Netlink, Route, RouteKind
+from ipoibu.host.monitor import Monitor
+from ipoibu.host.netlink import RT_TABLE_MAIN, Link, Netlink, Route, RouteKind
 
 _log = logging.getLogger(__name__)
 

@@ -1,49 +1,36 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Links, addresses and routes through rtnetlink: the one module that knows pyroute2.
 
-pyroute2 encodes and decodes the messages; the socket is ours. Its own socket classes run an event
-loop each and hide the overrun (ENOBUFS) that a mirror of kernel state has to see, so they were not
-used. Every call blocks until the kernel has answered, which it does at once. A `Netlink` belongs
-to one thread and to the network namespace in which it was opened.
+pyroute2 encodes and decodes the messages; the socket is ours. Every call blocks until the kernel
+has answered, which it does at once. A `Netlink` belongs to one thread and to the network namespace
+in which it was opened.
 """
 
 from __future__ import annotations
 
 import errno
 import ipaddress
-import os
 import socket
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
+from ipoibu.errors import LinkError, NoSuchDevice
+from ipoibu.host.netsocket import (
+    NLM_F_ACK,
+    NLM_F_CREATE,
+    NLM_F_DUMP,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    NetlinkSocket,
+    refused_with,
+)
 
 RouteKind = Literal["unicast", "broadcast", "unreachable"]
-
-# linux/netlink.h
-SOL_NETLINK: Final = 270
-NETLINK_CAP_ACK: Final = 10
-NETLINK_EXT_ACK: Final = 11
-NETLINK_GET_STRICT_CHK: Final = 12
-NLM_F_REQUEST: Final = 0x001
-NLM_F_ACK: Final = 0x004
-NLM_F_DUMP_INTR: Final = 0x010
-NLM_F_ACK_TLVS: Final = 0x200
-NLM_F_DUMP: Final = 0x300
-NLM_F_REPLACE: Final = 0x100
-NLM_F_EXCL: Final = 0x200
-NLM_F_CREATE: Final = 0x400
-NLMSG_ERROR: Final = 2
-NLMSG_DONE: Final = 3
-NLMSGERR_ATTR_MSG: Final = 1
 
 # linux/rtnetlink.h
 RTM_NEWLINK: Final = 16
@@ -55,14 +42,6 @@ RTM_GETADDR: Final = 22
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25
 RTM_GETROUTE: Final = 26
-RTMGRP_LINK: Final = 0x1
-RTMGRP_IPV4_IFADDR: Final = 0x10
-RTMGRP_IPV4_ROUTE: Final = 0x40
-RTMGRP_IPV6_IFADDR: Final = 0x100
-RTMGRP_IPV6_ROUTE: Final = 0x400
-MONITOR_GROUPS: Final = (
-    RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
-)
 RTN_UNICAST: Final = 1
 RTN_BROADCAST: Final = 3
 RT_TABLE_MAIN: Final = 254
@@ -73,9 +52,6 @@ IFF_UP: Final = 0x1
 IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
 IN6_ADDR_GEN_MODE_NONE: Final = 1
-
-_RECEIVE_BYTES: Final = 1 << 17  # above the 32 KiB of the largest part of a dump
-_DUMP_TRIES: Final = 16  # a dump that changed under way is repeated; the last one is taken as it is
 
 _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}
 
@@ -111,36 +87,8 @@ def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
     return socket.AF_INET if address.version == 4 else socket.AF_INET6
 
 
-class Netlink:
+class Netlink(NetlinkSocket):
     """One rtnetlink socket of the calling thread's network namespace."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-        )
-        try:
-            # Strict checking (Linux 4.20) makes the kernel filter dumps by interface for us.
-            for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK):
-                self._socket.setsockopt(SOL_NETLINK, option, 1)
-            self._socket.bind((0, 0))
-        except BaseException:
-            self._socket.close()
-            raise
-        self._sequence = 0
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Links
 
@@ -152,7 +100,7 @@ class Netlink:
         else:
             message["attrs"] = [["IFLA_IFNAME", name]]
         try:
-            answers = self._request(RTM_GETLINK, 0, message, f"looking up interface {name}")
+            answers = self.request(RTM_GETLINK, 0, message, f"looking up interface {name}")
         except NoSuchDevice:
             return None
         if not answers:
@@ -194,7 +142,7 @@ class Netlink:
             mode = {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", IN6_ADDR_GEN_MODE_NONE]]}
             attributes.append(["IFLA_AF_SPEC", {"attrs": [["AF_INET6", mode]]}])
         message["attrs"] = attributes
-        self._request(RTM_NEWLINK, NLM_F_ACK, message, f"setting interface {index}")
+        self.request(RTM_NEWLINK, NLM_F_ACK, message, f"setting interface {index}")
 
     def create_bridge(self, name: str) -> None:
         message = ifinfmsg()
@@ -203,7 +151,7 @@ class Netlink:
             ["IFLA_LINKINFO", {"attrs": [["IFLA_INFO_KIND", "bridge"]]}],
         ]
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
-        self._request(RTM_NEWLINK, flags, message, f"creating bridge {name}")
+        self.request(RTM_NEWLINK, flags, message, f"creating bridge {name}")
 
     def create_veth(
         self, name: str, hwaddr: str, peer: str, peer_hwaddr: str, peer_namespace: int
@@ -222,12 +170,12 @@ class Netlink:
             ["IFLA_LINKINFO", {"attrs": [["IFLA_INFO_KIND", "veth"], ["IFLA_INFO_DATA", data]]}],
         ]
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
-        self._request(RTM_NEWLINK, flags, message, f"creating the veth pair {name}, {peer}")
+        self.request(RTM_NEWLINK, flags, message, f"creating the veth pair {name}, {peer}")
 
     def remove_link(self, index: int) -> None:
         message = ifinfmsg()
         message["index"] = index
-        self._request(RTM_DELLINK, NLM_F_ACK, message, f"removing interface {index}")
+        self.request(RTM_DELLINK, NLM_F_ACK, message, f"removing interface {index}")
 
     # Addresses
 
@@ -249,7 +197,7 @@ class Netlink:
         message = ifaddrmsg()
         message["index"] = index
         try:
-            answers = self._request(RTM_GETADDR, NLM_F_DUMP, message, "listing addresses")
+            answers = self.request(RTM_GETADDR, NLM_F_DUMP, message, "listing addresses")
         except NoSuchDevice:
             return []
         return [answer for answer in answers if answer["index"] == index]
@@ -268,16 +216,16 @@ class Netlink:
         else:
             message["flags"] = IFA_F_NODAD
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
-        self._request(RTM_NEWADDR, flags, message, f"adding address {address}")
+        self.request(RTM_NEWADDR, flags, message, f"adding address {address}")
 
     def remove_address(self, index: int, address: IpInterface) -> None:
         """Remove an address; one that is gone already is no error."""
         try:
-            self._request(
+            self.request(
                 RTM_DELADDR, NLM_F_ACK, self._address(index, address), f"removing {address}"
             )
         except LinkError as error:
-            if _errno(error) != errno.EADDRNOTAVAIL:
+            if refused_with(error) != errno.EADDRNOTAVAIL:
                 raise
 
     @staticmethod
@@ -302,11 +250,11 @@ class Netlink:
             message["family"] = family
             message["attrs"] = [["RTA_OIF", index]]
             try:
-                answers = self._request(RTM_GETROUTE, NLM_F_DUMP, message, "listing routes")
+                answers = self.request(RTM_GETROUTE, NLM_F_DUMP, message, "listing routes")
             except NoSuchDevice:
                 continue
             except LinkError as error:
-                if _errno(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+                if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                     continue  # a kernel without that family has no routes of it
                 raise
             found += [route for answer in answers if (route := _route(answer, index))]
@@ -333,148 +281,7 @@ class Netlink:
                 attributes.append(["RTA_VIA", {"family": _family(via), "addr": str(via)}])
         message["attrs"] = attributes
         what = f"adding route {network}" + (f" via {via}" if via else "")
-        self._request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, what)
-
-    # Messages
-
-    def _request(self, kind: int, flags: int, message: Any, what: str) -> list[Any]:
-        for _ in range(_DUMP_TRIES):
-            self._sequence += 1
-            header = message["header"]
-            header["type"] = kind
-            header["flags"] = NLM_F_REQUEST | flags
-            header["sequence_number"] = self._sequence
-            header["pid"] = 0
-            message.reset()
-            message.encode()
-            self._socket.send(message.data)
-            answers, interrupted = self._answers(type(message), what)
-            if not interrupted:
-                break
-        return answers
-
-    def _answers(self, decoder: Any, what: str) -> tuple[list[Any], bool]:
-        answers: list[Any] = []
-        interrupted = False
-        while True:
-            data = self._socket.recv(_RECEIVE_BYTES)
-            for offset, kind, flags, sequence in _split(data):
-                if sequence != self._sequence:
-                    continue  # the rest of a request that failed half way
-                interrupted |= bool(flags & NLM_F_DUMP_INTR)
-                if kind in (NLMSG_ERROR, NLMSG_DONE):
-                    code, reason = _verdict(data, offset, kind, flags)
-                    if code:
-                        raise _refusal(code, what, reason)
-                    return answers, interrupted
-                answer = decoder(data, offset=offset)
-                answer.decode()
-                answers.append(answer)
-                if not flags & 0x2:  # NLM_F_MULTI: more follow, ended by NLMSG_DONE
-                    return answers, interrupted
-
-
-class Monitor:
-    """Change notices of links, addresses and routes: hints, never the state itself.
-
-    The kernel drops notices when the socket is full, and IPv4 routes vanish without one when their
-    interface goes down or their address is removed. So a notice only says "look again".
-    """
-
-    def __init__(self, index: int) -> None:
-        self._needle = struct.pack("=I", index)
-        self._socket = socket.socket(
-            socket.AF_NETLINK,
-            socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
-            socket.NETLINK_ROUTE,
-        )
-        try:
-            self._socket.bind((0, MONITOR_GROUPS))
-        except BaseException:
-            self._socket.close()
-            raise
-        self.overruns = 0
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def changed(self) -> bool:
-        """Take every notice that waits; True if one may be about the interface, or some were
-        lost."""
-        relevant = False
-        while True:
-            try:
-                data = self._socket.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
-                return relevant
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                self.overruns += 1
-                relevant = True
-                continue
-            relevant = relevant or self._concerns(data)
-
-    def _concerns(self, data: bytes) -> bool:
-        # The index stands in one of several places (header, RTA_OIF, each next hop of a multipath
-        # route), always 4-byte aligned. Finding it elsewhere costs one look too many, no more.
-        at = data.find(self._needle)
-        while at >= 0:
-            if at % 4 == 0:
-                return True
-            at = data.find(self._needle, at + 1)
-        return False
-
-
-def _split(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(offset, type, flags, sequence) of each message in a datagram."""
-    offset = 0
-    while offset + 16 <= len(data):
-        length, kind, flags, sequence = struct.unpack_from("=IHHI", data, offset)
-        if length < 16:
-            return
-        yield offset, kind, flags, sequence
-        offset += (length + 3) & ~3
-
-
-def _verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
-    """errno (0: fine) and the kernel's own words, if it had any, of an NLMSG_ERROR or
-    NLMSG_DONE."""
-    (length,) = struct.unpack_from("=I", data, offset)
-    if length < 20:
-        return 0, ""
-    (code,) = struct.unpack_from("=i", data, offset + 16)
-    reason = ""
-    if flags & NLM_F_ACK_TLVS:
-        at = offset + 20 + (16 if kind == NLMSG_ERROR else 0)  # NETLINK_CAP_ACK: header only
-        while at + 4 <= offset + length:
-            size, attribute = struct.unpack_from("=HH", data, at)
-            if size < 4:
-                break
-            if attribute & 0x3FFF == NLMSGERR_ATTR_MSG:
-                reason = data[at + 4 : at + size].rstrip(b"\0").decode(errors="replace")
-            at += (size + 3) & ~3
-    return -code, reason
-
-
-def _refusal(code: int, what: str, reason: str) -> LinkError | NoSuchDevice | NotPermitted:
-    words = os.strerror(code) + (f" ({reason})" if reason else "")
-    if code in (errno.EPERM, errno.EACCES):
-        # EACCES is also the kernel's word for "IPv6 is disabled on this interface".
-        if code == errno.EPERM:
-            return NotPermitted(f"{what} needs CAP_NET_ADMIN: run as root")
-    elif code == errno.ENODEV:
-        return NoSuchDevice(f"{what}: no such interface")
-    error = LinkError(f"{what}: {words}")
-    error.__cause__ = OSError(code, words)
-    return error
-
-
-def _errno(error: LinkError) -> int | None:
-    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
+        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, what)
 
 
 def _local(answer: Any) -> str:

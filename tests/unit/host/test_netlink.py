@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import socket
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
-from ipoibu.host.netlink import Monitor, Netlink, Route, _refusal, _route, _split, _verdict
+from ipoibu.host.netlink import Netlink, Route, _route
 
 
 def test_the_loopback_interface_is_found_by_name_and_by_index() -> None:
@@ -35,47 +33,6 @@ def test_a_broken_off_answer_does_not_reach_the_next_request() -> None:
     with Netlink() as netlink:
         assert netlink.link("ib-not-there") is None
         assert netlink.link("lo") is not None
-
-
-# An NLMSG_ERROR for sequence 5 as Linux 6.18 sends it with NETLINK_CAP_ACK and NETLINK_EXT_ACK:
-# header 16, error -101 (ENETUNREACH), request header 16, attribute 1 with the kernel's own words.
-REFUSED = bytes.fromhex(
-    "48000000 0200 0003 05000000 00000000"
-    "9bffffff"
-    "30000000 1800 0505 05000000 00000000"
-    "2300 0100" + b"Nexthop has invalid gateway\0".hex() + "00000000"
-)
-
-
-def test_a_refusal_carries_the_error_and_the_kernels_words() -> None:
-    (message,) = _split(REFUSED)
-    assert message == (0, 2, 0x300, 5)
-    assert _verdict(REFUSED, 0, 2, 0x300) == (errno.ENETUNREACH, "Nexthop has invalid gateway")
-
-
-def test_an_acknowledgement_is_no_refusal() -> None:
-    done = bytes.fromhex("24000000 0200 0001 05000000 00000000 00000000") + bytes(16)
-    assert _verdict(done, 0, 2, 0x100) == (0, "")
-
-
-def test_a_message_of_impossible_length_ends_the_datagram() -> None:
-    assert list(_split(bytes(64))) == []
-    assert list(_split(b"\x10\0\0")) == []
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (errno.EPERM, NotPermitted),
-        (errno.ENODEV, NoSuchDevice),
-        (errno.EACCES, LinkError),  # "IPv6 is disabled on this interface"
-        (errno.ENETUNREACH, LinkError),
-    ],
-)
-def test_each_refusal_has_its_family(code: int, kind: type[Exception]) -> None:
-    error = _refusal(code, "adding route 10.0.0.0/8", "")
-    assert type(error) is kind
-    assert str(error).startswith("adding route 10.0.0.0/8")
 
 
 def _answer(family: int, kind: int, attributes: list[Any], bits: int) -> Any:
@@ -131,53 +88,3 @@ def test_a_broadcast_route_keeps_its_kind() -> None:
     found = _route(answer, 7)
     assert found is not None
     assert found.kind == "broadcast"
-
-
-class Notices:
-    """Stands for the monitor's socket: datagrams, errors, then nothing more."""
-
-    def __init__(self, *waiting: bytes | OSError) -> None:
-        self._waiting = list(waiting)
-
-    def recv(self, size: int) -> bytes:
-        if not self._waiting:
-            raise BlockingIOError
-        head = self._waiting.pop(0)
-        if isinstance(head, OSError):
-            raise head
-        return head
-
-    def close(self) -> None:
-        pass
-
-
-def _monitor(monkeypatch: pytest.MonkeyPatch, *waiting: bytes | OSError) -> Monitor:
-    monitor = Monitor(0x0A0B0C0D)
-    monitor.close()
-    monkeypatch.setattr(monitor, "_socket", Notices(*waiting))
-    return monitor
-
-
-def test_a_notice_about_the_interface_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = _monitor(monkeypatch, bytes(20) + bytes.fromhex("0d0c0b0a") + bytes(8))
-    assert monitor.changed()
-    assert not monitor.changed()
-
-
-def test_a_notice_about_another_interface_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = bytes(20) + bytes.fromhex("0e0c0b0a")
-    unaligned = bytes(18) + bytes.fromhex("0d0c0b0a")
-    assert not _monitor(monkeypatch, other, unaligned).changed()
-
-
-def test_an_overrun_is_a_change_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = _monitor(monkeypatch, OSError(errno.ENOBUFS, "overrun"), bytes(32))
-    assert monitor.changed()
-    assert monitor.overruns == 1
-    assert not monitor.changed()
-
-
-def test_another_error_of_the_socket_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = _monitor(monkeypatch, OSError(errno.EBADF, "closed"))
-    with pytest.raises(OSError, match="closed"):
-        monitor.changed()

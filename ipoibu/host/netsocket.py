@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A netlink socket that asks and waits: sequence numbers, dumps, refusals and the kernel's reasons.
+
+pyroute2's own socket classes run an event loop each and hide the overrun (ENOBUFS) that a mirror of
+kernel state has to see, so they were not used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
+
+# linux/netlink.h
+SOL_NETLINK: Final = 270
+NETLINK_CAP_ACK: Final = 10
+NETLINK_EXT_ACK: Final = 11
+NETLINK_GET_STRICT_CHK: Final = 12
+NLM_F_REQUEST: Final = 0x001
+NLM_F_MULTI: Final = 0x002
+NLM_F_ACK: Final = 0x004
+NLM_F_DUMP_INTR: Final = 0x010
+NLM_F_ACK_TLVS: Final = 0x200
+NLM_F_DUMP: Final = 0x300
+NLM_F_REPLACE: Final = 0x100
+NLM_F_EXCL: Final = 0x200
+NLM_F_CREATE: Final = 0x400
+NLMSG_ERROR: Final = 2
+NLMSG_DONE: Final = 3
+NLMSGERR_ATTR_MSG: Final = 1
+
+RECEIVE_BYTES: Final = 1 << 17  # above the 32 KiB of the largest part of a dump
+_DUMP_TRIES: Final = 16  # a dump that changed under way is repeated; the last one is taken as it is
+
+
+class NetlinkSocket:
+    """One rtnetlink socket of the namespace that it is opened in; blocking, for one thread."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
+        try:
+            # Strict checking (Linux 4.20) makes the kernel filter dumps by interface for us.
+            for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK):
+                self._socket.setsockopt(SOL_NETLINK, option, 1)
+            self._socket.bind((0, 0))
+        except BaseException:
+            self._socket.close()
+            raise
+        self._sequence = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def request(self, kind: int, flags: int, message: Any, what: str) -> list[Any]:
+        """Send `message` and return the decoded answers; `what` begins the error if it is refused.
+
+        `message` is a pyroute2 message, encoded and decoded by its own class.
+        """
+        for _ in range(_DUMP_TRIES):
+            self._sequence += 1
+            header = message["header"]
+            header["type"] = kind
+            header["flags"] = NLM_F_REQUEST | flags
+            header["sequence_number"] = self._sequence
+            header["pid"] = 0
+            message.reset()
+            message.encode()
+            self._socket.send(message.data)
+            answers, interrupted = self._answers(type(message), what)
+            if not interrupted:
+                break
+        return answers
+
+    def _answers(self, decoder: Any, what: str) -> tuple[list[Any], bool]:
+        answers: list[Any] = []
+        interrupted = False
+        while True:
+            data = self._socket.recv(RECEIVE_BYTES)
+            for offset, kind, flags, sequence in split(data):
+                if sequence != self._sequence:
+                    continue  # the rest of a request that failed half way
+                interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                if kind in (NLMSG_ERROR, NLMSG_DONE):
+                    code, reason = verdict(data, offset, kind, flags)
+                    if code:
+                        raise refusal(code, what, reason)
+                    return answers, interrupted
+                answer = decoder(data, offset=offset)
+                answer.decode()
+                answers.append(answer)
+                if not flags & NLM_F_MULTI:  # with it more follow, ended by NLMSG_DONE
+                    return answers, interrupted
+
+
+def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """(offset, type, flags, sequence) of each message in a datagram."""
+    offset = 0
+    while offset + 16 <= len(data):
+        length, kind, flags, sequence = struct.unpack_from("=IHHI", data, offset)
+        if length < 16:
+            return
+        yield offset, kind, flags, sequence
+        offset += (length + 3) & ~3
+
+
+def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
+    """errno (0: fine) and the kernel's own words, if it had any, of an NLMSG_ERROR or
+    NLMSG_DONE."""
+    (length,) = struct.unpack_from("=I", data, offset)
+    if length < 20:
+        return 0, ""
+    (code,) = struct.unpack_from("=i", data, offset + 16)
+    reason = ""
+    if flags & NLM_F_ACK_TLVS:
+        at = offset + 20 + (16 if kind == NLMSG_ERROR else 0)  # NETLINK_CAP_ACK: header only
+        while at + 4 <= offset + length:
+            size, attribute = struct.unpack_from("=HH", data, at)
+            if size < 4:
+                break
+            if attribute & 0x3FFF == NLMSGERR_ATTR_MSG:
+                reason = data[at + 4 : at + size].rstrip(b"\0").decode(errors="replace")
+            at += (size + 3) & ~3
+    return -code, reason
+
+
+def refusal(code: int, what: str, reason: str) -> LinkError | NoSuchDevice | NotPermitted:
+    words = os.strerror(code) + (f" ({reason})" if reason else "")
+    if code in (errno.EPERM, errno.EACCES):
+        # EACCES is also the kernel's word for "IPv6 is disabled on this interface".
+        if code == errno.EPERM:
+            return NotPermitted(f"{what} needs CAP_NET_ADMIN: run as root")
+    elif code == errno.ENODEV:
+        return NoSuchDevice(f"{what}: no such interface")
+    error = LinkError(f"{what}: {words}")
+    error.__cause__ = OSError(code, words)
+    return error
+
+
+def refused_with(error: LinkError) -> int | None:
+    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
