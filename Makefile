@@ -12,8 +12,10 @@ C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libdeflate-dev python3-pyverbs libibverbs-dev \
                  ibverbs-providers
-TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat \
-                 util-linux clang clang-format libclang-rt-14-dev
+TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
+                 util-linux clang clang-format libclang-rt-14-dev gdb \
+                 rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
+                 opensm ibsim-utils libumad2sim0 infiniband-diags
 
 .PHONY: help lab test lint format check-c lab-kernel venv build deps deps-test clean
 
