@@ -58,8 +58,9 @@ class Result:
     """What is left of a guest.
 
     `status` is the command's exit status (128 + n after signal n), None when the guest ended before
-    it could tell. `kernel_log` begins with what UML told the host. `failure` says why the guest, not the command, failed: it ran out of time, its
+    it could tell. `failure` says why the guest, not the command, failed: it ran out of time, its
     kernel complained, it was ended because another one failed; None if nothing of the kind.
+    `kernel_log` begins with what UML told the host.
     """
 
     name: str
