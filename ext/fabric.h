@@ -84,6 +84,9 @@ struct ipu_fabric {
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
     uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */
+    /* A datagram longer than the receive it meets fails the queue pair: every receive has at least
+     * so many bytes. 0: it is dropped, no more. */
+    uint32_t min_recv;
 };
 
 #endif

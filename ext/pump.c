@@ -137,9 +137,12 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     uint32_t path_max = config->path_max;
     if (fabric->max_ah > 0 && fabric->max_ah < path_max)
         path_max = fabric->max_ah;
+    pump->recv_len = IPU_RX_IP + config->mtu;
+    if (fabric->min_recv > pump->recv_len)
+        pump->recv_len = fabric->min_recv;
     int error = ipu_slab_init(&pump->tx, config->tx_frames, IPU_VNET_LEN + config->mtu);
     if (error == 0)
-        error = ipu_slab_init(&pump->rx, config->rx_frames, IPU_RX_IP + config->mtu);
+        error = ipu_slab_init(&pump->rx, config->rx_frames, pump->recv_len);
     if (error == 0)
         error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
     if (error == 0)

@@ -30,6 +30,7 @@ struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
     uint32_t mtu;
+    uint32_t recv_len; /* bytes of one posted receive */
     uint64_t busy_poll_ns;
 
     struct ipu_slab tx; /* frames between the device and a completed send */

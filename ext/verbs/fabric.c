@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "frame.h"
 #include "state.h"
 
 #define NS_PER_S 1000000000
@@ -232,6 +233,7 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
         .qpn = config->qp->qp_num,
         .mtu = config->mtu,
         .max_ah = config->max_ah,
+        .min_recv = IPU_GRH_LEN + config->mtu, /* E4; rxe fails the queue pair otherwise */
     };
     v->qp = config->qp;
     v->pd = config->qp->pd;

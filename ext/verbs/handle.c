@@ -134,8 +134,10 @@ void ipu_verbs_handle_close(struct ipu_verbs *v)
     reap_until(v, UINT64_MAX);
     LIST_FOREACH(handle, &v->handles, all)
     {
-        if (handle->ah != NULL)
+        if (handle->ah != NULL) {
+            IPU_VERBS_COUNT(v, handles_destroyed);
             ibv_destroy_ah(handle->ah);
+        }
         handle->ah = NULL;
         handle->state = IPU_VERBS_ABSENT;
         handle->parked = 0;
