@@ -120,19 +120,20 @@ def _command(lab: Lab, command: list[str]) -> int:
 def _stay(lab: Lab, *, quiet: bool) -> int:
     from ipoibu.lab import LabError
 
-    if not quiet:
-        first = lab.hosts[0].namespace.name
-        print(f"enter a host:  ip netns exec {first} bash")
-        print(f"look at it:    ip netns exec {first} {_own_command()} show")
-        print("end the lab:   Ctrl-C", flush=True)
     # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
+        if not quiet:
+            first = lab.hosts[0].namespace.name
+            print(f"enter a host:  ip netns exec {first} bash")
+            print(f"look at it:    ip netns exec {first} {_own_command()} show")
+            print("end the lab:   Ctrl-C", flush=True)
         while True:
             for host in lab.hosts:
                 if (words := host.ended()) is not None:
                     raise LabError(f"{host.name}: ipoibu up ended: {words}")
-            signal.sigwaitinfo({signal.SIGCHLD})
+            # A child that ends wakes this; an interrupt that comes just before waits a second.
+            signal.sigtimedwait({signal.SIGCHLD}, 1.0)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 0
