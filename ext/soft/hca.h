@@ -138,7 +138,7 @@ enum soft_counter {
     SOFT_C_DROP_NO_BUFFER, /* no receive work request posted */
     SOFT_C_DROP_TOO_LONG,  /* longer than the posted buffer; the work request stays */
     SOFT_C_DROP_CQ_FULL,   /* no room for the completion; the work request stays */
-    SOFT_C_DROP_SOCKET,    /* dropped by the kernel: the receive buffer of the socket was full */
+    SOFT_C_DROP_SOCKET,    /* by the kernel, the socket's receive buffer being full; a train is 1 */
     SOFT_C_COUNT,
 };
 

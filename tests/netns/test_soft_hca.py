@@ -361,6 +361,7 @@ def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
 
         start = 24 if special else 20
         assert packet.payload[start : start + len(text)] == text
+        assert packet.payload[start + len(text) : -4] == bytes(-len(text) % 4)
         assert packet.payload[-4:] == icrc(packet)
         assert packet.udp[:2] == packet.udp[2:4] == struct.pack("!H", 4791)
         assert packet.udp[6:8] != b"\0\0"  # a checksum, so that the kernel may join packets

@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "live.h"
@@ -31,6 +33,8 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     struct soft_wc wc[COUNT];
     struct end b = open_end(1);
     struct in6_addr nobody = gid_of(b.hca);
+    struct pollfd late = {.fd = -1, .events = POLLIN};
+    struct soft_cq *latecomer;
     struct soft_ah *ah;
     int done;
 
@@ -47,6 +51,9 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     soft_ah_destroy(ah);
     CHECK_EQUAL(counter(b.hca, SOFT_C_TX_STALLS), 1);
     CHECK(b.hca->wants_writable);
+    CHECK_EQUAL(soft_cq_create(b.hca, 1, &latecomer), 0); /* waits for EPOLLOUT, too */
+    late.fd = soft_cq_fd(latecomer);
+    CHECK_EQUAL(poll(&late, 1, PATIENCE_MS), 1);
     done = soft_cq_poll(b.cq, COUNT, wc);
     CHECK(done > 0 && done < COUNT);
     await(b.cq, COUNT - done, wc + done);
@@ -237,6 +244,38 @@ static void opening_and_closing_a_hundred_times_leaves_nothing(void)
     CHECK_EQUAL(open_descriptors(), before);
 }
 
+/* Every descriptor in turn cannot be had: an error each time, and none of those before it leaks. */
+static void running_out_of_descriptors_is_an_error_and_leaks_nothing(void)
+{
+    int before = open_descriptors();
+    struct rlimit limit, all;
+    struct soft_hca *hca = NULL;
+    struct soft_cq *cq = NULL;
+    int refused = 0, error;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &all) == 0);
+    enter(place[0].netns);
+    limit = all;
+    for (limit.rlim_cur = 0;; limit.rlim_cur++, refused++) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        error = soft_hca_open(place[0].netdev, &hca);
+        if (error == 0)
+            break;
+        CHECK_EQUAL(error, -EMFILE);
+        CHECK_EQUAL(open_descriptors(), before);
+    }
+    CHECK(refused >= 4); /* ioctl, netlink, membership, UDP */
+    for (refused = 0; (error = soft_cq_create(hca, 1, &cq)) != 0; limit.rlim_cur++, refused++) {
+        CHECK_EQUAL(error, -EMFILE);
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    }
+    CHECK(refused >= 2); /* event, epoll */
+    CHECK(setrlimit(RLIMIT_NOFILE, &all) == 0);
+    leave();
+    soft_hca_close(hca);
+    CHECK_EQUAL(open_descriptors(), before);
+}
+
 /* For those who watch the wire: known messages, one by one, and a train; then the counters. */
 static void known_messages_for_a_capture(void)
 {
@@ -277,6 +316,7 @@ const struct test live_trouble[] = {
     TEST(one_device_has_one_hca),
     TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
     TEST(opening_and_closing_a_hundred_times_leaves_nothing),
+    TEST(running_out_of_descriptors_is_an_error_and_leaks_nothing),
     TEST(known_messages_for_a_capture),
     {NULL, NULL},
 };

@@ -101,10 +101,9 @@ static void messages_over_the_mtu_complete_in_error_and_in_order(void)
     wr[1].flags = 0; /* errors complete even if not asked to */
     wr[2] = send_wr(&b, qp, 2, data, 1);
     wr[2].flags = 0;
-    wr[3] = send_wr(&b, qp, 3, data, UINT32_MAX);
-    wr[3].num_sge = 4;
-    for (int i = 1; i < 4; i++)
-        wr[3].sg[i] = (struct soft_sge){data, UINT32_MAX}; /* the sum must not wrap */
+    wr[3] = send_wr(&b, qp, 3, data, 0x80000000u);
+    wr[3].num_sge = 2;
+    wr[3].sg[1] = wr[3].sg[0]; /* the sum is 2^32 and must not look like 0 */
     CHECK_EQUAL(soft_qp_post_send(qp, wr, 4), 4);
     CHECK_EQUAL(soft_cq_poll(b.cq, 8, wc), 5);
     CHECK_EQUAL(wc[0].wr_id, 0);
@@ -258,6 +257,10 @@ static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
     send_one(&b, gsi, &wr);
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
     CHECK_EQUAL(wc.pkey_index, 0);
+    wr.pkey_index = 2; /* past the end of the table */
+    send_one(&b, gsi, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1);
+    wr.pkey_index = 0;
     soft_qp_set_qkey(gsi, 5); /* has no effect */
     send_one(&b, gsi, &wr);
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);

@@ -341,6 +341,9 @@ static void an_armed_cq_wakes_once_for_a_completion(void)
     soft_cq_arm(b.cq);
     CHECK(!readable(b.cq));
     CHECK_EQUAL(soft_hca_deadline_ns(b.hca), SOFT_NO_DEADLINE_NS);
+    soft_qp_destroy(qp);
+    CHECK_EQUAL(soft_cq_destroy(b.cq), 0); /* armed as it is */
+    CHECK_EQUAL(b.hca->cqs_armed, 0);
     soft_hca_close(b.hca);
 }
 
