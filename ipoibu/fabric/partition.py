@@ -141,7 +141,9 @@ def line(
     flags = "ipoib"
     if mtu_bytes is not None and MTU_CODES[mtu_bytes] != DEFAULT_MTU:
         flags += f", mtu={MTU_CODES[mtu_bytes]}"
-    if scope not in (None, DEFAULT_SCOPE):
-        flags += f", scope={scope}"
     ports = "ALL" if guid is None or low == DEFAULT_PARTITION else f"0x{guid:016x}"
-    return f"{name}=0x{low:04x}, {flags} : {ports}=full;"
+    added = f"{name}=0x{low:04x}, {flags} : {ports}=full"
+    if scope not in (None, DEFAULT_SCOPE):
+        # OpenSM 3.3.23 makes the broadcast group of `ipoib` with scope 2, whatever scope= says
+        added += f", mgid=ff1{scope:x}:401b::ffff:ffff, scope={scope}"
+    return f"{added};"

@@ -3,12 +3,16 @@
 
     [NAME][=P_KEY][,FLAG[=VALUE]]... : [MEMBER[=full|limited|both]]..., [mgid=GID[,FLAG=VALUE]...] ;
 
-A definition begins with a line that holds its colon, and goes on over lines up to its semicolon; an
-`mgid=` takes the rest of its line. Words may be abbreviated, as OpenSM compares only as many letters as
-were given. Definitions of the same P_Key are one partition; of groups with one MGID the first counts.
+A definition begins with a line that holds its colon, and goes on over lines up to its semicolon, which
+must not stand alone on one; an `mgid=` takes the rest of its line. Words may be abbreviated: OpenSM
+compares only as many letters as were given. Definitions of the same P_Key are one partition; of groups
+with one MGID the first counts.
 
 What OpenSM passes over is passed over here too, but told (`Partitions.warnings`): both have to come to
-the same parameters. Where OpenSM gives a definition up, there is a `UsageError`.
+the same parameters. What makes it give the whole file up and go on with the default partition alone,
+or make no group, is a `UsageError`; so is a number that does not fit, which OpenSM would cut. In one
+thing this follows the manual instead: `scope=` of a definition is the broadcast group's, though OpenSM
+3.3.23 makes that with scope 2 whatever is said (`line` knows a way that works there too).
 """
 
 from __future__ import annotations
@@ -87,7 +91,6 @@ _GROUP_FLAGS: Final = {
     "sl": ("sl", 0xF),
     "FlowLabel": ("flow_label", 0xFFFFF),
 }
-_ZERO_ALLOWED: Final = ("sl", "FlowLabel", "Q_Key", "TClass")
 
 
 class _Parser:
@@ -112,6 +115,8 @@ class _Parser:
             self._line = number
             *ended, rest = whole.partition("#")[0].split(";")
             for part in ended:
+                if not part.strip():
+                    raise self._error("nothing stands before the semicolon on its line")
                 self._part(part)
                 self._open = None
             self._part(rest)
@@ -159,10 +164,9 @@ class _Parser:
         if known is None:
             known = self._partitions[pkey] = Partition(name or f"{pkey:04x}", PKey(pkey))
         known.is_first |= is_first
-        if is_ipoib:
-            flags_of = self._flags
-            for scope in sorted(flags_of.scopes) or [DEFAULT_SCOPE]:
-                self._create(known, broadcast(known.pkey, scope), flags_of, flags_of.qkey)
+        for scope in (sorted(self._flags.scopes) or [DEFAULT_SCOPE]) if is_ipoib else ():
+            qkey = self._flags.qkey or DEFAULT_QKEY
+            self._create(known, broadcast(known.pkey, scope), self._flags, qkey)
         return known
 
     def _pkey(self, name: str, key: str | None) -> int:
@@ -189,10 +193,14 @@ class _Parser:
         attribute, largest = _GROUP_FLAGS[full]
         try:
             number = self._number(value or "", largest, full)
-            if number == 0 and full not in _ZERO_ALLOWED:
+            if number == 0 and full in ("mtu", "rate", "scope"):
                 raise self._error(f"{full}=0 is reserved")
         except UsageError as error:
+            if full in ("mtu", "rate"):
+                raise  # OpenSM makes no group then
             self._warnings.append(f"{error}; passed over")
+            if full in ("Q_Key", "TClass"):
+                setattr(flags, attribute, 0)
             return True
         if full == "scope":
             flags.scopes.add(number)
@@ -209,20 +217,28 @@ class _Parser:
         try:
             mgid = Gid.parse(text)
         except UsageError as error:
-            raise self._error(str(error)) from error
+            self._warn(f"group left out: {error}")
+            return
         if not mgid.is_multicast:
-            raise self._error(f"{mgid} is not a multicast GID")
-        qkey = flags.qkey
-        if mgid.raw[2:4] in _IP_SIGNATURES:
+            self._warn(f"group left out: {mgid} is not a multicast GID")
+            return
+        scopes = sorted(flags.scopes) or [DEFAULT_SCOPE]
+        if scopes != [mgid.raw[1] & 0xF] and not flags.scopes:
+            self._warn(f"group {mgid} gets scope {DEFAULT_SCOPE}: only scope= is looked at")
+        is_ip = mgid.raw[2:4] in _IP_SIGNATURES
+        if is_ip:
             wrong = self._unfit(partition, mgid, flags)
             if wrong:
                 self._warn(f"IP group {mgid} left out: {wrong}")
                 return
             mgid = Gid(mgid.raw[:4] + partition.pkey.full.to_bytes(2, "big") + mgid.raw[6:])
-            qkey = qkey or DEFAULT_QKEY
-        for scope in sorted(flags.scopes) or [mgid.raw[1] & 0xF]:
-            head = bytes((0xFF, mgid.raw[1] & 0xF0 | scope))
-            self._create(partition, Gid(head + mgid.raw[2:]), flags, qkey)
+        for scope in scopes:
+            made = Gid(bytes((0xFF, mgid.raw[1] & 0xF0 | scope)) + mgid.raw[2:])
+            link = broadcast(partition.pkey, scope)
+            if is_ip and made != link and all(group.mgid != link for group in partition.groups):
+                self._warn(f"IP group {made} left out: there is no broadcast group {link}")
+            else:
+                self._create(partition, made, flags, flags.qkey or (DEFAULT_QKEY if is_ip else 0))
 
     def _unfit(self, partition: Partition, mgid: Gid, flags: _Flags) -> str:
         """An IP group shares P_Key, rate and MTU with its broadcast group."""
@@ -238,18 +254,9 @@ class _Parser:
     def _create(self, partition: Partition, mgid: Gid, flags: _Flags, qkey: int) -> None:
         if any(group.mgid == mgid for group in partition.groups):
             return
-        is_broadcast = mgid == broadcast(partition.pkey, mgid.raw[1] & 0xF)
-        partition.groups.append(
-            Group(
-                mgid,
-                qkey or (DEFAULT_QKEY if is_broadcast else 0),
-                MTU_BYTES[flags.mtu],
-                flags.rate,
-                flags.sl,
-                flags.traffic_class,
-                flags.flow_label,
-            )
-        )
+        size = MTU_BYTES[flags.mtu]
+        made = Group(mgid, qkey, size, flags.rate, flags.sl, flags.traffic_class, flags.flow_label)
+        partition.groups.append(made)
 
     def _member(self, partition: Partition, word: str, value: str | None) -> None:
         if not word or "NONE".startswith(word):

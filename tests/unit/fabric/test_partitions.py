@@ -201,11 +201,30 @@ def test_a_group_inherits_the_flags_of_its_partition_but_the_traffic_class() -> 
 
 
 def test_a_scope_overrides_that_of_the_gid() -> None:
-    found = only("p=1,ipoib:mgid=ff12:401b::5,scope=5,scope=8\n;")
-    assert [str(group.mgid) for group in found.groups[1:]] == [
+    found = only("p=1,ipoib,scope=5,scope=8:mgid=ff12:401b::5,scope=5,scope=8;")
+    assert [str(group.mgid) for group in found.groups[2:]] == [
         "ff15:401b:8001::5",
         "ff18:401b:8001::5",
     ]
+
+
+def test_without_a_scope_a_group_gets_scope_2_with_a_warning() -> None:
+    found = parse("p=1,ipoib:mgid=ff15::9;")
+    assert [str(group.mgid) for group in found.partition(PKey(1)).groups[1:]] == ["ff12::9"]
+    assert "group ff15::9 gets scope 2" in found.warnings[0]
+
+
+def test_an_ip_group_needs_the_broadcast_group_of_its_scope() -> None:
+    found = parse("p=1,ipoib:mgid=ff12:401b::5,scope=2,scope=5;")
+    assert [str(group.mgid) for group in found.partition(PKey(1)).groups[1:]] == [
+        "ff12:401b:8001::5"
+    ]
+    assert "there is no broadcast group ff15:401b:8001::ffff:ffff" in found.warnings[0]
+
+
+def test_a_broadcast_group_may_be_given_by_its_gid() -> None:
+    found = only("p=1: ALL=full, mgid=ff15:401b::ffff:ffff,scope=5;")
+    assert [group.scope for group in found.broadcast_groups()] == [5]
 
 
 @pytest.mark.parametrize(
@@ -226,6 +245,16 @@ def test_an_ip_group_unlike_its_broadcast_group_is_left_out_with_a_warning(
     assert why in warning
 
 
+@pytest.mark.parametrize(
+    ("mgid", "why"), [("fe80::1", "is not a multicast GID"), ("", "is not a GID")]
+)
+def test_what_is_no_group_is_left_out_with_a_warning(mgid: str, why: str) -> None:
+    found = parse(f"p=1:\nmgid={mgid},mtu=5\nALL=full;")
+    assert found.partition(PKey(1)).groups == []
+    assert found.partition(PKey(1)).membership(1) is FULL
+    assert why in found.warnings[0]
+
+
 def test_a_group_takes_the_rest_of_its_line_and_members_go_on_below() -> None:
     found = only("p=1: 0x10=full, mgid=ff12::9,mtu=5\n0x11=full;")
     assert found.groups == [Group(Gid.parse("ff12::9"), 0, 4096, 3, 0, 0, 0)]
@@ -237,7 +266,7 @@ def test_a_group_takes_the_rest_of_its_line_and_members_go_on_below() -> None:
 
 
 def test_a_definition_goes_on_over_lines_and_several_fit_one() -> None:
-    found = parse("# all\na=0x1,ipoib:\n 0x10 ,\n\n 0x11=full # two\n; b=0x2:ALL;c=0x3:0x12;")
+    found = parse("# all\na=0x1,ipoib:\n 0x10 ,\n\n 0x11=full; # two\nb=0x2:ALL;c=0x3:0x12;")
     assert found.warnings == ()
     a, b, c = (found.partition(PKey(number)) for number in (1, 2, 3))
     assert a.members == [Member(0x10, LIMITED), Member(0x11, FULL)]
@@ -253,11 +282,8 @@ def test_blanks_are_allowed_around_everything() -> None:
 @pytest.mark.parametrize(
     ("flag", "why"),
     [
-        ("mtu=0", "mtu=0 is reserved"),
-        ("mtu=6", "mtu 6 is out of range"),
-        ("mtu=2048", "out of range"),
-        ("mtu", "'' is not a mtu"),
-        ("rate=fast", "'fast' is not a rate"),
+        ("Q_Key=x", "'x' is not a Q_Key"),
+        ("TClass=256", "out of range"),
         ("scope=16", "out of range"),
         ("scope=0", "scope=0 is reserved"),
         ("sl=16", "out of range"),
@@ -277,6 +303,12 @@ def test_flags_that_opensm_passes_over_are_passed_over_with_a_warning(flag: str,
     ]
 
 
+def test_a_bad_key_brings_the_default_back_as_opensm_does() -> None:
+    found = parse("p=0x1, ipoib, Q_Key=5, TClass=5, Q_Key=x, TClass=x : ALL=full;")
+    [group] = found.partition(PKey(1)).groups
+    assert (group.qkey, group.traffic_class, len(found.warnings)) == (0x0B1B, 0, 2)
+
+
 def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
     found = parse("p=0x1 : 0x10=fully;")
     assert found.partition(PKey(1)).membership(0x10) is LIMITED
@@ -294,8 +326,14 @@ def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
         ("p=0x1 : FRIENDS=full;", "'FRIENDS' is not a port GUID"),
         ("p=0x1 : 0x0;", "port GUID 0 is none"),
         ("p=0x1 : 0x12345678123456789;", "out of range"),
-        ("p=0x1 : mgid=fe80::1;", "is not a multicast GID"),
-        ("p=0x1 : mgid=;", "is not a GID"),
+        ("p=0x1, mtu=0 : ALL;", "mtu=0 is reserved"),
+        ("p=0x1, mtu=6 : ALL;", "mtu 6 is out of range"),
+        ("p=0x1, mtu=2048 : ALL;", "out of range"),
+        ("p=0x1, mtu : ALL;", "'' is not a mtu"),
+        ("p=0x1, rate=fast : ALL;", "'fast' is not a rate"),
+        ("p=0x1, rate=0 : ALL;", "rate=0 is reserved"),
+        ("p=0x1 : ALL;;", "nothing stands before the semicolon"),
+        ("p=0x1 : ALL\n;", "nothing stands before the semicolon"),
         ("p=0x1 : defmember=limited : 0x12;", "is not a port GUID"),
     ],
 )
@@ -353,14 +391,19 @@ def test_b4_a_partition_that_is_not_for_ipoib_names_the_line_to_add() -> None:
         (0xFFFF, None, None, "Default=0x7fff, ipoib : ALL=full;"),
         (0x8001, None, 2048, "ib8001=0x0001, ipoib : ALL=full;"),
         (0x0001, 2, 4096, "ib8001=0x0001, ipoib, mtu=5 : ALL=full;"),
-        (0x8001, 5, None, "ib8001=0x0001, ipoib, scope=5 : ALL=full;"),
+        (
+            0x8001,
+            5,
+            None,
+            "ib8001=0x0001, ipoib : ALL=full, mgid=ff15:401b::ffff:ffff, scope=5;",
+        ),
     ],
 )
 def test_the_line_to_add_is_one_that_makes_the_group(
     pkey: int, scope: int | None, mtu_bytes: int | None, expected: str
 ) -> None:
     assert line(PKey(pkey), scope=scope, mtu_bytes=mtu_bytes) == expected
-    params = only(expected, pkey).params(PORT)
+    params = only(expected, pkey).params(PORT, scope)
     assert params.pkey == PKey(pkey).full
     assert (params.scope, params.mtu_bytes) == (scope or 2, mtu_bytes or 2048)
 

@@ -109,7 +109,8 @@ def test_b4_a_missing_broadcast_group_is_told_with_the_line_to_add(status: int) 
     other = Asked("join", broadcast(OTHER), OTHER, guid=GUID, is_member=True)
     assert text(status, other).endswith("ib8001=0x0001, ipoib : 0x0002c903000e0b72=full;")
     wider = Asked("join", broadcast(OTHER, 5), OTHER, guid=GUID, is_member=True)
-    assert text(status, wider).endswith("ib8001=0x0001, ipoib, scope=5 : 0x0002c903000e0b72=full;")
+    line = "ib8001=0x0001, ipoib : 0x0002c903000e0b72=full, mgid=ff15:401b::ffff:ffff, scope=5;"
+    assert text(status, wider).endswith(line)
 
 
 @pytest.mark.parametrize("status", [0x0200, 0x0300, 0x0600, 0x0700])

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An InfiniBand fabric without hardware: ibsim simulates it, OpenSM manages it.
+
+Debian packages: opensm, ibsim-utils, libumad2sim0; infiniband-diags for `saquery` and its like. A program
+becomes a host by its environment: libumad2sim stands in front of /sys/class/infiniband and
+/dev/infiniband. Every fabric has a socket name of its own, so several can run beside each other.
+
+What it cannot do: verbs, tables longer than a datagram, reports to hosts, ports above 2048 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from ipoibu.errors import IpoibuError
+
+PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")
+DEVICE: Final = "ibsim0"
+HOSTS_MAX: Final = 9  # ibsim serves ten clients, and OpenSM is one
+START_S: Final = 20.0  # a second on an idle machine
+STOP_S: Final = 3.0
+_PROGRAMS: Final = ("ibsim", "opensm", "saquery")
+_LIBRARY: Final = "umad2sim/libumad2sim.so"
+
+
+class SimulationError(IpoibuError):
+    """The simulated fabric cannot be started, or did not come up."""
+
+
+def port_guid(host: int) -> int:
+    """The port GUID that ibsim gives to the n-th host; OpenSM runs on host 1."""
+    return 0x100000 + 2 * host - 1
+
+
+class Ibsim:
+    """A switch with `hosts` hosts, one of them for OpenSM; files go to `directory`, which must be there.
+
+    `environment` makes any program host 2, 3 ...; it has to run in `directory`, and one at a time per
+    host. Everything that was started is ended by `close`.
+    """
+
+    def __init__(self, directory: Path, hosts: int = 4) -> None:
+        missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+        libraries = sorted(Path("/usr/lib").glob(f"*/{_LIBRARY}"))
+        if missing or not libraries:
+            what = ", ".join([*missing, *([] if libraries else [_LIBRARY])])
+            raise SimulationError(f"{what} not found: apt-get install {' '.join(PACKAGES)}")
+        if not 1 <= hosts <= HOSTS_MAX:
+            raise SimulationError(f"ibsim serves up to {HOSTS_MAX} hosts, not {hosts}")
+        self.directory = directory
+        self.log = directory / "opensm.log"
+        self.partitions = directory / "partitions.conf"
+        self._environment = {
+            **os.environ,
+            "LD_PRELOAD": str(libraries[0]),
+            "IBSIM_SOCKNAME": f"ipoibu-{os.getpid()}-{secrets.token_hex(4)}",
+            "OSM_TMP_DIR": str(directory),
+            "OSM_CACHE_DIR": str(directory),
+        }
+        self._hosts = hosts
+        self._ibsim: subprocess.Popen[bytes] | None = None
+        self._opensm: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- the fabric
+
+    def start(self) -> None:
+        """Bring the cables up; nobody manages them yet."""
+        topology = self.directory / "net.txt"
+        topology.write_text(_topology(self._hosts), "ascii")
+        environment = {k: v for k, v in self._environment.items() if k != "LD_PRELOAD"}
+        output = self.directory / "ibsim.out"
+        # ibsim reads commands: at the end of its input it would end
+        with output.open("wb") as out:
+            self._ibsim = self._run(
+                ["ibsim", "-s", str(topology)], environment, out, subprocess.PIPE
+            )
+        self._await(lambda: b"simulator ready" in output.read_bytes(), self._ibsim, output)
+
+    def close(self) -> None:
+        """End OpenSM and ibsim; safe to call again."""
+        self.kill_opensm()
+        if self._ibsim is not None:
+            if self._ibsim.stdin is not None:
+                self._ibsim.stdin.close()
+            _end(self._ibsim)
+            self._ibsim = None
+
+    # ---- its manager
+
+    def start_opensm(self, partitions: str) -> None:
+        """Start OpenSM on host 1 with a partitions.conf, and wait until the subnet is up."""
+        self.partitions.write_text(partitions, "utf-8")
+        self._starts += 1
+        self.log = self.directory / f"opensm-{self._starts}.log"
+        output = self.directory / f"opensm-{self._starts}.out"
+        command = ["opensm", "-P", str(self.partitions), "-f", str(self.log)]
+        command += ["-d2"]  # flush the log, which we read
+        with output.open("wb") as out:
+            self._opensm = self._run(command, self.environment(1), out, subprocess.DEVNULL)
+        self._await(lambda: self._sweeps() > 0, self._opensm, output)
+
+    def kill_opensm(self) -> None:
+        """As a machine that loses power: nothing is said to anybody, and ibsim keeps its place taken."""
+        if self._opensm is not None:
+            self._opensm.kill()
+            self._opensm.wait()
+            self._opensm = None
+
+    def reload(self, partitions: str) -> None:
+        """Change partitions.conf, and let OpenSM take it over (SIGHUP)."""
+        assert self._opensm is not None, "OpenSM was started"
+        self.partitions.write_text(partitions, "utf-8")
+        before = self._sweeps()
+        self._opensm.send_signal(signal.SIGHUP)
+        self._await(lambda: self._sweeps() > before, self._opensm, self.log)
+
+    # ---- its hosts
+
+    def environment(self, host: int) -> dict[str, str]:
+        """What makes a program one of the hosts."""
+        return {**self._environment, "SIM_HOST": f"Hca{host}"}
+
+    def output(self, host: int, *command: str) -> str:
+        """What a diagnostic program prints on a host."""
+        done = subprocess.run(
+            command,
+            env=self.environment(host),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+        if done.returncode:
+            raise SimulationError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    # ---- processes
+
+    def _run(
+        self, command: list[str], environment: dict[str, str], output: IO[bytes], stdin: int
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd=self.directory,
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _sweeps(self) -> int:
+        """How often OpenSM has brought the subnet up."""
+        return self.log.read_bytes().count(b"SUBNET UP") if self.log.exists() else 0
+
+    def _await(
+        self, is_up: Callable[[], bool], process: subprocess.Popen[bytes], output: Path
+    ) -> None:
+        until = time.monotonic() + START_S
+        while not is_up():
+            if process.poll() is not None or time.monotonic() > until:
+                tail = output.read_text("utf-8", "replace")[-2000:]
+                raise SimulationError(f"{process.args!r}: not up; it says: {tail}")
+            time.sleep(0.01)
+
+
+def _topology(hosts: int) -> str:
+    """ibsim's form: tab-separated, and a blank line after every node, also the last."""
+    numbers = range(1, hosts + 1)
+    lines = [f'Switch\t{hosts} "S1"', *(f'[{n}]\t"Hca{n}"[1]' for n in numbers), ""]
+    for number in numbers:
+        lines += [f'Hca\t1 "Hca{number}"', f'[1]\t"S1"[{number}]', ""]
+    return "\n".join(lines) + "\n"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
