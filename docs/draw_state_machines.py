@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.proto import dad, group, link, nud
+from ipoibu.proto import dad, group, link, nud, sa, transaction
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -44,6 +44,12 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         "One per MGID: whether its datagrams are received.",
     ),
     (group.SENDING, "ipoibu/proto/group.py", "One per IP group: whether the pump knows the way."),
+    (
+        transaction.MACHINE,
+        "ipoibu/proto/transaction.py",
+        "One per request to the subnet administrator.",
+    ),
+    (sa.SERVICE, "ipoibu/proto/sa.py", "Whether the subnet administrator answers at all."),
 )
 
 

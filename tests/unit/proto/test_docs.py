@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import ipoibu.proto
+from ipoibu.proto.table import Table
 
 ROOT = Path(__file__).parents[3]
 COUNTERS = (ROOT / "docs/counters.md").read_text(encoding="utf-8")
@@ -49,6 +52,18 @@ def run(arguments: list[str]) -> str:
 
 def test_the_state_machines_page_is_what_the_tables_say() -> None:
     run(["docs/draw_state_machines.py", "--check"])
+
+
+def test_every_machine_is_drawn() -> None:
+    page = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
+    machines = {
+        value.name
+        for module in pkgutil.iter_modules(ipoibu.proto.__path__)
+        for value in vars(importlib.import_module(f"ipoibu.proto.{module.name}")).values()
+        if isinstance(value, Table)
+    }
+    drawn = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
+    assert drawn == machines | {"Neighbour advertisement to input"}
 
 
 def test_every_counter_of_the_engine_is_documented_and_no_other() -> None:
