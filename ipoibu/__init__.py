@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IP over InfiniBand in user space: the public names."""
+"""IP over InfiniBand in user space: the public names.
 
+They are loaded when first used, so that `ipoibu doctor` can say what is wrong with a C core that does
+not load, and commands that only ask a daemon start at once.
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.endpoint import Endpoint, EndpointConfig
-from ipoibu.errors import (
-    Closed,
-    IpoibuError,
-    LinkError,
-    NoSuchDevice,
-    NotPermitted,
-    UsageError,
-)
+if TYPE_CHECKING:
+    from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+    from ipoibu.endpoint import Endpoint, EndpointConfig
+    from ipoibu.errors import (
+        Closed,
+        IpoibuError,
+        LinkError,
+        NoSuchDevice,
+        NotPermitted,
+        UsageError,
+    )
 
 __all__ = [
     "Closed",
@@ -31,3 +38,23 @@ __all__ = [
 ]
 
 __version__ = version("ipoibu")
+
+_HOMES = {
+    "ipoibu.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
+    "ipoibu.endpoint": ("Endpoint", "EndpointConfig"),
+    "ipoibu.errors": (
+        "Closed",
+        "IpoibuError",
+        "LinkError",
+        "NoSuchDevice",
+        "NotPermitted",
+        "UsageError",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:  # PEP 562
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

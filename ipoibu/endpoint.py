@@ -23,7 +23,15 @@ from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
-from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_PKEY, DEFAULT_QKEY, ENCAP_LEN, IB_MTUS
+from ipoibu.limits import (
+    DEFAULT_IB_MTU,
+    DEFAULT_PKEY,
+    DEFAULT_QKEY,
+    ENCAP_LEN,
+    GROUPS_MAX,
+    IB_MTUS,
+    NEIGH_MAX,
+)
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.partition import ip_mtu, partition_params
 from ipoibu.shell import Shell
@@ -105,7 +113,9 @@ class Endpoint:
         try:
             if config.faults is not None:
                 fabric = FaultyUd(fabric, config.faults)
-            self._pump = _core.Pump(fabric, self._device, mtu=mtu_bytes)
+            self._pump = _core.Pump(
+                fabric, self._device, mtu=mtu_bytes, neigh_max=NEIGH_MAX + GROUPS_MAX
+            )
         except BaseException as error:
             fabric.close()
             if isinstance(error, OSError):

@@ -111,7 +111,12 @@ class Shell:
     def _drain(self) -> None:
         """One batch, then back to the loop, so that timers and callers get their turn."""
         for event in self._pump.events():
-            self._dispatch(event)
+            try:
+                self._dispatch(event)
+            except Exception:
+                # A defect of ours. One event is lost; the interface must not stop with it.
+                self.counts["defect"] += 1
+                _log.exception("%s: event %d was not handled", self._port.info.device, event.type)
         if self._pump.arm_events():
             self._loop.call_soon(self._drain)
 

@@ -143,7 +143,9 @@ class Addresses:
 
         RFC 4861 §7.2.2: the peer will answer to it, so it had better be the one that it sees next.
         """
-        if preferred is not None and self.is_ours(preferred):
+        # The packet's own family may be the other one, where a gateway is (RFC 5549).
+        usable = preferred is not None and preferred.version == target.version
+        if preferred is not None and usable and self.is_ours(preferred):
             return preferred
         ours = [
             address
