@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Protocol
@@ -21,7 +22,6 @@ from ipoibu.wire import mad, sa
 
 LIBRARY: Final = "libibumad.so.3"
 ACTIVE: Final = 4  # a port's logical state
-REPORT_METHODS: Final = 1 << mad.Method.REPORT
 _DEVICES_MAX: Final = 32  # UMAD_MAX_DEVICES
 _GID: Final = ("gid_prefix", "port_guid")
 
@@ -60,6 +60,7 @@ _ffi.cdef("""
     ib_mad_addr_t *umad_get_mad_addr(void *umad);
     int umad_set_addr(void *umad, int dlid, int dqp, int sl, int qkey);
     int umad_set_pkey(void *umad, int pkey_index);
+    int umad_set_grh(void *umad, void *mad_addr);
     int umad_send(int portid, int agentid, void *umad, int length, int timeout_ms, int retries);
     int umad_recv(int portid, void *umad, int *length, int timeout_ms);
     int umad_poll(int portid, int timeout_ms);
@@ -175,8 +176,10 @@ def _text(field: Any) -> str:
 class UmadPort:
     """A `MadPort` of the kernel."""
 
-    def __init__(self, device: str, port: int = 1) -> None:
-        """Open the port and take part in the SA's class.
+    def __init__(
+        self, device: str, port: int = 1, methods: Iterable[int] = (mad.Method.REPORT,)
+    ) -> None:
+        """Open the port and take part in the SA's class; `methods` are heard though nobody asked.
 
         `LinkError`, `NoSuchDevice` or `NotPermitted` says why that cannot be.
         """
@@ -186,7 +189,7 @@ class UmadPort:
         self.look()
         self._fd = self._open()
         try:
-            self._agent, self.hears_reports = self._register()
+            self._agent, self.hears_reports = self._register(methods)
             self._send_buffer = _ffi.new("char[]", self._umad.umad_size() + mad.MAD_LEN)
             self._receive_buffer = _ffi.new("char[]", self._umad.umad_size() + mad.MAD_LEN)
         except BaseException:
@@ -224,8 +227,7 @@ class UmadPort:
     def send(self, raw: bytes, to: MadTo, wait_s: float) -> None:
         umad, buffer = self._umad, self._send_buffer
         _ffi.memmove(buffer, bytes(len(buffer)), len(buffer))
-        umad.umad_set_addr(buffer, to.lid, to.qpn, to.sl, mad.GSI_QKEY - (1 << 32))
-        umad.umad_set_pkey(buffer, to.pkey_index)
+        self._address(buffer, to)
         _ffi.memmove(umad.umad_get_mad(buffer), raw, len(raw))
         if umad.umad_send(self._fd, self._agent, buffer, len(raw), round(wait_s * 1000), 0) < 0:
             raise OSError(_ffi.errno, os.strerror(_ffi.errno))
@@ -253,6 +255,11 @@ class UmadPort:
             self._umad.umad_close_port(self._fd)
             self._fd = -1
 
+    def _address(self, buffer: Any, to: MadTo) -> None:
+        # the Q_Key goes by as a signed int
+        self._umad.umad_set_addr(buffer, to.lid, to.qpn, to.sl, mad.GSI_QKEY - (1 << 32))
+        self._umad.umad_set_pkey(buffer, to.pkey_index)
+
     def _open(self) -> int:
         fd: int = self._umad.umad_open_port(self._device.encode(), self._port)
         if fd >= 0:
@@ -265,13 +272,14 @@ class UmadPort:
             raise LinkError(f"{place}: no /dev/infiniband/umad*; run `modprobe ib_umad`")
         raise IpoibuError(f"{place}: cannot open /dev/infiniband/umad*: {os.strerror(reason)}")
 
-    def _register(self) -> tuple[int, bool]:
-        """With the SA's reports, unless they are another's already: only one agent can have them.
+    def _register(self, methods: Iterable[int]) -> tuple[int, bool]:
+        """With the methods, unless they are another's already: only one agent can have them.
 
         RMPP version 0: the kernel passes every segment on, and leaves the protocol to us.
         """
         bits = 8 * _ffi.sizeof("long")
-        words = [REPORT_METHODS >> at & (1 << bits) - 1 for at in range(0, 128, bits)]
+        wanted = sum(1 << method for method in methods)
+        words = [wanted >> at & (1 << bits) - 1 for at in range(0, 128, bits)]
         masks = (_ffi.new("long[]", words), True), (_ffi.NULL, False)
         for mask, hears_reports in masks:
             agent = self._umad.umad_register(self._fd, sa.CLASS, sa.CLASS_VERSION, 0, mask)

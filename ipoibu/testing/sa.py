@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.fabric.umad import MadIn, MadPortInfo, MadTo
@@ -57,6 +57,14 @@ class _Group:
     members: dict[Gid, JoinState] = field(default_factory=dict)
 
 
+class Host(Protocol):
+    """Whom the administrator serves: a `FakePort`, or whatever carries its datagrams elsewhere."""
+
+    info: MadPortInfo
+
+    def deliver(self, message: SaMad) -> None: ...
+
+
 class FakeSa:
     """Answers every `FakePort` that was made with it."""
 
@@ -70,7 +78,7 @@ class FakeSa:
         self.subscribers: set[tuple[Trap, int]] = set()
         self.acknowledged: list[int] = []
         self.seen: list[SaMad] = []
-        self._ports: dict[int, FakePort] = {}
+        self._ports: dict[int, Host] = {}
         self._sending: dict[tuple[int, int], _Sending] = {}
         self._reports = 0
 
@@ -113,10 +121,10 @@ class FakeSa:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    def plug(self, port: FakePort) -> None:
+    def plug(self, port: Host) -> None:
         self._ports[port.info.lid] = port
 
-    def receive(self, port: FakePort, raw: bytes) -> None:
+    def receive(self, port: Host, raw: bytes) -> None:
         request = sa.parse_untrusted(raw)
         self.seen.append(request)
         if self.is_deaf:
@@ -132,7 +140,7 @@ class FakeSa:
             for one in self.spoil(answer):
                 port.deliver(one)
 
-    def _answer(self, port: FakePort, request: SaMad) -> SaMad:
+    def _answer(self, port: Host, request: SaMad) -> SaMad:
         method = Method.DELETE_RESPONSE if request.method == Method.DELETE else Method.GET_RESPONSE
         head = SaMad(method, request.attribute, request.tid, mask=request.mask)
         try:
@@ -163,7 +171,7 @@ class FakeSa:
 
     # -- groups and paths ------------------------------------------------------------------------
 
-    def _join(self, port: FakePort, request: SaMad) -> McMemberRecord:
+    def _join(self, port: Host, request: SaMad) -> McMemberRecord:
         asked = _asked(request)
         assert asked.mgid is not None
         assert asked.port_gid is not None
@@ -207,7 +215,7 @@ class FakeSa:
         if not group.members[asked.port_gid]:
             del group.members[asked.port_gid]
 
-    def _find(self, port: FakePort, request: SaMad) -> McMemberRecord:
+    def _find(self, port: Host, request: SaMad) -> McMemberRecord:
         asked = _asked(request)
         assert asked.mgid is not None
         group = self.groups.get(asked.mgid)
@@ -217,7 +225,7 @@ class FakeSa:
             raise _Refused(Status.NO_RECORDS)
         return group.record
 
-    def _path(self, port: FakePort, request: SaMad) -> PathRecord:
+    def _path(self, port: Host, request: SaMad) -> PathRecord:
         asked = pathrecord.query_untrusted(request.data)
         for lid, other in self._ports.items():
             if other.info.gid == asked.dgid and other.info.has_pkey(asked.pkey):
@@ -228,7 +236,7 @@ class FakeSa:
 
     # -- tables ----------------------------------------------------------------------------------
 
-    def _table(self, port: FakePort, request: SaMad) -> None:
+    def _table(self, port: Host, request: SaMad) -> None:
         pkey = _asked(request).pkey
         records = [
             group.record.pack().ljust(mcmember.TABLE_LEN, b"\0")
@@ -254,7 +262,7 @@ class FakeSa:
         sending = self._sending[port.info.lid, request.tid] = _Sending(segments)
         self._send(port, sending)
 
-    def _go_on(self, port: FakePort, request: SaMad) -> None:
+    def _go_on(self, port: Host, request: SaMad) -> None:
         """The host acknowledged, or aborts; what it has not got is sent again from there."""
         key = port.info.lid, request.tid
         sending = self._sending.get(key)
@@ -276,7 +284,7 @@ class FakeSa:
             sending.sent = max(0, sending.window - 64)
             self._send(self._ports[lid], sending)
 
-    def _send(self, port: FakePort, sending: _Sending) -> None:
+    def _send(self, port: Host, sending: _Sending) -> None:
         todo = sending.segments[sending.sent : sending.window]
         sending.sent += len(todo)
         for segment in todo:

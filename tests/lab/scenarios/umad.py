@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A client and an administrator of subnets, on the real ib_umad of two guests.
+
+The guests' ports are RoCE, where a MAD finds its way by GID alone: so they are told that the other's
+LID is 1 or 2, and every datagram gets a global route header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import select
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import IpoibuError
+from ipoibu.fabric import umad
+from ipoibu.fabric.sa import SaClient
+from ipoibu.fabric.umad import MadIn, MadPortInfo, MadTo, UmadPort
+from ipoibu.proto.record import link_params
+from ipoibu.proto.sa import Change, Pace
+from ipoibu.testing.sa import SA_LID, FakeSa
+from ipoibu.wire import mgid
+from ipoibu.wire.mad import Method
+from ipoibu.wire.mcmember import JoinState
+from ipoibu.wire.notice import Notice, Trap
+from ipoibu.wire.sa import SaMad
+from tests.lab.inside.links import link_local, link_up, rdma_up
+from tests.lab.inside.meeting import SHARE, meet, put
+
+CLIENT_LID: Final = 2
+DEFAULT: Final = PKey(0xFFFF)
+GROUPS: Final = 200
+
+
+class RocePort(UmadPort):
+    """Talks to the port with `peer`'s GID, under the LID that it is told to have."""
+
+    def __init__(self, lid: int, peer: Gid, methods: tuple[int, ...]) -> None:
+        self.info = MadPortInfo("rxe0", 1, True, lid, SA_LID, 0, _own_gid(), (DEFAULT,))
+        self._peer = peer
+        super().__init__("rxe0", 1, methods)
+
+    def look(self) -> MadPortInfo:
+        return self.info
+
+    def receive(self) -> MadIn | None:
+        received = super().receive()
+        return received and replace(received, lid=SA_LID + CLIENT_LID - self.info.lid)
+
+    def _address(self, buffer: Any, to: MadTo) -> None:
+        super()._address(buffer, to)
+        address: Any = umad._ffi.new("ib_mad_addr_t *")
+        address.gid[0:16] = list(self._peer.raw)
+        address.hop_limit = 64
+        self._umad.umad_set_grh(buffer, address)
+
+
+class Remote:
+    """The client, as the administrator sees it."""
+
+    def __init__(self, port: RocePort) -> None:
+        self.info = replace(port.info, lid=CLIENT_LID, gid=Gid.parse(link_local(2)))
+        self._port = port
+
+    def deliver(self, message: SaMad) -> None:
+        """As an administrator does: what is no answer waits for one."""
+        wait_s = 0.0 if message.is_response else 1.0
+        self._port.send(message.pack(), MadTo(CLIENT_LID), wait_s)
+
+
+def _own_gid() -> Gid:
+    return Gid.parse(Path("/sys/class/infiniband/rxe0/ports/1/gids/0").read_text().strip())
+
+
+def administrate() -> None:
+    """Answer until the other guest has put "done"; be silent between its "deaf" and its "back"."""
+    _prepare()
+    requests = (Method.GET, Method.SET, Method.GET_TABLE, Method.DELETE)
+    port = RocePort(SA_LID, Gid.parse(link_local(2)), requests)
+    administrator = FakeSa()
+    broadcast = administrator.make_broadcast(DEFAULT)
+    client = Remote(port)
+    administrator.plug(client)
+    meet("up")
+    waiting = select.poll()
+    waiting.register(port.fileno(), select.POLLIN)
+    is_reported = False
+    while not _is_put("done"):
+        administrator.is_deaf = _is_put("deaf") and not _is_put("back")
+        if administrator.subscribers and not is_reported:
+            administrator.report(Notice(Trap.GROUP_CREATED, broadcast))
+            is_reported = True
+        if waiting.poll(20):
+            while (received := port.receive()) is not None:
+                if not received.status:
+                    administrator.receive(client, received.raw)
+    print(json.dumps({"acknowledged": administrator.acknowledged}))
+    port.close()
+
+
+def _is_put(key: str) -> bool:
+    return (SHARE / "values" / key).exists()
+
+
+def ask() -> None:
+    """Print what the other guest's administrator gave."""
+    _prepare()
+    meet("up")
+    print(json.dumps(asyncio.run(_ask())))
+    put("done", "")
+
+
+def open_ethernet() -> None:
+    """Print why the port is not taken, as it is no InfiniBand port."""
+    _prepare()
+    try:
+        UmadPort("rxe0")
+    except IpoibuError as error:
+        print(f"{type(error).__name__}: {error}")
+    meet("up")
+
+
+async def _ask() -> dict[str, Any]:
+    port = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
+    second = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
+    said: dict[str, Any] = {"reports": [port.hears_reports, second.hears_reports]}
+    second.close()
+    pace = Pace(timeout_s=1.0, attempts=2, probe_min_s=0.2, probe_max_s=0.2)
+    client = SaClient(port, pace=pace, rng=random.Random(1))
+    async with client:
+        params = link_params(await client.join(mgid.broadcast(DEFAULT)))
+        said["mtu"] = params.mtu_bytes
+        groups = [_group(number) for number in range(GROUPS)]
+        await asyncio.gather(*(client.join(one, JoinState.FULL_MEMBER, params) for one in groups))
+        said["listed"] = len(await client.groups(DEFAULT))
+        await client.subscribe(Trap.GROUP_CREATED)
+        events = client.events()
+        heard = await anext(events)
+        said["event"] = int(heard.trap) if isinstance(heard, Notice) else heard.value
+        put("deaf", "")
+        await asyncio.sleep(0.1)
+        try:
+            await client.class_port_info()
+        except IpoibuError as error:
+            said["silence"] = type(error).__name__
+        put("back", "")
+        changes = [await anext(events), await anext(events)]
+        said["changes"] = [one.value for one in changes if isinstance(one, Change)]
+        await asyncio.gather(*(client.leave(one) for one in groups))
+        said["left"] = len(await client.groups(DEFAULT))
+        said["counts"] = dict(client.counts)
+    return said
+
+
+def _group(number: int) -> Gid:
+    return Gid(mgid.broadcast(DEFAULT).raw[:12] + number.to_bytes(4, "big"))
+
+
+def _prepare() -> None:
+    link_up("vec0")
+    rdma_up("rxe0", "rxe", "vec0")
