@@ -45,7 +45,9 @@ ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
 ADDRESSES_MAX: Final = 1024  # own addresses; beyond it a counted refusal and a log line
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
-ARP_PROBE_INTERVAL_MIN_S: Final = 0.2  # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly;
+ARP_PROBE_INTERVAL_MIN_S: Final = (
+    0.2  # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly;
+)
 ARP_PROBE_INTERVAL_MAX_S: Final = 0.3  # a restarted host is to be reached again within 3 s
 DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
@@ -77,3 +79,33 @@ SA_RECENT_MAX: Final = 1024  # transactions remembered to tell a late answer fro
 SA_EVENTS_MAX: Final = 1024  # notices that nobody has read yet; the oldest go, counted
 SA_TABLE_BYTES_MAX: Final = 16 << 20  # 262 144 path records: more than one port can use
 SA_WINDOW_SEGMENTS: Final = 64  # RMPP segments on the way before the sender waits for us
+
+# Connected mode
+CONNECTIONS_MAX: Final = 4096  # queue pairs of one interface; Linux IPOIB_CM_MAX_CONN_QP
+CONNECTIONS_PER_PORT_MAX: Final = 64  # that one port has made to us, with whatever UD queue pairs
+CONNECTION_PEERS_MAX: Final = 16_384  # stations whose failures are remembered
+CONNECTION_IDLE_S: Final = 512.0  # C10; Linux IPOIB_CM_RX_TIMEOUT
+CONNECTION_ACTIVITY_S: Final = 16.0  # how often the endpoint tells which ones were used
+CONNECTION_EVICTABLE_S: Final = 64.0  # unused for so long, one makes room for another
+CONNECTION_SETTLED_S: Final = 64.0  # one that ends sooner was a failure
+CONNECTION_BACKOFF_MIN_S: Final = 1.0  # by datagrams meanwhile; doubled ...
+CONNECTION_BACKOFF_MAX_S: Final = 64.0  # ... up to here
+CONNECTION_BACKOFF_JITTER: Final = 0.25  # up or down: a crowd that lost one peer spreads out
+CONNECTION_RETRIES: Final = 0  # C11: of a packet and after RNR; drop rather than stall TCP
+SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
+SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
+
+# Communication manager; a code stands for 4.096 µs times 2 to its power
+CM_RESPONSE_TIMEOUT_CODE: Final = 18  # 1.07 s before a message is repeated; Linux ipoib 20, 4.3 s
+CM_RETRIES: Final = 7  # of one message; Linux ipoib 15
+CM_WAIT_MIN_S: Final = 0.1  # what a peer's time-outs are bounded by
+CM_WAIT_MAX_S: Final = 4.3  # Linux's own
+CM_SERVICE_TIMEOUT_CODE: Final = 20  # 4.3 s: the respite that our MRA asks for, once
+CM_RESPITE_MAX_S: Final = 10.0  # the one that a peer's MRA gets
+CM_TIMEWAIT_S: Final = 4.0  # longer than a datagram lives on any fabric
+CM_ACK_TIMEOUT_CODE: Final = 18  # 1.07 s until a packet without ACK breaks the queue pair
+CM_CONNECTIONS_MAX: Final = 2 * CONNECTIONS_MAX  # those in time-wait included
+CM_HALF_OPEN_MAX: Final = 128  # requests of peers that are not connections yet
+CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # and of one port
+CM_ANSWERS_PER_S: Final = 100.0  # to datagrams that belong to no connection
+CM_ANSWERS_BURST: Final = 100.0

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the communication manager keeps of one connection, and the messages that it writes from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ipoibu.addr import MULTICAST_QPN, Gid, PKey, Qpn
+from ipoibu.fabric.base import Destination
+from ipoibu.limits import (
+    CM_ACK_TIMEOUT_CODE,
+    CM_CONNECTIONS_MAX,
+    CM_HALF_OPEN_MAX,
+    CM_HALF_OPEN_PER_PORT_MAX,
+    CM_RESPONSE_TIMEOUT_CODE,
+    CM_RETRIES,
+    CM_SERVICE_TIMEOUT_CODE,
+    CM_WAIT_MAX_S,
+    CM_WAIT_MIN_S,
+    CONNECTION_RETRIES,
+)
+from ipoibu.proto.handshake import MACHINE, Action, State
+from ipoibu.proto.rc import Cause, Connect, Handle, RcAttributes, Replied, Requested, Role
+from ipoibu.wire.cm import Drep, Dreq, Mra, Rej, Rtu
+from ipoibu.wire.cm_code import LID_PERMISSIVE, About, Reason, Transport, seconds
+from ipoibu.wire.cm_setup import Path, Rep, Req
+from ipoibu.wire.sa import MTU_BYTES, MTU_CODES
+
+Key = tuple[Gid, int, int]  # the peer's port, its CA GUID, its communication id or queue pair
+Answer = Rep | Mra | Rtu | Rej | Dreq | Drep  # whatever names a connection of ours
+
+_NO_QPN: Final = Qpn(0)
+_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the general services'
+_ACK_TIMEOUT_MAX_CODE: Final = 20  # 4.3 s; a peer may ask for 2.4 hours, and 0 is for ever
+_NO_FAILOVER: Final = 1  # REP:Failover Accepted: alternate paths are not supported
+_ABOUT: Final = {  # which message of the peer's a state is about
+    State.REQ_RECEIVED: About.REQ,
+    State.MRA_SENT: About.REQ,
+    State.REP_RECEIVED: About.REP,
+    State.MRA_REP_SENT: About.REP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MadSource:
+    """Where a management datagram came from, as its completion and its GRH say; no GID without one."""
+
+    qpn: Qpn
+    gid: Gid | None
+    lid: int = 0
+    sl: int = 0
+
+    def answer(self, gid: Gid) -> Destination:
+        """The way back; `gid` is the peer's, which a datagram without GRH has told elsewhere."""
+        return Destination(gid, self.qpn, dlid=self.lid, sl=self.sl)
+
+
+@dataclass(frozen=True, slots=True)
+class CmConfig:
+    """The port, and how patient its manager is. Codes stand for 4.096 µs times 2 to their power.
+
+    `path_mtu_bytes` is the largest InfiniBand MTU that the port takes. `retries` are of a CM message;
+    `connection_retries` and `rnr_retries` of a packet on a connection (C11).
+    """
+
+    gid: Gid
+    ca_guid: int
+    pkey: PKey
+    path_mtu_bytes: int
+    lid: int = 0
+    response_timeout: int = CM_RESPONSE_TIMEOUT_CODE
+    retries: int = CM_RETRIES
+    ack_timeout: int = CM_ACK_TIMEOUT_CODE
+    connection_retries: int = CONNECTION_RETRIES
+    rnr_retries: int = CONNECTION_RETRIES
+    connections_max: int = CM_CONNECTIONS_MAX
+    half_open_max: int = CM_HALF_OPEN_MAX
+    half_open_per_port_max: int = CM_HALF_OPEN_PER_PORT_MAX
+
+    def refusal(self, source: MadSource, req: Req) -> tuple[Reason, bytes] | None:
+        """Why a request cannot be for this port, and what would do instead."""
+        path = req.primary
+        if req.transport is not Transport.RC:
+            return Reason.INVALID_TRANSPORT, b""
+        if path.remote_gid != self.gid:
+            return Reason.INVALID_GID, self.gid.raw
+        # Whoever asks for packets to be sent to a third party gets none.
+        if source.gid not in (None, path.local_gid) or not is_unicast(path.local_gid):
+            return Reason.INVALID_GID, b""
+        if (req.pkey ^ self.pkey) & 0x7FFF or not is_connectable(req.qpn):
+            return Reason.UNSUPPORTED, b""
+        if not 0 < MTU_BYTES.get(req.mtu, 0) <= self.path_mtu_bytes:
+            return Reason.INVALID_MTU, bytes((MTU_CODES[self.path_mtu_bytes],))
+        return None
+
+    def requested(self, source: MadSource, req: Req, psn: int) -> RcAttributes:
+        """The queue pair that a request wants here; `psn` is what our answer makes the peer start with."""
+        path = req.primary
+        lid = source.lid if path.local_lid in (0, LID_PERMISSIVE) else path.local_lid
+        return RcAttributes(
+            destination=Destination(
+                path.local_gid,
+                req.qpn,
+                dlid=lid,
+                sl=path.sl,
+                static_rate=path.rate,
+                hop_limit=max(1, path.hop_limit),
+                traffic_class=path.traffic_class,
+                flow_label=path.flow_label,
+            ),
+            path_mtu_bytes=MTU_BYTES[req.mtu],
+            receive_psn=psn,
+            send_psn=req.psn,
+            ack_timeout=min(path.ack_timeout or self.ack_timeout, _ACK_TIMEOUT_MAX_CODE),
+            retries=req.retries,
+            rnr_retries=req.rnr_retries,
+        )
+
+
+@dataclass(slots=True)
+class Connection:
+    """One hand-shake. What the peer tells of itself is 0 until it has.
+
+    `psn` is ours to choose and the peer's to start with; `hurry_s` how long the peer waits until it
+    wonders whether we are there; `sends` counts how often each message went out.
+    """
+
+    handle: Handle
+    local_id: int
+    gid: Gid
+    peer: Destination  # its general services
+    tid: int
+    psn: int
+    wait_s: float
+    hurry_s: float
+    retries: int
+    state: State = MACHINE.initial
+    qpn: Qpn = _NO_QPN
+    remote_id: int = 0
+    remote_guid: int = 0
+    remote_qpn: Qpn = _NO_QPN
+    respite_s: float = 0.0
+    connect: Connect | None = None
+    event: Requested | Replied | None = None  # what the policy is to be told
+    sends: dict[Action, int] = field(default_factory=dict)
+    refusal: Reason = Reason.CONSUMER  # ours
+    info: bytes = b""
+    private: bytes = b""
+    cause: Cause = Cause.DISCONNECTED
+    reason: int = 0  # the peer's
+
+    @property
+    def request_key(self) -> Key:
+        return self.gid, self.remote_guid, self.remote_id
+
+    @property
+    def qpn_key(self) -> Key:
+        return self.gid, self.remote_guid, self.remote_qpn
+
+    def is_from(self, source: MadSource) -> bool:
+        """Whether a datagram comes from the port that the connection is with."""
+        if source.gid is None:
+            return source.lid == self.peer.dlid
+        return source.gid == self.gid
+
+    def is_meant_by(self, message: Answer) -> bool:
+        """Whether a message that names our id can be for us: its kind, and the peer's id (`handshake`)."""
+        is_active = self.handle.role is Role.ACTIVE
+        is_known = 0 < self.remote_id == message.local_id
+        match message:
+            case Rep():
+                return is_active and (is_known or not self.remote_id)
+            case Mra(about=About.REQ) | Rej(about=About.REQ):
+                return is_active and not self.remote_id
+            case Mra(about=About.REP) | Rej(about=About.REP) | Rtu():
+                return is_known and not is_active
+            case Mra():
+                return False  # about alternate paths
+            case Dreq():
+                return is_known and message.qpn == self.qpn
+            case _:
+                return is_known
+
+    def req(self, config: CmConfig) -> Req:
+        """Ask as Linux does: LIDs mean nothing where a router may be on the way."""
+        connect = self.connect
+        assert connect is not None, "only a connection of ours is asked for"
+        way = connect.destination
+        is_local = way.hop_limit <= 1
+        return Req(
+            local_id=self.local_id,
+            service_id=connect.service_id,
+            ca_guid=config.ca_guid,
+            qpn=self.qpn,
+            psn=self.psn,
+            pkey=config.pkey,
+            mtu=MTU_CODES[connect.path_mtu_bytes],
+            primary=Path(
+                config.gid,
+                way.gid,
+                local_lid=config.lid if is_local else LID_PERMISSIVE,
+                remote_lid=way.dlid if is_local else LID_PERMISSIVE,
+                flow_label=way.flow_label,
+                rate=way.static_rate,
+                traffic_class=way.traffic_class,
+                hop_limit=way.hop_limit,
+                sl=way.sl,
+                subnet_local=is_local,
+                ack_timeout=config.ack_timeout,
+            ),
+            private=connect.private,
+            remote_timeout=config.response_timeout,
+            local_timeout=config.response_timeout,
+            retries=config.connection_retries,
+            rnr_retries=config.rnr_retries,
+            cm_retries=config.retries,
+            has_srq=True,
+        )
+
+    def replied(self, config: CmConfig, rep: Rep) -> Replied:
+        """What a reply makes of the queue pair that was offered."""
+        assert self.connect is not None, "a reply is to a request of ours"
+        attributes = RcAttributes(
+            destination=replace(self.connect.destination, qpn=rep.qpn),
+            path_mtu_bytes=self.connect.path_mtu_bytes,
+            receive_psn=self.psn,
+            send_psn=rep.psn,
+            ack_timeout=config.ack_timeout,
+            retries=config.connection_retries,
+            rnr_retries=rep.rnr_retries,
+        )
+        return Replied(self.handle, attributes, rep.private)
+
+    def rep(self, config: CmConfig) -> Rep:
+        return Rep(
+            local_id=self.local_id,
+            remote_id=self.remote_id,
+            ca_guid=config.ca_guid,
+            qpn=self.qpn,
+            psn=self.psn,
+            private=self.private,
+            failover=_NO_FAILOVER,
+            rnr_retries=config.rnr_retries,
+            has_srq=True,
+        )
+
+    def rtu(self) -> Rtu:
+        return Rtu(self.local_id, self.remote_id)
+
+    def mra(self) -> Mra:
+        return Mra(self.local_id, self.remote_id, _ABOUT[self.state], CM_SERVICE_TIMEOUT_CODE)
+
+    def rej(self, before: State) -> Rej:
+        """`before` is the state in which there was something to reject."""
+        if before is State.TIME_WAIT:  # a message of a connection that is over has come again
+            return Rej(self.local_id, self.remote_id, About.OTHER, Reason.STALE_CONNECTION)
+        about = _ABOUT.get(before, About.OTHER)
+        local_id = 0 if before is State.REQ_RECEIVED else self.local_id  # it was never told
+        return Rej(local_id, self.remote_id, about, self.refusal, self.info, self.private)
+
+    def dreq(self) -> Dreq:
+        return Dreq(self.local_id, self.remote_id, self.remote_qpn)
+
+    def drep(self) -> Drep:
+        return Drep(self.local_id, self.remote_id)
+
+
+def is_unicast(gid: Gid) -> bool:
+    return not gid.is_multicast and any(gid.raw)
+
+
+def is_connectable(qpn: Qpn) -> bool:
+    """Whether a queue pair with this number can be connected: not a special one, nor a multicast's."""
+    return _QPN_MIN <= qpn < MULTICAST_QPN
+
+
+def bounded_s(code: int) -> float:
+    """The time that a peer's code asks for, within our limits."""
+    return min(max(seconds(code), CM_WAIT_MIN_S), CM_WAIT_MAX_S)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Fields of odd widths in one word, the most significant first."""
+
+from __future__ import annotations
+
+
+def join(*fields: tuple[int, int]) -> int:
+    """The word of (value, width in bits) pairs; `ValueError` for a value that would spill over."""
+    word = 0
+    for value, width in fields:
+        if not 0 <= value < 1 << width:
+            raise ValueError(f"{value:#x} does not fit {width} bits")
+        word = word << width | value
+    return word
+
+
+def split(word: int, *widths: int) -> tuple[int, ...]:
+    """The fields of a word that has as many bits as the widths add up to."""
+    fields = []
+    for width in reversed(widths):
+        fields.append(word & ((1 << width) - 1))
+        word >>= width
+    return tuple(reversed(fields))

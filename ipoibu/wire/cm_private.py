@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What IPoIB says in the private data of REQ, REP and REJ: RFC 4755 §6 (C3, C4), and what it asks for (C7).
+
+    | 0 8b | QPN 24b | receive MTU 4 |      RFC 4755; the QPN is that of the sender's datagrams
+    | "ipou" 4 | version 1 | 0 3 | largest message 4 |      ours
+
+Ours follows the RFC's eight bytes: RFC 4755 defines no more than those, and Linux and illumos read no
+more, so nobody else sees it. The RFC's own reserved byte was not taken for it although receivers must
+mask that (C4): senders must leave it 0, a peer that compares whole words would see another QPN, and one
+bit can be set by mistake where four letters cannot. "Largest message" is how much the sender takes of a
+super-frame, its vnet header and encapsulation header included; 0, or no such bytes, is none at all.
+
+A connection's receive MTU counts the encapsulation header (C4).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.addr import MULTICAST_QPN, Qpn
+from ipoibu.errors import BadFrame
+from ipoibu.limits import (
+    CONNECTED_MTU,
+    ENCAP_LEN,
+    IPV4_MIN_MTU,
+    SUPERFRAME_BYTES_MAX,
+    SUPERFRAME_HEADER_BYTES,
+)
+from ipoibu.wire import Octets
+from ipoibu.wire.bits import join
+
+REASONS: Final = frozenset({"cm_private_short", "cm_private_qpn", "cm_private_mtu"})
+
+VERSION: Final = 1
+RECEIVE_MTU_MAX_BYTES: Final = CONNECTED_MTU + ENCAP_LEN
+
+_RFC: Final = struct.Struct("!II")
+_OURS: Final = struct.Struct("!4sB3xI")
+_MARK: Final = b"ipou"
+_SUPERFRAME_MIN_BYTES: Final = SUPERFRAME_HEADER_BYTES + IPV4_MIN_MTU
+_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the general services'
+
+
+class ServiceForm(enum.IntEnum):
+    """The upper bits of the service ID, in front of the QPN (C7)."""
+
+    LINUX = 0x10 << 56  # and everything that was made from it; illumos tries it first
+    RFC = 0x01 << 56  # RFC 4755 §3.5
+
+
+def service_id(form: ServiceForm, qpn: Qpn) -> int:
+    """Where the station with this UD queue pair listens."""
+    return form | qpn
+
+
+def service_ids(qpn: Qpn) -> frozenset[int]:
+    """All forms: a station listens on each of them (C7)."""
+    return frozenset(service_id(form, qpn) for form in ServiceForm)
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What a station says of itself. `superframe_bytes` is 0 if it takes plain packets only."""
+
+    qpn: Qpn
+    receive_mtu_bytes: int
+    superframe_bytes: int = 0
+
+    def pack(self) -> bytes:
+        """8 bytes as in the RFC, 20 with super-frames."""
+        plain = _RFC.pack(join((0, 8), (self.qpn, 24)), self.receive_mtu_bytes)
+        if not self.superframe_bytes:
+            return plain
+        return plain + _OURS.pack(_MARK, VERSION, self.superframe_bytes)
+
+
+def parse_untrusted(data: Octets) -> Private:
+    """Read the start of a message's private data; what is behind it is another's business.
+
+    Sizes larger than ours can be are cut down to those (C4): nobody sends more than fits there.
+    """
+    if len(data) < _RFC.size:
+        raise BadFrame("cm_private_short")
+    word, mtu_bytes = _RFC.unpack_from(data)
+    qpn = Qpn(word & 0xFFFFFF)  # C4: the top byte is masked
+    if not _QPN_MIN <= qpn < MULTICAST_QPN:
+        raise BadFrame("cm_private_qpn")
+    if mtu_bytes < IPV4_MIN_MTU + ENCAP_LEN:
+        raise BadFrame("cm_private_mtu")
+    superframe_bytes = 0
+    if len(data) >= _RFC.size + _OURS.size:
+        mark, version, told_bytes = _OURS.unpack_from(data, _RFC.size)
+        if (mark, version) == (_MARK, VERSION) and told_bytes >= _SUPERFRAME_MIN_BYTES:
+            superframe_bytes = min(told_bytes, SUPERFRAME_BYTES_MAX)
+    return Private(qpn, min(mtu_bytes, RECEIVE_MTU_MAX_BYTES), superframe_bytes)
