@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.proto import dad, group, link, nud, sa, transaction
+from ipoibu.proto import dad, group, handshake, link, nud, sa, transaction
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -50,6 +50,11 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         "One per request to the subnet administrator.",
     ),
     (sa.SERVICE, "ipoibu/proto/sa.py", "Whether the subnet administrator answers at all."),
+    (
+        handshake.MACHINE,
+        "ipoibu/proto/handshake.py",
+        "InfiniBand volume 1, §12.9: one per connection, on either side.",
+    ),
 )
 
 

@@ -95,7 +95,7 @@ class Cm:
         self._timers = Timers()
         self._effects: list[CmEffect] = []
         self._services: frozenset[int] = frozenset()
-        self._serials = itertools.count(1)
+        self._serials = itertools.count()
         self._tid_high = rng.getrandbits(32) << 32
         self._answers = TokenBucket(CM_ANSWERS_PER_S, CM_ANSWERS_BURST)
         self._by_id: dict[int, Connection] = {}
