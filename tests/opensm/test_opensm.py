@@ -312,6 +312,29 @@ except IpoibuError as error:
 """
 
 
+REOPEN: Final = """
+import asyncio, os
+from ipoibu.fabric.sa import SaClient
+
+async def main():
+    for round in range(40):
+        client = SaClient.open("ibsim0")
+        await client.class_port_info()
+        client.close()
+        if round in (0, 39):
+            print(len(os.listdir("/proc/self/fd")))
+
+asyncio.run(main())
+"""
+
+
+def test_opening_and_closing_gives_port_and_agent_back_each_time(fabric: Ibsim) -> None:
+    # libumad2sim has eight descriptors and 32 agents; an answer that comes after the end crashes it
+    fabric.start_opensm(ONE_PARTITION)
+    first, last = fabric.output(2, sys.executable, "-c", REOPEN).split()
+    assert first == last
+
+
 @pytest.mark.parametrize(("device", "port"), [("mlx5_0", 1), (DEVICE, 2)])
 def test_a_port_that_is_not_there_is_told_with_those_that_are(
     fabric: Ibsim, device: str, port: int
