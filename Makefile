@@ -57,7 +57,7 @@ define install
  if [ -n "$$missing" ]; then \
     if command -v apt-get >/dev/null; then \
         $(SUDO) apt-get update -qq && \
-        DEBIAN_FRONTEND=noninteractive $(SUDO) -E apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+        $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
     else echo "no apt-get here: these Debian packages, or what your system calls them, are needed:" $$missing; fi; \
  fi
 endef
