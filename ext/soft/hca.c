@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "objects.h"
 
@@ -42,23 +43,34 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_DROP_SOCKET] = "drop_socket",
 };
 
+/*
+ * A machine that has just booted, a small virtual one above all, may be without randomness for
+ * minutes, and getrandom would wait for it. Numbers that differ from those before a restart need no
+ * more than a clock.
+ */
+uint32_t soft_hca_random(void)
+{
+    struct timespec t;
+    uint32_t value;
+
+    if (getrandom(&value, sizeof(value), GRND_NONBLOCK) == sizeof(value))
+        return value;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return ((uint32_t)t.tv_sec * 1000000007u + (uint32_t)t.tv_nsec) * 0x9e3779b1u >> 4;
+}
+
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
 {
     struct soft_hca *hca = calloc(1, sizeof(*hca));
-    uint32_t random;
 
     if (hca == NULL)
         return -ENOMEM;
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-        free(hca);
-        return -EIO;
-    }
     pthread_mutex_init(&hca->mutex, NULL);
     pthread_mutex_init(&hca->group_mutex, NULL);
     hca->attr = *attr;
     hca->pkey[0] = SOFT_PKEY_DEFAULT;
     hca->pkey_count = 1;
-    hca->next_qpn = random & SOFT_ROCE_QPN_MASK;
+    hca->next_qpn = soft_hca_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
     TAILQ_INIT(&hca->stalled);
     *out = hca;

@@ -67,7 +67,8 @@ struct soft_hca_attr {
  *   -EAGAIN         its link-local address is tentative: duplicate address detection is running,
  *                   one or two seconds as a rule; try again
  *   -EMSGSIZE       its MTU is too small for the smallest InfiniBand MTU (256 + 80)
- *   -EADDRINUSE     UDP port 4791 is taken: another HCA on this device, or rxe in this namespace
+ *   -EADDRINUSE     UDP port 4791 is taken: another HCA on this device, or rxe (up to Linux 6.12 it
+ *                   takes the port in the initial namespace as soon as it is loaded)
  *   -EAFNOSUPPORT   a kernel without IPv6
  *   -EPERM, -EMFILE, -ENFILE, -ENOMEM as the system answers
  *

@@ -159,6 +159,7 @@ struct soft_hca {
 
 /* hca.c. An HCA without a device: what tests use to do without a network. */
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out);
+uint32_t soft_hca_random(void); /* never waits; the low 24 bits are good for QPNs and PSNs */
 
 /* cq.c */
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "objects.h"
 
@@ -60,10 +58,8 @@ static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr 
     qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
     qp->sq.ring = calloc(qp->sq.mask + 1, sizeof(*qp->sq.ring));
     qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
-    /* The PSN of UD means nothing to a receiver; random, as elsewhere, so that nothing relies on
-     * it. */
-    if (qp->sq.ring == NULL || qp->rq.ring == NULL ||
-        getrandom(&qp->psn, sizeof(qp->psn), 0) != sizeof(qp->psn)) {
+    qp->psn = soft_hca_random(); /* means nothing to a UD receiver; so nobody gets to rely on it */
+    if (qp->sq.ring == NULL || qp->rq.ring == NULL) {
         free(qp->sq.ring);
         free(qp->rq.ring);
         free(qp);

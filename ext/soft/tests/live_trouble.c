@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -221,6 +223,66 @@ static void a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead(void)
     close_both(&a, &b);
 }
 
+static void delete_device(int which)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifinfomsg body;
+    } request = {
+        .head = {.nlmsg_len = sizeof(request),
+                 .nlmsg_type = RTM_DELLINK,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK},
+    };
+    struct {
+        struct nlmsghdr head;
+        struct nlmsgerr body;
+    } answer;
+    int fd;
+
+    enter(place[which].netns);
+    fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    request.body.ifi_index = (int)if_nametoindex(place[which].netdev);
+    leave();
+    CHECK(send(fd, &request, sizeof(request), 0) == sizeof(request));
+    CHECK(recv(fd, &answer, sizeof(answer), 0) > 0);
+    CHECK_EQUAL(answer.body.error, 0);
+    close(fd);
+}
+
+/* Both ends of the veth pair go; the descriptor must not be readable for ever after. */
+static void a_device_that_vanishes_is_noticed_and_hurts_nothing(void)
+{
+    struct in6_addr group = group_number(0);
+    struct pollfd p = {.events = POLLIN};
+    struct soft_send_wr wr;
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    enter(place[0].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(a.qp, &group), 0);
+    delete_device(0);
+    CHECK_EQUAL(soft_hca_check(a.hca), -ENODEV);
+    CHECK_EQUAL(soft_hca_check(b.hca), -ENODEV);
+    wr = message(a.peer, soft_qp_qpn(b.qp), "gone", 4);
+    wr.flags = SOFT_SEND_SIGNALED;
+    CHECK_EQUAL(soft_qp_post_send(a.qp, &wr, 1), 1);
+    await(a.cq, 1, &wc);
+    CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_UNREACHABLE), 1);
+    CHECK_EQUAL(soft_cq_poll(a.cq, 1, &wc), 0);
+    soft_cq_arm(a.cq);
+    p.fd = soft_cq_fd(a.cq);
+    CHECK_EQUAL(poll(&p, 1, 0), 0);
+    CHECK_EQUAL(soft_qp_detach_mcast(a.qp, &group), 0);
+    enter(place[0].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(a.qp, &group), -ENODEV);
+    CHECK_EQUAL(a.hca->group_count, 0);
+    leave();
+    close_both(&a, &b);
+}
+
 static int open_descriptors(void)
 {
     int n = 0;
@@ -313,6 +375,7 @@ const struct test live_trouble[] = {
     TEST(a_slow_link_holds_sends_back_and_loses_none),
     TEST(a_link_that_goes_down_and_up_again_carries_on),
     TEST(an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long),
+    TEST(a_device_that_vanishes_is_noticed_and_hurts_nothing),
     TEST(one_device_has_one_hca),
     TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
     TEST(opening_and_closing_a_hundred_times_leaves_nothing),

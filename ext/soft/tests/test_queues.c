@@ -234,6 +234,22 @@ static void the_qp_table_ends_at_its_limit(void)
     soft_hca_close(b.hca);
 }
 
+static void address_handles_end_at_their_limit(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_ah_attr attr = {.dgid = peer_gid};
+    struct soft_ah *ah;
+
+    CHECK_EQUAL(b.hca->ah_count, 1);
+    b.hca->ah_count = SOFT_MAX_AH - 1; /* a million of them take too long */
+    CHECK_EQUAL(soft_ah_create(b.hca, &attr, &ah), 0);
+    CHECK_EQUAL(soft_ah_create(b.hca, &attr, &ah), -ENOSPC);
+    soft_ah_destroy(b.self);
+    CHECK_EQUAL(soft_ah_create(b.hca, &attr, &ah), 0);
+    CHECK_EQUAL(soft_ah_create(b.hca, &attr, &ah), -ENOSPC);
+    soft_hca_close(b.hca);
+}
+
 /* ---- queues that wait for the kernel --------------------------------------------------------- */
 
 static enum soft_stall next_stall;
@@ -431,6 +447,7 @@ int main(void)
         TEST(a_send_without_a_device_is_lost_and_counted),
         TEST(qp_numbers_start_at_random_and_skip_the_reserved),
         TEST(the_qp_table_ends_at_its_limit),
+        TEST(address_handles_end_at_their_limit),
         TEST(a_queue_without_kernel_memory_is_retried_at_its_deadline),
         TEST(queues_that_wait_take_turns),
         TEST(an_armed_cq_wakes_once_for_a_completion),
