@@ -70,9 +70,8 @@ void ipu_receive_post(struct ipu_pump *pump)
         int n = 0;
         while (n < IPU_BATCH && (uint32_t)n < pump->idle_rx_count) {
             uint32_t index = pump->idle_rx[pump->idle_rx_count - 1 - (uint32_t)n];
-            recvs[n++] = (struct ipu_recv){.addr = ipu_slab_at(&pump->rx, index),
-                                           .len = pump->recv_len,
-                                           .cookie = index};
+            recvs[n++] = (struct ipu_recv){
+                .addr = ipu_slab_at(&pump->rx, index), .len = pump->recv_len, .cookie = index};
         }
         int taken = pump->fabric->ops->post(pump->fabric->self, recvs, n);
         if (taken < 0)
