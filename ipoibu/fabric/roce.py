@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ipoibu.addr import Gid
@@ -26,24 +27,44 @@ class GidEntry:
     ifindex: int
 
 
-def choose_gid(entries: Iterable[GidEntry], place: str) -> GidEntry:
+def choose_gid(
+    entries: Iterable[GidEntry], addresses: Collection[tuple[int, Gid]], place: str
+) -> GidEntry:
     """The entry whose GID is our address: RoCE v2, of IPv6, link-local before routable.
 
     IPv6, because the network type of a packet is that of its source GID, and an MGID is an IPv6
-    group; link-local, because it is there without configuration on every port of the link. A
-    `LinkError` says what kind of GIDs `place` has instead.
+    group; link-local, because it is there without configuration on every port of the link. The
+    default GID is in the table even where its net device has no such address, which nobody could
+    answer to: `addresses` are the pairs of ifindex and address that are there. A `LinkError` says
+    what kind of GIDs `place` has instead.
     """
     entries = list(entries)
-    suitable = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
+    of_ipv6 = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
+    suitable = [entry for entry in of_ipv6 if (entry.ifindex, entry.gid) in addresses]
     if suitable:
         return min(suitable, key=lambda entry: (not is_link_local(entry.gid), entry.index))
-    if any(entry.is_roce_v2 for entry in entries):
+    if of_ipv6:
+        have = (
+            f"only such that its net device does not have ({of_ipv6[0].gid}); enable IPv6 there, "
+            "with addrgenmode eui64"
+        )
+    elif any(entry.is_roce_v2 for entry in entries):
         have = "only IPv4 ones; enable IPv6 on its net device"
     elif entries:
         have = "only RoCE v1 ones; the device or its driver has no RoCE v2"
     else:
         have = "none at all; bring its net device up"
     raise LinkError(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
+
+
+def local_addresses(table: Path = Path("/proc/net/if_inet6")) -> set[tuple[int, Gid]]:
+    """Every IPv6 address of this network namespace with its device's ifindex; empty without IPv6."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return set()
+    words = [line.split() for line in lines]
+    return {(int(word[1], 16), Gid(bytes.fromhex(word[0]))) for word in words}
 
 
 def is_link_local(gid: Gid) -> bool:

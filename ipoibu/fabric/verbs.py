@@ -17,7 +17,7 @@ from typing import Any, Final
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.fabric.base import PartitionParams, PortInfo
-from ipoibu.fabric.roce import GidEntry, choose_gid, netdev_mtu_for
+from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses, netdev_mtu_for
 from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ class VerbsPort:
             raise LinkError(
                 f"{self.place} is an InfiniBand port; this version opens RoCE ports only"
             )
-        return choose_gid(self._device.gids(self._port, state.gid_count), self.place)
+        gids = self._device.gids(self._port, state.gid_count)
+        return choose_gid(gids, local_addresses(), self.place)
 
     def _describe(self, state: PortState) -> PortInfo:
         try:
@@ -108,7 +109,7 @@ class VerbsPort:
         """
         _verbs = native()
         events = 0
-        for ud in self._open:
+        for ud in list(self._open):  # several endpoints may share the port
             events |= ud.events()
         if events & _verbs.FATAL:
             raise LinkError(f"{self.place}: the device failed or was removed")
@@ -124,7 +125,7 @@ class VerbsPort:
     def _why_inactive(self, state: PortState) -> str | None:
         if not state.active:
             return "the port is not active"
-        needed = max((ud.mtu_bytes for ud in self._open), default=0)
+        needed = max((ud.mtu_bytes for ud in list(self._open)), default=0)
         if state.active_mtu_bytes < needed:
             return (
                 f"the port's MTU fell to {state.active_mtu_bytes}, the link's is {needed}: "
@@ -135,16 +136,21 @@ class VerbsPort:
     def _follow_gid(self, state: PortState) -> str | None:
         """Take the port's new address when ours has gone; why there is none, or None."""
         try:
-            if self._device.gid(self._port, self._entry.index) == self._entry.gid:
+            if self._has_gid():
                 return None
             self._entry = self._choose(state)
             self.info = self._describe(state)
         except LinkError as error:
             return str(error)
         _log.warning("%s: the port's GID is %s now", self.place, self.info.gid)
-        for ud in self._open:
+        for ud in list(self._open):
             ud.rebind(self._entry)
         return None
+
+    def _has_gid(self) -> bool:
+        entry = self._entry
+        in_table = self._device.gid(self._port, entry.index) == entry.gid
+        return in_table and (entry.ifindex, entry.gid) in local_addresses()
 
     def open_ud(self, params: PartitionParams) -> VerbsUd:
         ud = VerbsUd(self, self._device, self._entry, params)

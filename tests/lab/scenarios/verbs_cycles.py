@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Endpoints that come and go, hundreds of times in one process, leave nothing behind on the device."""
+
+import gc
+import os
+import time
+from collections.abc import Callable
+
+from pyverbs.device import Context
+from pyverbs.pd import PD
+
+from ipoibu.addr import MULTICAST_QPN, Gid, Qpn
+from ipoibu.endpoint import Endpoint, EndpointConfig
+from ipoibu.fabric.base import Destination
+from ipoibu.fabric.verbs import VerbsPort
+from tests.lab.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
+
+
+def own_device(cycles: str, handles: str) -> None:
+    """Open and close an endpoint by the device's name; report what was there before and after."""
+    on_a_veth()
+    _report(int(cycles), int(handles), lambda: Endpoint(EndpointConfig("cycle", DEVICE)))
+
+
+def lent_device(cycles: str, handles: str) -> None:
+    """The same on a context and protection domain of the application's, which stay open.
+
+    Closing a context would give back whatever was forgotten: here it shows.
+    """
+    on_a_veth()
+    context = Context(name=DEVICE)
+    port = VerbsPort(context=context, pd=PD(context))
+    config = EndpointConfig("cycle", DEVICE)
+    _report(int(cycles), int(handles), lambda: Endpoint(config, port=port))
+    port.close()
+    context.close()
+
+
+def _report(cycles: int, handles: int, endpoint: Callable[[], Endpoint]) -> None:
+    for _ in range(20):  # what is allocated once is allocated now
+        _cycle(endpoint(), handles)
+    before = _measure()
+    made = sum(_cycle(endpoint(), handles) for _ in range(cycles))
+    report({"before": before, "after": _measure(), "handles": made})
+
+
+def _cycle(endpoint: Endpoint, handles: int) -> int:
+    """Open, make address handles, send, close; how many handles were made and ended."""
+    frame = bytes.fromhex("08060000") + bytes(56)
+
+    def send_to_groups() -> None:
+        for number in range(handles):
+            group = Gid.parse(f"ff12:401b:ffff::e000:{number:x}")
+            endpoint._pump.send_frame(Destination(group, Qpn(MULTICAST_QPN)), frame)
+
+    with endpoint:
+        endpoint._call(send_to_groups)
+        while endpoint._pump.counters()["tx_packets"] < handles:
+            time.sleep(0.002)
+        fabric = endpoint._fabric
+    counters = fabric.counters()
+    assert counters["handles_created"] == counters["handles_destroyed"] >= handles, counters
+    return counters["handles_created"]
+
+
+def _measure() -> dict[str, object]:
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        rss_kib = int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+    return {
+        "resources": resources(),
+        "rss_kib": rss_kib,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+    }

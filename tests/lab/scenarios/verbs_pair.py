@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two endpoints of one process on one rxe port: what they say while the device makes trouble.
+
+rxe loops back what it sends to itself, so one guest is enough. Each function leaves a report.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_interface
+
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.pd import PD
+
+from ipoibu.endpoint import Endpoint, EndpointConfig
+from ipoibu.fabric.base import Destination
+from ipoibu.fabric.verbs import VerbsPort
+from tests.lab.inside.meeting import until
+from tests.lab.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
+
+LEFT, RIGHT = "10.0.0.1", "10.0.0.2"
+
+
+class Pair:
+    """Two open endpoints with an address each."""
+
+    def __init__(self, left: Endpoint, right: Endpoint) -> None:
+        self.left, self.right = left, right
+        left.address_added(ip_interface(f"{LEFT}/24"))
+        right.address_added(ip_interface(f"{RIGHT}/24"))
+
+    def exchange(self, packets: int = 20) -> None:
+        """Packets one way and back; `Missed` unless they come within 10 s. UD may lose some."""
+        for source, target, sender, receiver in (
+            (LEFT, RIGHT, self.left, self.right),
+            (RIGHT, LEFT, self.right, self.left),
+        ):
+            stamp = str(time.monotonic_ns()).encode()
+            wanted = {ipv4(source, target, b"%s %d" % (stamp, n)) for n in range(packets)}
+            self._deliver(wanted, sender, receiver)
+
+    @staticmethod
+    def _deliver(wanted: set[bytes], sender: Endpoint, receiver: Endpoint) -> None:
+        def arrived() -> bool:
+            sender.send(wanted)
+            wanted.difference_update(receiver.recv(1024, timeout=0.3))
+            return not wanted
+
+        until(arrived, f"{len(wanted)} packets", timeout_s=10)
+
+
+@contextmanager
+def pair(left_mtu: int | None = None) -> Iterator[Pair]:
+    on_a_veth()
+    with (
+        Endpoint(EndpointConfig("left", DEVICE, mtu=left_mtu)) as left,
+        Endpoint(EndpointConfig("right", DEVICE)) as right,
+    ):
+        both = Pair(left, right)
+        both.exchange()
+        yield both
+
+
+def broken() -> None:
+    """The queue pair breaks twenty times, with everything posted, and comes back each time."""
+    with pair() as both:
+        fabric = both.left._fabric
+        counters = both.left._pump.counters
+        for times in range(1, 21):
+            fabric.break_queue_pair()  # type: ignore[attr-defined]
+            until(_reaches(counters, "fabric_recoveries", times), "recovery")
+        both.exchange(400)  # more than there are frames to send: none was lost on the way
+        report({**counters(), **fabric.counters()})
+
+
+def oversize() -> None:
+    """A peer sends more than our link carries: its datagrams arrive, or are lost; nothing breaks."""
+    with pair(left_mtu=4092) as both:
+        # What the neighbour table would refuse goes past it, as a careless station's would.
+        destination = Destination(both.right.port.gid, both.right.hwaddr.qpn)
+        frame = bytes.fromhex("08000000") + ipv4(LEFT, RIGHT, bytes(3000))
+        for _ in range(50):
+            both.left._call(both.left._pump.send_frame, destination, frame)
+        both.exchange()
+        report(both.right._pump.counters())
+
+
+def unplugged() -> None:
+    """The net device goes down while we send: a send fails on rxe, and the link comes back."""
+    with pair() as both:
+        subprocess.run(["ip", "link", "set", "va", "down"], check=True)
+        both.left.send([ipv4(LEFT, RIGHT, b"into the void")])
+        until(_shows(both.left, "down"), "the link to go down")
+        failures = both.left._pump.counters()["fabric_errors"]
+        subprocess.run(["ip", "link", "set", "va", "up"], check=True)
+        until(_shows(both.left, "up"), "the link to come up", timeout_s=10)
+        until(_shows(both.right, "up"), "the link to come up", timeout_s=10)
+        both.exchange()
+        report({"failures": failures, **both.left._pump.counters()})
+
+
+def readdressed() -> None:
+    """The net device gets another MAC, so the port another GID: the endpoints move to it."""
+    with pair() as both:
+        before = str(both.left.hwaddr)
+        for change in (["address", "02:00:00:00:09:09"], ["down"], ["up"]):
+            subprocess.run(["ip", "link", "set", "va", *change], check=True)
+        until(lambda: str(both.left.hwaddr) != before, "another address", timeout_s=10)
+        for endpoint in (both.left, both.right):
+            until(_shows(endpoint, "up"), "the link to come up", timeout_s=10)
+        both.exchange()
+        report({"before": before, "after": str(both.left.hwaddr)})
+
+
+def narrowed() -> None:
+    """The net device's MTU shrinks below what the link carries: the port counts as down."""
+    with pair() as both:
+        subprocess.run(["ip", "link", "set", "va", "mtu", "1500"], check=True)
+        until(_shows(both.left, "down"), "the link to go down")
+        subprocess.run(["ip", "link", "set", "va", "mtu", "9000"], check=True)
+        until(_shows(both.left, "up"), "the link to come up")
+        until(_shows(both.right, "up"), "the link to come up")
+        both.exchange()
+        report("came back")
+
+
+def lent() -> None:
+    """On the application's context and protection domain, which it goes on using afterwards."""
+    on_a_veth()
+    context = Context(name=DEVICE)
+    pd = PD(context)
+    alone = resources()
+    port = VerbsPort(context=context, pd=pd)
+    with (
+        Endpoint(EndpointConfig("left", DEVICE), port=port) as left,
+        Endpoint(EndpointConfig("right", DEVICE), port=port) as right,
+    ):
+        Pair(left, right).exchange()
+        during = resources()
+    port.close()
+    after = resources()
+    CQ(context, 8).close()
+    pd.close()
+    context.close()
+    report({"alone": alone, "during": during, "after": after})
+
+
+def _reaches(counters: Callable[[], dict[str, int]], name: str, value: int) -> Callable[[], bool]:
+    return lambda: counters()[name] >= value
+
+
+def _shows(endpoint: Endpoint, state: str) -> Callable[[], bool]:
+    return lambda: bool(endpoint.show()["state"] == state)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The endpoint on the kernel's Soft-RoCE, and Soft-RoCE as the judge of the built-in HCA."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .runner import ROOT, Result, python, run, shell
+from .scenarios.verbs_guest import DEVICE
+
+pytestmark = pytest.mark.lab
+
+PRELUDE = '. "$LAB_INSIDE/../scenarios/verbs_host.sh"\n'
+
+
+def host(device: str, command: str) -> list[str]:
+    """A guest that runs a function of verbs_host.sh where the device is."""
+    return shell(f"{PRELUDE}as_host {device} {command}")
+
+
+def load(directory: Path, name: str) -> Any:
+    return json.loads((directory / f"{name}.json").read_text())
+
+
+def received_mbit(report: dict[str, Any]) -> float:
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")],
+)
+def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second: str) -> None:
+    commands = [host(first, f"converse {first}"), host(second, f"converse {second}")]
+    results: list[Result] = run(lab_kernel, commands, directory=tmp_path, timeout_s=100)
+    for result in results:
+        pings = re.findall(r"5 packets transmitted, (\d) received", result.check().output)
+        assert len(pings) == 3, result.output
+        assert min(map(int, pings)) >= 4, result.output  # datagrams, on a machine that is busy
+    for name, device, index, other in (("a", first, 1, 2), ("b", second, 2, 1)):
+        shown = load(tmp_path, f"show-{name}")[0]
+        assert (shown["device"], shown["state"], shown["mtu"]) == (device, "up", 2044)
+        assert shown["gid"] == f"fe80::ff:fe00:{index}"
+        peers = {entry["ip"]: entry["hwaddr"] for entry in load(tmp_path, f"neigh-{name}")}
+        tail = f"fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:0{other}"
+        assert peers[f"10.9.0.{other}"].endswith(tail)
+        assert peers[f"fd00:9::{other}"].endswith(tail)
+    for family in ("4", "6"):
+        assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
+    for direction in ("forward", "backward"):
+        assert received_mbit(load(tmp_path, direction)) > 1
+    mgids = {entry["mgid"]: entry["state"] for entry in load(tmp_path, "mcast")}
+    assert mgids["ff12:401b:ffff::ffff:ffff"] == "member"
+    assert mgids["ff12:401b:ffff::f01:203"] == "member"  # G3: 239.1.2.3
+    assert mgids["ff12:601b:ffff::1234"] == "member"
+    if second == DEVICE:  # it sent the bulk of the data, a batch to a doorbell
+        counters = load(tmp_path, "stats-b")[0]["stats"]
+        assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_doorbells"]
+        assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_signalled"]
+
+
+@pytest.mark.parametrize("server", ["rxe0", "soft:vec0"])
+def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
+    lab_kernel: Path, tmp_path: Path, server: str
+) -> None:
+    """rdma-core's own program on Soft-RoCE, unmodified, and ours on the HCA in user space."""
+    program = tmp_path / "build/soft_pingpong"
+    make = ["make", "-s", "-C", str(ROOT / "ext/soft"), f"BUILD={program.parent}", str(program)]
+    subprocess.run(make, check=True)
+    players = {
+        "rxe0": "ibv_ud_pingpong -e -d rxe0 -g 0 -n 500 -s 1024",
+        "soft:vec0": "/run/lab/build/soft_pingpong -e -c -d vec0 -n 500 -s 1024",
+    }
+    client = next(device for device in players if device != server)
+    results = run(
+        lab_kernel,
+        [
+            host(server, f"serve {players[server]}"),
+            host(client, f"join_in {players[client]} 10.8.0.1"),
+        ],
+        directory=tmp_path,
+    )
+    outputs = dict(
+        zip((server, client), (result.check().output for result in results), strict=True)
+    )
+    assert "500 iters in" in outputs["rxe0"]
+    assert "1024 bytes, 500 messages each way in" in outputs["soft:vec0"]
+
+
+def scenario(lab_kernel: Path, tmp_path: Path, target: str, *args: str) -> Any:
+    """The report of a scenario that is alone in its guest."""
+    command = python(f"tests.lab.scenarios.{target}", *args)
+    run(lab_kernel, [command], directory=tmp_path)[0].check()
+    return load(tmp_path, "report-a")
+
+
+def test_a_broken_queue_pair_comes_back_with_every_buffer(lab_kernel: Path, tmp_path: Path) -> None:
+    counters = scenario(lab_kernel, tmp_path, "verbs_pair:broken")
+    assert counters["fabric_errors"] == counters["fabric_recoveries"] == 20
+    assert counters["flushed"] == counters["rx_failed"] == 20 * 1024
+    assert counters["handles_created"] <= 4  # they outlive the breaks
+
+
+def test_a_send_that_fails_on_rxe_does_not_end_the_endpoint(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    counters = scenario(lab_kernel, tmp_path, "verbs_pair:unplugged")
+    assert counters["failures"] >= 1
+    assert counters["fabric_errors"] == counters["fabric_recoveries"]
+
+
+def test_an_oversize_datagram_does_not_break_the_queue_pair(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    counters = scenario(lab_kernel, tmp_path, "verbs_pair:oversize")
+    assert counters["fabric_errors"] == counters["rx_failed"] == 0
+    assert counters["rx_packets"] >= 50
+
+
+def test_the_endpoint_moves_to_the_new_gid_of_its_port(lab_kernel: Path, tmp_path: Path) -> None:
+    moved = scenario(lab_kernel, tmp_path, "verbs_pair:readdressed")
+    assert moved["before"].endswith("00:ff:fe:00:01:01")
+    assert moved["after"].endswith("00:ff:fe:00:09:09")
+
+
+def test_a_port_whose_mtu_shrinks_below_the_links_is_down(lab_kernel: Path, tmp_path: Path) -> None:
+    assert scenario(lab_kernel, tmp_path, "verbs_pair:narrowed") == "came back"
+
+
+def test_an_application_lends_its_context_and_domain(lab_kernel: Path, tmp_path: Path) -> None:
+    seen = scenario(lab_kernel, tmp_path, "verbs_pair:lent")
+    assert seen["after"] == seen["alone"]
+    assert seen["during"]["qp"] == seen["alone"]["qp"] + 2
+    assert seen["during"]["pd"] == seen["alone"]["pd"]  # no domain but the lent one
+    assert seen["during"]["ctx"] == seen["alone"]["ctx"]
+
+
+def test_a_thousand_endpoints_leave_nothing_on_the_device(lab_kernel: Path, tmp_path: Path) -> None:
+    """In two guests at once: by name, and on a lent context, with more handles than rxe has."""
+    results = run(
+        lab_kernel,
+        [
+            python("tests.lab.scenarios.verbs_cycles:own_device", "1000", "4"),
+            python("tests.lab.scenarios.verbs_cycles:lent_device", "50", "700"),
+        ],
+        directory=tmp_path,
+        timeout_s=100,
+    )
+    for result in results:
+        result.check()
+    reports = [load(tmp_path, f"report-{name}") for name in "ab"]
+    for report in reports:
+        before, after = report["before"], report["after"]
+        assert after["rss_kib"] - before["rss_kib"] < 1024
+        for what in ("resources", "descriptors", "threads"):
+            assert after[what] == before[what], what
+    assert reports[1]["handles"] > 32767  # RXE_MAX_AH, of one context all the time
+
+
+def test_a_small_port_carries_ipv4_and_refuses_ipv6(lab_kernel: Path, tmp_path: Path) -> None:
+    result = run(lab_kernel, [shell(f"{PRELUDE}narrow_host")], directory=tmp_path)[0].check()
+    assert "mtu 1020" in result.output
+    assert "IPv6 needs an MTU of 1280" in result.output
+
+
+@pytest.mark.parametrize(
+    ("device", "status", "words"),
+    [
+        ("rxe7", 3, ["rxe7: no such RDMA device", "there are: rxe0"]),
+        ("va", 3, ["soft:va"]),
+        ("rxe0/2", 3, ["rxe0", "no port 2"]),
+    ],
+)
+def test_what_is_not_there_is_named(
+    lab_kernel: Path, tmp_path: Path, device: str, status: int, words: list[str]
+) -> None:
+    script = f"{PRELUDE}call verbs_guest:on_a_veth; ipoibu up ib0 --device {device} && exit 1; echo status $?"
+    output = run(lab_kernel, [shell(script)], directory=tmp_path)[0].check().output
+    assert output.splitlines()[-1] == f"status {status}"
+    for word in words:
+        assert word in output
