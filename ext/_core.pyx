@@ -140,12 +140,14 @@ cdef extern from "hca.h" nogil:
         unsigned int active_mtu_bytes
     enum:
         SOFT_C_COUNT
+        SOFT_MAX_PKEYS
     struct soft_hca_counters:
         uint64_t value[SOFT_C_COUNT]
     int soft_hca_open(const char *netdev, soft_hca **out)
     void soft_hca_close(soft_hca *hca)
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
     int soft_hca_check(soft_hca *hca)
+    int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
     const char *soft_counter_names[SOFT_C_COUNT]
     int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
@@ -157,7 +159,7 @@ cdef extern from "soft_fabric.h" nogil:
         soft_qp *qp
     struct ipu_soft_fabric_config:
         uint32_t qkey
-        uint16_t pkey
+        uint16_t pkey_index
         uint32_t send_depth
         uint32_t recv_depth
     int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
@@ -325,6 +327,9 @@ cdef class SoftHca:
 
     cdef soft_hca *hca
     cdef int fabrics  # that are open
+    cdef uint16_t pkey_table[SOFT_MAX_PKEYS]  # 0: a hole, which matches nothing
+    cdef int pkey_users[SOFT_MAX_PKEYS]
+    cdef int pkey_count
     cdef readonly str netdev
     cdef readonly bytes gid
     cdef readonly bytes guid
@@ -359,6 +364,38 @@ cdef class SoftHca:
             raise ValueError(f"{self.netdev}: the HCA is closed")
         return 0
 
+    cdef int take_pkey(self, uint16_t pkey) except -1:
+        """The index of this very key, entered if it is new; queue pairs of one partition share it."""
+        cdef int i, at = -1
+        for i in range(self.pkey_count):
+            if self.pkey_table[i] == pkey:
+                at = i
+                break
+            if at < 0 and self.pkey_users[i] == 0:
+                at = i
+        if at < 0:
+            if self.pkey_count == SOFT_MAX_PKEYS:
+                check(-ENOSPC, self.netdev)
+            at = self.pkey_count
+            self.pkey_count += 1
+        self.pkey_table[at] = pkey
+        self.pkey_users[at] += 1
+        check(soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count), self.netdev)
+        return at
+
+    cdef void drop_pkey(self, int index) noexcept:
+        """After its queue pair: an entry that nobody uses is a hole, the other indices stay."""
+        self.pkey_users[index] -= 1
+        if self.pkey_users[index] > 0:
+            return
+        self.pkey_table[index] = 0
+        soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count)
+
+    @property
+    def pkeys(self):
+        """The P_Keys of the table that are in use, in its order."""
+        return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
+
     def check(self):
         """0 while the port is active, else the errno of soft_hca_check()."""
         self.alive()
@@ -377,18 +414,24 @@ cdef class SoftFabric:
 
     cdef ipu_soft_fabric soft
     cdef SoftHca hca
+    cdef int pkey_index
     cdef bint open
 
     def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
                   uint32_t recv_depth=1024):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
-        config.pkey = pkey
         config.send_depth = send_depth
         config.recv_depth = recv_depth
         hca.alive()
         self.hca = hca
-        check(ipu_soft_fabric_init(&self.soft, &hca.hca, &config), hca.netdev)
+        self.pkey_index = hca.take_pkey(pkey)
+        config.pkey_index = self.pkey_index
+        try:
+            check(ipu_soft_fabric_init(&self.soft, &hca.hca, &config), hca.netdev)
+        except BaseException:
+            hca.drop_pkey(self.pkey_index)
+            raise
         self.open = True
         hca.fabrics += 1
 
@@ -419,6 +462,7 @@ cdef class SoftFabric:
             self.open = False
             self.hca.fabrics -= 1
             ipu_soft_fabric_free(&self.soft)
+            self.hca.drop_pkey(self.pkey_index)
 
 
 cdef class MemorySwitch:

@@ -141,10 +141,7 @@ static int watch(struct ipu_soft_fabric *soft, int fd)
 
 static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_config *config)
 {
-    uint16_t pkey = config->pkey;
-    int error = soft_hca_set_pkeys(*soft->hca, &pkey, 1);
-    if (error == 0)
-        error = soft_cq_create(*soft->hca, config->send_depth, &soft->send_cq);
+    int error = soft_cq_create(*soft->hca, config->send_depth, &soft->send_cq);
     if (error == 0)
         error = soft_cq_create(*soft->hca, config->recv_depth, &soft->recv_cq);
     if (error < 0)
@@ -156,6 +153,7 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
         .max_send_wr = config->send_depth,
         .max_recv_wr = config->recv_depth,
         .qkey = config->qkey,
+        .pkey_index = config->pkey_index,
     };
     error = soft_qp_create(*soft->hca, &attr, &soft->qp);
     if (error < 0)

@@ -12,7 +12,8 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,17 +24,15 @@ from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
+from ipoibu.fabric.provision import link_params
+from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.limits import (
-    DEFAULT_IB_MTU,
     DEFAULT_PKEY,
-    DEFAULT_QKEY,
-    ENCAP_LEN,
     GROUPS_MAX,
-    IB_MTUS,
     NEIGH_MAX,
 )
 from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.proto.partition import ip_mtu, partition_params
+from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
 from ipoibu.wire import mgid
 
@@ -46,15 +45,22 @@ _DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries."""
+    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
+
+    `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
+    given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
+    names the interface of which this one is a child.
+    """
 
     name: str
     device: str
     port: int = 1
     pkey: PKey = _DEFAULT_PARTITION
-    qkey: int = DEFAULT_QKEY
+    qkey: int | None = None
     mtu: int | None = None
     faults: FaultSpec | None = None
+    partitions: Path | None = None
+    parent: str | None = None
 
 
 class Endpoint:
@@ -85,7 +91,7 @@ class Endpoint:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: _core.TunDevice | _core.QueueDevice = device or self._queue  # type: ignore[assignment]
-        self._lent_port = port
+        self._take_port: Callable[[], PortUse] = lambda: _open(config, port)
         self._on_address = on_address or (lambda address, duplicate: None)
         self._on_failure = on_failure or (lambda reason: None)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,18 +101,52 @@ class Endpoint:
 
     def open(self) -> None:
         """Open the device and start; returns when the link's set-up is under way."""
-        port = self._lent_port or open_port(self.config.device, self.config.port)
+        port = self._take_port()
         try:
             self._set_up(port)
         except BaseException:
-            if self._lent_port is None:
-                port.close()
+            port.close()
             raise
 
-    def _set_up(self, port: Port) -> None:
+    def child(
+        self,
+        pkey: PKey,
+        *,
+        mtu: int | None = None,
+        device: _core.TunDevice | None = None,
+        on_address: Callable[[IpAddress, bool], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> Endpoint:
+        """An endpoint, yet to be opened, in another partition of the port that this one has open.
+
+        It is called NAME.P_KEY, as the kernel's are, and is independent of this one once it is open:
+        the last of them to close closes the device. Its `open` raises `Closed` while this one is not
+        open.
+        """
+        config = replace(
+            self.config,
+            name=f"{self.config.name}.{pkey.full:04x}",
+            pkey=pkey.full,
+            mtu=mtu,
+            parent=self.config.name,
+        )
+        child = Endpoint(config, device=device, on_address=on_address, on_failure=on_failure)
+        child._take_port = self._share_port
+        return child
+
+    def _share_port(self) -> PortUse:
+        if self._loop is None:
+            raise Closed(f"{self.config.name}: the endpoint is not open")
+        return self._port.shared.use()
+
+    def _set_up(self, port: PortUse) -> None:
         config = self.config
-        params = partition_params(
-            port.info, pkey=config.pkey, qkey=config.qkey, mtu_bytes=_ib_mtu_for(config.mtu)
+        params = link_params(
+            port.info,
+            pkey=config.pkey,
+            qkey=config.qkey,
+            mtu_bytes=config.mtu,
+            partitions=config.partitions,
         )
         mtu_bytes = ip_mtu(params, config.mtu, ipv6=False)
         fabric: Fabric = port.open_ud(params)
@@ -164,8 +204,7 @@ class Endpoint:
             loop.close()
             self._fabric.close()
             self._pump.close()
-            if self._lent_port is None:
-                self._port.close()
+            self._port.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -323,7 +362,9 @@ class Endpoint:
             "mode": "datagram",
             "mtu": self.mtu,
             "ib_mtu": self.params.mtu_bytes,
+            "parent": self.config.parent,
             "pkey": str(self.params.pkey),
+            "membership": "limited" if self.params.is_limited else "full",
             "qkey": f"0x{self.params.qkey:08x}",
             "hwaddr": str(self.hwaddr),
             "broadcast": str(self._broadcast),
@@ -393,17 +434,9 @@ class Endpoint:
         return end
 
 
-def _ib_mtu_for(ip_mtu_bytes: int | None) -> int | None:
-    """The InfiniBand MTU that carries this IP MTU; None where the default does (T1)."""
-    needed = 0 if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
-    if needed <= DEFAULT_IB_MTU:
-        return None
-    for mtu_bytes in IB_MTUS:
-        if needed <= mtu_bytes:
-            return mtu_bytes
-    raise UsageError(
-        f"MTU {ip_mtu_bytes} is too large for datagram mode: choose at most {IB_MTUS[-1] - ENCAP_LEN}"
-    )
+def _open(config: EndpointConfig, lent: Port | None) -> PortUse:
+    port = lent or open_port(config.device, config.port)
+    return SharedPort(port, lent=lent is not None).use()
 
 
 def _pump_error(device: str, error: OSError) -> LinkError:

@@ -31,10 +31,21 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupParams:
+    """What an administrator gave one multicast group apart from the broadcast group's parameters."""
+
+    mgid: Gid
+    sl: int
+    traffic_class: int
+    flow_label: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionParams:
     """What every member of the IPoIB link agrees on; from the broadcast group or from configuration (B1).
 
-    `mtu_bytes` is the InfiniBand MTU (256..4096): the IP MTU of datagram mode is 4 less.
+    `mtu_bytes` is the InfiniBand MTU (256..4096): the IP MTU of datagram mode is 4 less. `pkey` is
+    the link's and always full (E7); `is_limited` is this port's own membership.
     """
 
     pkey: PKey
@@ -46,6 +57,13 @@ class PartitionParams:
     traffic_class: int = 0
     flow_label: int = 0
     rate: int = 0
+    is_limited: bool = False
+    groups: tuple[GroupParams, ...] = ()
+
+    @property
+    def own_pkey(self) -> PKey:
+        """The key of this port's table that the queue pair uses: limited for a limited member."""
+        return PKey(self.pkey & 0x7FFF) if self.is_limited else self.pkey
 
 
 @dataclass(frozen=True, slots=True)

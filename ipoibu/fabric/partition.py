@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError
-from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.base import GroupParams, PartitionParams, PortInfo
 from ipoibu.limits import DEFAULT_SCOPE
 from ipoibu.proto.partition import partition_params
 from ipoibu.wire.mgid import broadcast
@@ -21,6 +21,7 @@ DEFAULT_PARTITION: Final = 0x7FFF
 DEFAULT_MTU: Final = 4  # 2048 bytes
 DEFAULT_RATE: Final = 3  # 10 Gb/s
 FULL_BIT: Final = 0x8000
+IP_SIGNATURES: Final = (b"\x40\x1b", b"\x60\x1b")  # RFC 4391 §4
 
 
 class Membership(enum.Enum):
@@ -60,6 +61,7 @@ class Group:
     sl: int
     traffic_class: int
     flow_label: int
+    place: str = field(default="", compare=False)  # file and line of its definition
 
     @property
     def scope(self) -> int:
@@ -75,6 +77,7 @@ class Partition:
     members: list[Member] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     is_first: bool = False  # `indx0`: the key stands first in the ports' tables
+    place: str = field(default="partitions.conf", compare=False)  # file and line of the first
 
     def membership(self, guid: int, *, is_sm: bool = False) -> Membership | None:
         """How the port of a channel adapter is in the partition; None: not at all."""
@@ -87,31 +90,57 @@ class Partition:
         full = self.pkey.full
         return [group for group in self.groups if group.mgid == broadcast(full, group.scope)]
 
-    def params(self, port: PortInfo, scope: int | None = None) -> PartitionParams:
-        """The parameters of the link on `port`, where no subnet administrator tells them.
+    def broadcast_group(self, scope: int | None = None) -> Group:
+        """The group of the link: of several scopes link-local comes first, then the narrowest.
 
-        Of several scopes link-local comes first, then the narrowest. `LinkError` if the partition is
-        not for IPoIB, lacks the scope, or has an MTU that the port cannot carry (B2).
+        `LinkError` with the line to add if the partition is not for IPoIB or lacks the scope.
         """
         groups = sorted(self.broadcast_groups(), key=lambda g: (g.scope != DEFAULT_SCOPE, g.scope))
         group = next((g for g in groups if scope in (None, g.scope)), None)
         if group is None:
             wanted = "" if scope is None else f" of scope {scope:#x}"
             raise LinkError(
-                f"partition {self.name} ({self.pkey.full}) has no broadcast group{wanted}: put into "
-                f"partitions.conf: {line(self.pkey, scope=scope)}"
+                f"{self.place}: partition {self.name} ({self.pkey.full}) has no broadcast "
+                f"group{wanted}: put into partitions.conf: {line(self.pkey, scope=scope)}"
             )
-        return partition_params(
-            port,
-            pkey=self.pkey,
-            qkey=group.qkey,
-            mtu_bytes=group.mtu_bytes,
-            scope=group.scope,
-            sl=group.sl,
-            traffic_class=group.traffic_class,
-            flow_label=group.flow_label,
-            rate=group.rate,
-        )
+        return group
+
+    def params(self, port: PortInfo, scope: int | None = None) -> PartitionParams:
+        """The parameters of the link on `port`, where no subnet administrator tells them.
+
+        `LinkError` as `broadcast_group`, or if the port cannot carry the link's MTU (B2); `UsageError`
+        for an IP group with a Q_Key of its own: a queue pair has one (E6).
+        """
+        group = self.broadcast_group(scope)
+        try:
+            params = partition_params(
+                port,
+                pkey=self.pkey,
+                qkey=group.qkey,
+                mtu_bytes=group.mtu_bytes,
+                scope=group.scope,
+                sl=group.sl,
+                traffic_class=group.traffic_class,
+                flow_label=group.flow_label,
+                rate=group.rate,
+            )
+        except LinkError as error:
+            raise LinkError(f"{group.place}: {error}") from error
+        return replace(params, groups=tuple(self._own_params(group)))
+
+    def _own_params(self, link: Group) -> Iterator[GroupParams]:
+        """The IP groups of the link that differ from its broadcast group."""
+        for group in self.groups:
+            if group.mgid.raw[2:4] not in IP_SIGNATURES or group.scope != link.scope:
+                continue
+            if group.qkey != link.qkey:
+                raise UsageError(
+                    f"{group.place}: group {group.mgid} has Q_Key {group.qkey:#x} and the broadcast "
+                    f"group {link.qkey:#x}: nobody could receive it; give both the same"
+                )
+            own = (group.sl, group.traffic_class, group.flow_label)
+            if own != (link.sl, link.traffic_class, link.flow_label):
+                yield GroupParams(group.mgid, *own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +149,7 @@ class Partitions:
 
     partitions: tuple[Partition, ...]
     warnings: tuple[str, ...] = ()
+    name: str = "partitions.conf"
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self.partitions)
@@ -129,7 +159,7 @@ class Partitions:
         for found in self.partitions:
             if found.pkey.full == pkey.full:
                 return found
-        raise LinkError(f"partitions.conf has no partition {pkey.full}: add the line: {line(pkey)}")
+        raise LinkError(f"{self.name} has no partition {pkey.full}: add the line: {line(pkey)}")
 
 
 def line(

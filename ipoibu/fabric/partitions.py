@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.fabric.partition import (
     DEFAULT_MTU,
     DEFAULT_NAME,
     DEFAULT_PARTITION,
     DEFAULT_RATE,
     FULL_BIT,
+    IP_SIGNATURES,
     Group,
     Member,
     Membership,
@@ -44,15 +45,16 @@ from ipoibu.wire.sa import MTU_BYTES
 _log = logging.getLogger(__name__)
 
 DEFAULT_PATH: Final = "/etc/opensm/partitions.conf"
-_IP_SIGNATURES: Final = (b"\x40\x1b", b"\x60\x1b")
 
 
 def read(path: str | Path) -> Partitions:
-    """Read a file, and log its warnings; `IpoibuError` if it cannot be read, `UsageError` if it is wrong."""
+    """Read a file, and log its warnings; `UsageError` if there is none, or it is wrong."""
     try:
         text = Path(path).read_text("utf-8", "surrogateescape")
+    except PermissionError as error:
+        raise NotPermitted(f"{path}: not readable for this user") from error
     except OSError as error:
-        raise IpoibuError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}") from error
     found = parse(text, str(path))
     for warning in found.warnings:
         _log.warning("%s", warning)
@@ -100,7 +102,7 @@ class _Parser:
         self._warnings: list[str] = []
         self._partitions: dict[int, Partition] = {}
         self._generated = 0
-        default = Partition(DEFAULT_NAME, PKey(DEFAULT_PARTITION))
+        default = Partition(DEFAULT_NAME, PKey(DEFAULT_PARTITION), place=name)
         default.members += [
             Member(Ports.ALL, Membership.LIMITED),
             Member(Ports.SELF, Membership.FULL),
@@ -120,7 +122,7 @@ class _Parser:
                 self._part(part)
                 self._open = None
             self._part(rest)
-        return Partitions(tuple(self._partitions.values()), tuple(self._warnings))
+        return Partitions(tuple(self._partitions.values()), tuple(self._warnings), self._name)
 
     def _part(self, part: str) -> None:
         """One line's share of a definition."""
@@ -162,7 +164,10 @@ class _Parser:
                 self._warn(f"unknown flag {word!r} passed over")
         known = self._partitions.get(pkey)
         if known is None:
-            known = self._partitions[pkey] = Partition(name or f"{pkey:04x}", PKey(pkey))
+            known = Partition(name or f"{pkey:04x}", PKey(pkey))
+            self._partitions[pkey] = known
+        if not known.groups:  # the one that made it, or the last that could have
+            known.place = self._place()
         known.is_first |= is_first
         for scope in (sorted(self._flags.scopes) or [DEFAULT_SCOPE]) if is_ipoib else ():
             qkey = self._flags.qkey or DEFAULT_QKEY
@@ -225,7 +230,7 @@ class _Parser:
         scopes = sorted(flags.scopes) or [DEFAULT_SCOPE]
         if scopes != [mgid.raw[1] & 0xF] and not flags.scopes:
             self._warn(f"group {mgid} gets scope {DEFAULT_SCOPE}: only scope= is looked at")
-        is_ip = mgid.raw[2:4] in _IP_SIGNATURES
+        is_ip = mgid.raw[2:4] in IP_SIGNATURES
         if is_ip:
             wrong = self._unfit(partition, mgid, flags)
             if wrong:
@@ -255,7 +260,16 @@ class _Parser:
         if any(group.mgid == mgid for group in partition.groups):
             return
         size = MTU_BYTES[flags.mtu]
-        made = Group(mgid, qkey, size, flags.rate, flags.sl, flags.traffic_class, flags.flow_label)
+        made = Group(
+            mgid,
+            qkey,
+            size,
+            flags.rate,
+            flags.sl,
+            flags.traffic_class,
+            flags.flow_label,
+            self._place(),
+        )
         partition.groups.append(made)
 
     def _member(self, partition: Partition, word: str, value: str | None) -> None:
@@ -291,10 +305,13 @@ class _Parser:
         return number
 
     def _error(self, text: str) -> UsageError:
-        return UsageError(f"{self._name}:{self._line}: {text}")
+        return UsageError(f"{self._place()}: {text}")
 
     def _warn(self, text: str) -> None:
-        self._warnings.append(f"{self._name}:{self._line}: {text}")
+        self._warnings.append(f"{self._place()}: {text}")
+
+    def _place(self) -> str:
+        return f"{self._name}:{self._line}"
 
 
 def _pair(token: str) -> tuple[str, str | None]:

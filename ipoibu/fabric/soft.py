@@ -79,7 +79,7 @@ class SoftUd:
     def __init__(self, hca: SoftHca, params: PartitionParams) -> None:
         self._hca = hca
         try:
-            self._ud = SoftFabric(hca, qkey=params.qkey, pkey=params.pkey)
+            self._ud = SoftFabric(hca, qkey=params.qkey, pkey=params.own_pkey)
         except OSError as error:
             raise _translate(error, hca.netdev) from error
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
@@ -105,6 +105,7 @@ class Station:
         self.rng = rng
         self.timers = Timers()
         self._effects: list[Effect] = []
+        self._groups = {group.mgid: group for group in config.params.groups}
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -130,8 +131,14 @@ class Station:
         return self._destination(hwaddr.gid, hwaddr.qpn)
 
     def group(self, gid: Gid) -> Destination:
-        """The way to a multicast group, with the broadcast group's parameters (B1)."""
-        return self._destination(gid, Qpn(MULTICAST_QPN))
+        """The way to a multicast group, with its own parameters or the broadcast group's (B1)."""
+        destination = self._destination(gid, Qpn(MULTICAST_QPN))
+        own = self._groups.get(gid)
+        if own is None:
+            return destination
+        return replace(
+            destination, sl=own.sl, traffic_class=own.traffic_class, flow_label=own.flow_label
+        )
 
     def mgid(self, group: IpAddress) -> Gid:
         """The MGID of an IP group or of 255.255.255.255 on this link (G1-G5)."""

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One open port for several endpoints: a parent interface and its children."""
+
+from __future__ import annotations
+
+import threading
+
+from ipoibu.errors import Closed, LinkError
+from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
+
+
+class SharedPort:
+    """Gives the port to many users, one call at a time; the last one that closes closes it.
+
+    What the port says once is told to every user: that it was down since the user last asked, or
+    that the device is gone. `lent`: the port stays open, it is someone else's to close.
+    """
+
+    def __init__(self, port: Port, *, lent: bool = False) -> None:
+        self._port = port
+        self._lent = lent
+        self._lock = threading.Lock()
+        self._users: set[PortUse] = set()
+        self._gone: LinkError | None = None
+        self._closed = False
+
+    @property
+    def users(self) -> int:
+        return len(self._users)
+
+    def use(self) -> PortUse:
+        """Another user, who closes it."""
+        user = PortUse(self)
+        with self._lock:
+            if self._closed:
+                raise Closed(f"{self.info.device}/{self.info.port}: the port is closed")
+            self._users.add(user)
+        return user
+
+    # ---- for users
+
+    @property
+    def info(self) -> PortInfo:
+        return self._port.info
+
+    def active(self, asker: PortUse) -> bool:
+        with self._lock:
+            if self._gone is not None:
+                raise self._gone
+            try:
+                up = self._port.active()
+            except LinkError as error:
+                self._gone = error
+                raise
+            if not up:
+                for user in self._users:
+                    user.missed_down = True
+            missed, asker.missed_down = asker.missed_down, False
+            return up and not missed
+
+    def open_ud(self, params: PartitionParams) -> Fabric:
+        with self._lock:
+            return self._port.open_ud(params)
+
+    def release(self, user: PortUse) -> None:
+        with self._lock:
+            if user not in self._users:
+                return
+            self._users.discard(user)
+            if not self._users:
+                self._closed = True
+                if not self._lent:
+                    self._port.close()
+
+
+class PortUse:
+    """One user's hold on a `SharedPort`: a port like any other, from one thread at a time."""
+
+    def __init__(self, shared: SharedPort) -> None:
+        self.shared = shared
+        self.missed_down = False
+
+    @property
+    def info(self) -> PortInfo:
+        return self.shared.info
+
+    def active(self) -> bool:
+        return self.shared.active(self)
+
+    def open_ud(self, params: PartitionParams) -> Fabric:
+        return self.shared.open_ud(params)
+
+    def close(self) -> None:
+        """Let go of the port. Safe to repeat."""
+        self.shared.release(self)
