@@ -47,6 +47,9 @@ cdef extern from "fabric.h" nogil:
 cdef extern from "device.h" nogil:
     struct ipu_device:
         pass
+    enum:
+        IPU_DEVICE_TCP
+        IPU_DEVICE_UDP
 
 cdef extern from "ring.h" nogil:
     struct ipu_ring:
@@ -64,7 +67,7 @@ cdef extern from "ring.h" nogil:
 cdef extern from "tun.h" nogil:
     struct ipu_tun:
         ipu_device device
-    void ipu_tun_init(ipu_tun *tun, int fd)
+    void ipu_tun_init(ipu_tun *tun, int fd, uint32_t offload)
 
 cdef extern from "queue.h" nogil:
     struct ipu_queue:
@@ -83,6 +86,7 @@ cdef extern from "memory.h" nogil:
         in6_addr gid
         uint32_t qpn
         uint32_t mtu
+        bint one_piece
     struct ipu_memory_counters:
         uint64_t tx_packets
         uint64_t tx_too_big
@@ -487,12 +491,14 @@ cdef class MemoryPort:
     cdef ipu_memory_port *port
     cdef MemorySwitch switch
 
-    def __cinit__(self, MemorySwitch switch, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048):
+    def __cinit__(self, MemorySwitch switch, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
+                  bint one_piece=False):
         cdef ipu_memory_config config
         memset(&config, 0, sizeof(config))
         config.gid = address(gid)
         config.qpn = qpn
         config.mtu = mtu_bytes
+        config.one_piece = one_piece
         self.switch = switch
         self.port = ipu_memory_port_create(switch.switch, &config)
         if self.port == NULL:
@@ -572,14 +578,24 @@ cdef class FaultyFabric:
 # ---- packet devices -----------------------------------------------------------------------------
 
 cdef class TunDevice:
-    """A TUN by its descriptor, which stays the caller's to close, after the pump."""
+    """A TUN by its descriptor, which stays the caller's to close, after the pump.
+
+    `offload` names what it was set up with (ipoibu/host/tun.py): super-frames then come and go.
+    """
 
     cdef ipu_tun tun
     cdef readonly int fd
+    cdef readonly tuple offload
 
-    def __cinit__(self, int fd):
+    def __cinit__(self, int fd, object offload=()):
+        cdef uint32_t kinds = 0
         self.fd = fd
-        ipu_tun_init(&self.tun, fd)
+        self.offload = tuple(offload)
+        if "tso4" in self.offload:
+            kinds |= IPU_DEVICE_TCP
+        if "uso4" in self.offload:
+            kinds |= IPU_DEVICE_UDP
+        ipu_tun_init(&self.tun, fd, kinds)
 
     @property
     def native(self):
@@ -593,6 +609,7 @@ cdef class QueueDevice:
     """
 
     cdef ipu_queue *queue
+    offload = ()
 
     def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
         self.queue = <ipu_queue *>aligned_alloc(64, (sizeof(ipu_queue) + 63) & ~<size_t>63)
@@ -695,7 +712,7 @@ cdef class Pump:
     cdef bint running
     cdef readonly uint64_t commands_dropped
 
-    def __cinit__(self, object fabric, object device, *, uint32_t mtu, uint32_t tx_frames=256,
+    def __cinit__(self, object fabric, object device, *, uint32_t mtu, uint32_t tx_frames=0,
                   uint32_t rx_frames=1024, uint32_t neigh_max=131072, uint32_t route_max=131072,
                   uint32_t path_max=16384, uint32_t command_bytes=1 << 20,
                   uint32_t event_bytes=1 << 20, uint32_t capture_bytes=1 << 22,

@@ -23,6 +23,6 @@ int ipu_capture_received(const struct ipu_capture *tap, const void *grh, const v
 
 /* A frame on its way out: the GRH is made up from our GID and the destination. */
 int ipu_capture_sent(const struct ipu_capture *tap, const struct in6_addr *our_gid,
-                     const struct ipu_dest *dest, const void *frame, size_t len);
+                     const struct ipu_dest *dest, const struct ipu_send *send);
 
 #endif

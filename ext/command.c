@@ -62,7 +62,7 @@ static int send_packet(struct ipu_pump *pump, const struct ipu_command *command,
         return -ENOBUFS;
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
     memcpy(frame + IPU_TX_IP, data, command->len);
-    if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, false))
+    if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, false))
         ipu_slab_put(&pump->tx, index);
     ipu_transmit_flush(pump);
     return 0;
@@ -118,7 +118,7 @@ int ipu_command_run(struct ipu_pump *pump, int max)
     int done = 0;
     bool delivered = false;
     ipu_transmit_flush(pump);
-    while (done < max && pump->pending == 0) {
+    while (done < max && pump->pending == 0 && pump->cut.left == 0) {
         uint32_t len;
         const struct ipu_command *command = ipu_ring_peek(&pump->commands, &len);
         if (command == NULL)

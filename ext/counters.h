@@ -24,9 +24,13 @@
     X(tx_fabric_error)      /* the queue pair was broken */                                        \
     X(tx_device_error)      /* the device could not be read */                                     \
     X(tx_bad_csum)          /* csum_start or csum_offset outside the packet */                     \
+    X(tx_bad_gso)           /* a super-frame that cannot be cut */                                 \
+    X(tx_super_frames)      /* cut into some of tx_packets */                                      \
     X(tx_host_nd)           /* the host's own ARP or ND: ours does that */                         \
     X(rx_packets)           /* taken by the device */                                              \
     X(rx_bytes)             /* of IP */                                                            \
+    X(rx_super_frames)      /* merged from some of rx_packets */                                   \
+    X(rx_merged)            /* of rx_packets: in super-frames */                                   \
     X(rx_control)           /* ARP, ND, membership: given to the engine */                         \
     X(rx_short)             /* no room for the encapsulation header */                             \
     X(rx_type)              /* a type that we do not carry (E3) */                                 \

@@ -5,11 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 /*
  * The packet device: where IP packets come from and go to; a TUN or the application's queue. A
  * frame is [vnet 16][IP packet]. Only the pump's thread calls these, and none of them blocks. A
  * device travels to Python as a capsule named IPU_DEVICE_CAPSULE.
+ *
+ * A device with offloads gives and takes super-frames of TCP or UDP, of up to 64 KiB: the vnet
+ * header (struct virtio_net_hdr) says how they are to be cut (segment.h), or were merged
+ * (coalesce.h). Other devices see packets that fit the MTU and vnet headers of zeros.
  */
 #define IPU_DEVICE_CAPSULE "ipoibu.device"
 
@@ -18,6 +23,8 @@ struct ipu_device_ops {
     ssize_t (*read)(void *self, void *buf, size_t cap);
     /* Write one frame; 0, or negative errno: -EAGAIN and -ENOBUFS when there is no room. */
     int (*write)(void *self, const void *buf, size_t len);
+    /* The same for a frame in pieces, at most 64. NULL where `offload` is 0. */
+    int (*writev)(void *self, const struct iovec *iov, int n);
     /* Writes of a batch are done: wake whoever waits for them. May be NULL. */
     void (*flush)(void *self);
     /* Make fd() readable at the next frame; 1: some may be waiting already, read again. NULL where
@@ -26,9 +33,13 @@ struct ipu_device_ops {
     int (*fd)(void *self);
 };
 
+#define IPU_DEVICE_TCP 1u
+#define IPU_DEVICE_UDP 2u
+
 struct ipu_device {
     const struct ipu_device_ops *ops;
     void *self;
+    uint32_t offload; /* IPU_DEVICE_*: super-frames of these; does not change */
 };
 
 #endif

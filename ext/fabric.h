@@ -3,6 +3,7 @@
 #define IPU_FABRIC_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,8 +27,15 @@ struct ipu_dest {
     uint8_t pad[2]; /* zero: destinations are compared and hashed as bytes */
 };
 
+/*
+ * A message in one piece or two: `head`, when head_len is not 0, comes in front of `addr`. Both lie
+ * inside the registered memory. A fabric gathers them (two SGEs) unless it says `one_piece`; the
+ * limits of a message (MTU, inline data) are for head_len + len.
+ */
 struct ipu_send {
-    const void *addr; /* inside the registered memory */
+    const void *head;
+    const void *addr;
+    uint32_t head_len;
     uint32_t len;
     uint32_t qpn;
     void *ah;
@@ -87,6 +95,7 @@ struct ipu_fabric {
     /* A datagram longer than the receive it meets fails the queue pair: every receive has at least
      * so many bytes. 0: it is dropped, no more. */
     uint32_t min_recv;
+    bool one_piece; /* head_len must be 0: the queue pair has one SGE */
 };
 
 #endif

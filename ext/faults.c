@@ -209,8 +209,13 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     uint32_t index = ipu_slab_get(&faults->pool);
     struct handle *handle = send->ah;
     handle->users++;
-    faults->copies[index] = (struct copy){.handle = handle, .len = send->len, .qpn = send->qpn};
-    memcpy(ipu_slab_at(&faults->pool, index), send->addr, send->len);
+    uint8_t *data = ipu_slab_at(&faults->pool, index);
+    faults->copies[index] =
+        (struct copy){.handle = handle, .len = send->head_len + send->len, .qpn = send->qpn};
+    if (send->head_len > 0)
+        memcpy(data, send->head, send->head_len);
+    if (send->len > 0)
+        memcpy(data + send->head_len, send->addr, send->len);
 
     if (drawn(faults, &settings->corrupt))
         corrupt(faults, index);
@@ -242,7 +247,7 @@ static bool has_room(struct ipu_faults *faults)
 
 static void meet_fate(struct ipu_faults *faults, const struct ipu_send *send)
 {
-    if (send->len > faults->inner->mtu) {
+    if ((uint64_t)send->head_len + send->len > faults->inner->mtu) {
         count(&faults->counters.too_big);
         return;
     }
@@ -456,6 +461,7 @@ struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
     faults->fabric = *inner;
     faults->fabric.ops = inner->ops->recover ? &recoverable_ops : &unbreakable_ops;
     faults->fabric.self = faults;
+    faults->fabric.one_piece = false; /* what is copied is gathered, too */
     faults->random = seed;
     faults->next_due_ns = INT64_MAX;
     int error = set_up(faults, config, pool_frames);

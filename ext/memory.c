@@ -137,8 +137,10 @@ static void write_grh(uint8_t *to, const struct ipu_memory_port *from, const str
 }
 
 static void deliver(struct ipu_memory_port *to, const struct ipu_memory_port *from,
-                    const struct ipu_dest *dest, const void *data, uint32_t len)
+                    const struct ipu_send *send)
 {
+    const struct ipu_dest *dest = send->ah;
+    uint32_t len = send->head_len + send->len;
     if (to->broken) {
         count(&to->counters.rx_broken);
         return;
@@ -157,7 +159,10 @@ static void deliver(struct ipu_memory_port *to, const struct ipu_memory_port *fr
     uint8_t *at = recv->addr;
     if (grh)
         write_grh(at, from, dest, len);
-    memcpy(at + IPU_GRH_LEN, data, len);
+    if (send->head_len > 0)
+        memcpy(at + IPU_GRH_LEN, send->head, send->head_len);
+    if (send->len > 0)
+        memcpy(at + IPU_GRH_LEN + send->head_len, send->addr, send->len);
     count(&to->counters.rx_packets);
     complete_receive(to, (struct ipu_received){.cookie = recv->cookie,
                                                .byte_len = IPU_GRH_LEN + len,
@@ -169,7 +174,7 @@ static void forward(struct ipu_memory_port *from, const struct ipu_send *send)
 {
     const struct ipu_dest *dest = send->ah;
     bool reached = false;
-    if (send->len > from->fabric.mtu) {
+    if ((uint64_t)send->head_len + send->len > from->fabric.mtu) {
         count(&from->counters.tx_too_big);
         return;
     }
@@ -179,7 +184,7 @@ static void forward(struct ipu_memory_port *from, const struct ipu_send *send)
             struct attachment *to = from->sw->groups[bucket_of(&dest->gid, 0)];
             for (; to; to = to->next) {
                 if (same_gid(&to->mgid, &dest->gid)) {
-                    deliver(to->port, from, dest, send->addr, send->len);
+                    deliver(to->port, from, send);
                     reached = true;
                 }
             }
@@ -187,7 +192,7 @@ static void forward(struct ipu_memory_port *from, const struct ipu_send *send)
     } else {
         struct ipu_memory_port *to = find_port(from->sw, &dest->gid, send->qpn);
         if (to) {
-            deliver(to, from, dest, send->addr, send->len);
+            deliver(to, from, send);
             reached = true;
         }
     }
@@ -252,7 +257,9 @@ static int port_send(void *self, const struct ipu_send *sends, int n)
         taken = -EIO;
     while (taken >= 0 && taken < n && queued(&port->sent) <= port->mask) {
         const struct ipu_send *send = &sends[taken];
-        if (!registered(port, send->addr, send->len)) {
+        if ((send->len > 0 && !registered(port, send->addr, send->len)) ||
+            (send->head_len > 0 &&
+             (port->fabric.one_piece || !registered(port, send->head, send->head_len)))) {
             taken = taken ? taken : -EFAULT;
             break;
         }
@@ -446,7 +453,8 @@ struct ipu_memory_port *ipu_memory_port_create(struct ipu_memory_switch *sw,
                                 .self = port,
                                 .gid = config->gid,
                                 .qpn = config->qpn ? config->qpn : free_qpn(sw, &config->gid),
-                                .mtu = config->mtu};
+                                .mtu = config->mtu,
+                                .one_piece = config->one_piece};
         uint32_t bucket = bucket_of(&config->gid, port->fabric.qpn);
         port->next = sw->ports[bucket];
         sw->ports[bucket] = port;

@@ -26,6 +26,7 @@ struct ipu_memory_config {
     uint32_t mtu;         /* 256, 512, 1024, 2048 or 4096 */
     uint32_t queue_depth; /* sends not yet reaped, and receives posted; 0: 512 */
     bool bare_unicast;    /* unicast arrives without a GRH, as within an InfiniBand subnet (E4) */
+    bool one_piece;       /* as a queue pair with one SGE */
 };
 
 /* Any thread may read them. */

@@ -12,9 +12,17 @@
 
 #include "frame.h"
 #include "pump_state.h"
+#include "vnet.h"
 
 #define NS_PER_S  1000000000
 #define NS_PER_US 1000
+
+enum {
+    TX_FRAMES = 256,      /* of packets that fit the MTU */
+    TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
+                             memory */
+    TX_HEADS = 512,       /* segments under way */
+};
 
 static int step(struct ipu_pump *pump, int max)
 {
@@ -46,7 +54,8 @@ static void watch_device(struct ipu_pump *pump, bool watch)
 static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
-    bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && !pump->device_failed;
+    bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
+                    !pump->device_failed;
     watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
@@ -140,7 +149,17 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
         pump->recv_len = fabric->min_recv;
-    int error = ipu_slab_init(&pump->tx, config->tx_frames, IPU_VNET_LEN + config->mtu);
+    uint32_t tx_frames = config->tx_frames;
+    if (tx_frames == 0)
+        tx_frames = config->device->offload != 0 ? TX_SUPER_FRAMES : TX_FRAMES;
+    pump->read_len =
+        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : config->mtu);
+    uint32_t head_len = IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
+    if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
+        head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
+    int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
+    if (error == 0)
+        error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
     if (error == 0)
         error = ipu_slab_init(&pump->rx, config->rx_frames, pump->recv_len);
     if (error == 0)
@@ -173,12 +192,16 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
 
     error = fabric->ops->memory(fabric->self, pump->tx.base, pump->tx.len);
     if (error == 0)
+        error = fabric->ops->memory(fabric->self, pump->heads.base, pump->heads.len);
+    if (error == 0)
         error = fabric->ops->memory(fabric->self, pump->rx.base, pump->rx.len);
     if (error < 0)
         return error;
     pump->idle_rx = calloc(config->rx_frames, sizeof *pump->idle_rx);
-    if (pump->idle_rx == NULL)
+    pump->tx_users = calloc(tx_frames, sizeof *pump->tx_users);
+    if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
+    ipu_receive_init(pump);
     for (uint32_t i = 0; i < config->rx_frames; i++)
         pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);
@@ -199,8 +222,10 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_ring_free(&pump->events);
     ipu_ring_free(&pump->captured);
     ipu_slab_free(&pump->tx);
+    ipu_slab_free(&pump->heads);
     ipu_slab_free(&pump->rx);
     free(pump->idle_rx);
+    free(pump->tx_users);
     free(pump);
 }
 

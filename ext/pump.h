@@ -19,8 +19,8 @@ struct ipu_pump;
 struct ipu_pump_config {
     struct ipu_fabric *fabric; /* both outlive the pump */
     struct ipu_device *device;
-    uint32_t mtu; /* largest IP packet, at most fabric->mtu - 4 */
-    uint32_t tx_frames;
+    uint32_t mtu;       /* largest IP packet, at most fabric->mtu - 4 */
+    uint32_t tx_frames; /* 0: a number that suits the device */
     uint32_t rx_frames;
     uint32_t neigh_max;
     uint32_t route_max;

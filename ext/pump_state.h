@@ -8,11 +8,13 @@
 
 #include "capture.h"
 #include "classify.h"
+#include "coalesce.h"
 #include "neigh.h"
 #include "path.h"
 #include "pump.h"
 #include "record.h"
 #include "route.h"
+#include "segment.h"
 #include "slab.h"
 
 /*
@@ -30,11 +32,13 @@ struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
     uint32_t mtu;
+    uint32_t read_len; /* bytes of the longest frame of the device */
     uint32_t recv_len; /* bytes of one posted receive */
     uint64_t busy_poll_ns;
 
-    struct ipu_slab tx; /* frames between the device and a completed send */
-    struct ipu_slab rx; /* frames posted to the fabric or being delivered */
+    struct ipu_slab tx;    /* frames between the device and a completed send */
+    struct ipu_slab heads; /* headers of segments, until their send has completed */
+    struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
     struct ipu_neigh_table neigh;
     struct ipu_route_table route;
     struct ipu_path_cache paths;
@@ -45,6 +49,14 @@ struct ipu_pump {
     /* Frames waiting for one doorbell; [0, pending) is filled, all of tx slab. */
     struct ipu_send batch[IPU_BATCH];
     int pending;
+
+    /* The super-frame at hand; its frame is read by tx_users[index] sends and, while segments are
+     * left, by us. The device is not read before the last of them is in the batch. */
+    struct ipu_segment cut;
+    uint32_t cut_index;
+    const struct ipu_path *cut_path;
+    uint16_t *tx_users;
+    struct ipu_coalesce coalesce;
 
     /* Receive frames that are ours and should be the fabric's. */
     uint32_t *idle_rx;
@@ -98,11 +110,20 @@ void ipu_transmit_flush(struct ipu_pump *pump);
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_path *path,
                           const uint8_t *frame, size_t len);
 
-/* Takes the frame when it returns true; otherwise the packet was counted or handed up. */
+/* Takes the frame when it returns true; otherwise the packet was counted or handed up. `segment`:
+ * how to cut a super-frame, which the batch must not hold one of already; else NULL. */
 bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
-                          uint8_t *frame, size_t ip_len, bool may_miss);
+                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment,
+                          bool may_miss);
+
+/* A send has ended, or will never begin: what it read is free again. */
+void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie);
+
+/* What is left of the super-frame at hand is lost, and counted. */
+void ipu_transmit_abandon(struct ipu_pump *pump);
 
 /* receive.c */
+void ipu_receive_init(struct ipu_pump *pump);
 int ipu_receive_poll(struct ipu_pump *pump, int max);
 
 /* Give idle receive frames back to the fabric, in batches as far as it takes them. */
@@ -111,8 +132,8 @@ void ipu_receive_post(struct ipu_pump *pump);
 /* Write [vnet 16][IP] to the device; the vnet header is made here. */
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
 
-/* command.c: at most max commands. None runs while the batch is not empty, because a command may
- * drop the last reference to a path that the batch names. */
+/* command.c: at most max commands. None runs while the batch is not empty or a super-frame is being
+ * cut, because a command may drop the last reference to a path that they name. */
 int ipu_command_run(struct ipu_pump *pump, int max);
 
 /* recovery.c: the fabric answered with an error; what is pending is lost, and counted. */

@@ -5,18 +5,48 @@
 #include "frame.h"
 #include "pump_state.h"
 
+static void count_delivered(struct ipu_pump *pump, int error, uint32_t packets, size_t bytes)
+{
+    if (error == -EAGAIN || error == -ENOBUFS) {
+        IPU_ADD(pump, rx_device_full, packets);
+    } else if (error < 0) {
+        IPU_ADD(pump, rx_device_error, packets);
+    } else {
+        IPU_ADD(pump, rx_packets, packets);
+        IPU_ADD(pump, rx_bytes, bytes);
+    }
+}
+
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
 {
     memset(vnet, 0, IPU_VNET_LEN);
     int error = pump->device->ops->write(pump->device->self, vnet, IPU_VNET_LEN + ip_len);
-    if (error == -EAGAIN || error == -ENOBUFS) {
-        IPU_COUNT(pump, rx_device_full);
-    } else if (error < 0) {
-        IPU_COUNT(pump, rx_device_error);
-    } else {
-        IPU_COUNT(pump, rx_packets);
-        IPU_ADD(pump, rx_bytes, ip_len);
+    count_delivered(pump, error, 1, ip_len);
+}
+
+static void deliver_merged(void *self, const struct iovec *iov, uint32_t packets, size_t bytes)
+{
+    struct ipu_pump *pump = self;
+    const struct ipu_device *device = pump->device;
+    if (packets == 1) {
+        int error = device->ops->write(device->self, iov->iov_base, iov->iov_len);
+        count_delivered(pump, error, 1, bytes);
+        return;
     }
+    int error = device->ops->writev(device->self, iov, (int)packets);
+    count_delivered(pump, error, packets, bytes);
+    if (error < 0)
+        return;
+    IPU_COUNT(pump, rx_super_frames);
+    IPU_ADD(pump, rx_merged, packets);
+}
+
+void ipu_receive_init(struct ipu_pump *pump)
+{
+    uint32_t offload = pump->device->offload;
+    uint32_t kinds = (offload & IPU_DEVICE_TCP ? IPU_COALESCE_TCP : 0) |
+                     (offload & IPU_DEVICE_UDP ? IPU_COALESCE_UDP : 0);
+    ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, pump);
 }
 
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
@@ -38,7 +68,10 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     struct ipu_event event;
     switch (ipu_classify_rx_untrusted(frame, len)) {
     case IPU_RX_DELIVER:
-        ipu_receive_deliver(pump, buf + IPU_RX_VNET, len - IPU_ENCAP_LEN);
+        if (pump->coalesce.kinds != 0)
+            ipu_coalesce_add_untrusted(&pump->coalesce, buf + IPU_RX_IP, len - IPU_ENCAP_LEN);
+        else
+            ipu_receive_deliver(pump, buf + IPU_RX_VNET, len - IPU_ENCAP_LEN);
         break;
     case IPU_RX_ENGINE:
         event = (struct ipu_event){.type = IPU_EVENT_FRAME,
@@ -97,8 +130,10 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
             IPU_COUNT(pump, rx_failed);
         else
             receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
+        /* Not posted again before the coalescing is done with it, below. */
         pump->idle_rx[pump->idle_rx_count++] = index;
     }
+    ipu_coalesce_flush(&pump->coalesce);
     if (n > 0 && pump->device->ops->flush != NULL)
         pump->device->ops->flush(pump->device->self);
     ipu_receive_post(pump);

@@ -28,9 +28,10 @@ void ipu_recovery_broke(struct ipu_pump *pump)
     IPU_COUNT(pump, fabric_errors);
     for (int i = 0; i < pump->pending; i++) {
         IPU_COUNT(pump, tx_fabric_error);
-        ipu_slab_put(&pump->tx, (uint32_t)pump->batch[i].cookie);
+        ipu_transmit_release(pump, pump->batch[i].cookie);
     }
     pump->pending = 0;
+    ipu_transmit_abandon(pump);
     ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .mtu = 0}, NULL);
 }
 

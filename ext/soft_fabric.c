@@ -41,23 +41,33 @@ static void soft_destroy_ah(void *self, void *ah)
         soft_ah_destroy(ah);
 }
 
+static void gather(struct soft_send_wr *wr, const void *addr, uint32_t len)
+{
+    if (len > 0)
+        wr->sg[wr->num_sge++] = (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};
+}
+
 static int soft_send(void *self, const struct ipu_send *sends, int n)
 {
     struct ipu_soft_fabric *soft = self;
     struct soft_send_wr wr[BATCH];
     if (n > BATCH)
         n = BATCH;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         wr[i] = (struct soft_send_wr){
             .wr_id = sends[i].cookie,
             .ah = sends[i].ah,
             .remote_qpn = sends[i].qpn,
             .remote_qkey = soft->qkey,
             .flags = SOFT_SEND_SIGNALED,
-            .num_sge = 1,
-            .sg = {{.addr = (void *)(uintptr_t)sends[i].addr, .length = sends[i].len}},
         };
-    return soft_qp_post_send(soft->qp, wr, n);
+        gather(&wr[i], sends[i].head, sends[i].head_len);
+        gather(&wr[i], sends[i].addr, sends[i].len);
+    }
+    int taken = soft_qp_post_send(soft->qp, wr, n);
+    if (taken > 0)
+        soft->sending += (uint32_t)taken;
+    return taken;
 }
 
 static int soft_post(void *self, const struct ipu_recv *recvs, int n)
@@ -79,9 +89,17 @@ static int soft_sent(void *self, uint64_t *cookies, int max)
 {
     struct ipu_soft_fabric *soft = self;
     struct soft_wc wc[BATCH];
-    int n = soft_cq_poll(soft->send_cq, max < BATCH ? max : BATCH, wc);
+    /* Asked for no more than is under way, a poll does not go on to receive packets, for which
+     * there may be no buffers yet. */
+    int n = max < BATCH ? max : BATCH;
+    if ((uint32_t)n > soft->sending)
+        n = (int)soft->sending;
+    if (n == 0)
+        return 0;
+    n = soft_cq_poll(soft->send_cq, n, wc);
     for (int i = 0; i < n; i++)
         cookies[i] = wc[i].wr_id;
+    soft->sending -= (uint32_t)n;
     return n;
 }
 

@@ -13,7 +13,8 @@ struct ipu_soft_fabric {
     struct soft_cq *recv_cq;
     struct soft_qp *qp;
     uint32_t qkey;
-    int epoll_fd; /* over both completion queues */
+    uint32_t sending; /* sends under way */
+    int epoll_fd;     /* over both completion queues */
 };
 
 struct ipu_soft_fabric_config {

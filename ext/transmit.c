@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <string.h>
 
 #include "csum.h"
 #include "frame.h"
 #include "pump_state.h"
+#include "vnet.h"
 
 /* Misses may fill the event ring only so far: ARP and ND must still fit behind them. */
 enum { MISS_RING_RESERVE = 4 };
+
+/* A cookie is the index of the frame; above it, for a segment, 1 + the index of its headers. */
+enum { COOKIE_HEAD_SHIFT = 32 };
 
 void ipu_transmit_flush(struct ipu_pump *pump)
 {
@@ -22,7 +27,7 @@ void ipu_transmit_flush(struct ipu_pump *pump)
     IPU_COUNT(pump, send_batches);
     for (int i = 0; i < taken; i++) {
         IPU_COUNT(pump, tx_packets);
-        IPU_ADD(pump, tx_bytes, pump->batch[i].len - IPU_ENCAP_LEN);
+        IPU_ADD(pump, tx_bytes, pump->batch[i].head_len + pump->batch[i].len - IPU_ENCAP_LEN);
         if (pump->batch[i].qpn == IPU_MULTICAST_QPN)
             IPU_COUNT(pump, tx_multicast_packets);
     }
@@ -31,19 +36,32 @@ void ipu_transmit_flush(struct ipu_pump *pump)
         memmove(pump->batch, pump->batch + taken, (size_t)pump->pending * sizeof *pump->batch);
 }
 
+void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie)
+{
+    uint32_t index = (uint32_t)cookie;
+    uint32_t head = (uint32_t)(cookie >> COOKIE_HEAD_SHIFT);
+    if (head > 0) {
+        ipu_slab_put(&pump->heads, head - 1);
+        if (--pump->tx_users[index] > 0 || (pump->cut.left > 0 && pump->cut_index == index))
+            return;
+    }
+    ipu_slab_put(&pump->tx, index);
+}
+
+static void enqueue(struct ipu_pump *pump, const struct ipu_path *path, struct ipu_send send)
+{
+    send.qpn = path->dest.qpn;
+    send.ah = path->ah;
+    if (pump->tap.snap_len > 0)
+        ipu_event_capture(pump,
+                          ipu_capture_sent(&pump->tap, &pump->fabric->gid, &path->dest, &send));
+    pump->batch[pump->pending++] = send;
+}
+
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_path *path,
                           const uint8_t *frame, size_t len)
 {
-    if (pump->tap.snap_len > 0)
-        ipu_event_capture(
-            pump, ipu_capture_sent(&pump->tap, &pump->fabric->gid, &path->dest, frame, len));
-    pump->batch[pump->pending++] = (struct ipu_send){
-        .addr = frame,
-        .len = (uint32_t)len,
-        .qpn = path->dest.qpn,
-        .ah = path->ah,
-        .cookie = index,
-    };
+    enqueue(pump, path, (struct ipu_send){.addr = frame, .len = (uint32_t)len, .cookie = index});
 }
 
 static void write_encap(uint8_t *at, uint16_t type)
@@ -53,8 +71,61 @@ static void write_encap(uint8_t *at, uint16_t type)
     at[2] = at[3] = 0; /* E2: reserved, zero on send */
 }
 
+/* Segments of the super-frame at hand into the batch, while there is room; how many. */
+static int cut(struct ipu_pump *pump)
+{
+    struct ipu_segment *segment = &pump->cut;
+    uint16_t type = segment->ip[0] >> 4 == 4 ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6;
+    int done = 0;
+    while (segment->left > 0 && pump->pending < IPU_BATCH) {
+        uint32_t index = ipu_slab_get(&pump->heads);
+        if (index == IPU_SLAB_NONE)
+            break;
+        uint8_t *head = ipu_slab_at(&pump->heads, index);
+        const uint8_t *payload;
+        write_encap(head, type);
+        uint32_t len = ipu_segment_next(segment, head + IPU_ENCAP_LEN, &payload);
+        struct ipu_send send = {
+            .head = head,
+            .head_len = IPU_ENCAP_LEN + segment->head_len,
+            .addr = payload,
+            .len = len,
+            .cookie = (index + UINT64_C(1)) << COOKIE_HEAD_SHIFT | pump->cut_index,
+        };
+        if (pump->fabric->one_piece) {
+            memcpy(head + send.head_len, payload, len);
+            send =
+                (struct ipu_send){.addr = head, .len = send.head_len + len, .cookie = send.cookie};
+        }
+        pump->tx_users[pump->cut_index]++;
+        enqueue(pump, pump->cut_path, send);
+        done++;
+    }
+    return done;
+}
+
+void ipu_transmit_abandon(struct ipu_pump *pump)
+{
+    uint32_t left = pump->cut.left;
+    if (left == 0)
+        return;
+    IPU_ADD(pump, tx_fabric_error, left);
+    pump->cut.left = 0;
+    if (pump->tx_users[pump->cut_index] == 0)
+        ipu_slab_put(&pump->tx, pump->cut_index);
+}
+
+/* A word about a packet that ends here; of a super-frame the engine gets the first segment. */
+static bool tell(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
+                 uint32_t mtu, const uint8_t *ip, size_t ip_len, struct ipu_segment *segment)
+{
+    if (segment != NULL)
+        ip_len = ipu_segment_trim(segment);
+    return ipu_event_emit_tx(pump, type, next_hop, mtu, ip, ip_len);
+}
+
 bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
-                          uint8_t *frame, size_t ip_len, bool may_miss)
+                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool may_miss)
 {
     uint8_t *ip = frame + IPU_TX_IP;
     struct in6_addr next_hop = flow->dst;
@@ -68,7 +139,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
         uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
         if (!may_miss || ipu_ring_free_bytes(&pump->events) < reserve)
             IPU_COUNT(pump, tx_unresolved_hold);
-        else if (ipu_event_emit_tx(pump, IPU_EVENT_MISS, &next_hop, 0, ip, ip_len))
+        else if (tell(pump, IPU_EVENT_MISS, &next_hop, 0, ip, ip_len, segment))
             IPU_COUNT(pump, tx_missed);
         return false;
     }
@@ -79,21 +150,28 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
     case IPU_NEIGH_UNREACHABLE:
         IPU_COUNT(pump, tx_unreachable);
         if (ipu_event_spend(&pump->unreachable_budget))
-            ipu_event_emit_tx(pump, IPU_EVENT_UNREACHABLE, &next_hop, 0, ip, ip_len);
+            tell(pump, IPU_EVENT_UNREACHABLE, &next_hop, 0, ip, ip_len, segment);
         return false;
     default:
         break;
     }
-    if (ip_len > entry->mtu) {
+    if (segment != NULL ? ipu_segment_fit(segment, entry->mtu) < 0 : ip_len > entry->mtu) {
         IPU_COUNT(pump, tx_too_big);
         if (ipu_event_spend(&pump->too_big_budget))
-            ipu_event_emit_tx(pump, IPU_EVENT_TOO_BIG, &next_hop, entry->mtu, ip, ip_len);
+            tell(pump, IPU_EVENT_TOO_BIG, &next_hop, entry->mtu, ip, ip_len, segment);
         return false;
     }
     /* The engine asked for one word of the entry's next use; ask again when the ring was full. */
     if (entry->forward == IPU_NEIGH_NOTIFY &&
         ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
         entry->forward = IPU_NEIGH_SEND;
+    if (segment != NULL) {
+        pump->cut = *segment;
+        pump->cut_index = index;
+        pump->cut_path = entry->path;
+        IPU_COUNT(pump, tx_super_frames);
+        return true;
+    }
     write_encap(frame + IPU_TX_ENCAP, flow->type);
     ipu_transmit_enqueue(pump, index, entry->path, frame + IPU_TX_ENCAP, IPU_ENCAP_LEN + ip_len);
     return true;
@@ -109,8 +187,18 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size
     }
     uint8_t *ip = frame + IPU_TX_IP;
     size_t ip_len = len - IPU_VNET_LEN;
-    if (ipu_csum_complete(frame, len) < 0) {
+    struct ipu_segment super, *segment = NULL;
+    if (ipu_vnet_read(frame).gso_type != VIRTIO_NET_HDR_GSO_NONE) {
+        segment = &super;
+        if (ipu_segment_init(segment, frame, len, pump->mtu) < 0) {
+            IPU_COUNT(pump, tx_bad_gso);
+            return false;
+        }
+    } else if (ipu_csum_complete(frame, len) < 0) {
         IPU_COUNT(pump, tx_bad_csum);
+        return false;
+    } else if (ip_len > pump->mtu) {
+        IPU_COUNT(pump, tx_too_big);
         return false;
     }
     switch (ipu_classify_tx(ip, ip_len, &flow)) {
@@ -127,7 +215,15 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size
     case IPU_TX_FORWARD:
         break;
     }
-    return ipu_transmit_forward(pump, index, &flow, frame, ip_len, true);
+    return ipu_transmit_forward(pump, index, &flow, frame, ip_len, segment, true);
+}
+
+/* Whether another frame or segment may go into the batch. */
+static bool has_room(struct ipu_pump *pump)
+{
+    if (pump->pending == IPU_BATCH)
+        ipu_transmit_flush(pump);
+    return pump->pending < IPU_BATCH && (pump->cut.left == 0 || pump->heads.free_frames > 0);
 }
 
 int ipu_transmit_read(struct ipu_pump *pump, int max)
@@ -136,12 +232,16 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
     int done = 0;
     if (pump->device_failed)
         return 0;
-    while (done < max && pump->pending < IPU_BATCH) {
+    while (done < max && has_room(pump)) {
+        if (pump->cut.left > 0) {
+            done += cut(pump);
+            continue;
+        }
         uint32_t index = ipu_slab_get(&pump->tx);
         if (index == IPU_SLAB_NONE)
             break; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
         uint8_t *frame = ipu_slab_at(&pump->tx, index);
-        ssize_t n = device->ops->read(device->self, frame, IPU_VNET_LEN + pump->mtu);
+        ssize_t n = device->ops->read(device->self, frame, pump->read_len);
         if (n < 0) {
             ipu_slab_put(&pump->tx, index);
             if (n == -EINTR)
@@ -157,13 +257,13 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             }
             break;
         }
-        done++;
         if (pump->broken) {
             IPU_COUNT(pump, tx_fabric_error);
             ipu_slab_put(&pump->tx, index);
         } else if (!transmit(pump, index, frame, (size_t)n)) {
             ipu_slab_put(&pump->tx, index);
         }
+        done += pump->cut.left == 0; /* else its segments count */
     }
     ipu_transmit_flush(pump);
     return done;
@@ -178,6 +278,6 @@ int ipu_transmit_reap(struct ipu_pump *pump)
         return 0;
     }
     for (int i = 0; i < n; i++)
-        ipu_slab_put(&pump->tx, (uint32_t)cookies[i]);
+        ipu_transmit_release(pump, cookies[i]);
     return n;
 }

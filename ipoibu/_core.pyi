@@ -54,7 +54,13 @@ class MemoryPort:
     @property
     def native(self) -> object: ...
     def __init__(
-        self, switch: MemorySwitch, gid: bytes, *, qpn: int = 0, mtu_bytes: int = 2048
+        self,
+        switch: MemorySwitch,
+        gid: bytes,
+        *,
+        qpn: int = 0,
+        mtu_bytes: int = 2048,
+        one_piece: bool = False,
     ) -> None: ...
     @property
     def qpn(self) -> int: ...
@@ -83,11 +89,13 @@ class FaultyFabric:
 
 class TunDevice:
     fd: Final[int]
+    offload: Final[tuple[str, ...]]
     @property
     def native(self) -> object: ...
-    def __init__(self, fd: int) -> None: ...
+    def __init__(self, fd: int, offload: Iterable[str] = ()) -> None: ...
 
 class QueueDevice:
+    offload: Final[tuple[str, ...]]
     @property
     def native(self) -> object: ...
     def __init__(self, to_pump_bytes: int = 4194304, from_pump_bytes: int = 4194304) -> None: ...
@@ -122,7 +130,7 @@ class Pump:
         device: _Native,
         *,
         mtu: int,
-        tx_frames: int = 256,
+        tx_frames: int = 0,
         rx_frames: int = 1024,
         neigh_max: int = 131072,
         route_max: int = 131072,

@@ -362,6 +362,7 @@ class Endpoint:
             "mode": "datagram",
             "mtu": self.mtu,
             "ib_mtu": self.params.mtu_bytes,
+            "offload": list(self._device.offload),
             "parent": self.config.parent,
             "pkey": str(self.params.pkey),
             "membership": "limited" if self.params.is_limited else "full",

@@ -95,8 +95,14 @@ static int send_batch(int n)
     struct ipu_send sends[SENDS];
     for (int i = 0; i < n; i++) {
         fill(wire.send_buffer[i], wire.sent + (uint32_t)i);
-        sends[i] = (struct ipu_send){wire.send_buffer[i], LEN, wire.to->qpn, wire.ah,
-                                     wire.sent + (uint32_t)i};
+        uint32_t head_len = i % 2 ? 8 : 0; /* every other one in two pieces */
+        sends[i] = (struct ipu_send){.head = wire.send_buffer[i],
+                                     .head_len = head_len,
+                                     .addr = wire.send_buffer[i] + head_len,
+                                     .len = LEN - head_len,
+                                     .qpn = wire.to->qpn,
+                                     .ah = wire.ah,
+                                     .cookie = wire.sent + (uint32_t)i};
     }
     int taken = wire.from->ops->send(wire.from->self, sends, n);
     memset(wire.send_buffer, 0xDD, sizeof wire.send_buffer);
@@ -249,7 +255,8 @@ static void a_share_arrives_damaged_and_the_callers_buffer_is_not_touched(void)
     enum { N = 20000 };
     open_link((struct ipu_faults_config){.corrupt = 0.25}, 0, 5, 0);
     fill(wire.send_buffer[0], 0);
-    struct ipu_send send = {wire.send_buffer[0], LEN, wire.to->qpn, wire.ah, 0};
+    struct ipu_send send = {
+        .addr = wire.send_buffer[0], .len = LEN, .qpn = wire.to->qpn, .ah = wire.ah};
     uint8_t before[LEN];
     memcpy(before, wire.send_buffer[0], LEN);
     for (int i = 0; i < 100; i++) {
@@ -273,7 +280,8 @@ static void a_share_arrives_damaged_and_the_callers_buffer_is_not_touched(void)
 static void an_empty_message_cannot_be_corrupted_but_is_sent(void)
 {
     open_link((struct ipu_faults_config){.corrupt = 1}, 0, 6, 0);
-    struct ipu_send send = {wire.send_buffer[0], 0, wire.to->qpn, wire.ah, 0};
+    struct ipu_send send = {
+        .addr = wire.send_buffer[0], .len = 0, .qpn = wire.to->qpn, .ah = wire.ah};
     CHECK_EQ(wire.from->ops->send(wire.from->self, &send, 1), 1);
     struct ipu_received received;
     CHECK_EQ(wire.to->ops->received(wire.to->self, &received, 1), 1);
@@ -441,7 +449,8 @@ static void a_message_above_the_mtu_is_lost_like_on_the_wire(void)
     static uint8_t large[MTU + 1];
     uint64_t cookie;
     open_link((struct ipu_faults_config){0}, 0, 15, 0);
-    struct ipu_send send = {large, MTU + 1, wire.to->qpn, wire.ah, 77};
+    struct ipu_send send = {
+        .addr = large, .len = MTU + 1, .qpn = wire.to->qpn, .ah = wire.ah, .cookie = 77};
     CHECK_EQ(wire.from->ops->send(wire.from->self, &send, 1), 1);
     CHECK_EQ(wire.from->ops->sent(wire.from->self, &cookie, 1), 1);
     CHECK_EQ(cookie, 77);
@@ -483,7 +492,7 @@ static void the_receiving_side_passes_through(void)
     CHECK_EQ(wire.from->ops->post(wire.from->self, &recv, 1), 1);
     struct ipu_dest dest = {.gid = wire.from->gid, .qpn = wire.from->qpn};
     void *ah = wire.to->ops->ah_create(wire.to->self, &dest);
-    struct ipu_send send = {wire.recv_buffer, 10, wire.from->qpn, ah, 0};
+    struct ipu_send send = {.addr = wire.recv_buffer, .len = 10, .qpn = wire.from->qpn, .ah = ah};
     CHECK_EQ(arm(), 0);
     CHECK_EQ(wire.to->ops->send(wire.to->self, &send, 1), 1);
     struct pollfd fd = {.fd = wire.from->ops->fd(wire.from->self), .events = POLLIN};

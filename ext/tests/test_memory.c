@@ -330,6 +330,54 @@ static void memory_that_was_not_registered_is_refused(void)
     ipu_memory_switch_destroy(sw);
 }
 
+static void a_message_in_two_pieces_arrives_as_one(void)
+{
+    static struct station a, b;
+    struct ipu_memory_switch *sw = new_switch();
+    open_station(&a, sw, 1);
+    open_station(&b, sw, 2);
+    const struct ipu_fabric_ops *ops = a.fabric->ops;
+    void *self = a.fabric->self, *ah = handle(&a, gid(2), b.fabric->qpn);
+    memset(a.buffer[0], 'h', 256);
+    memset(a.buffer[1], 'p', 256);
+    struct ipu_send send = {
+        .head = a.buffer[0], .addr = a.buffer[1], .qpn = b.fabric->qpn, .ah = ah};
+    struct ipu_received received;
+    static const uint32_t lengths[][2] = {{3, 5}, {0, 5}, {3, 0}, {100, 156}, {0, 0}};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        uint32_t head_len = send.head_len = lengths[i][0], len = send.len = lengths[i][1];
+        uint8_t wanted[512];
+        memset(wanted, 'h', head_len);
+        memset(wanted + head_len, 'p', len);
+        CHECK_EQ(post(&b, 0, SLOT), 1);
+        CHECK_EQ(ops->send(self, &send, 1), 1);
+        CHECK_EQ(receive(&b, &received), 1);
+        CHECK_EQ(received.byte_len, 40 + head_len + len);
+        CHECK(memcmp(b.buffer[0] + 40, wanted, head_len + len) == 0);
+    }
+    send.head_len = 101, send.len = 156; /* together above the MTU */
+    CHECK_EQ(ops->send(self, &send, 1), 1);
+    CHECK_EQ(ipu_memory_port_counters(a.port)->tx_too_big, 1);
+    uint8_t elsewhere[8];
+    send.head = elsewhere, send.head_len = 8;
+    CHECK_EQ(ops->send(self, &send, 1), -EFAULT);
+    ops->ah_destroy(self, ah);
+    ipu_memory_port_destroy(a.port);
+    ipu_memory_port_destroy(b.port);
+
+    open_with(&a, sw, (struct ipu_memory_config){.gid = gid(1), .mtu = 256, .one_piece = true});
+    CHECK(a.fabric->one_piece);
+    ops = a.fabric->ops, self = a.fabric->self;
+    ah = handle(&a, gid(2), 5);
+    send = (struct ipu_send){.head = a.buffer[0], .addr = a.buffer[1], .len = 4, .ah = ah};
+    CHECK_EQ(ops->send(self, &send, 1), 1);
+    send.head_len = 1;
+    CHECK_EQ(ops->send(self, &send, 1), -EFAULT);
+    ops->ah_destroy(self, ah);
+    ipu_memory_port_destroy(a.port);
+    ipu_memory_switch_destroy(sw);
+}
+
 static void full_queues_take_no_more_until_they_are_reaped(void)
 {
     static struct station a, b;
@@ -342,7 +390,8 @@ static void full_queues_take_no_more_until_they_are_reaped(void)
     struct ipu_send sends[6];
     struct ipu_recv recvs[6];
     for (uint32_t i = 0; i < 6; i++) {
-        sends[i] = (struct ipu_send){a.buffer[i], 4, b.fabric->qpn, ah, i};
+        sends[i] = (struct ipu_send){
+            .addr = a.buffer[i], .len = 4, .qpn = b.fabric->qpn, .ah = ah, .cookie = i};
         recvs[i] = (struct ipu_recv){b.buffer[i], SLOT, i};
     }
     CHECK_EQ(b.fabric->ops->post(b.fabric->self, recvs, 6), 4);
@@ -589,8 +638,11 @@ static void *work(void *argument)
         uint32_t slot = WINDOW + message % WINDOW;
         memcpy(station->buffer[slot], &worker->number, 4);
         memcpy(station->buffer[slot] + 4, &message, 4);
-        struct ipu_send send = {station->buffer[slot], 8, worker->peers[to].station.fabric->qpn,
-                                handles[to], message};
+        struct ipu_send send = {.addr = station->buffer[slot],
+                                .len = 8,
+                                .qpn = worker->peers[to].station.fabric->qpn,
+                                .ah = handles[to],
+                                .cookie = message};
         int taken = ops->send(self, &send, 1);
         CHECK(taken >= 0);
         message += (uint32_t)taken;
@@ -660,6 +712,7 @@ int main(void)
     RUN(bare_unicast_comes_without_a_grh_but_multicast_with_one);
     RUN(what_cannot_be_delivered_is_dropped_and_counted);
     RUN(memory_that_was_not_registered_is_refused);
+    RUN(a_message_in_two_pieces_arrives_as_one);
     RUN(full_queues_take_no_more_until_they_are_reaped);
     RUN(an_armed_port_becomes_readable_at_the_next_completion);
     RUN(a_broken_port_returns_everything_and_then_recovers);

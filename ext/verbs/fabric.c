@@ -196,6 +196,7 @@ static int ask_limits(struct ipu_verbs *v)
     v->send_depth = init.cap.max_send_wr;
     v->recv_depth = init.cap.max_recv_wr;
     v->max_inline = init.cap.max_inline_data;
+    v->fabric.one_piece = init.cap.max_send_sge < 2;
     uint64_t room = 1;
     while (room < v->send_depth)
         room *= 2;

@@ -10,7 +10,7 @@
  */
 struct chain {
     struct ibv_send_wr wr[IPU_VERBS_BATCH];
-    struct ibv_sge sge[IPU_VERBS_BATCH];
+    struct ibv_sge sge[IPU_VERBS_BATCH][2];
     int n;
 };
 
@@ -19,20 +19,29 @@ static bool has_room(const struct ipu_verbs *v, const struct chain *chain)
     return chain->n < IPU_VERBS_BATCH && v->posted - v->returned < v->send_depth;
 }
 
+static struct ibv_sge piece(const struct ipu_verbs *v, const void *addr, uint32_t len)
+{
+    return (struct ibv_sge){
+        .addr = (uintptr_t)addr, .length = len, .lkey = ipu_verbs_lkey(v, addr)};
+}
+
 static void add(struct ipu_verbs *v, struct chain *chain, const struct ipu_send *send)
 {
     const struct ipu_verbs_handle *handle = send->ah;
     int i = chain->n++;
     v->cookies[v->posted++ & v->cookie_mask] = send->cookie;
-    chain->sge[i] = (struct ibv_sge){
-        .addr = (uintptr_t)send->addr, .length = send->len, .lkey = ipu_verbs_lkey(v, send->addr)};
+    int pieces = 0;
+    if (send->head_len > 0)
+        chain->sge[i][pieces++] = piece(v, send->head, send->head_len);
+    if (send->len > 0)
+        chain->sge[i][pieces++] = piece(v, send->addr, send->len);
     chain->wr[i] = (struct ibv_send_wr){
         .wr_id = v->posted,
         .next = &chain->wr[i + 1],
-        .sg_list = &chain->sge[i],
-        .num_sge = 1,
+        .sg_list = chain->sge[i],
+        .num_sge = pieces,
         .opcode = IBV_WR_SEND,
-        .send_flags = send->len <= v->max_inline ? IBV_SEND_INLINE : 0,
+        .send_flags = send->head_len + send->len <= v->max_inline ? IBV_SEND_INLINE : 0,
         .wr.ud = {.ah = handle->ah, .remote_qpn = send->qpn, .remote_qkey = v->qkey},
     };
     if (chain->n % IPU_VERBS_SIGNAL == 0)
@@ -114,7 +123,7 @@ void ipu_verbs_send_parked(struct ipu_verbs *v)
 static bool take(struct ipu_verbs *v, struct chain *chain, const struct ipu_send *send)
 {
     struct ipu_verbs_handle *handle = send->ah;
-    if (send->len > v->fabric.mtu) {
+    if (send->head_len + send->len > v->fabric.mtu) {
         IPU_VERBS_COUNT(v, tx_too_big);
         lose(v, send->cookie);
     } else if (handle->parked == 0 && ipu_verbs_handle_ready(v, handle)) {

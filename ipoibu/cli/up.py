@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
 
 # Keys of the configuration file, which are the options' names too.
-_KEYS: Final = ("device", "pkey", "mode", "mtu", "address", "route", "faults", "log-level")
+_KEYS: Final = (
+    "device",
+    "pkey",
+    "mode",
+    "mtu",
+    "address",
+    "route",
+    "faults",
+    "offload",
+    "log-level",
+)
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -41,6 +51,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--faults",
         metavar="SPEC",
         help="for tests: loss=P,dup=P,reorder=P,corrupt=P,delay=P,seed=N on what is sent",
+    )
+    parser.add_argument(
+        "--offload", metavar="on|off", help="TCP and UDP in frames of up to 64 KiB; on by default"
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.set_defaults(run=run)

@@ -85,6 +85,12 @@ def parse_mode(text: str) -> str:
     return text
 
 
+def parse_offload(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise UsageError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
 def parse_log_level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise UsageError(f"{text!r} is no log level: expected one of {', '.join(LOG_LEVELS)}")
@@ -102,6 +108,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "address": (parse_address, True),
     "route": (parse_route, True),
     "faults": (FaultSpec.parse, False),
+    "offload": (parse_offload, False),
     "log-level": (parse_log_level, False),
 }
 
@@ -110,7 +117,8 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
 class InterfaceConfig:
     """Everything `ipoibu up` needs to know; each value is checked.
 
-    `faults` spoils what the interface sends, for tests.
+    `faults` spoils what the interface sends, for tests. `offload`: super-frames between the kernel
+    and the data path, as far as the kernel can.
     """
 
     name: str
@@ -121,6 +129,7 @@ class InterfaceConfig:
     address: tuple[IpInterface, ...] = ()
     route: tuple[RouteSpec, ...] = ()
     faults: FaultSpec | None = None
+    offload: bool = True
     log_level: str = "warning"
 
     @property

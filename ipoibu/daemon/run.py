@@ -73,7 +73,10 @@ def real_endpoint(
         faults=config.faults,
     )
     return Endpoint(
-        endpoint_config, device=TunDevice(tun.fd), on_address=on_address, on_failure=on_failure
+        endpoint_config,
+        device=TunDevice(tun.fd, tun.offload),
+        on_address=on_address,
+        on_failure=on_failure,
     )
 
 
@@ -122,7 +125,7 @@ class Daemon:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
         executor = stack.enter_context(ThreadPoolExecutor(2, "control"))
-        tun = stack.enter_context(Tun.open(config.name))
+        tun = stack.enter_context(Tun.open(config.name, super_frames=config.offload))
         self._endpoint = self._make_endpoint(
             config, tun, self._threadsafe(self._verdict), self._threadsafe(self._fail)
         )

@@ -249,7 +249,7 @@ class VerbsDevice:
         pyverbs = self._pyverbs
         with self._translated("queue pair"):
             for inline in (inline_bytes, 0):
-                cap = pyverbs.qp.QPCap(send, recv, 1, 1, inline)
+                cap = pyverbs.qp.QPCap(send, recv, 2, 1, inline)
                 attr = pyverbs.qp.QPInitAttr(
                     qp_type=pyverbs.enums.IBV_QPT_UD, scq=scq, rcq=rcq, cap=cap, sq_sig_all=0
                 )

@@ -30,6 +30,19 @@ IFF_TUN: Final = 0x0001
 IFF_NO_PI: Final = 0x1000
 IFF_VNET_HDR: Final = 0x4000
 TUN_F_CSUM: Final = 0x01
+TUN_F_TSO4: Final = 0x02
+TUN_F_TSO6: Final = 0x04
+TUN_F_TSO_ECN: Final = 0x08
+TUN_F_USO4: Final = 0x20  # Linux 6.2; both or none
+TUN_F_USO6: Final = 0x40
+
+# Asked for one after the other, each together with those that were granted before.
+_OFFLOADS: Final = (
+    (TUN_F_CSUM, ("csum",)),
+    (TUN_F_TSO4 | TUN_F_TSO6, ("tso4", "tso6")),
+    (TUN_F_TSO_ECN, ("ecn",)),
+    (TUN_F_USO4 | TUN_F_USO6, ("uso4", "uso6")),
+)
 
 
 class NameTaken(IpoibuError):
@@ -62,16 +75,19 @@ def check_name(name: str) -> str:
 class Tun:
     """An open TUN device; owns `fd` (non-blocking, close-on-exec) until `close`.
 
-    `checksum_offload`: the kernel may hand over packets whose checksum is still to be finished.
+    `offload`: what the kernel leaves to the reader: "csum" (checksums), "tso4", "tso6", "ecn", "uso4"
+    and "uso6" (super-frames of TCP and UDP).
     """
 
     name: str
     fd: int
-    checksum_offload: bool
+    offload: tuple[str, ...]
 
     @classmethod
-    def open(cls, name: str) -> Self:
+    def open(cls, name: str, *, super_frames: bool = True) -> Self:
         """Create the interface `name` in this network namespace, down and without addresses.
+
+        Without `super_frames` the kernel cuts its packets to the MTU itself.
 
         Raises `UsageError` (bad name), `NameTaken`, `NotPermitted`, `NoSuchDevice` (no
         /dev/net/tun).
@@ -82,7 +98,8 @@ class Tun:
         except OSError as error:
             raise _no_tun(error) from error
         try:
-            return cls(name, fd, _configure(fd, name))
+            _create(fd, name)
+            return cls(name, fd, _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1]))
         except BaseException:
             os.close(fd)
             raise
@@ -113,7 +130,7 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _configure(fd: int, name: str) -> bool:
+def _create(fd: int, name: str) -> None:
     # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
     if _exists(name):
         raise NameTaken(name)
@@ -125,12 +142,19 @@ def _configure(fd: int, name: str) -> bool:
         if error.errno in (errno.EBUSY, errno.EEXIST):
             raise NameTaken(name) from error
         raise _no_tun(error) from error
-    try:
-        fcntl.ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM)
-    except OSError:
-        # Refused: the kernel finishes checksums itself and sends vnet headers that ask for nothing.
-        return False
-    return True
+
+
+def _set_offload(fd: int, wanted: tuple[tuple[int, tuple[str, ...]], ...]) -> tuple[str, ...]:
+    # What is refused, the kernel does itself, and its vnet headers do not ask for it.
+    flags = 0
+    granted: tuple[str, ...] = ()
+    for flag, names in wanted:
+        try:
+            fcntl.ioctl(fd, TUNSETOFFLOAD, flags | flag)
+        except OSError:
+            continue
+        flags, granted = flags | flag, granted + names
+    return granted
 
 
 def _no_tun(error: OSError) -> IpoibuError:

@@ -20,6 +20,7 @@ def test_a_device_is_enough() -> None:
     assert config.device == ("soft:eth0", 1)
     assert (config.pkey, config.mode, config.mtu) == (PKey(0xFFFF), "datagram", None)
     assert (config.address, config.route, config.faults) == ((), (), None)
+    assert config.offload
 
 
 def test_options_are_read_into_values() -> None:
@@ -31,9 +32,11 @@ def test_options_are_read_into_values() -> None:
             "mtu": "1500",
             "address": ["10.0.0.1/24", "fd00::1/64"],
             "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
+            "offload": "off",
             "log-level": "debug",
         },
     )
+    assert not config.offload
     assert config.device == ("mlx5_0", 2)
     assert config.pkey == PKey(0x8001)
     assert config.mtu == 1500
@@ -78,6 +81,7 @@ def test_options_are_read_into_values() -> None:
         ("device", "rxe0/x"),
         ("faults", "loss=2"),
         ("faults", "thunder=1"),
+        ("offload", "maybe"),
         ("log-level", "loud"),
     ],
 )

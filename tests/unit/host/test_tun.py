@@ -55,7 +55,13 @@ def test_a_tun_node_that_does_not_open_says_why_and_what_to_do(
 class Ioctls:
     """A TUN node where the request in `refused` fails."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, refused: dict[int, int]) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        refused: dict[int, int],
+        known_offloads: int | None = None,
+    ) -> None:
+        self._known_offloads = known_offloads
         self.calls: list[tuple[int, bytes | int]] = []
         self.opened: list[int] = []
         self._refused = refused
@@ -74,6 +80,10 @@ class Ioctls:
         self.calls.append((request, argument))
         if request in self._refused:
             raise OSError(self._refused[request], "refused")
+        if request == tun.TUNSETOFFLOAD and self._known_offloads is not None:
+            assert isinstance(argument, int)
+            if argument & ~self._known_offloads:
+                raise OSError(errno.EINVAL, "unknown offload")
         return 0
 
 
@@ -90,23 +100,47 @@ def test_the_interface_has_a_16_byte_vnet_header_and_no_packet_information(
 ) -> None:
     node = Ioctls(monkeypatch, {})
     with Tun.open("ibtest0") as device:
-        assert device.checksum_offload
+        assert device.offload == ("csum", "tso4", "tso6", "ecn", "uso4", "uso6")
         fd = device.fd
     assert not _is_open(fd)
     device.close()
-    name, size, offload = node.calls
+    name, size, *_, offload = node.calls
     # linux/if_tun.h: IFF_TUN 0x1 | IFF_NO_PI 0x1000 | IFF_VNET_HDR 0x4000, little-endian
     assert name == (0x400454CA, b"ibtest0".ljust(16, b"\0") + b"\x01\x50" + bytes(22))
     assert size == (0x400454D8, b"\x10\0\0\0")
-    assert offload == (0x400454D0, 1)
+    # TUN_F_CSUM 1, TSO4 2, TSO6 4, TSO_ECN 8, USO4 0x20, USO6 0x40
+    assert offload == (0x400454D0, 0x6F)
 
 
-def test_a_kernel_that_refuses_checksum_offload_is_used_without(
+@pytest.mark.parametrize(
+    ("known", "granted"),
+    [
+        (0x6F, ("csum", "tso4", "tso6", "ecn", "uso4", "uso6")),
+        (0x1F, ("csum", "tso4", "tso6", "ecn")),  # before Linux 6.2
+        (0x67, ("csum", "tso4", "tso6", "uso4", "uso6")),
+        (0x01, ("csum",)),
+        (0x00, ()),
+    ],
+)
+def test_what_a_kernel_refuses_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, known: int, granted: tuple[str, ...]
+) -> None:
+    node = Ioctls(monkeypatch, {}, known)
+    with Tun.open("ibtest0") as device:
+        assert device.offload == granted
+    # What was asked for last is what holds; refused requests change nothing.
+    asked = [value for request, value in node.calls if request == tun.TUNSETOFFLOAD]
+    taken = [value for value in asked if isinstance(value, int) and not value & ~known]
+    assert taken[-1:] == ([known & ~0x10] if granted else [])
+
+
+def test_super_frames_are_not_asked_for_when_they_are_not_wanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Ioctls(monkeypatch, {tun.TUNSETOFFLOAD: errno.EINVAL})
-    with Tun.open("ibtest0") as device:
-        assert not device.checksum_offload
+    node = Ioctls(monkeypatch, {})
+    with Tun.open("ibtest0", super_frames=False) as device:
+        assert device.offload == ("csum",)
+    assert [value for request, value in node.calls if request == tun.TUNSETOFFLOAD] == [1]
 
 
 @pytest.mark.parametrize(

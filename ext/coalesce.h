@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_COALESCE_H
+#define IPU_COALESCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/*
+ * Packets from the fabric on their way to the device: consecutive segments of one TCP stream, and
+ * datagrams of one UDP flow, become a super-frame that the kernel takes as one. Merged is only what
+ * could have been cut from one frame, so that cutting it again gives the same packets:
+ *
+ *   - the same addresses and ports, not a fragment, no IP options or extension headers;
+ *   - the same type of service (ECN), TTL, flow label and DF; without DF, ids that count up;
+ *   - payloads of one length, of which the last may be shorter and then ends the run;
+ *   - checksums that are right: the super-frame's is left to the kernel, which will not look;
+ *   - TCP: sequence numbers without a gap, the same acknowledgement, window and options (timestamps
+ *     too), no flag but ACK, and PSH, which ends the run;
+ *   - UDP: with a checksum, at most 64 datagrams (UDP_MAX_SEGMENTS).
+ *
+ * Packets of a flow are never reordered: what cannot be merged goes out after those before it.
+ * Packets of different flows may be. What is no TCP or UDP stays behind everything before it.
+ */
+enum {
+    IPU_COALESCE_RUNS = 8,     /* flows that are merged at a time */
+    IPU_COALESCE_PACKETS = 64, /* of one run */
+};
+
+#define IPU_COALESCE_TCP 1u
+#define IPU_COALESCE_UDP 2u
+
+/* One frame [vnet 16][IP packet], of one or more packets with `bytes` of IP together. */
+typedef void ipu_coalesce_sink(void *context, const struct iovec *iov, uint32_t packets,
+                               size_t bytes);
+
+struct ipu_run {
+    uint8_t *ip; /* the first packet */
+    uint32_t packets;
+    uint32_t start;      /* of the transport header */
+    uint32_t head_len;   /* of all headers */
+    uint32_t len;        /* of the merged packet */
+    uint32_t size_bytes; /* payload of the first packet */
+    uint32_t bytes;      /* of all packets, each with its headers */
+    uint32_t next_seq;
+    uint16_t next_id;
+    bool tcp;
+    struct iovec iov[IPU_COALESCE_PACKETS]; /* [0] from the vnet header on, then payloads */
+};
+
+struct ipu_coalesce {
+    ipu_coalesce_sink *sink;
+    void *context;
+    uint32_t kinds;
+    uint32_t oldest; /* where to make room next */
+    uint32_t used;   /* bit i: runs[i] has packets */
+    struct ipu_run runs[IPU_COALESCE_RUNS];
+};
+
+/* kinds: IPU_COALESCE_*, what the device takes as super-frames. */
+void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coalesce_sink *sink,
+                       void *context);
+
+/*
+ * A packet of len bytes, at least 20 (IPv4) or 40 (IPv6), with IPU_VNET_LEN bytes of room in front,
+ * which are written; its headers are, too, when it begins a run. It must stay until the sink had
+ * it: at the latest ipu_coalesce_flush() gives it there.
+ */
+void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len);
+
+/* Nothing is held any more. */
+void ipu_coalesce_flush(struct ipu_coalesce *coalesce);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_SEGMENT_H
+#define IPU_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A super-frame of TCP or UDP from the device, cut into packets that fit an MTU: for each of them
+ * headers of its own are written, the payload stays where it is. Everything that the vnet header
+ * and the packet say is checked first, and hdr_len is not looked at: where the payload starts
+ * follows from csum_start and the transport header.
+ */
+#define IPU_SEGMENT_HEAD_MAX 184u /* IPv4 60 or IPv6 40 with extension headers, TCP 60 */
+
+struct ipu_segment {
+    uint8_t *ip;         /* the packet; its headers are the template of every segment's */
+    uint32_t start;      /* of the transport header */
+    uint32_t head_len;   /* of all headers */
+    uint32_t packet_len; /* headers and payload */
+    uint32_t size_bytes; /* payload of each segment; the last may have less */
+    uint32_t at;         /* in the packet: where the next segment's payload starts */
+    uint32_t left;       /* segments still to come; 0: none is being cut */
+    uint32_t count;      /* segments cut */
+    uint64_t pseudo;     /* sum of the pseudo header but for the length */
+    bool tcp;
+};
+
+/*
+ * Begin with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. 0; -EINVAL when
+ * its headers are not what they should be, or of a kind that is not cut (UFO, fragments, ESP);
+ * -EMSGSIZE when no segment fits the MTU. The frame stays the caller's, and must stay, until the
+ * last segment was sent.
+ */
+int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu);
+
+/*
+ * Before the first segment: fit a smaller MTU. TCP becomes more segments; -EMSGSIZE, and nothing
+ * changed, for UDP, where a segment is a datagram, and when no payload has room.
+ */
+int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu);
+
+/*
+ * The next segment: its headers are written to head, head_len bytes, checksums complete. Returns
+ * the length of its payload, which starts at *payload. Only while some are left.
+ */
+uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
+
+/* Make the packet its own first segment, and return that one's length; the rest is given up. */
+size_t ipu_segment_trim(struct ipu_segment *segment);
+
+#endif

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""TCP and UDP in frames of up to 64 KiB at the TUN, in packets of the MTU on the fabric."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+Until = Callable[..., Any]
+
+MTU = 2044
+SUPER_FRAMES = ["csum", "tso4", "tso6", "ecn", "uso4", "uso6"]  # Linux 6.2 and later
+UDP_SEGMENT, UDP_GRO = 103, 104
+ETH_P_ALL = 3
+CAPTURE = [sys.executable, "-m", "ipoibu.cli", "capture", "ib0", "-w"]
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _transfer(sender: Host, receiver: Host, address: str, data: bytes) -> str:
+    """The SHA-256 of what arrives of `data` over one TCP connection."""
+    digest = hashlib.sha256()
+    with receiver.socket(_family(address), socket.SOCK_STREAM) as server:
+        server.bind((address, 0))
+        server.listen()
+        server.settimeout(60)
+
+        def receive() -> None:
+            connection, _ = server.accept()
+            connection.settimeout(60)
+            with connection:
+                while part := connection.recv(1 << 20):
+                    digest.update(part)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        with sender.socket(_family(address), socket.SOCK_STREAM) as client:
+            client.settimeout(60)
+            client.connect(server.getsockname())
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            thread.join()
+    return digest.hexdigest()
+
+
+def _moved(host: Host, before: dict[str, int], *names: str) -> list[int]:
+    after = host.ask("stats")
+    return [after.get(name, 0) - before.get(name, 0) for name in names]
+
+
+@contextmanager
+def _lengths(host: Host) -> Iterator[list[int]]:
+    """The lengths of the packets that pass the host's interface, as any sniffer there sees them."""
+    lengths: list[int] = []
+    with host.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as sniffer:
+        sniffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sniffer.bind(("ib0", ETH_P_ALL))
+        yield lengths
+        while select.select([sniffer], [], [], 0)[0]:
+            lengths.append(len(sniffer.recv(1 << 17)))
+
+
+def test_the_interface_says_what_the_kernel_leaves_to_it(lab: Lab) -> None:
+    for host in lab.hosts:
+        assert host.ask("show")["offload"] == SUPER_FRAMES
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_stream_is_large_frames_at_both_ends_and_arrives_byte_for_byte(
+    lab: Lab, family: str
+) -> None:
+    first, second = lab.hosts
+    data = random.Random(1).randbytes(32 << 20)
+    before = [host.ask("stats") for host in lab.hosts]
+    with _lengths(first) as sent, _lengths(second) as received:
+        digest = _transfer(first, second, str(getattr(second, family).ip), data)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert max(sent) > 16 * MTU
+    assert max(received) > 16 * MTU
+    frames, packets = _moved(first, before[0], "tx_super_frames", "tx_packets")
+    assert packets > len(data) // MTU  # no packet is larger than that on the fabric,
+    assert frames < packets / 8  # though the kernel gave far fewer
+    merged, frames = _moved(second, before[1], "rx_merged", "rx_super_frames")
+    assert merged > 0.8 * len(data) / MTU
+    assert frames < merged / 8
+
+
+def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None:
+    first, second = lab.hosts
+    file = tmp_path / "ib0.pcap"
+    capture = first.namespace.popen(
+        [*CAPTURE, str(file), "-c", "2000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    with capture:
+        # The capture has begun when it has written the header of the file.
+        while not file.exists() or file.stat().st_size < 24:
+            assert capture.poll() is None
+            select.select([], [], [], 0.01)
+        data = bytes(8 << 20)
+        assert _transfer(first, second, "10.77.0.2", data) == hashlib.sha256(data).hexdigest()
+        assert capture.wait(20) == 0
+    raw, at, lengths = file.read_bytes(), 24, []
+    while at < len(raw):
+        kept, length = struct.unpack_from("=8xII", raw, at)
+        lengths.append(length)
+        at += 16 + kept
+    assert len(lengths) == 2000
+    assert max(lengths) == 40 + 4 + MTU
+    done = subprocess.run(
+        ["tcpdump", "-nvvr", str(file)], capture_output=True, text=True, check=True
+    )
+    # tcpdump checks every checksum, segment by segment.
+    assert done.stdout.count("(correct)") > 1900
+    assert "incorrect" not in done.stdout
+    assert "bad cksum" not in done.stdout
+
+
+def test_without_offload_the_kernel_cuts_the_stream_itself(bare: Lab) -> None:
+    for host in bare.hosts:
+        host.options = ["--offload", "off"]
+    bare.start()
+    first, second = bare.hosts
+    assert first.ask("show")["offload"] == ["csum"]
+    data = random.Random(2).randbytes(4 << 20)
+    with _lengths(first) as sent, _lengths(second) as received:
+        digest = _transfer(first, second, "10.77.0.2", data)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert max(sent) == max(received) == MTU
+    counters = [host.ask("stats") for host in bare.hosts]
+    assert counters[0]["tx_super_frames"] == counters[1]["rx_super_frames"] == 0
+
+
+def test_an_offloading_host_and_one_without_understand_each_other(bare: Lab) -> None:
+    bare.hosts[1].options = ["--offload", "off"]
+    bare.start()
+    data = random.Random(3).randbytes(4 << 20)
+    for sender, receiver in (bare.hosts, bare.hosts[::-1]):
+        for address in (receiver.ipv4.ip, receiver.ipv6.ip):
+            digest = _transfer(sender, receiver, str(address), data)
+            assert digest == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
+@pytest.mark.parametrize("gro", [False, True], ids=["datagrams", "gro"])
+def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
+    lab: Lab, sh: Sh, address: str, gro: bool
+) -> None:
+    first, second = lab.hosts
+    sh(first, f"ping -c1 -W2 {address}")
+    size, count = 1400, 40
+    before = [host.ask("stats") for host in lab.hosts]
+    with (
+        second.socket(_family(address), socket.SOCK_DGRAM) as receiver,
+        first.socket(_family(address), socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        receiver.setsockopt(socket.SOL_UDP, UDP_GRO, int(gro))
+        receiver.bind((address, 0))
+        receiver.settimeout(5)
+        sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, size)
+        for burst in range(20):
+            data = random.Random(burst).randbytes(size * count + 77)
+            sender.sendto(data, receiver.getsockname())
+            got: list[bytes] = []
+            while sum(map(len, got)) < len(data):
+                got.append(receiver.recv(1 << 17))
+            assert b"".join(got) == data
+            if not gro:
+                assert [len(datagram) for datagram in got] == [size] * count + [77]
+    assert _moved(first, before[0], "tx_super_frames") == [20]
+    merged, frames = _moved(second, before[1], "rx_merged", "rx_super_frames")
+    assert merged > 20 * count / 2
+    assert frames < merged / 4
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("loss", [0.001, 0.01])
+def test_a_stream_survives_loss_and_reordering(seed: int, loss: float) -> None:
+    faults = f"loss={loss},reorder=0.005,dup=0.002,corrupt=0.0005,seed={seed}"
+    data = random.Random(seed).randbytes(8 << 20)
+    with Lab(options=["--faults", faults]) as lab:
+        first, second = lab.hosts
+        for address in ("10.77.0.2", "fd77::2"):
+            assert _transfer(first, second, address, data) == hashlib.sha256(data).hexdigest()
+        counters = first.ask("stats")
+        assert counters["fabric.faults_lost"] > 0
+        assert counters["fabric.faults_reordered"] > 0
+        assert second.ask("stats")["rx_super_frames"] > 100
+
+
+def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(bare: Lab) -> None:
+    """The first datagram waits for the answer, the rest of the frame is lost; then all arrive."""
+    bare.start()
+    first, second = bare.hosts
+    with (
+        second.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind(("10.77.0.2", 0))
+        receiver.settimeout(5)
+        sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 1000)
+        sender.sendto(b"".join(bytes([n]) * 1000 for n in range(10)), receiver.getsockname())
+        assert receiver.recv(2000) == bytes(1000)
+        sender.sendto(b"".join(bytes([n]) * 1000 for n in range(10)), receiver.getsockname())
+        for n in range(10):
+            assert receiver.recv(2000) == bytes([n]) * 1000
