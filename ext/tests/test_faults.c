@@ -557,7 +557,7 @@ static void the_inner_fabric_keeps_its_deadlines_and_its_lack_of_recovery(void)
     CHECK_EQ(outer->ops->deadline_ns(outer->self), INT64_MAX);
     struct ipu_dest dest = {.qpn = 9};
     void *ah = outer->ops->ah_create(outer->self, &dest);
-    struct ipu_send send = {wire.recv_buffer, 8, 9, ah, 0};
+    struct ipu_send send = {.addr = wire.recv_buffer, .len = 8, .qpn = 9, .ah = ah};
     CHECK_EQ(outer->ops->send(outer->self, &send, 1), 1);
     CHECK(outer->ops->deadline_ns(outer->self) < INT64_MAX);
     inner_deadline_ns = 5;
