@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.proto import dad, group, handshake, link, nud, sa, transaction
+from ipoibu.proto import channel, dad, group, handshake, link, nud, peer, sa, transaction
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -54,6 +54,16 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         handshake.MACHINE,
         "ipoibu/proto/handshake.py",
         "InfiniBand volume 1, §12.9: one per connection, on either side.",
+    ),
+    (
+        channel.MACHINE,
+        "ipoibu/proto/channel.py",
+        "RFC 4755: one per connection, what it needs of fabric and connection manager.",
+    ),
+    (
+        peer.MACHINE,
+        "ipoibu/proto/peer.py",
+        "RFC 4755: one per station that accepts connections, how packets go to it.",
     ),
 )
 

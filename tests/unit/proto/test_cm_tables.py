@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The tables of connected mode over the full product of their states and inputs."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.proto import channel, peer
+from ipoibu.proto.handshake import HALF_OPEN, MACHINE, OVER, Action, Input, State
+from ipoibu.proto.table import Impossible, Table
+
+Enum = type[enum.Enum]
+TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {
+    "handshake": (MACHINE, State, Input, Action),
+    "channel": (channel.MACHINE, channel.State, channel.Input, channel.Action),
+    "peer": (peer.MACHINE, peer.State, peer.Input, peer.Action),
+}
+PAIRS: Final = [
+    pytest.param(table, state, fed, id=f"{table.name}-{state.name}-{fed.name}")
+    for table, states, inputs, _ in TABLES.values()
+    for state, fed in itertools.product(states, inputs)
+]
+every_table = pytest.mark.parametrize("name", TABLES)
+
+UNTOLD: Final = {State.REQ_SENT, State.MRA_RECEIVED}  # active, the peer's id not known yet
+ACTIVE: Final = {State.REP_RECEIVED, State.MRA_REP_SENT}
+PASSIVE: Final = {State.REQ_RECEIVED, State.MRA_SENT, State.REP_SENT, State.MRA_REP_RECEIVED}
+BOTH: Final = {State.ESTABLISHED, State.DREQ_SENT, State.TIME_WAIT}
+UNTIMED: Final = {State.CLOSED, State.ESTABLISHED}
+RETRIED: Final = {
+    State.REQ_SENT,
+    State.MRA_RECEIVED,
+    State.REP_SENT,
+    State.MRA_REP_RECEIVED,
+    State.DREQ_SENT,
+}
+# What a peer can bring about, by `Connection.is_meant_by`, and what the manager and the policy feed.
+POSSIBLE: Final[dict[Input, set[State]]] = {
+    Input.REQ: {State.CLOSED} | PASSIVE | BOTH,
+    Input.REP: {State.CLOSED} | UNTOLD | ACTIVE | BOTH,
+    Input.RTU: {State.CLOSED} | PASSIVE | BOTH,
+    Input.MRA: {State.CLOSED} | UNTOLD | PASSIVE | BOTH,
+    Input.REJ: set(State),
+    Input.DREQ: set(State) - UNTOLD,
+    Input.DREP: set(State) - UNTOLD,
+    Input.STALE: set(State) - OVER,
+    Input.CONNECT: {State.CLOSED},
+    Input.ACCEPT: {State.REQ_RECEIVED, State.MRA_SENT},
+    Input.CONFIRM: ACTIVE,
+    Input.REJECT: ACTIVE | {State.REQ_RECEIVED, State.MRA_SENT},
+    Input.DISCONNECT: set(State) - OVER,
+    Input.TIMEOUT: set(State) - UNTIMED,
+    Input.SPENT: RETRIED,
+}
+
+
+@pytest.mark.parametrize(("table", "state", "fed"), PAIRS)
+def test_every_pair_leads_to_a_legal_state_or_is_impossible(
+    table: Table[Any, Any, Any], state: enum.Enum, fed: enum.Enum
+) -> None:
+    if (state, fed) in table:
+        following, _ = table.step(state, fed)
+        assert isinstance(following, type(state))
+    else:
+        with pytest.raises(Impossible, match=f"{fed.name} in {state.name}"):
+            table.step(state, fed)
+
+
+@every_table
+def test_every_input_and_every_action_is_used(name: str) -> None:
+    table, _, inputs, actions = TABLES[name]
+    assert {fed for _, fed, _, _ in table} == set(inputs)
+    assert {action for *_, doing in table for action in doing} == set(actions)
+
+
+@every_table
+def test_every_state_is_reached_from_every_other(name: str) -> None:
+    table, states, _, _ = TABLES[name]
+    after: dict[enum.Enum, set[enum.Enum]] = {state: set() for state in states}
+    for state, _, following, _ in table:
+        after[state].add(following)
+    for start in states:
+        seen, edge = {start}, [start]
+        while edge:
+            edge = [new for old in edge for new in after[old] if new not in seen]
+            seen.update(edge)
+        assert seen == set(states), f"from {start.name}"
+
+
+@every_table
+def test_a_state_that_times_out_is_never_entered_without_its_timer(name: str) -> None:
+    table, states, inputs, actions = TABLES[name]
+    timed = {state for state in states if (state, inputs["TIMEOUT"]) in table}
+    for state, fed, following, doing in table:
+        if state is not following:
+            armed = actions["ARM"] in doing
+            assert armed == (following in timed), f"{fed.name} in {state.name}"
+
+
+# The hand-shake
+
+
+@pytest.mark.parametrize("fed", Input)
+def test_the_hand_shake_has_a_row_for_everything_that_can_happen_and_for_nothing_else(
+    fed: Input,
+) -> None:
+    assert {state for state in State if (state, fed) in MACHINE} == POSSIBLE[fed]
+
+
+def test_every_end_is_told_once_unless_the_policy_made_it() -> None:
+    for state, fed, following, actions in MACHINE:
+        ends = state not in OVER and following in OVER
+        ours = fed in (Input.REJECT, Input.DISCONNECT)
+        assert (Action.TELL_ENDED in actions) == (ends and not ours), f"{fed.name} in {state.name}"
+
+
+def test_the_beginning_is_told_when_it_begins() -> None:
+    for state, fed, following, actions in MACHINE:
+        begins = following is State.ESTABLISHED and state is not following
+        assert (Action.TELL_ESTABLISHED in actions) == begins, f"{fed.name} in {state.name}"
+
+
+def test_what_leaves_the_table_is_forgotten() -> None:
+    for state, fed, following, actions in MACHINE:
+        leaves = following is State.CLOSED and state is not State.CLOSED
+        assert (Action.FORGET in actions) == leaves, f"{fed.name} in {state.name}"
+        assert Action.FORGET not in actions[:-1], "nothing can be done with it afterwards"
+
+
+def test_no_end_of_ours_goes_without_a_word_to_the_peer() -> None:
+    """What the peer did not bring about itself: it would believe in the connection for ever."""
+    ours = {Input.REJECT, Input.DISCONNECT, Input.STALE}
+    farewells = {Action.SEND_REJ, Action.SEND_DREQ}
+    for state, fed, _, actions in MACHINE:
+        if fed in ours and state is not State.CLOSED:
+            assert farewells & set(actions), f"{fed.name} in {state.name}"
+
+
+def test_a_queue_pair_that_was_up_ends_in_time_wait() -> None:
+    """§12.9.8.4: nothing of the old connection may be taken for the new one's."""
+    up = {State.REP_SENT, State.MRA_REP_RECEIVED, State.ESTABLISHED, State.DREQ_SENT}
+    for state, fed, following, _ in MACHINE:
+        if state in up:
+            assert following is not State.CLOSED, f"{fed.name} in {state.name}"
+
+
+def test_half_open_is_what_a_peer_began_and_nobody_has_finished() -> None:
+    assert HALF_OPEN == PASSIVE
+    for state, fed, following, _ in MACHINE:
+        if following in HALF_OPEN and state not in HALF_OPEN:
+            assert fed is Input.REQ
+
+
+# Channels
+
+
+@pytest.mark.parametrize("state", set(channel.State) - {channel.State.NONE})
+def test_any_connection_can_be_dropped_and_leaves_no_queue_pair(state: channel.State) -> None:
+    following, actions = channel.MACHINE.step(state, channel.Input.DROPPED)
+    assert following is channel.State.NONE
+    assert channel.Action.CLOSE in actions
+    assert channel.Action.REPORT not in actions  # whoever drops it knows
+
+
+def test_a_queue_pair_is_opened_once_and_closed_once() -> None:
+    act = channel.Action
+    for state, fed, following, actions in channel.MACHINE:
+        assert (act.OPEN in actions) == (state is channel.State.NONE)
+        leaves = following is channel.State.NONE
+        was_made = fed is not channel.Input.UNOPENED
+        assert (act.CLOSE in actions) == (leaves and was_made), f"{fed.name} in {state.name}"
+        assert (act.FORGET in actions) == leaves
+
+
+def test_the_manager_hears_of_every_end_that_it_has_not_told() -> None:
+    known = set(channel.State) - {channel.State.NONE, channel.State.OPENING}
+    words = {channel.Action.DISCONNECT, channel.Action.REJECT}
+    for state, fed, following, actions in channel.MACHINE:
+        if state in known and following is channel.State.NONE:
+            told = fed is channel.Input.ENDED
+            assert bool(words & set(actions)) != told, f"{fed.name} in {state.name}"
+
+
+def test_a_queue_pair_is_programmed_before_the_peer_may_send() -> None:
+    act = channel.Action
+    for *_, actions in channel.MACHINE:
+        for word in (act.ACCEPT, act.CONFIRM):
+            if word in actions:
+                assert actions.index(act.PROGRAM) < actions.index(word)
+
+
+# Peers
+
+
+@pytest.mark.parametrize("state", peer.State)
+def test_packets_requests_and_good_news_may_come_at_any_time(state: peer.State) -> None:
+    for fed in (peer.Input.WANTED, peer.Input.EXPECTED, peer.Input.SERVED, peer.Input.GONE):
+        assert (state, fed) in peer.MACHINE
+
+
+def test_a_peer_is_always_reached_somehow() -> None:
+    """Leaving UP says how else; entering it says by what."""
+    ways = {peer.Action.WATCH, peer.Action.DATAGRAM}
+    for state, fed, following, actions in peer.MACHINE:
+        if state is peer.State.UP and following is not state:
+            assert ways & set(actions), fed.name
+        assert (peer.Action.CONNECTION in actions) == (fed is peer.Input.SERVED)
+
+
+def test_the_next_packet_is_told_exactly_where_it_would_start_something() -> None:
+    starts = {
+        state
+        for state, fed, following, _ in peer.MACHINE
+        if fed is peer.Input.WANTED and following is peer.State.TRYING and state is not following
+    }
+    assert starts == {peer.State.NONE, peer.State.READY}
+    for state, fed, following, actions in peer.MACHINE:
+        if following in starts and state not in starts:
+            assert peer.Action.WATCH in actions, f"{fed.name} in {state.name}"
+
+
+def test_nothing_can_follow_what_may_fail_at_once() -> None:
+    """START feeds FAILED itself when there is no room: later actions would act on an old state."""
+    for *_, actions in peer.MACHINE:
+        for last in (peer.Action.START, peer.Action.FORGET):
+            assert last not in actions[:-1]
