@@ -52,7 +52,9 @@ def _words(parser: Parser) -> list[str]:
     for action in parser._actions:
         if not action.option_strings and action.choices and action.dest != "command":
             words += [str(choice) for choice in action.choices]
-    return words
+            if isinstance(action, argparse._SubParsersAction):
+                words += [word for sub in action.choices.values() for word in _words(sub)]
+    return list(dict.fromkeys(words))
 
 
 def bash(parser: Parser, *, zsh: bool = False) -> str:

@@ -7,6 +7,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from ipoibu.errors import UsageError
+
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
 
@@ -20,14 +22,27 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
     )
+    parser.add_argument(
+        "--partitions", metavar="FILE", help="also check what this partitions.conf says of --pkey"
+    )
+    parser.add_argument(
+        "--pkey", metavar="P_KEY", help="the partition to look for in it, 0xffff by default"
+    )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.host.checkup import checkup
+    from ipoibu.addr import PKey
+    from ipoibu.host.checkup import checkup, link_partition
+    from ipoibu.limits import DEFAULT_PKEY
 
+    if options.pkey is not None and options.partitions is None:
+        raise UsageError("--pkey is looked for in a file: give --partitions FILE too")
+    pkey = PKey.parse(options.pkey or str(DEFAULT_PKEY))
     findings = checkup(options.device)
+    if options.partitions is not None:
+        findings.append(link_partition(options.partitions, pkey))
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _KEYS: Final = (
     "device",
     "pkey",
+    "partitions",
     "mode",
     "mtu",
     "address",
@@ -36,6 +37,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--device", metavar="DEV[/PORT]", help="soft:NETDEV or an RDMA device such as mlx5_0/1"
     )
     parser.add_argument("--pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff")
+    parser.add_argument(
+        "--partitions",
+        metavar="FILE",
+        help="OpenSM's partitions.conf, for a fabric without a subnet administrator",
+    )
     parser.add_argument("--mode", metavar="MODE", help="datagram (connected mode comes later)")
     parser.add_argument("--mtu", metavar="N", help="IP MTU in bytes; 2044 where the port allows")
     parser.add_argument(

@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -97,12 +97,20 @@ def parse_log_level(text: str) -> str:
     return text
 
 
+def parse_file(text: str) -> Path:
+    """A file's whole path: a child interface reads it again later."""
+    if not text:
+        raise UsageError("a file's name is expected")
+    return Path(text).absolute()
+
+
 _DEFAULT_PKEY: Final = PKey(DEFAULT_PKEY)
 
 # Key of the file and of the option -> how its text is read, and whether there may be several.
 _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "device": (parse_device, False),
     "pkey": (PKey.parse, False),
+    "partitions": (parse_file, False),
     "mode": (parse_mode, False),
     "mtu": (parse_mtu, False),
     "address": (parse_address, True),
@@ -124,6 +132,7 @@ class InterfaceConfig:
     name: str
     device: tuple[str, int]
     pkey: PKey = _DEFAULT_PKEY
+    partitions: Path | None = None
     mode: str = "datagram"
     mtu: int | None = None
     address: tuple[IpInterface, ...] = ()
@@ -154,6 +163,15 @@ class InterfaceConfig:
             )
         named: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
         config = cls(name=check_name(name), **named)
+        config._check()
+        return config
+
+    def child(self, pkey: PKey, options: Mapping[str, str | Sequence[str]]) -> Self:
+        """The child interface in the partition `pkey`, with addresses and MTU of its own."""
+        values: dict[str, Any] = {"mtu": None, "address": (), "route": ()}
+        values |= {key: _read(key, text, f"--{key}") for key, text in options.items()}
+        name = check_name(f"{self.name}.{pkey.full:04x}")
+        config = replace(self, name=name, pkey=pkey.full, **values)
         config._check()
         return config
 

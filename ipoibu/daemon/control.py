@@ -21,7 +21,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -53,13 +53,24 @@ class Observed(Protocol):
     ) -> Callable[[], None]: ...
 
 
+# A command that changes something, on the event loop; it gets the request, which nobody has checked.
+Action = Callable[[Mapping[str, Any]], Awaitable[object]]
+
+
 class ControlServer:
     """Serves one endpoint at `path`. `start` and `close` belong to the event loop's thread.
 
-    `executor` runs the queries, which may wait for the engine's thread.
+    `executor` runs the queries, which may wait for the engine's thread; `actions` are further
+    commands.
     """
 
-    def __init__(self, name: str, endpoint: Observed, executor: Executor) -> None:
+    def __init__(
+        self,
+        name: str,
+        endpoint: Observed,
+        executor: Executor,
+        actions: Mapping[str, Action] | None = None,
+    ) -> None:
         self.path = socket_path(name)
         self._name = name
         self._endpoint = endpoint
@@ -72,6 +83,7 @@ class ControlServer:
             "mcast": endpoint.groups,
             "stats": endpoint.stats,
         }
+        self._actions = dict(actions or {})
 
     async def start(self) -> None:
         """Listen; replaces the socket of a dead daemon, raises `NameTaken` for that of a live
@@ -148,7 +160,7 @@ class ControlServer:
                 if command == "capture":
                     await self._capture(request, reader, writer)
                     return
-                answer = await self._query(command)
+                answer = await self._query(command, request)
             except IpoibuError as error:
                 answer = _encode({"ok": False, "error": str(error)})
             except (OSError, TimeoutError):
@@ -160,10 +172,14 @@ class ControlServer:
                 answer = _encode({"ok": False, "error": text})
             await _send(writer, answer)
 
-    async def _query(self, command: str) -> bytes:
+    async def _query(self, command: str, request: dict[str, Any]) -> bytes:
+        action = self._actions.get(command)
+        if action is not None:
+            return _encode({"ok": True, "result": await action(request)})
         query = self._queries.get(command)
         if query is None:
-            raise UsageError(f"unknown command {command!r} (known: {', '.join(self._queries)})")
+            known = ", ".join([*self._queries, *self._actions])
+            raise UsageError(f"unknown command {command!r} (known: {known})")
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, lambda: _encode({"ok": True, "result": query()})
         )

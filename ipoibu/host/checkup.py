@@ -18,10 +18,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ipoibu.errors import IpoibuError
+from ipoibu.addr import PKey
+from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.fabric.partitions import read
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.limits import ENCAP_LEN, IPV6_MIN_MTU
 
 Status = Literal["ok", "info", "warn", "fail"]
 
@@ -253,6 +255,31 @@ def roce_port(name: str, port: int = ROCE_PORT) -> Finding:
                 )
             return Finding("udp_port", "warn", f"UDP port {port}: {os.strerror(error.errno or 0)}")
     return Finding("udp_port", "ok", f"UDP port {port} of {name} is free")
+
+
+# The link
+
+
+def link_partition(file: str, pkey: PKey) -> Finding:
+    """What partitions.conf makes of `pkey`; the remedy is the line to add to it."""
+    name = "partition"
+    try:
+        partitions = read(file)
+        partition = partitions.partition(pkey)
+        group = partition.broadcast_group()
+    except LinkError as error:
+        text, _, added = str(error).partition(": put into partitions.conf: ")
+        if not added:
+            text, _, added = str(error).partition(": add the line: ")
+        return Finding(name, "fail", text, f"add to {file}: {added}")
+    except IpoibuError as error:
+        return Finding(name, "fail", str(error))
+    return Finding(
+        name,
+        "ok",
+        f"{group.place}: partition {partition.name} ({pkey.full}) has a link of MTU "
+        f"{group.mtu_bytes - ENCAP_LEN}, Q_Key {group.qkey:#x}, scope {group.scope:#x}",
+    )
 
 
 def _number(path: Path) -> int | None:

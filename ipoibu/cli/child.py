@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu child`: further partitions on the port of a running interface, each an interface."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "child",
+        help="add, remove and list child interfaces",
+        description="Child interfaces: other partitions on the port of a running interface.",
+        epilog="`ipoibu child add ib0 0x8001` makes ib0.8001, which ends with ib0 at the latest.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+    for word, summary, run in (
+        ("add", "add a child interface", run_add),
+        ("del", "remove a child interface", run_del),
+    ):
+        action = actions.add_parser(word, help=summary, description=summary.capitalize() + ".")
+        action.add_argument("name", metavar="NAME", help="the parent, such as ib0")
+        action.add_argument(
+            "pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff; full membership is implied"
+        )
+        action.set_defaults(run=run)
+        if word == "add":
+            action.add_argument(
+                "--address", metavar="CIDR", action="append", help="an address, with prefix length"
+            )
+            action.add_argument("--mtu", metavar="N", help="IP MTU in bytes; the link's by default")
+    action = actions.add_parser("list", help="list child interfaces")
+    action.add_argument(
+        "name", metavar="NAME", nargs="?", help="the parent; all of this namespace by default"
+    )
+    action.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
+    action.set_defaults(run=run_list)
+
+
+def run_add(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.config import parse_address, parse_mtu
+
+    arguments: dict[str, Any] = {"pkey": _pkey(options.pkey)}
+    for address in options.address or ():
+        parse_address(address)
+        arguments.setdefault("address", []).append(address)
+    if options.mtu is not None:
+        parse_mtu(options.mtu)
+        arguments["mtu"] = options.mtu
+    with Client(options.name) as client:
+        print(client.request("child-add", **arguments))
+    return 0
+
+
+def run_del(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.client import Client
+
+    pkey = _pkey(options.pkey)
+    with Client(options.name) as client:
+        client.request("child-del", pkey=pkey)
+    return 0
+
+
+def run_list(options: argparse.Namespace) -> int:
+    from ipoibu.cli.view import ask, columns
+
+    children = [child for _, found in ask("child-list", options.name) for child in found]
+    if options.json:
+        print(json.dumps(children, indent=2))
+    elif children:
+        print(columns([[each["name"], each["parent"], each["pkey"]] for each in children]))
+    return 0
+
+
+def _pkey(text: str) -> str:
+    """Checked here, too, so that a wrong word is a usage error."""
+    from ipoibu.addr import PKey
+
+    return str(PKey.parse(text).full)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Child interfaces at run time: other partitions on the port that the parent has open.
+
+As with the kernel's ipoib: the name is PARENT.P_KEY, the membership bit is set whatever was given,
+0 and 0x8000 are no partitions, a parent has one interface per partition, and children have none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.control import Action
+from ipoibu.errors import IpoibuError, NoSuchDevice, UsageError
+
+CHILDREN_MAX: Final = 127  # with the parent as many as the built-in HCA's P_Key table holds
+
+_log = logging.getLogger(__name__)
+
+
+class Child(Protocol):
+    """The part of `RunningInterface` that is needed of a child."""
+
+    config: InterfaceConfig
+
+    async def start(self) -> None: ...
+    async def settle(self) -> None: ...
+    async def close(self) -> None: ...
+    def summary(self) -> str: ...
+
+
+MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Action]], Child]
+
+
+class Children:
+    """The children of the interface `parent`; everything on the event loop's thread.
+
+    `make` gets what a child is to be, whom to tell of its failure, and its control socket's actions.
+    One child comes or goes at a time. A child whose start is under way when the asker goes away, or
+    when the parent ends, is finished first: half of one is never left.
+    """
+
+    def __init__(self, parent: InterfaceConfig, make: MakeChild) -> None:
+        self._parent = parent
+        self._make = make
+        self._running: dict[PKey, Child] = {}
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self.actions: dict[str, Action] = {
+            "child-add": self._asked_to_add,
+            "child-del": self._asked_to_remove,
+            "child-list": self._asked_to_list,
+        }
+
+    async def close(self) -> None:
+        """End every child; none comes any more."""
+        self._closed = True
+        async with self._turn:
+            for pkey in list(self._running):
+                await self._end(pkey)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- the control socket's actions
+
+    async def _asked_to_add(self, request: Mapping[str, Any]) -> object:
+        pkey = _pkey_untrusted(request)
+        options = _options_untrusted(request)
+        return await self._finish(self._add(self._parent.child(pkey, options), pkey))
+
+    async def _asked_to_remove(self, request: Mapping[str, Any]) -> object:
+        return await self._finish(self._remove(_pkey_untrusted(request)))
+
+    async def _asked_to_list(self, request: Mapping[str, Any]) -> object:
+        return [
+            {"name": child.config.name, "parent": self._parent.name, "pkey": str(pkey)}
+            for pkey, child in sorted(self._running.items())
+        ]
+
+    async def _finish(self, work: Coroutine[Any, Any, object]) -> object:
+        """Wait for `work`, which goes on even if the asker does not wait to its end."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, whether or not the asker waits for it
+
+    # ---- one at a time
+
+    async def _add(self, config: InterfaceConfig, pkey: PKey) -> str:
+        async with self._turn:
+            self._check_new(pkey)
+            child = self._make(config, lambda why: self._failed(pkey, why), _refusals(config))
+            try:
+                await child.start()
+            except OSError as error:  # descriptors or memory ran out; the parent goes on
+                raise IpoibuError(f"{config.name}: {error.strerror}") from error
+            self._running[pkey] = child
+        await child.settle()
+        if self._running.get(pkey) is not child:
+            raise IpoibuError(f"{config.name}: it was removed while it came up")
+        return child.summary()
+
+    def _check_new(self, pkey: PKey) -> None:
+        if self._closed:
+            raise IpoibuError("the interface is ending")
+        if pkey == self._parent.pkey.full:
+            raise UsageError(f"{pkey} is the partition of {self._parent.name} itself")
+        if pkey in self._running:
+            name = self._running[pkey].config.name
+            raise UsageError(f"{pkey} is the partition of {name} already")
+        if len(self._running) >= CHILDREN_MAX:
+            raise UsageError(f"{CHILDREN_MAX} children are the most that one interface has")
+
+    async def _remove(self, pkey: PKey) -> None:
+        async with self._turn:
+            if pkey not in self._running:
+                raise NoSuchDevice(f"no child in partition {pkey}")
+            await self._end(pkey)
+
+    async def _end(self, pkey: PKey) -> None:
+        child = self._running.pop(pkey)
+        try:
+            await child.close()
+        except Exception as error:
+            # A child's end must not keep the others, or the parent, from theirs.
+            _log.error("%s: while it ended: %s", child.config.name, error)
+
+    def _failed(self, pkey: PKey, why: str) -> None:
+        """A child cannot go on; the parent can."""
+        self._begin(self._drop(pkey, why))
+
+    async def _drop(self, pkey: PKey, why: str) -> None:
+        async with self._turn:
+            if pkey in self._running:
+                _log.error("%s: %s: removed", self._running[pkey].config.name, why)
+                await self._end(pkey)
+
+
+def _refusals(child: InterfaceConfig) -> dict[str, Action]:
+    async def refuse(request: Mapping[str, Any]) -> object:
+        raise UsageError("a child interface has no children; ask its parent")
+
+    async def none(request: Mapping[str, Any]) -> object:
+        return []
+
+    return {"child-add": refuse, "child-del": refuse, "child-list": none}
+
+
+def _pkey_untrusted(request: Mapping[str, Any]) -> PKey:
+    text = request.get("pkey")
+    if not isinstance(text, str):
+        raise UsageError('"pkey" is a text such as "0x8001"')
+    return PKey.parse(text[:16]).full
+
+
+def _options_untrusted(request: Mapping[str, Any]) -> dict[str, str | list[str]]:
+    options: dict[str, str | list[str]] = {}
+    mtu = request.get("mtu")
+    if mtu is not None:
+        if not isinstance(mtu, str):
+            raise UsageError('"mtu" is a text such as "2044"')
+        options["mtu"] = mtu
+    addresses = request.get("address", [])
+    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
+        raise UsageError('"address" is a list of texts such as "10.0.0.1/24"')
+    options["address"] = addresses
+    return options

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One interface while it runs: TUN, endpoint, mirror and control socket; a parent or a child.
+
+Order of start: TUN (its name is the lock on the interface), endpoint, kernel configuration, mirror,
+control socket; the end runs backwards. The TUN is closed last and takes the interface with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Final, ParamSpec, Protocol
+
+from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.control import Action, ControlServer, Observed
+from ipoibu.errors import IpoibuError
+from ipoibu.fabric.base import PortInfo
+from ipoibu.host.interface import Interface, InterfaceSpec
+from ipoibu.host.mirror import Mirror, Stack
+from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.tun import Tun
+from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, RETRANS_TIMER_S
+
+# How long to wait for the verdicts on the first addresses: the probes, and as much again for
+# delays.
+VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
+
+P = ParamSpec("P")
+
+_log = logging.getLogger(__name__)
+
+
+class RunnableEndpoint(Stack, Observed, Protocol):
+    """What the daemon needs of `ipoibu.endpoint.Endpoint`."""
+
+    @property
+    def port(self) -> PortInfo: ...
+    @property
+    def hwaddr(self) -> HwAddr: ...
+    @property
+    def mtu(self) -> int: ...
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+
+
+OnAddress = Callable[[IpAddress, bool], None]
+OnFailure = Callable[[str], None]
+MakeEndpoint = Callable[[InterfaceConfig, Tun, OnAddress, OnFailure], RunnableEndpoint]
+
+
+class RunningInterface:
+    """Runs one interface between `start` and `close`, on the event loop's thread.
+
+    `stop` ends waiting for addresses; `on_failure` hears once why the interface cannot go on, and is
+    to close it. `actions` are further commands of its control socket.
+    """
+
+    def __init__(
+        self,
+        config: InterfaceConfig,
+        make_endpoint: MakeEndpoint,
+        executor: Executor,
+        *,
+        stop: asyncio.Event,
+        on_failure: OnFailure,
+        actions: Mapping[str, Action],
+    ) -> None:
+        self.config = config
+        self._make_endpoint = make_endpoint
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._stop = stop
+        self._on_failure = on_failure
+        self._actions = actions
+        self._stack = contextlib.AsyncExitStack()
+        self._verdicts = asyncio.Event()
+        self._failed = False
+        self._pending: set[IpAddress] = set()  # IPv6 addresses still being probed
+        self._link: Link | None = None
+        self._resume: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Until it is there and its addresses are being checked; leaves nothing if it raises."""
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+
+    async def close(self) -> None:
+        """Leave nothing of it. Safe to repeat."""
+        await self._stack.aclose()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        config = self.config
+        tun = stack.enter_context(Tun.open(config.name, super_frames=config.offload))
+        self.endpoint = self._make_endpoint(
+            config, tun, self._threadsafe(self._verdict), self._threadsafe(self._fail)
+        )
+        stack.callback(self.endpoint.close)
+        await self._loop.run_in_executor(self._executor, self.endpoint.open)
+        netlink = stack.enter_context(Netlink())
+        self._interface = Interface(self._spec(), netlink)
+        self._interface.spec.check()
+        self._mirror = Mirror(self._interface.index, self.endpoint, netlink)
+        stack.callback(self._mirror.close)
+        self._interface.configure()
+        self._pending = {a.ip for a in netlink.addresses(self._interface.index) if a.version == 6}
+        self._link = self._mirror.refresh()
+        self._watch()
+        stack.callback(self._unwatch)
+        control = ControlServer(config.name, self.endpoint, self._executor, self._actions)
+        stack.push_async_callback(control.close)
+        await control.start()
+
+    def _spec(self) -> InterfaceSpec:
+        return InterfaceSpec(
+            name=self.config.name,
+            mtu_bytes=self.endpoint.mtu,
+            guid=self.endpoint.port.guid,
+            addresses=self.config.address,
+            routes=self.config.route,
+        )
+
+    async def settle(self) -> None:
+        """Up means usable: wait until no IPv6 address is being probed any more, or we are to
+        stop."""
+        if not self._pending:
+            return
+        waits = {asyncio.create_task(e.wait()) for e in (self._verdicts, self._stop)}
+        await asyncio.wait(waits, timeout=VERDICTS_S, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    def summary(self) -> str:
+        held = [str(entry["address"]) for entry in self.endpoint.show()["addresses"]]
+        return (
+            f"{self.config.name}: up, hwaddr {self.endpoint.hwaddr}, mtu {self.endpoint.mtu},"
+            f" addresses {' '.join(held) or 'none'}"
+        )
+
+    # What happens while it runs; all of it on the event loop's thread
+
+    def _threadsafe(self, call: Callable[P, None]) -> Callable[P, None]:
+        def post(*args: P.args, **kwargs: P.kwargs) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to tell
+                self._loop.call_soon_threadsafe(functools.partial(call, *args, **kwargs))
+
+        return post
+
+    def _fail(self, reason: str) -> None:
+        if not self._failed:
+            self._failed = True
+            self._on_failure(reason)
+
+    def _verdict(self, address: IpAddress, duplicate: bool) -> None:
+        if duplicate:
+            _log.error("%s: %s is another station's address: removed", self.config.name, address)
+            try:
+                self._interface.drop(address)
+            except IpoibuError as error:
+                _log.error("%s: %s", self.config.name, error)
+        self._pending.discard(address)
+        if not self._pending:
+            self._verdicts.set()
+
+    def _look(self) -> None:
+        try:
+            if not self._mirror.changed():
+                return
+            began = time.monotonic()
+            link = self._mirror.refresh()
+            took_s = time.monotonic() - began
+        except (IpoibuError, OSError) as error:
+            self._fail(str(error))
+            return
+        if link is None:
+            self._fail("the interface was removed by someone else")
+            return
+        self._follow(link)
+        # Listing a large table takes long: spend at most half of the time on it.
+        self._unwatch()
+        self._resume = self._loop.call_later(took_s, self._watch)
+
+    def _unwatch(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+        self._loop.remove_reader(self._mirror.fileno())
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._mirror.fileno(), self._look)
+
+    def _follow(self, link: Link) -> None:
+        before, self._link = self._link, link
+        if before is None:
+            return
+        if before.up and not link.up:
+            _log.warning("%s: set down by someone else: no traffic", link.name)
+        try:
+            self._interface.hold_mtu(link)
+        except IpoibuError as error:
+            _log.error("%s: %s", link.name, error)
+        # Going down, or below 1280 bytes, costs the interface its IPv6 addresses and some routes.
+        if _whole(link) and not _whole(before):
+            _log.warning("%s: up again", link.name)
+            self._interface.restore()
+
+
+def _whole(link: Link) -> bool:
+    return link.up and link.mtu_bytes >= IPV6_MIN_MTU
