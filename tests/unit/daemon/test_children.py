@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Children that come and go, fail, and are asked for by anybody; no interface behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.children import CHILDREN_MAX, Children
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.control import Action
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+
+Talk = Callable[[Children], Awaitable[None]]
+
+
+class FakeChild:
+    """Starts when `gate` is open, unless `refusal` says why not."""
+
+    made: list[FakeChild]
+    refusal: Exception | None
+    gate: asyncio.Event
+
+    def __init__(
+        self,
+        config: InterfaceConfig,
+        on_failure: Callable[[str], None],
+        actions: Mapping[str, Action],
+    ) -> None:
+        self.config, self.on_failure, self.actions = config, on_failure, actions
+        self.state = "made"
+        self.made.append(self)
+
+    async def start(self) -> None:
+        await self.gate.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        self.state = "up"
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.state = "closed"
+
+    def summary(self) -> str:
+        return f"{self.config.name}: up"
+
+
+def run(talk: Talk, pkey: int = 0xFFFF, name: str = "ib0") -> list[FakeChild]:
+    """Let `talk` ask a parent's `Children`; every child that was made."""
+
+    class Child(FakeChild):
+        refusal = None
+
+    Child.made = []
+
+    async def main() -> None:
+        Child.gate = asyncio.Event()
+        Child.gate.set()
+        parent = InterfaceConfig.build(
+            name, {"device": "soft:eth0", "pkey": str(pkey), "mtu": "1500", "address": "10.0.0.1/8"}
+        )
+        children = Children(parent, Child)
+        async with asyncio.timeout(10):
+            await talk(children)
+            await children.close()
+
+    asyncio.run(main())
+    return Child.made
+
+
+def add(children: Children, pkey: str, **words: object) -> Awaitable[object]:
+    return children.actions["child-add"]({"pkey": pkey, **words})
+
+
+def remove(children: Children, pkey: str) -> Awaitable[object]:
+    return children.actions["child-del"]({"pkey": pkey})
+
+
+def names(listed: Any) -> list[str]:
+    return [each["name"] for each in listed]
+
+
+def test_a_child_has_the_kernels_name_and_what_was_asked_for() -> None:
+    async def talk(children: Children) -> None:
+        assert await add(children, "0x0001", address=["10.9.0.1/24"], mtu="1400") == "ib0.8001: up"
+        assert await children.actions["child-list"]({}) == [
+            {"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001"}
+        ]
+
+    (child,) = run(talk)
+    config = child.config
+    assert (config.name, config.pkey, config.mtu) == ("ib0.8001", PKey(0x8001), 1400)
+    assert (config.device, [str(a) for a in config.address]) == (("soft:eth0", 1), ["10.9.0.1/24"])
+    assert child.state == "closed"  # with its parent
+
+
+def test_a_child_does_not_inherit_addresses_routes_or_mtu() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8002")
+
+    (child,) = run(talk)
+    assert (child.config.address, child.config.route, child.config.mtu) == ((), (), None)
+
+
+@pytest.mark.parametrize(
+    ("pkey", "why"),
+    [
+        ("0x8001", "0x8001 is the partition of ib0.8001 already"),
+        ("0x0001", "0x8001 is the partition of ib0.8001 already"),
+        ("0xffff", "0xffff is the partition of ib0 itself"),
+        ("0x7fff", "0xffff is the partition of ib0 itself"),
+        ("0", "P_Key 0x0000 is invalid"),
+        ("0x8000", "P_Key 0x8000 is invalid"),
+        ("0x10000", "'0x10000' is not a P_Key"),
+        ("9" * 10_000, "is not a P_Key"),
+        (7, '"pkey" is a text'),
+        (None, '"pkey" is a text'),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused(pkey: Any, why: str) -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        with pytest.raises(UsageError) as caught:
+            await add(children, pkey)
+        assert why in str(caught.value)
+
+    assert len(run(talk)) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"mtu": 7},
+        {"mtu": "x"},
+        {"address": "10.0.0.1/8"},
+        {"address": [7]},
+        {"address": ["10.0.0.1"]},
+        {"address": ["fd00::1/64"], "mtu": "1000"},
+    ],
+)
+def test_words_that_make_no_sense_are_refused_before_anything_starts(
+    words: dict[str, object],
+) -> None:
+    async def talk(children: Children) -> None:
+        with pytest.raises(UsageError):
+            await add(children, "0x8001", **words)
+
+    assert run(talk) == []
+
+
+def test_a_name_that_would_be_too_long_is_refused() -> None:
+    async def talk(children: Children) -> None:
+        with pytest.raises(UsageError, match="too long"):
+            await add(children, "0x8001")
+
+    assert run(talk, name="interface-0") == []
+
+
+def test_a_removed_child_is_gone_and_may_come_back() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        await remove(children, "0x0001")  # the membership bit does not count
+        assert await children.actions["child-list"]({}) == []
+        with pytest.raises(NoSuchDevice, match="no child in partition 0x8001"):
+            await remove(children, "0x8001")
+        await add(children, "0x8001")
+
+    first, second = run(talk)
+    assert (first.state, second.state) == ("closed", "closed")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"), [(LinkError("no"), LinkError), (OSError(24, "too many"), IpoibuError)]
+)
+def test_a_child_that_does_not_start_is_not_listed(
+    refusal: Exception, kind: type[Exception]
+) -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8002")
+        type(children_made(children)[0]).refusal = refusal
+        with pytest.raises(kind):
+            await add(children, "0x8001")
+        assert names(await children.actions["child-list"]({})) == ["ib0.8002"]
+
+    run(talk)
+
+
+def children_made(children: Children) -> list[FakeChild]:
+    return list(children._running.values())  # type: ignore[arg-type]
+
+
+def test_a_child_that_fails_is_removed_and_the_others_stay() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        await add(children, "0x8002")
+        first, _ = children_made(children)
+        first.on_failure("someone removed it")
+        while first.state != "closed":
+            await asyncio.sleep(0)
+        assert names(await children.actions["child-list"]({})) == ["ib0.8002"]
+
+    run(talk)
+
+
+def test_an_asker_who_goes_away_leaves_a_whole_child() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8002")
+        gate = children_made(children)[0].gate
+        gate.clear()
+        asking = asyncio.ensure_future(add(children, "0x8001"))
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        gate.set()
+        while len(children_made(children)) < 2:
+            await asyncio.sleep(0)
+
+    assert [child.state for child in run(talk)] == ["closed", "closed"]
+
+
+def test_a_child_under_way_when_the_parent_ends_is_finished_and_ended() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8002")
+        gate = children_made(children)[0].gate
+        gate.clear()
+        asking = asyncio.ensure_future(add(children, "0x8001"))
+        waiting = asyncio.ensure_future(add(children, "0x8003"))
+        await asyncio.sleep(0.01)
+        closing = asyncio.ensure_future(children.close())
+        await asyncio.sleep(0.01)
+        gate.set()
+        await closing
+        await asyncio.gather(asking, return_exceptions=True)  # it was up, or is told that it went
+        with pytest.raises(IpoibuError, match="ending"):
+            await waiting
+
+    assert [child.state for child in run(talk)] == ["closed", "closed"]
+
+
+def test_children_are_limited_in_number() -> None:
+    async def talk(children: Children) -> None:
+        for pkey in range(1, CHILDREN_MAX + 1):
+            await add(children, hex(pkey))
+        with pytest.raises(UsageError, match=f"{CHILDREN_MAX} children"):
+            await add(children, "0x4000")
+
+    assert len(run(talk)) == CHILDREN_MAX
+
+
+def test_a_child_has_no_children() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        (child,) = children_made(children)
+        assert await child.actions["child-list"]({}) == []
+        for word in ("child-add", "child-del"):
+            with pytest.raises(UsageError, match="no children; ask its parent"):
+                await child.actions[word]({"pkey": "0x8002"})
+
+    run(talk)
