@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+
+#include "fake.h"
+
+static struct ipu_fabric *fabric;
+static char region[64];
+
+static int post(uint64_t first, int n)
+{
+    struct ipu_recv recvs[128];
+    CHECK(n <= 128);
+    for (int i = 0; i < n; i++)
+        recvs[i] = (struct ipu_recv){.addr = region, .len = 64, .cookie = first + (uint64_t)i};
+    return fabric->ops->post(fabric->self, recvs, n);
+}
+
+static void open_fabric(void)
+{
+    fabric = fake_open(true);
+    CHECK_EQ(fabric->ops->memory(fabric->self, region, sizeof region), 0);
+}
+
+static void receives_are_posted_in_chains_up_to_the_queues_depth(void)
+{
+    open_fabric();
+    CHECK_EQ(post(0, 100), 64);
+    CHECK_EQ(post(64, 64), 36); /* the device said 100 */
+    CHECK_EQ(post(100, 1), 0);
+    CHECK_EQ(fake.recvs[99].wr_id, 99);
+    CHECK_EQ(fake.recv_sges[0].lkey, 101); /* of the second region */
+    CHECK_EQ(fake.recv_sges[0].length, 64);
+    struct ipu_received done[2];
+    fake_arrive(44, 9, 0);
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 2), 1);
+    CHECK_EQ(post(100, 2), 1);
+    fake_close();
+}
+
+static void a_received_datagram_tells_length_source_and_grh(void)
+{
+    open_fabric();
+    CHECK_EQ(post(10, 3), 3);
+    fake_arrive(104, 0x654321, IBV_WC_GRH);
+    fake_arrive(60, 2, 0);
+    struct ipu_received done[4];
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 2);
+    CHECK_EQ(done[0].cookie, 10);
+    CHECK_EQ(done[0].byte_len, 104);
+    CHECK_EQ(done[0].src_qpn, 0x654321);
+    CHECK_EQ(done[0].flags, IPU_RECEIVED_GRH);
+    CHECK_EQ(done[1].cookie, 11);
+    CHECK_EQ(done[1].flags, 0); /* E4: without one, the first 40 bytes mean nothing */
+    CHECK_EQ(fabric->min_recv, 40 + FAKE_MTU);
+    fake_close();
+}
+
+static void completions_are_handed_out_in_as_many_pieces_as_asked_for(void)
+{
+    open_fabric();
+    CHECK_EQ(post(0, 10), 10);
+    for (int i = 0; i < 10; i++)
+        fake_arrive(44, 1, 0);
+    struct ipu_received done[4];
+    uint64_t next = 0;
+    int n;
+    while ((n = fabric->ops->received(fabric->self, done, 4)) > 0)
+        for (int i = 0; i < n; i++)
+            CHECK_EQ(done[i].cookie, next++);
+    CHECK_EQ(next, 10);
+    fake_close();
+}
+
+static void a_failed_receive_breaks_the_queue_pair_and_all_come_back(void)
+{
+    open_fabric();
+    CHECK_EQ(post(0, 5), 5);
+    fake_arrive(44, 1, IBV_WC_GRH);
+    fake_fail_recv(IBV_WC_LOC_LEN_ERR);
+    struct ipu_received done[8];
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 8), 2);
+    CHECK_EQ(done[0].flags, IPU_RECEIVED_GRH);
+    CHECK_EQ(done[1].flags, IPU_RECEIVED_FAILED);
+    CHECK_EQ(post(5, 1), -EIO);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* the pump does not know yet */
+    uint64_t cookie;
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
+    CHECK_EQ(fabric->ops->recover(fabric->self), -EBUSY);
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 8), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(done[i].flags, IPU_RECEIVED_FAILED);
+    CHECK_EQ(fabric->ops->recover(fabric->self), 0);
+    CHECK_EQ(post(0, 5), 5);
+    fake_close();
+}
+
+static void what_the_device_refuses_stays_the_callers(void)
+{
+    open_fabric();
+    fake.refuse_recv_after = 3;
+    CHECK_EQ(post(0, 5), 3);
+    CHECK_EQ(post(3, 2), -EIO);
+    struct ipu_received done[8];
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 8), 3);
+    CHECK_EQ(fabric->ops->recover(fabric->self), 0);
+    fake_close();
+}
+
+static void memory_beyond_the_last_region_is_refused(void)
+{
+    open_fabric(); /* two by now */
+    for (int i = 2; i < 8; i++)
+        CHECK_EQ(fabric->ops->memory(fabric->self, region, sizeof region), 0);
+    CHECK_EQ(fabric->ops->memory(fabric->self, region, sizeof region), -ENOSPC);
+    CHECK_EQ(fake.regions, 8);
+    fake_close();
+}
+
+static void waiting_asks_once_for_one_event(void)
+{
+    open_fabric();
+    struct ipu_received done[4];
+    int fd = fabric->ops->fd(fabric->self);
+    CHECK_EQ(post(0, 4), 4);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(fake.notify_calls, 1); /* of the receive queue; nothing is being sent */
+    fake_arrive(44, 1, 0);
+    fake_arrive(44, 1, 0);
+    CHECK(fake_readable(fd));
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 2);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* reads the event, asks again */
+    CHECK_EQ(fake.unacked, 0);
+    CHECK_EQ(fake.notify_calls, 2);
+    fake_close();
+}
+
+static void what_came_before_the_request_is_not_slept_on(void)
+{
+    open_fabric();
+    struct ipu_received done[4];
+    CHECK_EQ(post(0, 4), 4);
+    fake_arrive(44, 1, 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    fake_close();
+}
+
+static void the_send_queue_is_asked_while_something_is_being_sent(void)
+{
+    open_fabric();
+    struct ipu_dest dest = fake_dest(0x80);
+    void *group = fabric->ops->ah_create(fabric->self, &dest);
+    CHECK_EQ(fake_send(fabric, group, 0, 1, 60), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK(fake.send_armed && fake.recv_armed);
+    fake_complete_sends(1);
+    CHECK(fake_readable(fabric->ops->fd(fabric->self)));
+    uint64_t cookie;
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK(!fake.send_armed);
+    CHECK_EQ(fake_send(fabric, group, 1, 1, 60), 1);
+    fake_complete_sends(1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* polled after asking: it has come back */
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+    fake_close();
+}
+
+static void a_channel_in_error_is_not_watched_any_more(void)
+{
+    open_fabric();
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    close(fake.channel_pipe[1]); /* read() ends at once from now on */
+    fake.channel_pipe[1] = -1;
+    int fd = fabric->ops->fd(fabric->self);
+    CHECK(fake_readable(fd));
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
+    uint64_t cookie;
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* and no spinning: */
+    struct ipu_verbs *verbs = fake_verbs;
+    ipu_verbs_break(verbs);
+    CHECK(fake_readable(fd));
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
+    fake_close();
+}
+
+static void asynchronous_events_tell_of_the_port_and_the_device(void)
+{
+    open_fabric();
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    fake_say(IBV_EVENT_PORT_ERR, 2); /* of another port */
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    fake_say(IBV_EVENT_PORT_ERR, 1);
+    fake_say(IBV_EVENT_GID_CHANGE, 1);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_PORT_DOWN | IPU_VERBS_PORT_CHANGED);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    fake_say(IBV_EVENT_DEVICE_FATAL, 0);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_FATAL);
+    CHECK_EQ(fake.unacked, 0);
+    fake_say(IBV_EVENT_QP_FATAL, 0);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    uint64_t cookie;
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
+    fake_close();
+}
+
+int main(void)
+{
+    RUN(receives_are_posted_in_chains_up_to_the_queues_depth);
+    RUN(a_received_datagram_tells_length_source_and_grh);
+    RUN(completions_are_handed_out_in_as_many_pieces_as_asked_for);
+    RUN(a_failed_receive_breaks_the_queue_pair_and_all_come_back);
+    RUN(what_the_device_refuses_stays_the_callers);
+    RUN(memory_beyond_the_last_region_is_refused);
+    RUN(waiting_asks_once_for_one_event);
+    RUN(what_came_before_the_request_is_not_slept_on);
+    RUN(the_send_queue_is_asked_while_something_is_being_sent);
+    RUN(a_channel_in_error_is_not_watched_any_more);
+    RUN(asynchronous_events_tell_of_the_port_and_the_device);
+    return 0;
+}

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Puts a pyverbs in place of the installed one, if any: `install(monkeypatch)`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+
+
+class Fabric:
+    """In place of the compiled VerbsFabric; `made` are all there were."""
+
+    made: list[Fabric]
+    refuse: BaseException | None
+
+    def __init__(self, qp: Any, **options: Any) -> None:
+        if (error := type(self).refuse) is not None:
+            raise error
+        self.qp, self.options = qp, options
+        self.log: list[tuple[object, ...]] = []
+        self.said = 0
+        self.errors: dict[str, OSError] = {}
+        self.qpn, self.native = qp.qp_num, object()
+        type(self).made.append(self)
+
+    def _do(self, what: str, *args: object) -> None:
+        self.log.append((what, *args))
+        machine().log.append(what)
+        if what in self.errors:
+            raise self.errors[what]
+
+    def attach(self, mgid: bytes) -> None:
+        self._do("attach", mgid)
+
+    def detach(self, mgid: bytes) -> None:
+        self._do("detach", mgid)
+
+    def rebind(self, gid: bytes, index: int) -> None:
+        self._do("rebind", gid, index)
+
+    def break_queue_pair(self) -> None:
+        self._do("break")
+
+    def events(self) -> int:
+        said, self.said = self.said, 0
+        return said
+
+    def counters(self) -> dict[str, int]:
+        return {"tx_doorbells": 3}
+
+    def close(self) -> None:
+        self._do("close fabric")
+
+
+class Membership:
+    """In place of the compiled one: notes who is in."""
+
+    refuse: OSError | None
+    groups: dict[bytes, int]
+
+    def __init__(self, ifindex: int) -> None:
+        self.ifindex = ifindex
+
+    def join(self, group: bytes) -> int:
+        if (error := type(self).refuse) is not None:
+            raise error
+        type(self).groups[group] = len(type(self).groups)
+        return type(self).groups[group]
+
+    def leave(self, group: bytes, number: int) -> None:
+        assert type(self).groups.pop(group) == number
+
+    def close(self) -> None:
+        machine().log.append("close membership")
+
+
+class LayoutError(Exception):
+    pass
+
+
+def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") -> SimpleNamespace:
+    """The fake pyverbs, with its enum module under this name, and the fake compiled part."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyverbs"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(HERE)
+    importlib.import_module("pyverbs.machine")
+    monkeypatch.setitem(
+        sys.modules, f"pyverbs.{enums}", importlib.import_module("pyverbs.constants")
+    )
+    Fabric.made, Fabric.refuse = [], None
+    Membership.groups, Membership.refuse = {}, None
+    return SimpleNamespace(
+        VerbsFabric=Fabric,
+        Membership=Membership,
+        LayoutError=LayoutError,
+        PORT_DOWN=1,
+        PORT_CHANGED=2,
+        FATAL=4,
+    )
+
+
+def uninstall() -> None:
+    """So that the next import finds the installed one again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyverbs"]:
+        del sys.modules[name]
+
+
+def machine() -> Any:
+    return sys.modules["pyverbs.machine"].machine
