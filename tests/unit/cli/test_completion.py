@@ -31,6 +31,8 @@ def test_bash_completes_the_options_of_the_command() -> None:
     assert _complete("up", "ib0", "--de") == ["--device"]
     assert _complete("show", "--w") == ["--watch"]
     assert _complete("completion", "z") == ["zsh"]
+    assert _complete("child", "a") == ["add"]
+    assert _complete("child", "add", "ib0", "0x8001", "--a") == ["--address"]
 
 
 def test_zsh_gets_the_same_script_behind_its_bash_emulation() -> None:

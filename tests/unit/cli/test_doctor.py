@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,51 @@ def test_json_has_stable_keys(
     assert json.loads(capsys.readouterr().out) == [
         {"check": "check0", "status": "fail", "detail": "as it is", "remedy": "mend it"}
     ]
+
+
+def _partition(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    main(["doctor", "-j", *words])
+    return next(f for f in json.loads(capsys.readouterr().out) if f["check"] == "partition")
+
+
+def test_a_missing_broadcast_group_is_told_with_the_line_to_add(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "partitions.conf"
+    file.write_text("green=1, ipoib, mtu=5 : ALL=full;\n\nred=2 : ALL=full;\n")
+    words = ("--partitions", str(file), "--pkey")
+    assert _partition(capsys, *words, "0x8001") == {
+        "check": "partition",
+        "status": "ok",
+        "detail": f"{file}:1: partition green (0x8001) has a link of MTU 4092, Q_Key 0xb1b, scope 0x2",
+        "remedy": None,
+    }
+    assert _partition(capsys, *words, "2") == {
+        "check": "partition",
+        "status": "fail",
+        "detail": f"{file}:3: partition red (0x8002) has no broadcast group",
+        "remedy": f"add to {file}: ib8002=0x0002, ipoib : ALL=full;",
+    }
+    assert _partition(capsys, *words, "3")["remedy"] == (
+        f"add to {file}: ib8003=0x0003, ipoib : ALL=full;"
+    )
+    assert _partition(capsys, *words[:2])["remedy"] == (  # of 0xffff, unless another is asked for
+        f"add to {file}: Default=0x7fff, ipoib : ALL=full;"
+    )
+    file.write_text("green=1, ipoib, mtu=9 : ALL;")
+    found = _partition(capsys, *words, "1")
+    assert (found["status"], found["remedy"]) == ("fail", None)
+    assert found["detail"].startswith(f"{file}:1: ")
+
+
+def test_a_partition_that_cannot_be_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["doctor", "--partitions", str(tmp_path / "x"), "--pkey", "0x8000"]) == 2
+    assert "P_Key 0x8000 is invalid" in capsys.readouterr().err
+    assert main(["doctor", "--pkey", "1"]) == 2
+    assert "give --partitions FILE too" in capsys.readouterr().err
+    assert _partition(capsys, "--partitions", str(tmp_path / "x"))["status"] == "fail"
 
 
 def test_this_machine_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:

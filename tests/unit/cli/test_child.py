@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ipoibu.cli.main import main
+
+LISTED = {
+    "ib0": [{"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001"}],
+    "ib0.8001": [],
+    "ib1": [{"name": "ib1.8002", "parent": "ib1", "pkey": "0x8002"}],
+}
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every request, by interface; a daemon that answers each."""
+    requests: list[tuple[str, str, dict[str, Any]]] = []
+
+    class FakeClient:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> FakeClient:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            return None
+
+        def request(self, command: str, **arguments: Any) -> Any:
+            requests.append((self.name, command, arguments))
+            return LISTED[self.name] if command == "child-list" else f"{self.name}: {command}"
+
+    monkeypatch.setattr("ipoibu.daemon.client.Client", FakeClient)
+    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: list(LISTED))
+    return requests
+
+
+def test_a_child_is_asked_for_with_its_full_key_and_options(
+    asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--address", "10.0.0.1/24", "--address", "fd00::1/64", "--mtu", "1500"]
+    assert main(["child", "add", "ib0", "1", *words]) == 0
+    assert capsys.readouterr().out == "ib0: child-add\n"
+    assert main(["child", "del", "ib0", "0x0001"]) == 0
+    assert capsys.readouterr().out == ""
+    assert asked == [
+        (
+            "ib0",
+            "child-add",
+            {"pkey": "0x8001", "address": ["10.0.0.1/24", "fd00::1/64"], "mtu": "1500"},
+        ),
+        ("ib0", "child-del", {"pkey": "0x8001"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["add", "ib0", "0"],
+        ["add", "ib0", "0x8000"],
+        ["add", "ib0", "0x10000"],
+        ["del", "ib0", "0x8000"],
+        ["add", "ib0", "1", "--address", "10.0.0.1"],
+        ["add", "ib0", "1", "--mtu", "x"],
+        ["add", "ib0"],
+        ["grow", "ib0", "1"],
+        [],
+    ],
+)
+def test_a_wrong_word_is_a_usage_error_and_nobody_is_asked(
+    words: list[str], asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["child", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert asked == []
+
+
+def test_children_are_listed_of_one_or_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["child", "list", "ib0"]) == 0
+    assert capsys.readouterr().out == "ib0.8001  ib0  0x8001\n"
+    assert main(["child", "list", "-j"]) == 0
+    assert json.loads(capsys.readouterr().out) == LISTED["ib0"] + LISTED["ib1"]
+    assert main(["child", "list", "ib0.8001"]) == 0
+    assert capsys.readouterr().out == ""
