@@ -254,7 +254,8 @@ class Connection:
     def rej(self, before: State) -> Rej:
         """`before` is the state in which there was something to reject."""
         if before is State.TIME_WAIT:  # a message of a connection that is over has come again
-            return Rej(self.local_id, self.remote_id, About.OTHER, Reason.STALE_CONNECTION)
+            about = About.REP if self.handle.role is Role.ACTIVE else About.REQ
+            return Rej(self.local_id, self.remote_id, about, Reason.STALE_CONNECTION)
         about = _ABOUT.get(before, About.OTHER)
         local_id = 0 if before is State.REQ_RECEIVED else self.local_id  # it was never told
         return Rej(local_id, self.remote_id, about, self.refusal, self.info, self.private)

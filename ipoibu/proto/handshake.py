@@ -14,6 +14,7 @@ Messages that the other side of a hand-shake would get (an RTU for the active on
 In CLOSED the answers are for a peer who believes in a connection that is not there; whoever feeds CLOSED
 limits their rate.
 A request that was rejected leaves nothing behind: if the REJ is lost, the next REQ is refused again.
+What may be established on the other side ends in TIME_WAIT.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _REFUSED: Final = (_S.CLOSED, (_A.TELL_ENDED, _A.FORGET))
 _GIVEN_UP: Final = (_S.CLOSED, (_A.SEND_REJ, _A.TELL_ENDED, _A.FORGET))
 _UNWANTED: Final = (_S.CLOSED, (_A.SEND_REJ, _A.FORGET))
 _ENDED: Final = (_S.TIME_WAIT, (_A.TELL_ENDED, _A.ARM))
-_LOST: Final = (_S.TIME_WAIT, (_A.SEND_REJ, _A.TELL_ENDED, _A.ARM))
+_LOST: Final = (_S.DREQ_SENT, (_A.SEND_DREQ, _A.TELL_ENDED, _A.ARM))
 _DUPLICATE: Final = (_A.DUPLICATE,)
 
 # fmt: off
@@ -149,7 +150,8 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
     (_S.MRA_SENT, _I.MRA):        (_S.MRA_SENT, ()),
     (_S.MRA_SENT, _I.STALE):      _GIVEN_UP,
     (_S.MRA_SENT, _I.TIMEOUT):    _GIVEN_UP,
-    # passive: accepted. The queue pair is up, so the end goes through TIME_WAIT.
+    # passive: accepted. The peer may be ESTABLISHED and its RTU lost; §12.9.7 has a REJ end that, which
+    # goes once and can be lost as well. A DREQ is repeated, and understood by Linux in every state.
     (_S.REP_SENT, _I.RTU):        (_S.ESTABLISHED, (_A.TELL_ESTABLISHED,)),
     (_S.REP_SENT, _I.MRA):        (_S.MRA_REP_RECEIVED, (_A.ARM,)),
     (_S.REP_SENT, _I.REQ):        (_S.REP_SENT, (_A.DUPLICATE, _A.SEND_REP)),
@@ -159,7 +161,7 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
     (_S.REP_SENT, _I.STALE):      _LOST,
     (_S.REP_SENT, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.REP_SENT, _I.SPENT):      _LOST,
-    (_S.REP_SENT, _I.DISCONNECT): (_S.TIME_WAIT, (_A.SEND_REJ, _A.ARM)),
+    (_S.REP_SENT, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),
     (_S.MRA_REP_RECEIVED, _I.RTU):        (_S.ESTABLISHED, (_A.TELL_ESTABLISHED,)),
     (_S.MRA_REP_RECEIVED, _I.MRA):        (_S.MRA_REP_RECEIVED, _DUPLICATE),
     (_S.MRA_REP_RECEIVED, _I.REQ):        (_S.MRA_REP_RECEIVED, _DUPLICATE),
@@ -169,7 +171,7 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
     (_S.MRA_REP_RECEIVED, _I.STALE):      _LOST,
     (_S.MRA_REP_RECEIVED, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.MRA_REP_RECEIVED, _I.SPENT):      _LOST,
-    (_S.MRA_REP_RECEIVED, _I.DISCONNECT): (_S.TIME_WAIT, (_A.SEND_REJ, _A.ARM)),
+    (_S.MRA_REP_RECEIVED, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),
     # both sides
     (_S.ESTABLISHED, _I.REQ):        (_S.ESTABLISHED, _DUPLICATE),
     (_S.ESTABLISHED, _I.REP):        (_S.ESTABLISHED, (_A.DUPLICATE, _A.SEND_RTU)),

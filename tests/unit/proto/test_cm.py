@@ -248,14 +248,16 @@ def test_a_reply_is_repeated_as_often_as_the_peer_asked_within_our_limit() -> No
     desk = Desk()
     (requested,) = told(desk.hear(replace(REQ, local_timeout=16, cm_retries=2)))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
+    assert isinstance(rep, Rep)
     effects = desk.wait(seconds(16) * 2.5)
     assert sent(effects) == [rep] * 2
     effects = desk.wait(seconds(16))
-    (rej,) = sent(effects)
-    assert isinstance(rej, cm.Rej)
-    assert (rej.remote_id, rej.reason, rej.about) == (PEER_ID, Reason.TIMEOUT, About.OTHER)
+    assert only(effects) == cm.Dreq(rep.local_id, PEER_ID, Qpn(0x4A), bytes(220))
     assert told(effects) == [Ended(requested.handle, Cause.NO_ANSWER)]
-    assert desk.states == [State.TIME_WAIT]
+    assert told(desk.hear(cm.Rtu(PEER_ID, rep.local_id))) == []  # too late
+    assert len(sent(desk.wait(seconds(16) * 2))) == 2  # a DREQ is repeated, where a REJ is not
+    desk.wait(60)
+    assert len(desk.cm) == 0
 
 
 @pytest.mark.parametrize(
@@ -281,6 +283,7 @@ def test_half_open_requests_end_within_a_minute_whatever_the_peer_asks_for() -> 
     desk = Desk()
     (requested,) = told(desk.hear(replace(REQ, local_timeout=31, cm_retries=15)))
     desk.do(Accept(requested.handle, Qpn(0x51), b""))
+    assert told(desk.wait(60)) == [Ended(requested.handle, Cause.NO_ANSWER)]
     desk.wait(60)
     assert len(desk.cm) == 0
 
@@ -419,7 +422,8 @@ def test_a_request_that_is_late_does_not_come_back_to_life() -> None:
     effects = desk.hear(REQ)
     (rej,) = sent(effects)
     assert isinstance(rej, cm.Rej)
-    assert (rej.reason, rej.remote_id) == (Reason.STALE_CONNECTION, PEER_ID)
+    assert (rej.about, rej.reason) == (About.REQ, Reason.STALE_CONNECTION)
+    assert rej.remote_id == PEER_ID
     assert told(effects) == []
 
 

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""docs/counters.md speaks for connected mode too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ipoibu.wire import cm, cm_private, mad
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    section = page.split("## Connections\n")[1].split("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    code = "".join(
+        (ROOT / "ipoibu/proto" / it).read_text("utf-8") for it in ("cm.py", "connection.py")
+    )
+    counted = set(re.findall(r'"((?:cm|connection)_\w+)"', code))
+    assert documented == counted | (cm.REASONS | cm_private.REASONS) - mad.REASONS
