@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "objects.h"
 
@@ -41,6 +43,15 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_DROP_TOO_LONG] = "drop_too_long",
     [SOFT_C_DROP_CQ_FULL] = "drop_cq_full",
     [SOFT_C_DROP_SOCKET] = "drop_socket",
+    [SOFT_C_DROP_CONNECTION] = "drop_connection",
+    [SOFT_C_DROP_WINDOW] = "drop_window",
+    [SOFT_C_RC_RETRANSMITS] = "rc_retransmits",
+    [SOFT_C_RC_TIMEOUTS] = "rc_timeouts",
+    [SOFT_C_RC_DUPLICATES] = "rc_duplicates",
+    [SOFT_C_RC_GAPS] = "rc_gaps",
+    [SOFT_C_RC_ACKS] = "rc_acks",
+    [SOFT_C_RC_REFUSALS] = "rc_refusals",
+    [SOFT_C_RC_NOT_READY] = "rc_not_ready",
 };
 
 /*
@@ -65,6 +76,13 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
 
     if (hca == NULL)
         return -ENOMEM;
+    hca->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (hca->event_fd < 0) {
+        int error = -errno;
+
+        free(hca);
+        return error;
+    }
     pthread_mutex_init(&hca->mutex, NULL);
     pthread_mutex_init(&hca->group_mutex, NULL);
     hca->attr = *attr;
@@ -72,7 +90,11 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
     hca->pkey_count = 1;
     hca->next_qpn = soft_hca_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
+    hca->timer_ns = SOFT_NO_DEADLINE_NS;
     TAILQ_INIT(&hca->stalled);
+    TAILQ_INIT(&hca->work);
+    TAILQ_INIT(&hca->timers);
+    TAILQ_INIT(&hca->events);
     *out = hca;
     return 0;
 }
@@ -81,6 +103,7 @@ static void destroy_detached(struct soft_hca *hca)
 {
     pthread_mutex_destroy(&hca->group_mutex);
     pthread_mutex_destroy(&hca->mutex);
+    close(hca->event_fd);
     free(hca);
 }
 
@@ -157,6 +180,8 @@ void soft_hca_close(struct soft_hca *hca)
             soft_qp_destroy(LIST_FIRST(&hca->qps[i]));
     while (!LIST_EMPTY(&hca->ahs))
         soft_ah_destroy(LIST_FIRST(&hca->ahs));
+    while (!LIST_EMPTY(&hca->srqs))
+        (void)soft_srq_destroy(LIST_FIRST(&hca->srqs));
     while (!LIST_EMPTY(&hca->cqs))
         (void)soft_cq_destroy(LIST_FIRST(&hca->cqs));
     if (hca->udp != NULL) {
@@ -238,7 +263,7 @@ int64_t soft_hca_deadline_ns(struct soft_hca *hca)
     int64_t deadline_ns;
 
     soft_progress_lock(hca);
-    deadline_ns = hca->deadline_ns;
+    deadline_ns = hca->deadline_ns < hca->timer_ns ? hca->deadline_ns : hca->timer_ns;
     soft_progress_unlock(hca);
     return deadline_ns;
 }

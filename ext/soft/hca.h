@@ -4,7 +4,8 @@
  *
  * A software HCA that speaks RoCEv2 (UDP port 4791 over IPv6) on one net device, with the objects
  * and the semantics of the verbs: completion queues, queue pairs, address handles, work requests.
- * Transport: UD. The theory of operation, the thread rules and the wire format are in README.md.
+ * Transports: UD and RC (SEND only). The theory of operation, the thread rules and the wire format
+ * are in README.md.
  *
  * Conventions
  *   - Functions that can fail return 0 (or a count) or a negative errno; nothing touches errno.
@@ -27,6 +28,7 @@ struct soft_hca;
 struct soft_cq;
 struct soft_qp;
 struct soft_ah;
+struct soft_srq;
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
@@ -38,6 +40,8 @@ struct soft_ah;
 #define SOFT_MAX_QP         16384
 #define SOFT_MAX_MCAST      16384 /* groups; QPs per group are bounded by SOFT_MAX_QP */
 #define SOFT_MAX_AH         (1u << 20)
+#define SOFT_MAX_SRQ        1024
+#define SOFT_MAX_RC_BYTES   (1u << 20) /* of a message over RC */
 #define SOFT_GRH_BYTES      40
 #define SOFT_QPN_GSI        1u
 #define SOFT_QPN_MCAST      0xffffffu
@@ -110,7 +114,8 @@ int soft_hca_progress(struct soft_hca *hca);
 /*
  * CLOCK_MONOTONIC time at which some CQ must be polled again even if no descriptor becomes
  * readable, or SOFT_NO_DEADLINE_NS. Ask after soft_cq_arm and before sleeping. Set while sends wait
- * for kernel memory (ENOBUFS), which no descriptor announces.
+ * for kernel memory (ENOBUFS), which no descriptor announces, and by the timers of RC: may be
+ * earlier than the first of them, never later.
  */
 int64_t soft_hca_deadline_ns(struct soft_hca *hca);
 
@@ -140,6 +145,15 @@ enum soft_counter {
     SOFT_C_DROP_TOO_LONG,  /* longer than the posted buffer; the work request stays */
     SOFT_C_DROP_CQ_FULL,   /* no room for the completion; the work request stays */
     SOFT_C_DROP_SOCKET,    /* by the kernel, the socket's receive buffer being full; a train is 1 */
+    SOFT_C_DROP_CONNECTION, /* RC: not connected, or not from the GID that it is connected to */
+    SOFT_C_DROP_WINDOW,     /* RC: an acknowledgement of what is not in flight */
+    SOFT_C_RC_RETRANSMITS,  /* packets sent again */
+    SOFT_C_RC_TIMEOUTS,     /* retransmission timers that ran out */
+    SOFT_C_RC_DUPLICATES,   /* packets received again */
+    SOFT_C_RC_GAPS,         /* packets received out of sequence */
+    SOFT_C_RC_ACKS,         /* acknowledgements sent, refusals included */
+    SOFT_C_RC_REFUSALS,     /* requests answered with NAK "invalid request" */
+    SOFT_C_RC_NOT_READY,    /* packets refused with an RNR NAK: no buffer, or a full CQ */
     SOFT_C_COUNT,
 };
 
@@ -160,6 +174,11 @@ enum soft_wc_status {
     SOFT_WC_SUCCESS = 0,
     SOFT_WC_LOC_LEN_ERR = 1,
     SOFT_WC_WR_FLUSH_ERR = 5,
+    SOFT_WC_REM_INV_REQ_ERR = 9, /* these five: RC, of the send that breaks the connection */
+    SOFT_WC_REM_ACCESS_ERR = 10,
+    SOFT_WC_REM_OP_ERR = 11,
+    SOFT_WC_RETRY_EXC_ERR = 12,
+    SOFT_WC_RNR_RETRY_EXC_ERR = 13,
 };
 
 /* The values are those of enum ibv_wc_opcode. */
@@ -175,7 +194,7 @@ enum soft_wc_flags {
 
 struct soft_wc {
     uint64_t wr_id;
-    uint32_t byte_len; /* receive: payload + SOFT_GRH_BYTES; send: payload */
+    uint32_t byte_len; /* UD receive: payload + SOFT_GRH_BYTES; else: payload */
     uint32_t qp_num;
     uint32_t src_qp;
     uint32_t imm_data;
@@ -233,7 +252,8 @@ void soft_ah_destroy(struct soft_ah *ah);
 
 enum soft_qp_type {
     SOFT_QPT_GSI = 1, /* QPN 1, Q_Key SOFT_QKEY_GSI, any P_Key of the table; one per HCA */
-    SOFT_QPT_UD = 4,  /* the values are those of enum ibv_qp_type */
+    SOFT_QPT_RC = 2,
+    SOFT_QPT_UD = 4, /* the values are those of enum ibv_qp_type */
 };
 
 struct soft_qp_attr {
@@ -244,11 +264,12 @@ struct soft_qp_attr {
     unsigned int max_recv_wr; /* 1..SOFT_MAX_WR */
     uint32_t qkey;            /* ignored for a GSI QP */
     uint16_t pkey_index;      /* GSI: of packets whose work request does not say */
+    struct soft_srq *srq;     /* RC: receives come from here; NULL: from a queue of its own */
 };
 
 /*
- * A QP that is ready to send and receive at once (there is no state machine to walk for UD). The
- * QPN is never 0, 1 or 0xffffff; allocation starts at a random number, so that a restarted
+ * A UD QP is ready to send and receive at once; an RC QP is in the reset state (soft_qp_modify).
+ * The QPN is never 0, 1 or 0xffffff; allocation starts at a random number, so that a restarted
  * program has a new one. -EINVAL (limits, CQ of another HCA), -EEXIST (a second GSI QP), -ENOSPC
  * (SOFT_MAX_QP), -ENOMEM.
  */
@@ -291,7 +312,7 @@ struct soft_send_wr {
 struct soft_recv_wr {
     uint64_t wr_id;
     uint8_t num_sge;
-    struct soft_sge sg[SOFT_MAX_SGE]; /* the first SOFT_GRH_BYTES bytes receive the GRH */
+    struct soft_sge sg[SOFT_MAX_SGE]; /* UD: the first SOFT_GRH_BYTES bytes receive the GRH */
 };
 
 /*
@@ -300,22 +321,113 @@ struct soft_recv_wr {
  * another HCA, too many SGEs, QPN over 24 bits); -EINVAL when that is the first. A message longer
  * than the active MTU is accepted and completes with SOFT_WC_LOC_LEN_ERR, as do all failures, even
  * when not signalled. UD is unreliable: success says that the buffer may be reused, no more.
+ *
+ * RC ignores address handle and remote QPN and Q_Key; success says that the peer has the message.
+ * Invalid are a message over SOFT_MAX_RC_BYTES and any before the state SOFT_QPS_RTS; in the error
+ * state requests are accepted and flushed.
  */
 int soft_qp_post_send(struct soft_qp *qp, const struct soft_send_wr *wr, int n);
 
-/* Post n receives; returns how many were accepted, or -EINVAL when the first one is invalid. */
+/* Post n receives; returns how many were accepted, or -EINVAL when the first one is invalid (too
+ * many SGEs; RC: in the reset state, or with an SRQ). */
 int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n);
 
 /*
  * Receive what is sent to this multicast GID: joins the IPv6 group on the device, too, for the
  * first QP. The sender's own packets come back like everybody else's; drop those with your own
- * source QPN and source GID. Attaching twice is one attachment. -EINVAL (not multicast), -ENOSPC
- * (SOFT_MAX_MCAST), -ENOMEM, -ENODEV, -EXDEV (the calling thread is in another network namespace
- * than the HCA), or what the kernel answers to the join.
+ * source QPN and source GID. Attaching twice is one attachment. -EINVAL (not multicast, not UD),
+ * -ENOSPC (SOFT_MAX_MCAST), -ENOMEM, -ENODEV, -EXDEV (the calling thread is in another network
+ * namespace than the HCA), or what the kernel answers to the join.
  */
 int soft_qp_attach_mcast(struct soft_qp *qp, const struct in6_addr *mgid);
 
 /* -ENOENT when not attached. */
 int soft_qp_detach_mcast(struct soft_qp *qp, const struct in6_addr *mgid);
+
+/* ---- reliable connections -------------------------------------------------------------------- */
+
+/* The values are those of enum ibv_qp_state. */
+enum soft_qp_state {
+    SOFT_QPS_RESET = 0,
+    SOFT_QPS_INIT = 1, /* receives may be posted */
+    SOFT_QPS_RTR = 2,  /* receives and answers */
+    SOFT_QPS_RTS = 3,  /* sends, too */
+    SOFT_QPS_ERR = 6,  /* flushes */
+};
+
+struct soft_rc_attr {
+    /* For RTR. */
+    struct soft_ah_attr path;    /* to the peer; packets from another GID are dropped */
+    uint32_t dest_qpn;           /* 2..0xfffffe */
+    uint32_t rq_psn;             /* 24 bits: of the first packet that comes */
+    unsigned int path_mtu_bytes; /* 256, 512, 1024, 2048 or 4096, at most active_mtu_bytes */
+    uint8_t min_rnr_timer;       /* 0..31, as in the AETH: 1 is 10 us, 14 1.28 ms, 0 655 ms */
+    /* For RTS. */
+    uint32_t sq_psn;     /* 24 bits: of the first packet that goes */
+    uint8_t timeout;     /* 0..31: 4.096 us * 2^timeout for an acknowledgement; 0: for ever. The
+                            peer is a program that must get to run: 14 (67 ms) is a good value */
+    uint8_t retry_count; /* 0..7, tries without progress before SOFT_WC_RETRY_EXC_ERR */
+    uint8_t rnr_retry;   /* 0..7, the same for a peer without buffers; 7: no limit */
+};
+
+/*
+ * Walk an RC QP to another state: RESET to INIT to RTR to RTS, and from anywhere to ERR or RESET.
+ * attr is read for RTR and RTS only, and then only its part for that. -EINVAL for another step, a
+ * UD QP, or values out of range.
+ *
+ * ERR: all that is posted completes with SOFT_WC_WR_FLUSH_ERR, as fast as the CQs have room. An
+ * error of the connection leads there, too, with an error completion of the send that met it.
+ * RESET: all that is posted is forgotten; for a QP with an SRQ the buffer of a message that has
+ * come in part as well. Completions already in a CQ stay there.
+ */
+int soft_qp_modify(struct soft_qp *qp, enum soft_qp_state state, const struct soft_rc_attr *attr);
+
+/* UD: SOFT_QPS_RTS. */
+enum soft_qp_state soft_qp_state(const struct soft_qp *qp);
+
+/* ---- shared receive queues ------------------------------------------------------------------- */
+
+/*
+ * A receive queue that any number of RC QPs take their buffers from, one for each message, when its
+ * first packet comes. Without buffers all of them answer "receiver not ready". max_wr is
+ * 1..SOFT_MAX_WR. -EINVAL, -ENOSPC (SOFT_MAX_SRQ), -ENOMEM.
+ */
+int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq **out);
+
+/* -EBUSY while a QP uses it. Receives still posted are forgotten, without completions. */
+int soft_srq_destroy(struct soft_srq *srq);
+
+/* As soft_qp_post_recv. */
+int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int n);
+
+/* Give one event SOFT_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left; 0: none.
+ */
+void soft_srq_set_limit(struct soft_srq *srq, unsigned int limit);
+
+/* ---- asynchronous events --------------------------------------------------------------------- */
+
+/* The values are those of enum ibv_event_type. */
+enum soft_event_type {
+    SOFT_EVENT_QP_REQ_ERR = 2,           /* the peer's request was refused: the QP is in ERR */
+    SOFT_EVENT_COMM_EST = 4,             /* a first packet has come, in state RTR */
+    SOFT_EVENT_SRQ_LIMIT_REACHED = 15,   /* the limit is 0 now */
+    SOFT_EVENT_QP_LAST_WQE_REACHED = 16, /* in ERR, a QP with SRQ has completed its last receive */
+};
+
+struct soft_event {
+    enum soft_event_type type;
+    struct soft_qp *qp;   /* of it, or NULL */
+    struct soft_srq *srq; /* of it, or NULL */
+};
+
+/*
+ * Take the next event: 1, or 0 when there is none. Kept with the objects, so none is ever lost for
+ * lack of room; several of one type on one object are one, and those of an object that is destroyed
+ * go with it.
+ */
+int soft_hca_get_event(struct soft_hca *hca, struct soft_event *out);
+
+/* A descriptor that is readable while there are events; owned by the HCA. */
+int soft_hca_event_fd(const struct soft_hca *hca);
 
 #endif

@@ -116,7 +116,7 @@ int soft_qp_attach_mcast(struct soft_qp *qp, const struct in6_addr *mgid)
     struct soft_group *group;
     int error = 0;
 
-    if (!IN6_IS_ADDR_MULTICAST(mgid))
+    if (!IN6_IS_ADDR_MULTICAST(mgid) || qp->rc != NULL)
         return -EINVAL;
     pthread_mutex_lock(&hca->group_mutex);
     group = soft_mcast_find(hca, mgid);

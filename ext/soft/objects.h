@@ -54,6 +54,7 @@ struct soft_ah {
 struct soft_send_wqe {
     struct soft_send_wr wr;
     uint32_t bytes;
+    uint32_t psn;   /* RC: of its first packet */
     uint8_t status; /* other than success: found bad when posted, completes in its turn */
 };
 
@@ -62,10 +63,27 @@ struct soft_send_queue {
     unsigned int max, mask, head, tail;
 };
 
-/* On its own, so that several QPs can share one (SRQ, with RC). */
+/* On its own, so that several QPs can share one. */
 struct soft_recv_queue {
     struct soft_recv_wr *ring;
     unsigned int max, mask, head, tail;
+};
+
+/* What an object has to tell; listed while `pending` is not 0. */
+struct soft_event_source {
+    TAILQ_ENTRY(soft_event_source) entry;
+    uint32_t pending; /* a bit for each enum soft_event_type */
+    struct soft_qp *qp;
+    struct soft_srq *srq;
+};
+
+struct soft_srq {
+    struct soft_hca *hca;
+    LIST_ENTRY(soft_srq) entry;
+    struct soft_recv_queue rq;
+    unsigned int limit;
+    unsigned int users;
+    struct soft_event_source events;
 };
 
 /* A packet as it goes up: where from, what it is, and its payload. */
@@ -93,6 +111,9 @@ struct soft_transport {
 };
 
 extern const struct soft_transport soft_ud;
+extern const struct soft_transport soft_rc;
+
+struct soft_rc;
 
 struct soft_qp {
     struct soft_hca *hca;
@@ -109,7 +130,9 @@ struct soft_qp {
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
     struct soft_send_queue sq;
-    struct soft_recv_queue rq;
+    struct soft_recv_queue rq; /* empty and without a ring when there is an SRQ */
+    struct soft_srq *srq;
+    struct soft_rc *rc; /* NULL: UD */
 };
 
 struct soft_group {
@@ -125,7 +148,10 @@ LIST_HEAD(soft_cq_list, soft_cq);
 LIST_HEAD(soft_ah_list, soft_ah);
 LIST_HEAD(soft_qp_list, soft_qp);
 LIST_HEAD(soft_group_list, soft_group);
+LIST_HEAD(soft_srq_list, soft_srq);
 TAILQ_HEAD(soft_stall_list, soft_qp);
+TAILQ_HEAD(soft_rc_list, soft_rc);
+TAILQ_HEAD(soft_event_list, soft_event_source);
 
 struct soft_hca {
     pthread_mutex_t mutex;
@@ -152,6 +178,14 @@ struct soft_hca {
     struct soft_stall_list stalled;
     bool wants_writable; /* every CQ's epoll descriptor waits for EPOLLOUT, too */
     int64_t deadline_ns;
+    struct soft_rc_list work; /* connections that owe an answer or may go on sending */
+    struct soft_rc_list timers;
+    int64_t timer_ns; /* not later than the first of them */
+    struct soft_srq_list srqs;
+    unsigned int srq_count;
+    struct soft_event_list events;
+    int event_fd;
+    bool event_signalled;
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet belonged to */
 
     uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
@@ -177,11 +211,35 @@ static inline unsigned int soft_cq_room(const struct soft_cq *cq)
 }
 
 /* ah.c */
+/* false: the attributes are invalid. */
+bool soft_ah_resolve(const struct soft_hca *hca, const struct soft_ah_attr *attr,
+                     struct soft_udp_dest *out);
 void soft_ah_release(struct soft_ah *ah);
 
 /* qp.c */
 struct soft_qp *soft_qp_find(const struct soft_hca *hca, uint32_t qpn);
 void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
+
+/* rc.c; the QPs are RC QPs */
+int soft_rc_create(struct soft_qp *qp);
+void soft_rc_destroy(struct soft_qp *qp); /* flushes */
+bool soft_rc_may_send(const struct soft_qp *qp, const struct soft_send_wr *wr);
+bool soft_rc_may_receive(const struct soft_qp *qp);
+void soft_rc_number(struct soft_qp *qp, struct soft_send_wqe *wqe);
+void soft_rc_serve(struct soft_hca *hca);
+void soft_rc_expire_timers(struct soft_hca *hca);
+
+/* srq.c */
+/* The next buffer, with its share of the limit event; NULL when there is none. */
+const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq);
+
+/* event.c */
+void soft_event_raise(struct soft_hca *hca, struct soft_event_source *source,
+                      enum soft_event_type type);
+void soft_event_forget(struct soft_hca *hca, struct soft_event_source *source);
+
+/* clock.c */
+int64_t soft_clock_ns(void); /* CLOCK_MONOTONIC; a file of its own, so that tests can replace it */
 
 /* mcast.c */
 struct soft_group *soft_mcast_find(const struct soft_hca *hca, const struct in6_addr *gid);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _GNU_SOURCE
 #include <string.h>
-#include <time.h>
 
 #include "icrc.h"
 #include "objects.h"
@@ -27,6 +26,7 @@ void soft_progress_lock(struct soft_hca *hca)
  */
 void soft_progress_unlock(struct soft_hca *hca)
 {
+    soft_rc_serve(hca);
     if (hca->cqs_armed > 0) {
         bool pending = hca->udp != NULL && soft_udp_pending(hca->udp);
 
@@ -38,14 +38,6 @@ void soft_progress_unlock(struct soft_hca *hca)
 }
 
 /* ---- send queues that wait ------------------------------------------------------------------- */
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static void set_stall(struct soft_qp *qp, enum soft_stall stall)
 {
@@ -68,7 +60,7 @@ static void announce_stalls(struct soft_hca *hca)
         socket |= qp->stall == SOFT_STALL_SOCKET;
         memory |= qp->stall == SOFT_STALL_MEMORY;
     }
-    hca->deadline_ns = memory ? now_ns() + MEMORY_RETRY_NS : SOFT_NO_DEADLINE_NS;
+    hca->deadline_ns = memory ? soft_clock_ns() + MEMORY_RETRY_NS : SOFT_NO_DEADLINE_NS;
     if (socket != hca->wants_writable) {
         hca->wants_writable = socket;
         for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
@@ -98,7 +90,8 @@ void soft_progress_retry(struct soft_hca *hca)
     struct soft_qp *qp = TAILQ_FIRST(&hca->stalled);
     struct soft_qp *next;
 
-    if (qp == NULL || (hca->deadline_ns != SOFT_NO_DEADLINE_NS && now_ns() < hca->deadline_ns))
+    if (qp == NULL ||
+        (hca->deadline_ns != SOFT_NO_DEADLINE_NS && soft_clock_ns() < hca->deadline_ns))
         return;
     for (; qp != NULL; qp = next) {
         enum soft_stall stall = qp->transport->send(qp);
@@ -207,8 +200,10 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
 {
     int packets;
 
-    if (hca->udp == NULL)
+    if (hca->udp == NULL) {
+        soft_rc_expire_timers(hca);
         return 0;
+    }
     if (cq != NULL && wanted > cq->depth)
         wanted = cq->depth;
     /* What is not wanted yet stays fetched: the consumer can post buffers before it would be
@@ -217,5 +212,8 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
     if (!soft_udp_pending(hca->udp) && (cq == NULL || soft_cq_count(cq) < wanted) &&
         soft_udp_receive(hca->udp))
         packets += take_pending(hca, cq, wanted);
+    /* Only now: the acknowledgement may have been here for longer than we were away. */
+    if (!soft_udp_pending(hca->udp))
+        soft_rc_expire_timers(hca);
     return packets;
 }

@@ -33,20 +33,34 @@ static uint32_t allocate_qpn(struct soft_hca *hca)
 
 static bool attributes_valid(const struct soft_hca *hca, const struct soft_qp_attr *attr)
 {
-    return (attr->type == SOFT_QPT_UD || attr->type == SOFT_QPT_GSI) && attr->send_cq != NULL &&
-           attr->recv_cq != NULL && attr->send_cq->hca == hca && attr->recv_cq->hca == hca &&
-           attr->max_send_wr >= 1 && attr->max_send_wr <= SOFT_MAX_WR && attr->max_recv_wr >= 1 &&
-           attr->max_recv_wr <= SOFT_MAX_WR && attr->pkey_index < SOFT_MAX_PKEYS;
+    bool shared = attr->type == SOFT_QPT_RC && attr->srq != NULL;
+
+    return (attr->type == SOFT_QPT_UD || attr->type == SOFT_QPT_GSI || attr->type == SOFT_QPT_RC) &&
+           attr->send_cq != NULL && attr->recv_cq != NULL && attr->send_cq->hca == hca &&
+           attr->recv_cq->hca == hca && attr->max_send_wr >= 1 &&
+           attr->max_send_wr <= SOFT_MAX_WR && attr->pkey_index < SOFT_MAX_PKEYS &&
+           (shared ? attr->srq->hca == hca
+                   : attr->max_recv_wr >= 1 && attr->max_recv_wr <= SOFT_MAX_WR);
+}
+
+static void release(struct soft_qp *qp)
+{
+    free(qp->rc);
+    free(qp->sq.ring);
+    free(qp->rq.ring);
+    free(qp);
 }
 
 static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr *attr)
 {
     struct soft_qp *qp = calloc(1, sizeof(*qp));
+    bool rc = attr->type == SOFT_QPT_RC;
 
     if (qp == NULL)
         return NULL;
     qp->hca = hca;
-    qp->transport = &soft_ud;
+    qp->transport = rc ? &soft_rc : &soft_ud;
+    qp->srq = rc ? attr->srq : NULL;
     qp->type = attr->type;
     qp->qkey = attr->type == SOFT_QPT_GSI ? SOFT_QKEY_GSI : attr->qkey;
     qp->pkey_index = attr->pkey_index;
@@ -54,15 +68,16 @@ static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr 
     qp->recv_cq = attr->recv_cq;
     qp->sq.max = attr->max_send_wr;
     qp->sq.mask = soft_round_up(attr->max_send_wr) - 1;
-    qp->rq.max = attr->max_recv_wr;
-    qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
     qp->sq.ring = calloc(qp->sq.mask + 1, sizeof(*qp->sq.ring));
-    qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
+    if (qp->srq == NULL) {
+        qp->rq.max = attr->max_recv_wr;
+        qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
+        qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
+    }
     qp->psn = soft_hca_random(); /* means nothing to a UD receiver; so nobody gets to rely on it */
-    if (qp->sq.ring == NULL || qp->rq.ring == NULL) {
-        free(qp->sq.ring);
-        free(qp->rq.ring);
-        free(qp);
+    if (qp->sq.ring == NULL || (qp->srq == NULL && qp->rq.ring == NULL) ||
+        (rc && soft_rc_create(qp) != 0)) {
+        release(qp);
         return NULL;
     }
     return qp;
@@ -88,13 +103,13 @@ int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct
         hca->qp_count++;
         qp->send_cq->users++;
         qp->recv_cq->users++;
+        if (qp->srq != NULL)
+            qp->srq->users++;
         LIST_INSERT_HEAD(bucket(hca, qp->qpn), qp, entry);
     }
     soft_progress_unlock(hca);
     if (error != 0) {
-        free(qp->sq.ring);
-        free(qp->rq.ring);
-        free(qp);
+        release(qp);
         return error;
     }
     *out = qp;
@@ -123,13 +138,15 @@ void soft_qp_destroy(struct soft_qp *qp)
     LIST_REMOVE(qp, entry);
     hca->qp_count--;
     soft_progress_unstall(qp);
+    if (qp->rc != NULL)
+        soft_rc_destroy(qp);
     flush(qp);
     qp->send_cq->users--;
     qp->recv_cq->users--;
+    if (qp->srq != NULL)
+        qp->srq->users--;
     soft_progress_unlock(hca);
-    free(qp->sq.ring);
-    free(qp->rq.ring);
-    free(qp);
+    release(qp);
 }
 
 uint32_t soft_qp_qpn(const struct soft_qp *qp)
@@ -158,13 +175,16 @@ void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signa
         .opcode = SOFT_WC_SEND,
     };
 
-    soft_ah_release(wqe->wr.ah);
+    if (wqe->wr.ah != NULL)
+        soft_ah_release(wqe->wr.ah);
     if (signalled && soft_cq_room(qp->send_cq) > 0)
         soft_cq_push(qp->send_cq, &wc);
 }
 
 static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
 {
+    if (qp->rc != NULL)
+        return soft_rc_may_send(qp, wr);
     return wr->ah != NULL && wr->ah->hca == qp->hca && wr->num_sge <= SOFT_MAX_SGE &&
            wr->remote_qpn <= SOFT_ROCE_QPN_MASK;
 }
@@ -178,7 +198,14 @@ static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
         bytes += wr->sg[i].length;
     wqe->wr = *wr;
     wqe->bytes = bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
-    wqe->status = bytes > qp->hca->attr.active_mtu_bytes ? SOFT_WC_LOC_LEN_ERR : SOFT_WC_SUCCESS;
+    wqe->status = SOFT_WC_SUCCESS;
+    if (qp->rc != NULL) {
+        wqe->wr.ah = NULL;
+        soft_rc_number(qp, wqe);
+        return;
+    }
+    if (bytes > qp->hca->attr.active_mtu_bytes)
+        wqe->status = SOFT_WC_LOC_LEN_ERR;
     wr->ah->references++;
 }
 
@@ -209,10 +236,16 @@ int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n)
     int accepted = 0;
 
     soft_progress_lock(qp->hca);
+    if (qp->rc != NULL && !soft_rc_may_receive(qp)) {
+        soft_progress_unlock(qp->hca);
+        return -EINVAL;
+    }
     while (accepted < n && rq->tail - rq->head < rq->max && recv_valid(&wr[accepted]))
         rq->ring[rq->tail++ & rq->mask] = wr[accepted++];
     if (accepted == 0 && n > 0 && rq->tail - rq->head < rq->max)
         accepted = -EINVAL;
+    if (qp->rc != NULL)
+        soft_progress_send(qp); /* flushes in the error state */
     soft_progress_unlock(qp->hca);
     return accepted;
 }

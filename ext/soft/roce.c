@@ -13,9 +13,35 @@ enum extension {
     KNOWN = 1,
     DETH = 2,
     IMM = 4,
+    AETH = 8,
+    RETH = 16,
+    ATOMIC = 32,
+    INVALIDATE = 64,
 };
 
+#define RETH_BYTES       16
+#define ATOMIC_BYTES     28
+#define INVALIDATE_BYTES 4
+
 static const uint8_t extensions[256] = {
+    [SOFT_ROCE_RC_SEND_FIRST] = KNOWN,
+    [SOFT_ROCE_RC_SEND_MIDDLE] = KNOWN,
+    [SOFT_ROCE_RC_SEND_LAST] = KNOWN,
+    [SOFT_ROCE_RC_SEND_LAST_IMM] = KNOWN | IMM,
+    [SOFT_ROCE_RC_SEND_ONLY] = KNOWN,
+    [SOFT_ROCE_RC_SEND_ONLY_IMM] = KNOWN | IMM,
+    [SOFT_ROCE_RC_WRITE_FIRST] = KNOWN | RETH,
+    [SOFT_ROCE_RC_WRITE_MIDDLE] = KNOWN,
+    [SOFT_ROCE_RC_WRITE_LAST] = KNOWN,
+    [SOFT_ROCE_RC_WRITE_LAST_IMM] = KNOWN | IMM,
+    [SOFT_ROCE_RC_WRITE_ONLY] = KNOWN | RETH,
+    [SOFT_ROCE_RC_WRITE_ONLY_IMM] = KNOWN | RETH | IMM,
+    [SOFT_ROCE_RC_READ_REQUEST] = KNOWN | RETH,
+    [SOFT_ROCE_RC_ACK] = KNOWN | AETH,
+    [SOFT_ROCE_RC_COMPARE_SWAP] = KNOWN | ATOMIC,
+    [SOFT_ROCE_RC_FETCH_ADD] = KNOWN | ATOMIC,
+    [SOFT_ROCE_RC_SEND_LAST_INV] = KNOWN | INVALIDATE,
+    [SOFT_ROCE_RC_SEND_ONLY_INV] = KNOWN | INVALIDATE,
     [SOFT_ROCE_UD_SEND] = KNOWN | DETH,
     [SOFT_ROCE_UD_SEND_IMM] = KNOWN | DETH | IMM,
 };
@@ -39,6 +65,13 @@ enum soft_roce_verdict soft_roce_parse_bth_untrusted(const uint8_t *packet, size
     return SOFT_ROCE_OK;
 }
 
+static size_t extension_bytes(uint8_t has)
+{
+    return (has & DETH ? SOFT_ROCE_DETH_BYTES : 0u) + (has & RETH ? RETH_BYTES : 0u) +
+           (has & ATOMIC ? ATOMIC_BYTES : 0u) + (has & AETH ? SOFT_ROCE_AETH_BYTES : 0u) +
+           (has & IMM ? SOFT_ROCE_IMM_BYTES : 0u) + (has & INVALIDATE ? INVALIDATE_BYTES : 0u);
+}
+
 enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, size_t len,
                                                       struct soft_roce *out,
                                                       const uint8_t **payload,
@@ -46,8 +79,7 @@ enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, siz
 {
     uint8_t has = extensions[out->opcode];
     size_t at = SOFT_ROCE_BTH_BYTES;
-    size_t head =
-        at + (has & DETH ? SOFT_ROCE_DETH_BYTES : 0) + (has & IMM ? SOFT_ROCE_IMM_BYTES : 0);
+    size_t head = at + extension_bytes(has);
 
     if (!has)
         return SOFT_ROCE_OPCODE;
@@ -57,6 +89,13 @@ enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, siz
         out->qkey = soft_roce_get32(packet + at);
         out->src_qpn = soft_roce_get32(packet + at + 4) & SOFT_ROCE_QPN_MASK;
         at += SOFT_ROCE_DETH_BYTES;
+    }
+    if (has & RETH)
+        at += RETH_BYTES;
+    if (has & AETH) {
+        out->syndrome = packet[at];
+        out->msn = soft_roce_get32(packet + at) & SOFT_ROCE_QPN_MASK;
+        at += SOFT_ROCE_AETH_BYTES;
     }
     out->has_imm = has & IMM;
     out->imm_data = has & IMM ? soft_roce_get32(packet + at) : 0;
@@ -79,6 +118,10 @@ size_t soft_roce_pack(uint8_t *head, const struct soft_roce *r)
         soft_roce_put32(head + at, r->qkey);
         soft_roce_put32(head + at + 4, r->src_qpn & SOFT_ROCE_QPN_MASK);
         at += SOFT_ROCE_DETH_BYTES;
+    }
+    if (has & AETH) {
+        soft_roce_put32(head + at, (uint32_t)r->syndrome << 24 | (r->msn & SOFT_ROCE_QPN_MASK));
+        at += SOFT_ROCE_AETH_BYTES;
     }
     if (has & IMM) {
         soft_roce_put32(head + at, r->imm_data);

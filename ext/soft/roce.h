@@ -16,7 +16,9 @@
  *         FECN 1  BECN 1  reserved 6 | destination QPN 24
  *         ack request 1  reserved 7 | PSN 24
  *   DETH  Q_Key 32 | reserved 8 | source QPN 24
+ *   AETH  syndrome 8 | MSN 24
  *   Imm   immediate data 32
+ *   RETH (RDMA), AtomicETH, IETH: only their lengths matter here
  *
  * Big-endian (InfiniBand architecture volume 1, chapter 9). This file knows layouts only; which
  * values are welcome is the business of the transports.
@@ -24,6 +26,7 @@
 #define SOFT_ROCE_BTH_BYTES   12
 #define SOFT_ROCE_DETH_BYTES  8
 #define SOFT_ROCE_IMM_BYTES   4
+#define SOFT_ROCE_AETH_BYTES  4
 #define SOFT_ROCE_GRH_BYTES   40
 #define SOFT_ROCE_HEAD_MAX    40 /* BTH and the longest chain of extended headers (RC: 12 + 28) */
 #define SOFT_ROCE_TAIL_MAX    7  /* padding and ICRC */
@@ -31,6 +34,24 @@
 #define SOFT_ROCE_QPN_MASK    0xffffffu
 
 enum soft_roce_opcode {
+    SOFT_ROCE_RC_SEND_FIRST = 0x00,
+    SOFT_ROCE_RC_SEND_MIDDLE = 0x01,
+    SOFT_ROCE_RC_SEND_LAST = 0x02,
+    SOFT_ROCE_RC_SEND_LAST_IMM = 0x03,
+    SOFT_ROCE_RC_SEND_ONLY = 0x04,
+    SOFT_ROCE_RC_SEND_ONLY_IMM = 0x05,
+    SOFT_ROCE_RC_WRITE_FIRST = 0x06, /* from here to READ_REQUEST: requests nobody serves */
+    SOFT_ROCE_RC_WRITE_MIDDLE = 0x07,
+    SOFT_ROCE_RC_WRITE_LAST = 0x08,
+    SOFT_ROCE_RC_WRITE_LAST_IMM = 0x09,
+    SOFT_ROCE_RC_WRITE_ONLY = 0x0a,
+    SOFT_ROCE_RC_WRITE_ONLY_IMM = 0x0b,
+    SOFT_ROCE_RC_READ_REQUEST = 0x0c,
+    SOFT_ROCE_RC_ACK = 0x11,
+    SOFT_ROCE_RC_COMPARE_SWAP = 0x13, /* and these four */
+    SOFT_ROCE_RC_FETCH_ADD = 0x14,
+    SOFT_ROCE_RC_SEND_LAST_INV = 0x16,
+    SOFT_ROCE_RC_SEND_ONLY_INV = 0x17,
     SOFT_ROCE_UD_SEND = 0x64,
     SOFT_ROCE_UD_SEND_IMM = 0x65,
 };
@@ -47,6 +68,8 @@ struct soft_roce {
     uint32_t qkey;    /* DETH */
     uint32_t src_qpn; /* DETH */
     uint32_t imm_data;
+    uint8_t syndrome; /* AETH */
+    uint32_t msn;     /* AETH */
 };
 
 enum soft_roce_verdict {

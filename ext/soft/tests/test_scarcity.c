@@ -89,7 +89,7 @@ static bool live(void)
     struct in6_addr group = {{{0xff, 0x12, [15] = 1}}};
     struct soft_hca *hca = NULL;
     struct bench b;
-    struct soft_qp_attr qp_attr = {SOFT_QPT_UD, NULL, NULL, 8, 8, QKEY, 0};
+    struct soft_qp_attr qp_attr = {SOFT_QPT_UD, NULL, NULL, 8, 8, QKEY, 0, NULL};
     struct soft_send_wr wr;
     struct soft_qp *qp;
     uint8_t buffer[64];

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "icrc.h"
+
+/*
+ * States, timers, and the list of connections that have something to do. Nothing is sent while
+ * packets are handed on: who owes an acknowledgement or may go on sending is listed, and served
+ * when the call that holds the HCA's mutex gives it back. So a batch of packets is answered once.
+ */
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static void begin(struct soft_rc *rc, struct soft_qp *qp)
+{
+    *rc = (struct soft_rc){
+        .qp = qp,
+        .events = {.qp = qp},
+        .state = SOFT_QPS_RESET,
+        .attr = {.path_mtu_bytes = SOFT_MAX_MESSAGE}, /* never 0 */
+        .timer_ns = SOFT_RC_NO_TIMER,
+    };
+}
+
+int soft_rc_create(struct soft_qp *qp)
+{
+    struct soft_rc *rc = calloc(1, sizeof(*rc));
+
+    if (rc == NULL)
+        return -ENOMEM;
+    qp->rc = rc;
+    begin(rc, qp);
+    return 0;
+}
+
+static void leave_lists(struct soft_rc *rc)
+{
+    struct soft_hca *hca = rc->qp->hca;
+
+    if (rc->has_work)
+        TAILQ_REMOVE(&hca->work, rc, work_entry);
+    rc->has_work = false;
+    soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
+    soft_event_forget(hca, &rc->events);
+}
+
+void soft_rc_destroy(struct soft_qp *qp)
+{
+    struct soft_rc *rc = qp->rc;
+
+    rc->state = SOFT_QPS_ERR;
+    (void)soft_rc_retire(rc);
+    (void)soft_rc_flush_receives(rc);
+    leave_lists(rc);
+}
+
+void soft_rc_fail(struct soft_rc *rc)
+{
+    if (rc->state == SOFT_QPS_ERR)
+        return;
+    rc->state = SOFT_QPS_ERR;
+    rc->paused = false;
+    soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
+    soft_rc_want_service(rc);
+}
+
+static void reset(struct soft_rc *rc)
+{
+    struct soft_qp *qp = rc->qp;
+
+    leave_lists(rc);
+    soft_progress_unstall(qp);
+    qp->sq.head = qp->sq.tail;
+    qp->rq.head = qp->rq.tail;
+    begin(rc, qp);
+}
+
+static bool mtu_valid(const struct soft_hca *hca, unsigned int bytes)
+{
+    return bytes >= 256 && bytes <= SOFT_MAX_MESSAGE && (bytes & (bytes - 1)) == 0 &&
+           bytes <= hca->attr.active_mtu_bytes;
+}
+
+static int ready_to_receive(struct soft_rc *rc, const struct soft_rc_attr *attr)
+{
+    const struct soft_hca *hca = rc->qp->hca;
+
+    if (attr->dest_qpn <= SOFT_QPN_GSI || attr->dest_qpn >= SOFT_QPN_MCAST ||
+        attr->rq_psn > SOFT_PSN_MASK || attr->min_rnr_timer > 31 ||
+        !mtu_valid(hca, attr->path_mtu_bytes) || IN6_IS_ADDR_MULTICAST(&attr->path.dgid) ||
+        !soft_ah_resolve(hca, &attr->path, &rc->dest))
+        return -EINVAL;
+    rc->attr = *attr;
+    rc->local = memcmp(&attr->path.dgid, &hca->attr.gid, sizeof(hca->attr.gid)) == 0;
+    rc->expected = attr->rq_psn;
+    rc->state = SOFT_QPS_RTR;
+    return 0;
+}
+
+static int ready_to_send(struct soft_rc *rc, const struct soft_rc_attr *attr)
+{
+    if (attr->sq_psn > SOFT_PSN_MASK || attr->timeout > 31 || attr->retry_count > 7 ||
+        attr->rnr_retry > 7)
+        return -EINVAL;
+    rc->attr.sq_psn = attr->sq_psn;
+    rc->attr.timeout = attr->timeout;
+    rc->attr.retry_count = attr->retry_count;
+    rc->attr.rnr_retry = attr->rnr_retry;
+    rc->state = SOFT_QPS_RTS;
+    soft_rc_start_sending(rc);
+    return 0;
+}
+
+static int walk(struct soft_rc *rc, enum soft_qp_state state, const struct soft_rc_attr *attr)
+{
+    switch (state) {
+    case SOFT_QPS_RESET:
+        reset(rc);
+        return 0;
+    case SOFT_QPS_INIT:
+        if (rc->state != SOFT_QPS_RESET)
+            return -EINVAL;
+        rc->state = SOFT_QPS_INIT;
+        return 0;
+    case SOFT_QPS_RTR:
+        return rc->state == SOFT_QPS_INIT && attr != NULL ? ready_to_receive(rc, attr) : -EINVAL;
+    case SOFT_QPS_RTS:
+        return rc->state == SOFT_QPS_RTR && attr != NULL ? ready_to_send(rc, attr) : -EINVAL;
+    case SOFT_QPS_ERR:
+        soft_rc_fail(rc);
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int soft_qp_modify(struct soft_qp *qp, enum soft_qp_state state, const struct soft_rc_attr *attr)
+{
+    int error;
+
+    if (qp->rc == NULL)
+        return -EINVAL;
+    soft_progress_lock(qp->hca);
+    error = walk(qp->rc, state, attr);
+    soft_progress_unlock(qp->hca);
+    return error;
+}
+
+enum soft_qp_state soft_qp_state(const struct soft_qp *qp)
+{
+    enum soft_qp_state state;
+
+    if (qp->rc == NULL)
+        return SOFT_QPS_RTS;
+    soft_progress_lock(qp->hca);
+    state = qp->rc->state;
+    soft_progress_unlock(qp->hca);
+    return state;
+}
+
+bool soft_rc_may_send(const struct soft_qp *qp, const struct soft_send_wr *wr)
+{
+    uint64_t bytes = 0;
+
+    if ((qp->rc->state != SOFT_QPS_RTS && qp->rc->state != SOFT_QPS_ERR) ||
+        wr->num_sge > SOFT_MAX_SGE)
+        return false;
+    for (int i = 0; i < wr->num_sge; i++)
+        bytes += wr->sg[i].length;
+    return bytes <= SOFT_MAX_RC_BYTES;
+}
+
+bool soft_rc_may_receive(const struct soft_qp *qp)
+{
+    return qp->rc->state != SOFT_QPS_RESET && qp->srq == NULL;
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+uint16_t soft_rc_pkey(const struct soft_rc *rc)
+{
+    const struct soft_hca *hca = rc->qp->hca;
+
+    return rc->qp->pkey_index < hca->pkey_count ? hca->pkey[rc->qp->pkey_index] : 0;
+}
+
+uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes)
+{
+    unsigned int i = packet_bytes / 4 % SOFT_RC_SEED_ENTRIES;
+
+    if (rc->seed[i].bytes != packet_bytes) {
+        rc->seed[i].bytes = (uint16_t)packet_bytes;
+        rc->seed[i].value = soft_icrc_seed(&rc->qp->hca->attr.gid, &rc->attr.path.dgid,
+                                           SOFT_UDP_PORT, SOFT_UDP_PORT, (uint16_t)packet_bytes);
+    }
+    return rc->seed[i].value;
+}
+
+void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes)
+{
+    struct soft_hca *hca = rc->qp->hca;
+    struct soft_udp_packet packet = {
+        .data = hca->loop,
+        .bytes = packet_bytes,
+        .src = hca->attr.gid,
+        .dst = hca->attr.gid,
+        .src_port = SOFT_UDP_PORT,
+        .hop_limit = rc->dest.hop_limit,
+    };
+
+    soft_progress_take(hca, &packet, true);
+}
+
+static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
+{
+    struct soft_rc *rc = qp->rc;
+    struct soft_count *count = &qp->hca->count;
+
+    if ((rc->state != SOFT_QPS_RTR && rc->state != SOFT_QPS_RTS) ||
+        memcmp(&p->ip.src, &rc->attr.path.dgid, sizeof(p->ip.src)) != 0)
+        soft_count_add(count, SOFT_C_DROP_CONNECTION, 1);
+    else if (p->roce.opcode > SOFT_ROCE_RC_SEND_ONLY_INV)
+        soft_count_add(count, SOFT_C_DROP_OPCODE, 1);
+    else if (!soft_roce_pkey_match(soft_rc_pkey(rc), p->roce.pkey))
+        soft_count_add(count, SOFT_C_DROP_PKEY, 1);
+    else if (p->roce.opcode == SOFT_ROCE_RC_ACK)
+        soft_rc_take_ack(rc, &p->roce);
+    else
+        soft_rc_take_request(rc, p);
+}
+
+/* ---- service --------------------------------------------------------------------------------- */
+
+void soft_rc_want_service(struct soft_rc *rc)
+{
+    if (rc->has_work)
+        return;
+    rc->has_work = true;
+    TAILQ_INSERT_TAIL(&rc->qp->hca->work, rc, work_entry);
+}
+
+/* Everything that one connection may do now. */
+static enum soft_stall serve(struct soft_qp *qp)
+{
+    struct soft_rc *rc = qp->rc;
+    bool retired;
+
+    if (rc->debt != SOFT_RC_PAID) {
+        enum soft_stall stall = soft_rc_pay(rc);
+
+        if (stall != SOFT_STALL_NONE)
+            return stall;
+    }
+    retired = soft_rc_retire(rc);
+    if (rc->state == SOFT_QPS_ERR)
+        return soft_rc_flush_receives(rc) && retired ? SOFT_STALL_NONE : SOFT_STALL_CQ;
+    if (!retired)
+        return SOFT_STALL_CQ;
+    return rc->state == SOFT_QPS_RTS ? soft_rc_transmit(rc) : SOFT_STALL_NONE;
+}
+
+/* The acknowledgements of all that are listed, in as few system calls as can be. What the socket
+ * does not take now stays owed; serve() then finds out what to wait for. */
+static void acknowledge_all(struct soft_hca *hca)
+{
+    struct soft_rc *rc = TAILQ_FIRST(&hca->work);
+
+    while (rc != NULL) {
+        struct soft_rc *paid = rc;
+        unsigned int filled = 0, done;
+        int reason;
+
+        for (; rc != NULL; rc = TAILQ_NEXT(rc, work_entry)) {
+            if (rc->debt == SOFT_RC_PAID || rc->local)
+                continue;
+            if (!soft_rc_fill_ack(rc))
+                break;
+            filled++;
+        }
+        if (filled == 0)
+            return;
+        done = soft_udp_send(hca->udp, &reason);
+        for (unsigned int i = 0; i < done; paid = TAILQ_NEXT(paid, work_entry)) {
+            if (paid->debt == SOFT_RC_PAID || paid->local)
+                continue;
+            soft_rc_ack_sent(paid);
+            i++;
+        }
+        if (done < filled)
+            return;
+    }
+}
+
+void soft_rc_serve(struct soft_hca *hca)
+{
+    struct soft_rc *rc;
+
+    if (hca->udp != NULL)
+        acknowledge_all(hca);
+    while ((rc = TAILQ_FIRST(&hca->work)) != NULL) {
+        TAILQ_REMOVE(&hca->work, rc, work_entry);
+        rc->has_work = false;
+        soft_progress_send(rc->qp);
+    }
+}
+
+/* ---- timers ---------------------------------------------------------------------------------- */
+
+/*
+ * A timer is moved with every acknowledgement and runs out hardly ever. So there is no order among
+ * them, only a time before which none runs out; when that has come, all are looked at.
+ */
+void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns)
+{
+    struct soft_hca *hca = rc->qp->hca;
+    bool wanted = at_ns != SOFT_RC_NO_TIMER;
+
+    if (wanted && !rc->has_timer)
+        TAILQ_INSERT_TAIL(&hca->timers, rc, timer_entry);
+    if (!wanted && rc->has_timer)
+        TAILQ_REMOVE(&hca->timers, rc, timer_entry);
+    rc->has_timer = wanted;
+    rc->timer_ns = at_ns;
+    if (at_ns < hca->timer_ns)
+        hca->timer_ns = at_ns;
+}
+
+void soft_rc_expire_timers(struct soft_hca *hca)
+{
+    struct soft_rc *rc, *next;
+    int64_t now_ns;
+
+    if (hca->timer_ns == SOFT_RC_NO_TIMER)
+        return;
+    now_ns = soft_clock_ns();
+    if (now_ns < hca->timer_ns)
+        return;
+    hca->timer_ns = SOFT_RC_NO_TIMER; /* those that are set again lower it */
+    for (rc = TAILQ_FIRST(&hca->timers); rc != NULL; rc = next) {
+        next = TAILQ_NEXT(rc, timer_entry);
+        if (rc->timer_ns <= now_ns) {
+            soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
+            soft_rc_expire(rc);
+        } else if (rc->timer_ns < hca->timer_ns) {
+            hca->timer_ns = rc->timer_ns;
+        }
+    }
+}
+
+const struct soft_transport soft_rc = {
+    .send = serve,
+    .receive = receive_packet,
+};

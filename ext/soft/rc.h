@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef SOFT_RC_H
+#define SOFT_RC_H
+
+#include "objects.h"
+
+/*
+ * The reliable connection: one side of it. rc.c walks the states, keeps the timers and serves what
+ * is owed; rc_send.c is the requester, rc_receive.c the responder.
+ *
+ * Packet sequence numbers have 24 bits. All comparisons are of distances from a number of our own,
+ * and a peer's number is used only once its distance lies in the window that it may lie in.
+ */
+
+#define SOFT_PSN_MASK 0xffffffu
+#define SOFT_PSN_HALF 0x800000u /* at this distance and above: behind (volume 1, 9.7.2) */
+
+/* Packets in flight. The largest keeps a train of 64 KB messages going while the receiver works on
+ * the one before; the smallest lets a lost packet be noticed by those behind it. */
+#define SOFT_RC_WINDOW_START 32u
+#define SOFT_RC_WINDOW_MIN   8u
+#define SOFT_RC_WINDOW_MAX   256u
+
+/* An acknowledgement is asked for by the last packet of a message, by each one of so many, and by
+ * the one that fills the window. */
+#define SOFT_RC_ACK_EVERY 16u
+
+/* AETH syndromes (volume 1, 9.7.5.2.1). */
+#define SOFT_SYNDROME_KIND   0x60u
+#define SOFT_SYNDROME_VALUE  0x1fu
+#define SOFT_SYNDROME_ACK    0x00u
+#define SOFT_SYNDROME_RNR    0x20u
+#define SOFT_SYNDROME_NAK    0x60u
+#define SOFT_ACK_NO_CREDITS  0x1fu /* as an ACK's value: credits are not counted */
+#define SOFT_NAK_SEQUENCE    0u
+#define SOFT_NAK_INVALID     1u
+#define SOFT_NAK_ACCESS      2u
+#define SOFT_NAK_OPERATION   3u
+#define SOFT_RC_NO_TIMER     INT64_MAX
+#define SOFT_RC_SEED_ENTRIES 4
+#define SOFT_RC_RNR_FOR_EVER 7
+#define SOFT_RC_ACK_BASE_NS  4096
+
+/* What the responder owes. */
+enum soft_rc_debt {
+    SOFT_RC_PAID,
+    SOFT_RC_OWES_ACK, /* of all before expected */
+    SOFT_RC_OWES_NAK, /* nak_syndrome, for expected */
+};
+
+/* Which refusal the requester was told last, for the packet that is still expected. */
+enum soft_rc_told {
+    SOFT_RC_TOLD_NOTHING,
+    SOFT_RC_TOLD_SEQUENCE,
+    SOFT_RC_TOLD_RNR,
+};
+
+/* A packet of the send queue. */
+struct soft_rc_position {
+    uint32_t psn;
+    unsigned int request; /* counts like head and tail; the tail: there is none yet */
+    uint32_t packet;      /* of the request */
+};
+
+struct soft_rc {
+    struct soft_qp *qp;
+    TAILQ_ENTRY(soft_rc) work_entry;
+    TAILQ_ENTRY(soft_rc) timer_entry;
+    bool has_work;
+    bool has_timer;
+    struct soft_event_source events;
+
+    enum soft_qp_state state;
+    struct soft_rc_attr attr; /* as modified so far */
+    struct soft_udp_dest dest;
+    bool local; /* the peer is on this HCA */
+    struct {
+        uint16_t bytes;
+        uint32_t value;
+    } seed[SOFT_RC_SEED_ENTRIES]; /* of the ICRC, by packet length */
+
+    /* The requester. unacked <= next <= sent_end. */
+    uint32_t unacked;             /* the oldest that is not acknowledged */
+    struct soft_rc_position next; /* to send; behind sent_end after going back */
+    uint32_t sent_end;            /* after the newest ever sent */
+    uint32_t post_psn;            /* of the first packet of the next request to be posted */
+    unsigned int window;          /* packets */
+    unsigned int slow_until;      /* doubles below, grows by one packet a round trip from here on */
+    unsigned int grown;           /* acknowledged packets towards the next one */
+    unsigned int retries_left;
+    unsigned int rnr_left;
+    int64_t timer_ns; /* retransmission, or the end of a pause; SOFT_RC_NO_TIMER */
+    bool paused;      /* receiver not ready: send nothing before timer_ns */
+    bool flushing;    /* in the error state, past what was acknowledged */
+
+    /* The responder. */
+    uint32_t expected; /* PSN */
+    uint32_t msn;      /* messages completed, 24 bits */
+    enum soft_rc_debt debt;
+    uint8_t nak_syndrome;
+    enum soft_rc_told told;
+    uint32_t ahead;         /* distance of the newest packet that came too early */
+    bool established;       /* SOFT_EVENT_COMM_EST has been given, */
+    bool drained;           /* and SOFT_EVENT_QP_LAST_WQE_REACHED */
+    bool receiving;         /* between the first and the last packet of a message: */
+    struct soft_recv_wr in; /* where it goes */
+    uint8_t in_status;      /* with which it ends when the connection does */
+    uint64_t in_room;       /* bytes that its buffers hold */
+    uint32_t in_bytes;      /* that have come */
+    unsigned int in_sge;    /* the next byte goes here */
+    uint32_t in_offset;
+};
+
+static inline uint32_t soft_psn_add(uint32_t psn, uint32_t n)
+{
+    return (psn + n) & SOFT_PSN_MASK;
+}
+
+/* How far `psn` is after `from`, 0 to 2^24 - 1. */
+static inline uint32_t soft_psn_distance(uint32_t psn, uint32_t from)
+{
+    return (psn - from) & SOFT_PSN_MASK;
+}
+
+/* How many packets a message takes; one without data takes one, too. */
+static inline uint32_t soft_rc_packets(const struct soft_rc *rc, uint32_t bytes)
+{
+    return bytes == 0 ? 1 : (bytes + rc->attr.path_mtu_bytes - 1) / rc->attr.path_mtu_bytes;
+}
+
+/* rc.c */
+void soft_rc_want_service(struct soft_rc *rc); /* served when the HCA's mutex is given back */
+void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns);
+void soft_rc_fail(struct soft_rc *rc); /* to the error state; its send half flushes */
+uint16_t soft_rc_pkey(const struct soft_rc *rc);
+uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes);
+/* Hand over the packet to our own GID that was built in hca->loop. */
+void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes);
+
+/* rc_send.c */
+void soft_rc_start_sending(struct soft_rc *rc);
+enum soft_stall soft_rc_transmit(struct soft_rc *rc); /* as much as the window allows */
+void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack);
+void soft_rc_expire(struct soft_rc *rc); /* the timer has run out */
+/* Complete from the head of the send queue what is acknowledged, or, in the error state, all of it;
+ * false when the completion queue has no room for more. */
+bool soft_rc_retire(struct soft_rc *rc);
+
+/* rc_receive.c */
+void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *packet);
+/* Put the owed acknowledgement into a slot of the batch; false when the batch is full. */
+bool soft_rc_fill_ack(struct soft_rc *rc);
+void soft_rc_ack_sent(struct soft_rc *rc);
+/* Send it alone. */
+enum soft_stall soft_rc_pay(struct soft_rc *rc);
+/* Complete what is posted to receive with an error; false when the completion queue is full. */
+bool soft_rc_flush_receives(struct soft_rc *rc);
+
+#endif

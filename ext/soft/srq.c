@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "objects.h"
+
+int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq **out)
+{
+    struct soft_srq *srq;
+    bool full;
+
+    if (max_wr < 1 || max_wr > SOFT_MAX_WR)
+        return -EINVAL;
+    srq = calloc(1, sizeof(*srq));
+    if (srq == NULL)
+        return -ENOMEM;
+    srq->hca = hca;
+    srq->events.srq = srq;
+    srq->rq.max = max_wr;
+    srq->rq.mask = soft_round_up(max_wr) - 1;
+    srq->rq.ring = calloc(srq->rq.mask + 1, sizeof(*srq->rq.ring));
+    if (srq->rq.ring == NULL) {
+        free(srq);
+        return -ENOMEM;
+    }
+    soft_progress_lock(hca);
+    full = hca->srq_count == SOFT_MAX_SRQ;
+    if (!full) {
+        hca->srq_count++;
+        LIST_INSERT_HEAD(&hca->srqs, srq, entry);
+    }
+    soft_progress_unlock(hca);
+    if (full) {
+        free(srq->rq.ring);
+        free(srq);
+        return -ENOSPC;
+    }
+    *out = srq;
+    return 0;
+}
+
+int soft_srq_destroy(struct soft_srq *srq)
+{
+    struct soft_hca *hca = srq->hca;
+    bool busy;
+
+    soft_progress_lock(hca);
+    busy = srq->users > 0;
+    if (!busy) {
+        LIST_REMOVE(srq, entry);
+        hca->srq_count--;
+        soft_event_forget(hca, &srq->events);
+    }
+    soft_progress_unlock(hca);
+    if (busy)
+        return -EBUSY;
+    free(srq->rq.ring);
+    free(srq);
+    return 0;
+}
+
+int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int n)
+{
+    struct soft_recv_queue *rq = &srq->rq;
+    int accepted = 0;
+
+    soft_progress_lock(srq->hca);
+    while (accepted < n && rq->tail - rq->head < rq->max && wr[accepted].num_sge <= SOFT_MAX_SGE)
+        rq->ring[rq->tail++ & rq->mask] = wr[accepted++];
+    if (accepted == 0 && n > 0 && rq->tail - rq->head < rq->max)
+        accepted = -EINVAL;
+    soft_progress_unlock(srq->hca);
+    return accepted;
+}
+
+static void check_limit(struct soft_srq *srq)
+{
+    if (srq->rq.tail - srq->rq.head >= srq->limit)
+        return;
+    srq->limit = 0;
+    soft_event_raise(srq->hca, &srq->events, SOFT_EVENT_SRQ_LIMIT_REACHED);
+}
+
+void soft_srq_set_limit(struct soft_srq *srq, unsigned int limit)
+{
+    soft_progress_lock(srq->hca);
+    srq->limit = limit;
+    check_limit(srq);
+    soft_progress_unlock(srq->hca);
+}
+
+const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
+{
+    const struct soft_recv_wr *wr;
+
+    if (srq->rq.head == srq->rq.tail)
+        return NULL;
+    wr = &srq->rq.ring[srq->rq.head++ & srq->rq.mask];
+    check_limit(srq);
+    return wr;
+}
