@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * soft_pingpong: messages to and fro over the built-in HCA, understood by ibv_ud_pingpong of
- * rdma-core (started with -g, so that it uses GIDs) on Soft-RoCE or a RoCE adapter at the other
- * end.
+ * soft_pingpong, soft_rc_pingpong: messages to and fro over the built-in HCA, understood by
+ * ibv_ud_pingpong and ibv_rc_pingpong of rdma-core (started with -g, so that they use GIDs) on
+ * Soft-RoCE or a RoCE adapter at the other end. The name under which this program is called says
+ * which of the two.
  *
  * The two find each other over TCP: the client sends "LID:QPN:PSN:GID" in hexadecimal with its NUL,
  * 52 bytes; the server answers in kind; the client says "done". Then the client sends the first
@@ -30,12 +31,12 @@
 
 struct options {
     const char *netdev, *port, *host;
-    unsigned int size, rx_depth, iterations;
-    bool events, check;
+    unsigned int size, rx_depth, iterations, mtu;
+    bool events, check, rc;
 };
 
 struct peer {
-    uint32_t qpn;
+    uint32_t qpn, psn;
     struct in6_addr gid;
 };
 
@@ -45,7 +46,9 @@ struct game {
     struct soft_qp *qp;
     struct soft_ah *ah;
     struct peer peer;
-    uint8_t *inbox; /* rx_depth frames of GRH and message */
+    uint32_t psn;
+    size_t grh_bytes; /* in front of each message */
+    uint8_t *inbox;   /* rx_depth frames of GRH and message */
     uint8_t *outbox;
 };
 
@@ -53,6 +56,14 @@ static void fail(const char *what, int error)
 {
     fprintf(stderr, "soft_pingpong: %s: %s\n", what, strerror(error < 0 ? -error : error));
     exit(1);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* ---- the greeting ---------------------------------------------------------------------------- */
@@ -113,7 +124,8 @@ static void say(int fd, const struct game *g)
     soft_hca_query(g->hca, &attr);
     for (int i = 0; i < 16; i++)
         snprintf(gid + 2 * i, 3, "%02x", attr.gid.s6_addr[i]);
-    snprintf(text, sizeof(text), "%04x:%06x:%06x:%s", 0, soft_qp_qpn(g->qp) & 0xffffffu, 0, gid);
+    snprintf(text, sizeof(text), "%04x:%06x:%06x:%s", 0, soft_qp_qpn(g->qp) & 0xffffffu,
+             g->psn & 0xffffffu, gid);
     if (write(fd, text, sizeof(text)) != sizeof(text))
         fail("greeting", errno);
 }
@@ -121,12 +133,13 @@ static void say(int fd, const struct game *g)
 static void hear_untrusted(int fd, struct peer *peer)
 {
     char text[GREETING] = "", gid[33] = "";
-    unsigned int lid, psn, byte;
+    unsigned int lid, byte;
 
     if (recv(fd, text, sizeof(text), MSG_WAITALL) != sizeof(text))
         fail("greeting", EPROTO);
     text[sizeof(text) - 1] = '\0';
-    if (sscanf(text, "%4x:%6x:%6x:%32s", &lid, &peer->qpn, &psn, gid) != 4 || strlen(gid) != 32)
+    if (sscanf(text, "%4x:%6x:%6x:%32s", &lid, &peer->qpn, &peer->psn, gid) != 4 ||
+        strlen(gid) != 32)
         fail("greeting", EPROTO);
     for (int i = 0; i < 16; i++) {
         if (sscanf(gid + 2 * i, "%2x", &byte) != 1)
@@ -135,20 +148,42 @@ static void hear_untrusted(int fd, struct peer *peer)
     }
 }
 
+/* Ready for the peer, which may send as soon as it knows us. */
+static void join(const struct options *o, struct game *g)
+{
+    struct soft_rc_attr attr = {
+        .path = {.dgid = g->peer.gid, .hop_limit = SOFT_HOP_LIMIT},
+        .dest_qpn = g->peer.qpn,
+        .rq_psn = g->peer.psn,
+        .path_mtu_bytes = o->mtu,
+        .min_rnr_timer = 12,
+        .sq_psn = g->psn,
+        .timeout = 14,
+        .retry_count = 7,
+        .rnr_retry = 7,
+    };
+    int error;
+
+    if (!o->rc) {
+        error = soft_ah_create(g->hca, &attr.path, &g->ah);
+    } else {
+        error = soft_qp_modify(g->qp, SOFT_QPS_RTR, &attr);
+        if (error == 0)
+            error = soft_qp_modify(g->qp, SOFT_QPS_RTS, &attr);
+    }
+    if (error != 0)
+        fail("what the peer says (does it use a GID? -g)", error);
+}
+
 static void greet(const struct options *o, struct game *g)
 {
-    struct soft_ah_attr attr = {.hop_limit = SOFT_HOP_LIMIT};
     char done[sizeof("done")];
     int fd = meet(o);
-    int error;
 
     if (o->host != NULL)
         say(fd, g);
     hear_untrusted(fd, &g->peer);
-    attr.dgid = g->peer.gid;
-    error = soft_ah_create(g->hca, &attr, &g->ah);
-    if (error != 0)
-        fail("the peer's GID (does it use one? -g)", error);
+    join(o, g);
     if (o->host != NULL) {
         if (write(fd, "done", sizeof("done")) != sizeof("done"))
             fail("greeting", errno);
@@ -164,27 +199,31 @@ static void greet(const struct options *o, struct game *g)
 
 static void open_game(const struct options *o, struct game *g)
 {
-    struct soft_qp_attr attr = {
-        .type = SOFT_QPT_UD, .max_send_wr = 1, .max_recv_wr = o->rx_depth, .qkey = QKEY};
+    struct soft_qp_attr attr = {.max_send_wr = 1, .max_recv_wr = o->rx_depth, .qkey = QKEY};
     struct soft_hca_attr hca;
     int error = soft_hca_open(o->netdev, &g->hca);
 
     if (error != 0)
         fail(o->netdev, error);
     soft_hca_query(g->hca, &hca);
-    if (o->size > hca.active_mtu_bytes) {
-        fprintf(stderr, "soft_pingpong: size %u is more than the MTU of %s, %u\n", o->size,
-                o->netdev, hca.active_mtu_bytes);
+    if ((o->rc ? o->mtu : o->size) > hca.active_mtu_bytes) {
+        fprintf(stderr, "soft_pingpong: %s %u is more than the MTU of %s, %u\n",
+                o->rc ? "MTU" : "size", o->rc ? o->mtu : o->size, o->netdev, hca.active_mtu_bytes);
         exit(1);
     }
+    g->grh_bytes = o->rc ? 0 : SOFT_GRH_BYTES;
+    g->psn = (uint32_t)now_ns() & 0xffffff;
+    attr.type = o->rc ? SOFT_QPT_RC : SOFT_QPT_UD;
     error = soft_cq_create(g->hca, o->rx_depth + 1, &g->cq);
     if (error != 0)
         fail("completion queue", error);
     attr.send_cq = attr.recv_cq = g->cq;
     error = soft_qp_create(g->hca, &attr, &g->qp);
+    if (error == 0 && o->rc)
+        error = soft_qp_modify(g->qp, SOFT_QPS_INIT, NULL);
     if (error != 0)
         fail("queue pair", error);
-    g->inbox = calloc(o->rx_depth, SOFT_GRH_BYTES + (size_t)o->size);
+    g->inbox = calloc(o->rx_depth, g->grh_bytes + (size_t)o->size + 1);
     g->outbox = malloc(o->size + 1);
     if (g->inbox == NULL || g->outbox == NULL)
         fail("memory", ENOMEM);
@@ -193,13 +232,14 @@ static void open_game(const struct options *o, struct game *g)
 
 static uint8_t *frame(const struct options *o, const struct game *g, uint64_t number)
 {
-    return g->inbox + number * (SOFT_GRH_BYTES + (size_t)o->size);
+    return g->inbox + number * (g->grh_bytes + (size_t)o->size);
 }
 
 static void post_receive(const struct options *o, struct game *g, uint64_t number)
 {
-    struct soft_recv_wr wr = {
-        .wr_id = number, .num_sge = 1, .sg = {{frame(o, g, number), SOFT_GRH_BYTES + o->size}}};
+    struct soft_recv_wr wr = {.wr_id = number,
+                              .num_sge = 1,
+                              .sg = {{frame(o, g, number), (uint32_t)g->grh_bytes + o->size}}};
 
     if (soft_qp_post_recv(g->qp, &wr, 1) != 1)
         fail("post a receive", EINVAL);
@@ -220,12 +260,15 @@ static void post_send(const struct options *o, struct game *g)
         fail("post a send", EINVAL);
 }
 
-static int64_t now_ns(void)
+/* How long there is nothing to do unless something comes. */
+static int sleep_ms(struct game *g)
 {
-    struct timespec t;
+    int64_t deadline_ns = soft_hca_deadline_ns(g->hca);
+    int64_t ms = (deadline_ns - now_ns()) / 1000000 + 1;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    if (deadline_ns == SOFT_NO_DEADLINE_NS || ms > PATIENCE_MS)
+        return PATIENCE_MS;
+    return ms < 0 ? 0 : (int)ms;
 }
 
 /* Wait for a completion, asleep or by polling. */
@@ -241,16 +284,16 @@ static void next_completion(const struct options *o, struct game *g, struct soft
         }
         if (o->events) {
             soft_cq_arm(g->cq);
-            poll(&p, 1, PATIENCE_MS);
+            poll(&p, 1, sleep_ms(g));
         }
     }
 }
 
 static void check_message(const struct options *o, const struct game *g, const struct soft_wc *wc)
 {
-    const uint8_t *data = frame(o, g, wc->wr_id) + SOFT_GRH_BYTES;
+    const uint8_t *data = frame(o, g, wc->wr_id) + g->grh_bytes;
 
-    if (wc->byte_len != SOFT_GRH_BYTES + o->size || wc->src_qp != g->peer.qpn ||
+    if (wc->byte_len != g->grh_bytes + o->size || wc->src_qp != g->peer.qpn ||
         (o->size > 0 && (data[0] != 0x7b || memcmp(data, data + 1, o->size - 1) != 0))) {
         fprintf(stderr, "soft_pingpong: not what was sent: %u bytes from QPN %06x\n", wc->byte_len,
                 wc->src_qp);
@@ -269,8 +312,10 @@ static void play(const struct options *o, struct game *g)
         struct soft_wc wc;
 
         next_completion(o, g, &wc);
-        if (wc.status != SOFT_WC_SUCCESS)
-            fail("completion", EIO);
+        if (wc.status != SOFT_WC_SUCCESS) {
+            fprintf(stderr, "soft_pingpong: completion with status %u\n", wc.status);
+            exit(1);
+        }
         if (wc.opcode == SOFT_WC_SEND) {
             sent++;
             sending = false;
@@ -291,12 +336,13 @@ static void play(const struct options *o, struct game *g)
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: soft_pingpong -d NETDEV [OPTIONS] [HOST]\n"
+    fprintf(stderr, "usage: soft_pingpong|soft_rc_pingpong -d NETDEV [OPTIONS] [HOST]\n"
                     "  without HOST waits for a client, with HOST connects to it\n"
                     "  -d NETDEV  net device      -p PORT   TCP port to meet at (18515)\n"
                     "  -s SIZE    bytes (1024)    -n COUNT  messages each way (1000)\n"
                     "  -r DEPTH   receives (500)  -e        sleep while waiting\n"
-                    "  -c         check what comes\n");
+                    "  -c         check what comes\n"
+                    "  -m MTU     of the path, soft_rc_pingpong only (1024)\n");
     exit(2);
 }
 
@@ -314,12 +360,16 @@ static unsigned int number(const char *text, unsigned int least, unsigned int mo
 
 int main(int argc, char **argv)
 {
-    struct options o = {.port = "18515", .size = 1024, .rx_depth = 500, .iterations = 1000};
+    struct options o = {
+        .port = "18515", .size = 1024, .rx_depth = 500, .iterations = 1000, .mtu = 1024};
     struct game g = {.hca = NULL};
     int64_t start_ns, taken_ns;
     int option;
 
-    while ((option = getopt(argc, argv, "d:p:s:r:n:ec")) != -1) {
+    o.rc = strstr(argv[0], "rc_pingpong") != NULL;
+    if (o.rc)
+        o.size = 4096; /* the default of ibv_rc_pingpong */
+    while ((option = getopt(argc, argv, "d:p:s:r:n:m:ec")) != -1) {
         switch (option) {
         case 'd':
             o.netdev = optarg;
@@ -328,13 +378,16 @@ int main(int argc, char **argv)
             o.port = optarg;
             break;
         case 's':
-            o.size = number(optarg, 0, 4096);
+            o.size = number(optarg, 0, o.rc ? SOFT_MAX_RC_BYTES : 4096);
             break;
         case 'r':
             o.rx_depth = number(optarg, 1, SOFT_MAX_WR);
             break;
         case 'n':
             o.iterations = number(optarg, 1, 1u << 30);
+            break;
+        case 'm':
+            o.mtu = number(optarg, 256, 4096);
             break;
         case 'e':
             o.events = true;
