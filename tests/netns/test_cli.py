@@ -138,7 +138,9 @@ def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(bare: Lab, c
 
 
 def _as_nobody(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+    # May read everything, because the checkout can lie in a directory of root's own.
+    reads = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *reads]
     return host.run([*command, sys.executable, "-m", "ipoibu.cli", *words])
 
 
