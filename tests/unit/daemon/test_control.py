@@ -77,6 +77,30 @@ def test_each_command_is_answered_from_the_endpoint(endpoint: Any, runtime: Path
     assert stats["tx_packets"] == 7
 
 
+def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
+    endpoint: Any, runtime: Path
+) -> None:
+    async def grow(request: Any) -> object:
+        if request.get("by") == 0:
+            raise IpoibuError("by nothing")
+        return {"grown": request.get("by")}
+
+    async def main() -> list[dict[str, Any]]:
+        with ThreadPoolExecutor(1) as executor:
+            server = ControlServer("ib0", endpoint, executor, {"grow": grow})
+            await server.start()
+            try:
+                lines = [b'{"command":"grow","by":%d}\n' % by for by in (2, 0)]
+                return await _exchange(server, *lines, b'{"command":"shrink"}\n')
+            finally:
+                await server.close()
+
+    done, refused, unknown = asyncio.run(main())
+    assert done == {"ok": True, "result": {"grown": 2}}
+    assert refused == {"ok": False, "error": "by nothing"}
+    assert unknown["error"].endswith("(known: show, neigh, mcast, stats, grow)")
+
+
 def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) -> None:
     request = b'{"command": "stats"}\n'
     answers = _with_server(endpoint, lambda server: _exchange(server, request, request))

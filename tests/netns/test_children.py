@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Partitions on the built-in HCA: child interfaces at run time, isolation, and partitions.conf."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.daemon.client import Client
+from ipoibu.lab import Lab, LabError
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Until = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def green(lab: Lab, cli: Cli) -> Lab:
+    """Two hosts, each with ib0 and, in partition 0x8001, ib0.8001: 10.88.0.N/24 and fd88::N/64."""
+    for host in lab.hosts:
+        words = [f"--address=10.88.0.{host.number}/24", f"--address=fd88::{host.number}/64"]
+        # One says the limited key: the membership bit is set whatever was given (E7).
+        done = cli(host, "child", "add", "ib0", ("0x8001", "0x0001")[host.number - 1], *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("ib0.8001: up, hwaddr 00:")
+    return lab
+
+
+def ask(host: Host, name: str, command: str, **arguments: object) -> Any:
+    with Client(name, host.namespace.path) as client:
+        return client.request(command, **arguments)
+
+
+def links(host: Host) -> set[str]:
+    out = host.run(["ip", "-o", "link", "show"]).stdout
+    return {line.split(": ")[1].partition("@")[0] for line in out.splitlines()}
+
+
+@pytest.mark.parametrize("target", ["10.88.0.2", "fd88::2", "fe80::200:ff:fe00:2%ib0.8001"])
+def test_children_of_two_hosts_reach_each_other(green: Lab, sh: Sh, target: str) -> None:
+    sh(green.hosts[0], f"ping -c2 -i0.2 -W2 {target}")
+
+
+def test_the_parents_go_on_beside_their_children(green: Lab, sh: Sh) -> None:
+    sh(green.hosts[0], f"ping -c2 -i0.2 -W2 {green.hosts[1].ipv4.ip}")
+
+
+def test_a_childs_tcp_carries_data(green: Lab, sh: Sh) -> None:
+    first, second = green.hosts
+    server = second.namespace.popen(
+        ["socat", "-u", "TCP-LISTEN:7,bind=10.88.0.2", "OPEN:/dev/null"]
+    )
+    try:
+        sh(
+            first,
+            "for n in 1 2 3 4 5 6 7 8 9; do head -c 20000000 /dev/zero |"
+            " socat -u - TCP:10.88.0.2:7 && exit; sleep 0.2; done; exit 1",
+        )
+        assert server.wait(10) == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, sh: Sh) -> None:
+    host = green.hosts[0]
+    sh(host, "ping -c1 -W2 10.88.0.2")
+    (child,) = json.loads(cli(host, "show", "ib0.8001", "-j").stdout)
+    parent = host.ask("show")
+    assert (child["name"], child["parent"], parent["parent"]) == ("ib0.8001", "ib0", None)
+    assert (child["pkey"], child["membership"]) == ("0x8001", "full")
+    assert child["gid"] == parent["gid"]
+    assert child["qpn"] != parent["qpn"]
+    # CONFORMANCE G4: the broadcast group has the partition's key in it
+    assert child["broadcast"] == "00:ff:ff:ff:ff:12:40:1b:80:01:00:00:00:00:00:00:ff:ff:ff:ff"
+    shown = json.loads(cli(host, "show", "-j").stdout)
+    assert [each["name"] for each in shown] == ["ib0", "ib0.8001"]
+    (neighbour,) = [
+        n for n in json.loads(cli(host, "neigh", "ib0.8001", "-j").stdout) if n["ip"] == "10.88.0.2"
+    ]
+    assert neighbour["hwaddr"] == ask(green.hosts[1], "ib0.8001", "show")["hwaddr"]
+    assert "10.88.0.2 dev ib0.8001 " in cli(host, "neigh").stdout
+    assert "ff12:401b:8001::ffff:ffff" in cli(host, "mcast", "ib0.8001").stdout
+    assert cli(host, "stats", "ib0.8001").returncode == 0
+    assert cli(host, "child", "list").stdout == "ib0.8001  ib0  0x8001\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("add", "ib0", "0x8001"), 1, "ib0: 0x8001 is the partition of ib0.8001 already"),
+        (("add", "ib0", "0x0001"), 1, "ib0: 0x8001 is the partition of ib0.8001 already"),
+        (("add", "ib0", "0xffff"), 1, "ib0: 0xffff is the partition of ib0 itself"),
+        (("add", "ib0", "0x7fff"), 1, "ib0: 0xffff is the partition of ib0 itself"),
+        (("add", "ib0", "0"), 2, "P_Key 0x0000 is invalid"),
+        (("add", "ib0", "0x8000"), 2, "P_Key 0x8000 is invalid"),
+        (("add", "ib0.8001", "2"), 1, "a child interface has no children"),
+        (("del", "ib0", "2"), 1, "ib0: no child in partition 0x8002"),
+        (("add", "ib7", "2"), 3, "no interface 'ib7'"),
+        (("add", "ib0", "2", "--mtu", "4093"), 1, "MTU 4093 is too large"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_changes_nothing(
+    green: Lab, cli: Cli, words: tuple[str, ...], code: int, why: str
+) -> None:
+    host = green.hosts[0]
+    before = links(host)
+    done = cli(host, "child", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert why in done.stderr
+    assert links(host) == before
+
+
+def test_a_name_that_is_taken_is_refused(green: Lab, cli: Cli, sh: Sh) -> None:
+    host = green.hosts[0]
+    sh(host, "ip link add ib0.8005 type bridge")
+    try:
+        done = cli(host, "child", "add", "ib0", "5")
+        assert done.returncode == 1
+        assert "an interface 'ib0.8005' exists already" in done.stderr
+    finally:
+        sh(host, "ip link del ib0.8005")
+
+
+# Isolation
+
+
+FORGE = """
+    import sys, time
+    from ipoibu import Endpoint, EndpointConfig, Gid, PKey, Qpn
+    from ipoibu.fabric.base import Destination
+    from ipoibu.addr import HwAddr
+
+    pkey, target = PKey(int(sys.argv[1], 0)), HwAddr.parse(sys.argv[2])
+    # An ARP request, which every member of the partition would look at.
+    frame = bytes.fromhex("08060000" "0020" "0800" "14" "04" "0001") + bytes(48)
+    with Endpoint(EndpointConfig("forger", "soft:eth0", pkey=pkey)) as endpoint:
+        for _ in range(20):
+            endpoint._call(endpoint._pump.send_frame, Destination(target.gid, target.qpn), frame)
+            time.sleep(0.01)
+        time.sleep(0.3)
+"""
+
+
+@pytest.fixture
+def victim(bare: Lab, cli: Cli) -> tuple[Host, Host]:
+    """A host that only forges, and one with a parent and a child in 0x8001."""
+    forger, victim = bare.hosts
+    victim.start()
+    done = cli(victim, "child", "add", "ib0", "0x8001", "--address", "10.88.0.2/24")
+    assert done.returncode == 0, done.stderr
+    return forger, victim
+
+
+@pytest.mark.parametrize("way", ["hwaddr", "broadcast"])
+def test_a_packet_with_another_partitions_key_is_dropped_and_counted(
+    victim: tuple[Host, Host], way: str
+) -> None:
+    """By unicast to the child's queue pair, and by multicast to its broadcast group (E7)."""
+    forger, host = victim
+    target = ask(host, "ib0.8001", "show")[way]
+
+    def forge(pkey: str) -> tuple[int, int]:
+        """How many frames of 20 the child's engine saw, and the HCA dropped for their P_Key."""
+        before = ask(host, "ib0.8001", "stats")
+        program = [sys.executable, "-c", textwrap.dedent(FORGE), pkey, target]
+        done = forger.run(program)
+        assert done.returncode == 0, done.stderr
+        after = ask(host, "ib0.8001", "stats")
+        seen, dropped = (after[c] - before[c] for c in ("rx_control", "fabric.drop_pkey"))
+        return seen, dropped
+
+    seen, dropped = forge("0x8001")
+    assert (seen >= 20, dropped) == (True, 0)
+    for wrong in ("0xffff", "0x8002"):
+        seen, dropped = forge(wrong)
+        assert dropped == 20
+        assert seen < 20  # echoes of its own announcements at most
+
+
+def test_a_multicast_of_one_partition_does_not_arrive_in_another(
+    green: Lab,
+) -> None:
+    """MGIDs carry the P_Key: nothing of the default partition reaches the child, and the reverse."""
+    first, second = green.hosts
+    counters = ("rx_packets", "rx_control", "rx_broadcast")
+    before = [ask(second, name, "stats") for name in ("ib0", "ib0.8001")]
+    keys = [c for c in counters if c in before[0]]
+    assert keys
+    out = first.run(["ping", "-c10", "-i0.05", "-W1", "-b", "-I", "ib0.8001", "10.88.0.255"])
+    assert "10 packets transmitted" in out.stdout
+    after = [ask(second, name, "stats") for name in ("ib0", "ib0.8001")]
+    parent, child = (
+        sum(b[key] - a[key] for key in keys) for a, b in zip(before, after, strict=True)
+    )
+    assert child >= 10
+    assert parent < 5  # its own neighbour probes
+
+
+# Coming and going
+
+
+def resources(host: Host) -> tuple[int, int]:
+    return (
+        len(os.listdir(f"/proc/{host.pid}/fd")),
+        len(os.listdir(f"/proc/{host.pid}/task")),
+    )
+
+
+def rss(host: Host) -> int:
+    return int(Path(f"/proc/{host.pid}/statm").read_text().split()[1]) * 4096
+
+
+def test_descriptors_threads_and_memory_stay_flat_over_50_children(bare: Lab, until: Until) -> None:
+    """Every queue pair has completion queues, and these have descriptors: flat means all are gone."""
+    host = bare.hosts[0]
+    host.start()
+
+    def cycle() -> None:
+        # Below 1280 bytes there is no IPv6, and so no second of duplicate address detection.
+        host.ask("child-add", pkey="0x8001", mtu="1000", address=["10.88.0.1/24"])
+        host.ask("child-del", pkey="0x8001")
+
+    for _ in range(5):  # what is loaded and allocated once
+        cycle()
+    before, memory = resources(host), rss(host)
+    for _ in range(50):
+        cycle()
+    until(lambda: resources(host) == before)  # the clients' connections end by themselves
+    assert rss(host) - memory < 8 << 20
+    assert "ib0.8001" not in links(host)
+    host.stop()
+
+
+PKEY_TABLE = """
+    from ipoibu import Endpoint, EndpointConfig, PKey
+    with Endpoint(EndpointConfig("ib0", "soft:eth0")) as parent:
+        hca = parent._fabric._hca
+        children = [parent.child(PKey(n)) for n in range(1, 4)]
+        for child in children:
+            child.open()
+        print(hca.pkeys)
+        children[1].close()
+        again = parent.child(PKey(1))  # the same partition twice, on one table entry
+        again.open()
+        print(hca.pkeys)
+        other = parent.child(PKey(9))  # takes the entry that is free
+        other.open()
+        print(hca.pkeys)
+        for child in (children[0], children[2], other):
+            child.close()
+        print(hca.pkeys)
+        again.close()
+        print(hca.pkeys)
+"""
+
+
+def test_the_hcas_p_key_table_holds_the_keys_in_use(bare: Lab) -> None:
+    done = bare.hosts[0].run([sys.executable, "-c", textwrap.dedent(PKEY_TABLE)])
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line.replace("0x", "")) for line in done.stdout.splitlines()] == [
+        [0xFFFF, 0x8001, 0x8002, 0x8003],
+        [0xFFFF, 0x8001, 0x8003],
+        [0xFFFF, 0x8001, 0x8009, 0x8003],
+        [0xFFFF, 0x8001],
+        [0xFFFF],
+    ]
+
+
+@pytest.fixture
+def family(bare: Lab) -> Host:
+    """A host with ib0, ib0.8001 and ib0.8002."""
+    host = bare.hosts[0]
+    host.start()
+    for pkey in ("0x8001", "0x8002"):
+        host.ask("child-add", pkey=pkey, mtu="1000")
+    assert {"ib0", "ib0.8001", "ib0.8002"} <= links(host)
+    return host
+
+
+@pytest.fixture
+def sockets(runtime: Path) -> Callable[[Host], Iterator[Path]]:
+    return lambda host: runtime.glob(f"net-{os.stat(host.namespace.path).st_ino}/*")
+
+
+def test_a_signal_to_the_parent_ends_its_children_too(
+    family: Host, sockets: Callable[[Host], Iterator[Path]]
+) -> None:
+    assert {path.name for path in sockets(family)} == {
+        "ib0.sock",
+        "ib0.8001.sock",
+        "ib0.8002.sock",
+    }
+    assert family.stop() == 0
+    assert not any(name.startswith("ib0") for name in links(family))
+    assert list(sockets(family)) == []
+    assert "Traceback" not in family.log()
+
+
+def test_a_crash_of_the_parent_takes_its_children_with_it(family: Host, cli: Cli) -> None:
+    family.kill()
+    assert not any(name.startswith("ib0") for name in links(family))
+    assert cli(family, "show").stdout == ""
+    family.start()
+    family.ask("child-add", pkey="0x8001", mtu="1000")  # in place of the dead one's socket
+    assert ask(family, "ib0.8001", "show")["state"] == "up"
+
+
+def test_a_child_that_someone_deletes_is_gone_and_its_parent_stays(
+    family: Host, sh: Sh, until: Until
+) -> None:
+    sh(family, "ip link del ib0.8001")
+    until(lambda: [each["name"] for each in family.ask("child-list")] == ["ib0.8002"])
+    assert "ERROR: ib0.8001: the " in family.log()  # whichever noticed first says what it saw
+    family.ask("child-add", pkey="0x8001", mtu="1000")
+    assert family.ask("show")["state"] == "up"
+
+
+def test_a_signal_while_a_child_comes_up_ends_everything_cleanly(
+    bare: Lab, until: Until, sockets: Callable[[Host], Iterator[Path]]
+) -> None:
+    host = bare.hosts[0]
+    host.start()
+    adding = host.namespace.popen(
+        [sys.executable, "-m", "ipoibu.cli", "child", "add", "ib0", "1"],
+        stderr=subprocess.PIPE,
+    )
+    until(lambda: "ib0.8001" in links(host))
+    began = time.monotonic()
+    assert host._end(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 5
+    adding.communicate(timeout=10)
+    assert not any(name.startswith("ib0") for name in links(host))
+    assert list(sockets(host)) == []
+    assert "error" not in host.log().lower()
+
+
+# partitions.conf
+
+
+GUIDS = [f"0x000000fffe{number:06x}" for number in (1, 2, 3)]  # MAC 02:00:00:00:00:0N
+
+
+def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
+    tmp_path: Path, sh: Sh
+) -> None:
+    """As on InfiniBand: two keys without the membership bit do not let each other in."""
+    file = tmp_path / "partitions.conf"
+    members = f"{GUIDS[0]}=full, {GUIDS[1]}, {GUIDS[2]}=limited"
+    file.write_text(f"# lab\ngreen=1, ipoib, mtu=5, Q_Key=0x1b1b, TClass=8 : {members};\n")
+    with Lab(3, options=["--partitions", str(file), "--pkey", "0x8001"]) as lab:
+        full, limited, other = lab.hosts
+        for host, membership in ((full, "full"), (limited, "limited"), (other, "limited")):
+            shown = host.ask("show")
+            assert (shown["pkey"], shown["membership"]) == ("0x8001", membership)
+            assert (shown["qkey"], shown["mtu"]) == ("0x00001b1b", 4092)
+        sh(full, f"ping -c1 -W2 {limited.ipv4.ip} && ping -c1 -W2 {other.ipv6.ip}")
+        sh(other, f"ping -c1 -W2 {full.ipv4.ip}")
+        before = other.ask("stats")["fabric.drop_pkey"]
+        for target in (other.ipv4.ip, other.ipv6.ip):
+            assert limited.run(["ping", "-c1", "-W1", str(target)]).returncode == 1
+        assert other.ask("stats")["fabric.drop_pkey"] > before
+
+
+@pytest.fixture(scope="module")
+def idle(cli: Cli) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Run `ipoibu` in a host whose device nobody uses."""
+    with Lab(start=False) as lab:
+        yield lambda *words: cli(lab.hosts[0], *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "refusal"),
+    [
+        (
+            "green=1, ipoib : ALL=full;",
+            ("--pkey", "2"),
+            (1, "has no partition 0x8002: add the line"),
+        ),
+        (
+            "\ngreen=1 : ALL=full;",
+            ("--pkey", "1"),
+            (1, ":2: partition green (0x8001) has no broad"),
+        ),
+        ("\ngreen=1, ipoib : 0x9;", ("--pkey", "1"), (1, ":2: soft:eth0/1 is no member of")),
+        ("green=1, ipoib : ALL;", ("--pkey", "1", "--mtu", "4092"), (2, ":1: the link carries an")),
+        ("green=1, ipoib : ALL;", ("--pkey", "0"), (2, "P_Key 0x0000 is invalid")),
+        ("green=1, ipoib : ALL;", ("--pkey", "0x8000"), (2, "P_Key 0x8000 is invalid")),
+        ("green=1, ipoib, mtu=9 : ALL;", ("--pkey", "1"), (2, ":1: mtu 9 is out of range")),
+        (None, ("--pkey", "1"), (2, "No such file or directory")),
+    ],
+)
+def test_what_a_file_does_not_allow_is_one_line(
+    idle: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    text: str | None,
+    words: tuple[str, ...],
+    refusal: tuple[int, str],
+) -> None:
+    file = tmp_path / "partitions.conf"
+    if text is not None:
+        file.write_text(text)
+    code, why = refusal
+    done = idle("up", "ib9", "--device", "soft:eth0", "--partitions", str(file), *words)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert why in done.stderr
+
+
+def test_a_configuration_file_names_the_partitions_file_and_a_child_reads_it_again(
+    bare: Lab, tmp_path: Path
+) -> None:
+    partitions, config = tmp_path / "partitions.conf", tmp_path / "ib0.toml"
+    partitions.write_text("Default=0x7fff, ipoib, Q_Key=0x55 : ALL=full;\n")
+    config.write_text(f'partitions = "{partitions}"\n')
+    host = bare.hosts[0]
+    host.options = ["--config", str(config)]
+    host.start()
+    assert host.ask("show")["qkey"] == "0x00000055"
+    with pytest.raises(Exception, match="has no partition 0x8001"):
+        host.ask("child-add", pkey="0x8001")
+    partitions.write_text(partitions.read_text() + "green=1, ipoib, Q_Key=0x66 : ALL=limited;\n")
+    host.ask("child-add", pkey="0x8001")
+    shown = ask(host, "ib0.8001", "show")
+    assert (shown["qkey"], shown["membership"]) == ("0x00000066", "limited")
+    host.stop()
+    partitions.write_text("")
+    with pytest.raises(LabError, match="no broadcast group"):
+        host.start()
