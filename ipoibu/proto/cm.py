@@ -359,8 +359,8 @@ class Cm:
             case Action.TELL_ESTABLISHED:
                 self._effects.append(Established(found.handle))
             case Action.TELL_ENDED:
-                if self._drop(found):
-                    self._effects.append(Ended(found.handle, found.cause, found.reason))
+                self._drop(found)
+                self._effects.append(Ended(found.handle, found.cause, found.reason))
             case Action.DUPLICATE:
                 self._count("cm_duplicate")
             case Action.ARM:
@@ -444,9 +444,9 @@ class Cm:
     def _insert(self, found: Connection) -> None:
         self._by_id[found.local_id] = self._by_handle[found.handle] = found
 
-    def _drop(self, found: Connection) -> bool:
-        """The policy is done with it; whether it was not before."""
-        return self._by_handle.pop(found.handle, None) is not None
+    def _drop(self, found: Connection) -> None:
+        """The policy is done with it."""
+        self._by_handle.pop(found.handle, None)
 
     def _remove(self, found: Connection) -> None:
         self._drop(found)

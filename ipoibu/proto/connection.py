@@ -534,9 +534,8 @@ class Connections:
         self._drive(now, self._peers[hwaddr], _PeerInput.TIMEOUT)
 
     def _steer(self, station: Peer, route: Route) -> None:
-        if station.route != route:
-            station.route = route
-            self._effects.append(route)
+        station.route = route
+        self._effects.append(route)
 
     # -- effects ---------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ MACHINE: Final = Table("Peer", State.NONE, {
     (_S.READY, _I.WANTED):        (_S.TRYING, (_A.DATAGRAM, _A.START)),
     (_S.READY, _I.EXPECTED):      (_S.AWAITING, (_A.DATAGRAM,)),
     (_S.READY, _I.SERVED):        (_S.UP, (_A.CONNECTION,)),
-    (_S.READY, _I.GONE):          (_S.NONE, (_A.WATCH, _A.FORGET)),
+    (_S.READY, _I.GONE):          (_S.NONE, (_A.FORGET,)),
     (_S.READY, _I.TIMEOUT):       (_S.NONE, (_A.FORGET,)),
 })
 # fmt: on

@@ -194,7 +194,8 @@ def test_the_passive_side_from_request_to_the_end() -> None:
     assert cm.parse_untrusted(mad.raw)[0] == TID  # of the request
     assert told(desk.hear(cm.Rtu(PEER_ID, rep.local_id))) == [Established(requested.handle)]
     effects = desk.hear(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)), tid=9)
-    assert only(effects) == cm.Drep(rep.local_id, PEER_ID, bytes(224))
+    (mad,) = (it for it in effects if isinstance(it, SendMad))
+    assert cm.parse_untrusted(mad.raw) == (9, cm.Drep(rep.local_id, PEER_ID, bytes(224)))
     assert told(effects) == [Ended(requested.handle, Cause.DISCONNECTED)]
     desk.wait(CM_TIMEWAIT_S)
     assert len(desk.cm) == 0
@@ -735,6 +736,20 @@ def test_time_wait_is_cut_short_when_there_is_no_room() -> None:
     assert "cm_time_wait_cut" in counts(desk.effects)
     desk.wait(60)
     assert len(desk.cm) == 0
+
+
+def test_what_left_time_wait_makes_no_room_twice() -> None:
+    desk = Desk(replace(CONFIG, connections_max=1))
+    req = desk.connect()
+    desk.hear(rep_to(req))
+    desk.do(Confirm(OURS))
+    desk.hear(cm.Dreq(PEER_ID, req.local_id, req.qpn))
+    desk.wait(CM_TIMEWAIT_S)
+    desk.connect(Handle(Role.ACTIVE, 8))
+    handle = Handle(Role.ACTIVE, 9)
+    connect = Connect(handle, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
+    assert told(desk.do(connect)) == [Ended(handle, Cause.FULL)]
+    assert desk.states == [State.REQ_SENT]
 
 
 def test_two_requests_with_one_handle_are_the_callers_mistake() -> None:

@@ -603,6 +603,17 @@ def test_a_packet_waits_for_the_request_that_is_under_way() -> None:
     assert pick(OpenQp, desk.want()) != []
 
 
+def test_of_two_requests_of_one_station_one_may_fail() -> None:
+    desk = Desk(RFC)
+    first, _ = desk.request()
+    second, _ = desk.request()
+    assert ways(desk.hear(Ended(first, Cause.NO_ANSWER))) == []
+    assert desk.want() == []
+    desk.open(second)
+    desk.hear(Established(second))
+    assert desk.route().handle == second
+
+
 def test_a_station_that_asks_anew_has_lost_what_we_still_have() -> None:
     desk = Desk(RFC)
     first = desk.connect()
@@ -705,6 +716,16 @@ def test_at_the_cap_the_connection_unused_for_longest_makes_room() -> None:
     assert desk.route(one).handle == first
     assert len(desk.connections) == 2
     assert desk.count("connection_evicted") == 1
+
+
+def test_a_connection_that_ended_is_not_thrown_out_again() -> None:
+    desk = Desk(replace(CONFIG, connections_max=2))
+    one, two, three = (HwAddr(Qpn(0x70 + n), Gid.parse(f"fe80::{n}"), RC_FLAG) for n in (1, 2, 3))
+    desk.hear(Ended(desk.connect(one), Cause.DISCONNECTED))
+    second = desk.connect(two)
+    desk.ask(three)
+    desk.wait(CONNECTION_EVICTABLE_S)
+    assert Disconnect(second) in desk.want(HwAddr(Qpn(0x74), Gid.parse("fe80::4"), RC_FLAG))
 
 
 def test_at_the_cap_connections_in_use_are_not_thrown_out() -> None:
