@@ -212,13 +212,13 @@ class VerbsUd:
             raise
 
     def _pkey_index(self, device: VerbsDevice, params: PartitionParams) -> int:
-        """E7: the full-membership key is the one that has to be there."""
+        """E7: the full-membership key is the one that has to be there, but for a limited member."""
         count = device.port_state(self._port.info.port).pkey_count
         pkeys = device.pkeys(self._port.info.port, count)
-        if params.pkey not in pkeys:
+        if params.own_pkey not in pkeys:
             there = ", ".join(str(pkey) for pkey in pkeys if pkey) or "none"
-            raise LinkError(f"{self._place}: no P_Key {params.pkey}; it has: {there}")
-        return pkeys.index(params.pkey)
+            raise LinkError(f"{self._place}: no P_Key {params.own_pkey}; it has: {there}")
+        return pkeys.index(params.own_pkey)
 
     def _translate(self, what: str, error: OSError) -> IpoibuError:
         code = error.errno or 0
