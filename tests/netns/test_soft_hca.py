@@ -313,9 +313,9 @@ FIELDS = (
 )
 
 
-def tshark(path: Path) -> list[list[str]]:
+def tshark(path: Path, fields: tuple[str, ...] = FIELDS) -> list[list[str]]:
     words = ["tshark", "-r", str(path), "-T", "fields", "-E", "separator=;"]
-    for field in FIELDS:
+    for field in fields:
         words += ["-e", field]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -373,6 +373,69 @@ def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
         assert bytes(again)[-4:] == packet.payload[-4:], "scapy computes another ICRC"
 
 
+RC_FIELDS = (
+    "infiniband.bth.opcode",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.destqp",
+    "infiniband.bth.a",
+    "infiniband.bth.psn",
+    "infiniband.aeth.syndrome",
+    "infiniband.aeth.msn",
+    "infiniband.immdt",
+)
+
+
+def test_tshark_and_scapy_decode_a_reliable_connection(
+    sanitized: Path, pair: tuple[Place, Place], tmp_path: Path
+) -> None:
+    from scapy.contrib.roce import AETH, BTH
+    from scapy.layers.inet6 import IPv6
+
+    a, b = pair
+    for place in pair:
+        place.run("ethtool", "-K", place.netdev, "tx-udp-segmentation", "off")
+    path = tmp_path / "wire.pcap"
+    with capture(b, path) as packets:
+        said = run(
+            str(sanitized / "live"), "known_reliable_messages_for_a_capture", *a.words, *b.words
+        ).splitlines()
+    qpn_a, qpn_b = (int(x, 16) for x in said[0].split()[1:])
+    first = 0xFFFFFE
+    expected: list[tuple[int, int, bool, int, int | None, int | None]] = [
+        # opcode, padding, ack request, PSN, AETH syndrome and MSN or None
+        (0x05, 1, True, first, None, None),
+        (0x11, 0, False, first, 0x1F, 1),
+        (0x00, 0, False, first + 1, None, None),
+        (0x01, 0, False, 0, None, None),
+        (0x03, 3, True, 1, None, None),
+        (0x11, 0, False, 1, 0x1F, 2),
+        (0x05, 0, True, 2, None, None),
+        (0x11, 0, False, 2, 0x20 | 12, 2),
+    ]
+    rows = tshark(path, RC_FIELDS)
+    assert len(packets) == len(rows) == len(expected)
+    for packet, row, values in zip(packets, rows, expected, strict=True):
+        opcode, pad, ack_request, psn, syndrome, msn = values
+        assert number(row[0]) == opcode
+        assert number(row[1]) == pad
+        assert number(row[2]) == (qpn_a if opcode == 0x11 else qpn_b)
+        assert (row[3] in ("1", "True")) == ack_request
+        assert number(row[4]) == psn
+        assert (number(row[5]) if row[5] else None) == syndrome
+        assert (number(row[6]) if row[6] else None) == msn
+        assert packet.payload[-4:] == icrc(packet)
+
+        again = IPv6(packet.ip + packet.udp + packet.payload)
+        assert again[BTH].psn == psn
+        assert again[BTH].ackreq == ack_request
+        if opcode == 0x11:
+            assert again[AETH].syndrome == syndrome
+            assert again[AETH].msn == msn
+        del again[BTH].icrc
+        assert bytes(again)[-4:] == packet.payload[-4:], "scapy computes another ICRC"
+    assert set(rows[0][7].split(",")) == {"01020304"}
+
+
 # ---- soft_pingpong ---------------------------------------------------------------------------
 
 
@@ -386,6 +449,21 @@ def test_pingpong_plays_between_two_programs(sanitized: Path, pair: tuple[Place,
         said = a.run(program, "-d", a.netdev, *options, f"{b.link_local()}%{a.netdev}")
         assert server.wait(timeout=30) == 0
         count = "50" if "-n" in options else "1000"
+        assert f", {count} messages each way in " in said
+        assert f", {count} messages each way in " in server.stdout.read()
+        server.stdout.close()
+
+
+def test_rc_pingpong_plays_between_two_programs(sanitized: Path, pair: tuple[Place, Place]) -> None:
+    a, b = pair
+    program = str(sanitized / "soft_rc_pingpong")
+    for options in (["-c", "-e"], ["-s", "65524", "-m", "4096", "-c", "-e", "-n", "200"]):
+        server = b.start(program, "-d", b.netdev, *options)
+        assert server.stdout is not None
+        assert server.stdout.readline() == "listening on port 18515\n"
+        said = a.run(program, "-d", a.netdev, *options, f"{b.link_local()}%{a.netdev}")
+        assert server.wait(timeout=30) == 0
+        count = "200" if "-n" in options else "1000"
         assert f", {count} messages each way in " in said
         assert f", {count} messages each way in " in server.stdout.read()
         server.stdout.close()
@@ -413,3 +491,14 @@ def test_rate_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Plac
     }
     assert set(rates) == {64, 1024, 2048, 4096}
     assert all(rate > 1000 for rate in rates.values()), said
+
+
+def test_rate_rc_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Place]) -> None:
+    for connections in ("1", "8"):
+        said = run(str(plain / "rate_rc"), *pair[0].words, *pair[1].words, "0.2", connections)
+        rates = {
+            int(size): float(rate)
+            for size, rate in re.findall(r"^ *(\d+) bytes: received +(\d+)/s", said, re.MULTILINE)
+        }
+        assert set(rates) == {64, 4096, 65524}
+        assert all(rate > 500 for rate in rates.values()), said

@@ -224,7 +224,7 @@ struct in6_addr group_number(int n)
 }
 
 static const struct test *const suites[] = {
-    live_messages, live_groups, live_refusals, live_waiting, live_trouble, NULL,
+    live_messages, live_groups, live_refusals, live_waiting, live_trouble, live_rc, NULL,
 };
 
 int main(int argc, char **argv)

@@ -52,6 +52,6 @@ struct in6_addr group_number(int n);
 
 /* Each ends with an entry of nulls. */
 extern const struct test live_messages[], live_groups[], live_refusals[], live_waiting[],
-    live_trouble[];
+    live_trouble[], live_rc[];
 
 #endif
