@@ -54,9 +54,10 @@ class SharedPort:
                 raise
             if not up:
                 for user in self._users:
-                    user.missed_down = True
+                    user.missed_down |= user.was_up  # the others know
             missed, asker.missed_down = asker.missed_down, False
-            return up and not missed
+            asker.was_up = up and not missed
+            return asker.was_up
 
     def open_ud(self, params: PartitionParams) -> Fabric:
         with self._lock:
@@ -78,6 +79,7 @@ class PortUse:
 
     def __init__(self, shared: SharedPort) -> None:
         self.shared = shared
+        self.was_up = True  # the last answer
         self.missed_down = False
 
     @property

@@ -319,6 +319,19 @@ def test_a_crash_of_the_parent_takes_its_children_with_it(family: Host, cli: Cli
     assert ask(family, "ib0.8001", "show")["state"] == "up"
 
 
+def test_parent_and_children_go_down_and_come_back_with_the_port(
+    family: Host, sh: Sh, until: Until
+) -> None:
+    def states() -> set[str]:
+        return {ask(family, name, "show")["state"] for name in ("ib0", "ib0.8001", "ib0.8002")}
+
+    sh(family, "ip link set eth0 down")
+    until(lambda: states() == {"down"})
+    gid = family.ask("show")["gid"]  # the kernel forgot it, and an administrator gives it back
+    sh(family, f"ip link set eth0 up && ip -6 address add {gid}/64 dev eth0 nodad")
+    until(lambda: states() == {"up"}, timeout_s=10)
+
+
 def test_a_child_that_someone_deletes_is_gone_and_its_parent_stays(
     family: Host, sh: Sh, until: Until
 ) -> None:

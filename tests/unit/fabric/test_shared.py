@@ -72,6 +72,14 @@ def test_what_one_user_saw_going_down_every_other_hears_once() -> None:
     assert second.active()
 
 
+def test_a_user_who_knows_that_the_port_is_down_hears_at_once_that_it_is_up() -> None:
+    port = FakePort()
+    shared = SharedPort(port)
+    first, second = shared.use(), shared.use()
+    port.answers = [False, False, True, True]
+    assert [user.active() for user in (first, second, first, second)] == [False, False, True, True]
+
+
 def test_that_the_device_is_gone_is_told_to_all_and_stays() -> None:
     port = FakePort()
     shared = SharedPort(port)
