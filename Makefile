@@ -29,7 +29,7 @@ help:
 lab: venv
 	$(SUDO) $(VENV)/bin/ipoibu lab --check
 
-test: deps-test $(VENV)/.dev build lint
+test: deps-test $(VENV)/.dev build lint lab-kernel
 	$(SUDO) $(PY) -m pytest
 
 lint: $(VENV)/.dev
