@@ -91,6 +91,7 @@ static bool live(void)
     struct bench b;
     struct soft_qp_attr qp_attr = {SOFT_QPT_UD, NULL, NULL, 8, 8, QKEY, 0, NULL};
     struct soft_send_wr wr;
+    struct soft_srq *srq;
     struct soft_qp *qp;
     uint8_t buffer[64];
     struct soft_wc wc[2];
@@ -110,6 +111,17 @@ static bool live(void)
         error = soft_qp_attach_mcast(qp, &group);
         if (error != 0)
             CHECK_EQUAL(hca->group_count, 0);
+    }
+    if (error == 0)
+        error = soft_srq_create(hca, 8, &srq);
+    if (error == 0) {
+        struct soft_qp_attr rc_attr = {SOFT_QPT_RC, b.cq, b.cq, 8, 8, 0, 0, NULL};
+        struct soft_qp *rc;
+
+        error = soft_qp_create(hca, &rc_attr, &rc);
+        rc_attr.srq = srq;
+        if (error == 0)
+            error = soft_qp_create(hca, &rc_attr, &rc);
     }
     if (error == 0) {
         post_recv(qp, 1, buffer, sizeof(buffer));
