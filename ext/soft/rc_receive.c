@@ -285,9 +285,9 @@ void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)
     } else {
         soft_count_add(count, SOFT_C_RC_GAPS, 1);
         /* Once; and again when the requester has gone back and lost the same packet again, which
-         * shows in a smaller distance. Otherwise only its timer would help. */
+         * shows in a distance no larger. Otherwise only its timer would help. */
         if (rc->told == SOFT_RC_TOLD_NOTHING ||
-            (rc->told == SOFT_RC_TOLD_SEQUENCE && ahead < rc->ahead)) {
+            (rc->told == SOFT_RC_TOLD_SEQUENCE && ahead <= rc->ahead)) {
             owe_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_SEQUENCE);
             rc->told = SOFT_RC_TOLD_SEQUENCE;
         }
