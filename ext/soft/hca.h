@@ -366,7 +366,7 @@ struct soft_rc_attr {
     uint32_t sq_psn;     /* 24 bits: of the first packet that goes */
     uint8_t timeout;     /* 0..31: 4.096 us * 2^timeout for an acknowledgement; 0: for ever. The
                             peer is a program that must get to run: 14 (67 ms) is a good value */
-    uint8_t retry_count; /* 0..7, tries without progress before SOFT_WC_RETRY_EXC_ERR */
+    uint8_t retry_count; /* 0..7, time-outs without progress before SOFT_WC_RETRY_EXC_ERR */
     uint8_t rnr_retry;   /* 0..7, the same for a peer without buffers; 7: no limit */
 };
 
