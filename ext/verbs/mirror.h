@@ -8,8 +8,8 @@
 
 /*
  * pyverbs installs no C interface, so the queue pair inside its QP object is found by the object's
- * layout (the same from rdma-core 26 to 59). Nothing is believed: every pointer is probed before it
- * is followed, and what it leads to has to agree with what pyverbs itself says.
+ * layout, which is the same in pyverbs 44 and 59. Nothing is believed: every pointer is probed
+ * before it is followed, and what it leads to has to agree with what pyverbs itself says.
  */
 struct ipu_mirror_expected {
     uint32_t qp_num; /* QP.qp_num */

@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 _SYSFS: Final = Path("/sys/class/infiniband")
 _NETDEVS: Final = Path("/sys/class/net")
-_INSTALL: Final = "apt-get install python3-pyverbs ibverbs-providers"
+INSTALL: Final = "apt-get install python3-pyverbs ibverbs-providers"
+REINSTALL: Final = f"pip uninstall pyverbs, then {INSTALL}"
 _UNMATCHED: Final = "IBVERBS_PRIVATE"  # the symbol version that ties pyverbs to one libibverbs
 
 
@@ -93,7 +94,7 @@ def load() -> SimpleNamespace:
             except ModuleNotFoundError:
                 modules.enums = importlib.import_module("pyverbs.enums")  # its name up to 44
     except ModuleNotFoundError as error:
-        raise NoSuchDevice(f"RDMA devices need pyverbs, which is not there: {_INSTALL}") from error
+        raise NoSuchDevice(f"RDMA devices need pyverbs, which is not there: {INSTALL}") from error
     except ImportError as error:
         raise NoSuchDevice(import_problem(str(error))) from error
     return modules
@@ -104,9 +105,9 @@ def import_problem(text: str) -> str:
     if _UNMATCHED in text:
         return (
             "pyverbs does not fit the libibverbs that is installed: a build from PyPI runs only "
-            f"with the very same version of rdma-core; pip uninstall pyverbs, then {_INSTALL}"
+            f"with the very same version of rdma-core; {REINSTALL}"
         )
-    return f"pyverbs does not load ({text}): {_INSTALL}"
+    return f"pyverbs does not load ({text}): {INSTALL}"
 
 
 @contextmanager
@@ -274,7 +275,7 @@ def _missing(name: str, names: list[str]) -> str:
         return f"{name}: no RDMA device but a network device; the built-in HCA on it is soft:{name}"
     if (_SYSFS / name).exists():
         return (
-            f"{name}: the kernel has it, but libibverbs has no driver for it: {_INSTALL} "
+            f"{name}: the kernel has it, but libibverbs has no driver for it: {INSTALL} "
             f"(it can open: {there})"
         )
     return f"{name}: no such RDMA device; there are: {there} (rdma link shows them)"

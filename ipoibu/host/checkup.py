@@ -28,8 +28,10 @@ from ipoibu.limits import ENCAP_LEN, IPV6_MIN_MTU
 Status = Literal["ok", "info", "warn", "fail"]
 
 CAP_NET_ADMIN: Final = 12  # linux/capability.h
+CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
 ROCE_PORT: Final = 4791
 ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
+STATUS: Final = Path("/proc/self/status")
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 
@@ -59,7 +61,12 @@ def checkup(device: str | None = None) -> list[Finding]:
         netdev = device.removeprefix("soft:").partition("/")[0]
         findings += net_device(netdev)
     elif device is not None:
-        findings.append(rdma_device(device.partition("/")[0]))
+        name, _, port = device.partition("/")
+        findings.append(rdma_device(name))
+        if findings[-1].status == "ok":
+            from ipoibu.host.checkup_verbs import verbs_port
+
+            findings += verbs_port(name, int(port) if port.isdecimal() else 1)
     return findings
 
 
@@ -77,19 +84,26 @@ def tun() -> Finding:
     return Finding("tun", "ok", f"{TUN_PATH} can be opened")
 
 
-def net_admin(status: Path = Path("/proc/self/status")) -> Finding:
+def net_admin(status: Path = STATUS) -> Finding:
     name = "cap_net_admin"
+    held = _capable(CAP_NET_ADMIN, status)
+    if held is None:
+        return Finding(name, "warn", f"{status} does not tell what this process may do")
+    if held:
+        return Finding(name, "ok", "interfaces may be created")
+    return Finding(name, "fail", "interfaces may not be created", "run as root: sudo")
+
+
+def _capable(capability: int, status: Path = STATUS) -> bool | None:
+    """Whether the process has it in its effective set; None where that cannot be read."""
     try:
         for line in status.read_text().splitlines():
             key, _, value = line.partition(":")
             if key == "CapEff":
-                held = int(value, 16)
-                if held >> CAP_NET_ADMIN & 1:
-                    return Finding(name, "ok", "interfaces may be created")
-                return Finding(name, "fail", "interfaces may not be created", "run as root: sudo")
+                return bool(int(value, 16) >> capability & 1)
     except (OSError, ValueError):
         pass
-    return Finding(name, "warn", f"{status} does not tell what this process may do")
+    return None
 
 
 def extension() -> Finding:
@@ -128,7 +142,7 @@ def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iter
         detail = f"{devices} has no uverbs node" + ("" if needed else " (soft: devices need none)")
         yield Finding("rdma_nodes", bad, detail, "modprobe ib_uverbs" if needed else None)
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit in (resource.RLIM_INFINITY, -1):
+    if limit in (resource.RLIM_INFINITY, -1) or _capable(CAP_IPC_LOCK):
         yield Finding("memlock", "ok", "locked memory is not limited")
     elif limit >= MEMLOCK_MIN_BYTES:
         yield Finding("memlock", "ok", f"{limit >> 20} MiB of memory may be locked")

@@ -183,3 +183,55 @@ def test_what_is_not_there_is_named(
     assert output.splitlines()[-1] == f"status {status}"
     for word in words:
         assert word in output
+
+
+def doctor(lab_kernel: Path, tmp_path: Path, before: str) -> dict[str, dict[str, str]]:
+    """What `ipoibu doctor --device rxe0` finds after `before`, by check."""
+    script = f"""{PRELUDE}call verbs_guest:on_a_veth
+        {before}
+        ipoibu doctor --device rxe0 -j >/run/lab/doctor.json || true
+    """
+    run(lab_kernel, [shell(script)], directory=tmp_path)[0].check()
+    return {finding["check"]: finding for finding in load(tmp_path, "doctor")}
+
+
+def test_the_doctor_finds_nothing_wrong_with_rxe(lab_kernel: Path, tmp_path: Path) -> None:
+    found = doctor(lab_kernel, tmp_path, "")
+    assert {name: one["status"] for name, one in found.items() if one["status"] != "ok"} == {}
+    assert "fe80::ff:fe00:101 (index 0, RoCE v2)" in found["gid"]["detail"]
+
+
+def test_the_doctor_names_what_mends(lab_kernel: Path, tmp_path: Path) -> None:
+    """Everything at once: a small MTU, no address behind the GID, no nodes, no memory to lock."""
+    found = doctor(
+        lab_kernel,
+        tmp_path,
+        """
+        ip link set va mtu 1500
+        ip -6 addr flush dev va
+        mount -t tmpfs none /dev/infiniband
+        ulimit -l 64
+        ipoibu() { setpriv --bounding-set -ipc_lock "$(type -P ipoibu)" "$@"; }
+        """,
+    )
+    remedies = {name: one["remedy"] for name, one in found.items() if one["status"] != "ok"}
+    assert remedies == {
+        "rdma_nodes": "modprobe ib_uverbs",
+        "memlock": "ulimit -l unlimited",
+        "gid": "sysctl -w net.ipv6.conf.va.disable_ipv6=0; "
+        "ip link set va addrgenmode eui64 down; ip link set va up",
+        "mtu": "ip link set va mtu 2128",
+    }
+
+
+def test_too_little_memory_to_lock_is_told(lab_kernel: Path, tmp_path: Path) -> None:
+    script = f"""{PRELUDE}call verbs_guest:on_a_veth
+        ulimit -l 64
+        setpriv --bounding-set -ipc_lock ipoibu up ib0 --device rxe0 && exit 1
+        echo "status $?"
+    """
+    output = run(lab_kernel, [shell(script)], directory=tmp_path)[0].check().output
+    assert "rxe0" in output
+    assert "ulimit -l unlimited" in output
+    assert output.splitlines()[-1] == "status 1"
+    assert "Traceback" not in output

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an RDMA device needs before an interface can come up on it: the checkup's part for verbs.
+
+Read from sysfs, so that it answers also where the device cannot be opened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ipoibu.addr import Gid
+from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses
+from ipoibu.fabric.verbs_objects import INSTALL, REINSTALL, load
+from ipoibu.host.checkup import Finding, device_mtu
+from ipoibu.host.netlink import Netlink
+
+SYSFS: Final = Path("/sys/class/infiniband")
+
+
+def verbs_port(name: str, port: int, root: Path = SYSFS) -> Iterator[Finding]:
+    """Every finding about port `port` of the RDMA device `name`, which exists."""
+    yield extension()
+    yield pyverbs()
+    ports = root / name / "ports"
+    here = ports / str(port)
+    if not here.is_dir():
+        known = sorted(path.name for path in ports.iterdir()) if ports.is_dir() else []
+        detail = f"{name} has no port {port}, but {' '.join(known) or 'none'}"
+        yield Finding("rdma_port", "fail", detail, f"--device {name}/{(known or ['1'])[0]}")
+        return
+    if _word(root / name / "node_type").endswith("RNIC"):
+        yield Finding("link_layer", "fail", f"{name} is an iWARP device: it has no datagrams (UD)")
+        return
+    if _word(here / "link_layer") != "Ethernet":
+        detail = f"{name}/{port} is an InfiniBand port; this version opens RoCE ports only"
+        yield Finding("link_layer", "fail", detail)
+        return
+    entries, netdevs = gid_table(here)
+    netdev = netdevs[0] if netdevs else None
+    yield port_state(here, f"{name}/{port}", netdev)
+    yield from gid(entries, netdevs, f"{name}/{port}")
+    if netdev is not None:
+        yield from mtu(netdev)
+
+
+def extension() -> Finding:
+    try:
+        importlib.import_module("ipoibu._verbs")
+    except ImportError as error:
+        return Finding(
+            "verbs_extension",
+            "fail",
+            f"the verbs extension does not load: {error}",
+            "apt-get install libibverbs-dev, then install ipoibu again",
+        )
+    return Finding("verbs_extension", "ok", "the verbs extension loads")
+
+
+def pyverbs() -> Finding:
+    """Whether pyverbs loads here, which it does with the libibverbs of its own version only."""
+    try:
+        load()
+    except IpoibuError as error:
+        text = str(error)
+        remedy = REINSTALL if text.endswith(REINSTALL) else INSTALL
+        return Finding("pyverbs_fits", "fail", text.removesuffix(remedy).rstrip(" :;"), remedy)
+    return Finding("pyverbs_fits", "ok", "pyverbs fits the libibverbs that is installed")
+
+
+def gid_table(port: Path) -> tuple[list[GidEntry], list[str]]:
+    """The GIDs of a port from its directory in sysfs, and the net devices they are on."""
+    entries: list[GidEntry] = []
+    netdevs: list[str] = []
+    for path in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
+        text = _word(path)
+        if not text.strip("0:"):
+            continue
+        netdev = _word(port / "gid_attrs/ndevs" / path.name)
+        is_roce_v2 = _word(port / "gid_attrs/types" / path.name) == "RoCE v2"
+        if netdev and netdev not in netdevs:
+            netdevs.append(netdev)
+        entries.append(GidEntry(int(path.name), Gid.parse(text), is_roce_v2, _index(netdev)))
+    return entries, netdevs
+
+
+def port_state(port: Path, place: str, netdev: str | None) -> Finding:
+    state = _word(port / "state").partition(": ")[2]
+    if state == "ACTIVE":
+        return Finding("rdma_port", "ok", f"{place} is active")
+    remedy = f"ip link set {netdev} up" if netdev else "rdma link show"
+    return Finding("rdma_port", "fail", f"{place} is {state or 'in no state'}", remedy)
+
+
+def gid(entries: list[GidEntry], netdevs: list[str], place: str) -> Iterator[Finding]:
+    away = [netdev for netdev in netdevs if _index(netdev) == 0]
+    if away:
+        detail = f"{away[0]}, below {place}, is not in this network namespace"
+        yield Finding("gid", "fail", detail, "ip netns exec NAME ipoibu ...")
+        return
+    try:
+        entry = choose_gid(entries, local_addresses(), place)
+    except LinkError as error:
+        netdev = netdevs[0] if netdevs else "NETDEV"
+        remedy = (
+            f"sysctl -w net.ipv6.conf.{netdev}.disable_ipv6=0; "
+            f"ip link set {netdev} addrgenmode eui64 down; ip link set {netdev} up"
+        )
+        yield Finding("gid", "fail", str(error), remedy)
+        return
+    yield Finding("gid", "ok", f"{place} has {entry.gid} (index {entry.index}, RoCE v2)")
+
+
+def mtu(netdev: str) -> Iterator[Finding]:
+    """The port's MTU follows from its net device's."""
+    try:
+        with Netlink() as netlink:
+            link = netlink.link(netdev)
+    except (IpoibuError, OSError):
+        link = None
+    if link is not None:
+        yield device_mtu(link)
+
+
+def _word(path: Path) -> str:
+    """A file's text; the kernel refuses to read attributes of an empty table entry."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _index(netdev: str) -> int:
+    try:
+        return socket.if_nametoindex(netdev)
+    except OSError:
+        return 0
