@@ -32,6 +32,7 @@ from ipoibu.proto.rc import (
     CmEffect,
     Confirm,
     Connect,
+    ConnectionManager,
     Disconnect,
     Ended,
     Established,
@@ -199,6 +200,17 @@ def test_the_passive_side_from_request_to_the_end() -> None:
     assert told(effects) == [Ended(requested.handle, Cause.DISCONNECTED)]
     desk.wait(CM_TIMEWAIT_S)
     assert len(desk.cm) == 0
+
+
+def test_the_manager_keeps_the_contract_that_the_policy_relies_on() -> None:
+    """mypy holds the types to it; this, that a policy can be driven by nothing but the contract."""
+    manager: ConnectionManager = Cm(CONFIG, random.Random(1))
+    manager.listen(frozenset({SERVICE}))
+    connect = Connect(OURS, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
+    assert isinstance(only(manager.request(1.0, connect)), Req)
+    assert manager.deadline() == pytest.approx(1.0 + WAIT_S)
+    assert isinstance(only(manager.timer(1.0 + WAIT_S)), Req)
+    assert isinstance(only(manager.stop(3.0)), cm.Rej)
 
 
 def test_identifiers_and_sequence_numbers_are_random() -> None:
@@ -848,6 +860,26 @@ def test_every_message_in_every_state_is_handled_and_everything_ends(state: Stat
                     assert len(desk.cm) == 0
                     ended = [it.handle for it in told(desk.effects) if isinstance(it, Ended)]
                     assert len(ended) == len(set(ended))
+
+
+@pytest.mark.parametrize(
+    "state", [state for state in LIVING if state not in (State.REQ_SENT, State.MRA_RECEIVED)]
+)
+def test_a_peer_that_ends_it_gets_its_answer_wherever_we_are(state: State) -> None:
+    desk = Desk()
+    handle, our_id = to_state(desk, state)
+    thinking = state in (State.REQ_RECEIVED, State.MRA_SENT)
+    ours = handle.role is Role.ACTIVE
+    qpn = Qpn(0) if thinking else Qpn(0x50) if ours else Qpn(0x51)
+    known = [it for it in told(desk.effects) if isinstance(it, Ended)]
+    effects = desk.hear(cm.Dreq(PEER_ID, our_id, qpn))
+    if thinking:  # there is nothing to end yet, and the peer cannot know better
+        assert effects == []
+        return
+    assert only(effects) == cm.Drep(our_id, PEER_ID, bytes(224))
+    over = state in (State.DREQ_SENT, State.TIME_WAIT)
+    expected = [] if known or over else [Ended(handle, Cause.DISCONNECTED)]
+    assert told(effects) == expected
 
 
 moves = st.one_of(

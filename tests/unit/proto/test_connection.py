@@ -519,6 +519,18 @@ def test_a_request_without_a_queue_pair_for_it_is_rejected() -> None:
     effects = desk.note(desk.connections.open_failed(desk.now, handle, "none left"))
     (reject,) = pick(Reject, effects)
     assert reject.reason is Reason.NO_QP
+    assert len(desk.connections) == 0
+
+
+def test_in_the_rfcs_profile_too_and_the_next_packet_asks_by_itself() -> None:
+    desk = Desk(RFC)
+    handle, effects = desk.request()
+    assert ways(effects) == [Way.DATAGRAM]
+    desk.open_qps.remove(handle)
+    effects = desk.note(desk.connections.open_failed(desk.now, handle, "none left"))
+    assert ways(effects) == [Way.WATCHED]
+    desk.wait(2 * CONNECTION_BACKOFF_MAX_S)
+    assert desk.connections.deadline() is None
 
 
 def test_a_newer_request_of_a_station_replaces_its_older_connection() -> None:
@@ -642,6 +654,20 @@ def test_the_winner_is_welcome_in_the_back_off_too() -> None:
     assert desk.route().handle == handle
 
 
+def test_a_connection_that_is_under_way_serves_when_another_has_just_failed() -> None:
+    desk = Desk(RFC)
+    first = desk.connect()
+    second, _ = desk.request()
+    desk.open(second)
+    desk.note(desk.connections.broken(desk.now, first))
+    assert desk.route().way is Way.DATAGRAM
+    effects = desk.hear(Established(second))
+    assert ways(effects) == [Way.CONNECTION]
+    assert desk.route().handle == second
+    desk.wait(CONNECTION_BACKOFF_MAX_S)
+    assert desk.route().handle == second
+
+
 def test_both_ends_of_a_crossing_agree_who_wins() -> None:
     for other in (SMALLER, PEER, HwAddr(OURS.qpn, PEER_GID), HwAddr(OURS.qpn, Gid(bytes(16)))):
         here = Desk(RFC)
@@ -664,6 +690,7 @@ def test_a_queue_pair_that_no_neighbour_has_any_more_loses_its_connections() -> 
     handle, theirs = desk.connect(), desk.accept()
     effects = desk.note(desk.connections.forget(desk.now, PEER))
     assert {it.handle for it in pick(Disconnect, effects)} == {handle, theirs}
+    assert ways(effects) == [Way.WATCHED]
     assert desk.open_qps == set()
     assert len(desk.connections) == 0
     fresh = HwAddr(Qpn(0x60), PEER_GID, RC_FLAG)
@@ -817,6 +844,8 @@ def test_no_sequence_of_events_loses_a_queue_pair_or_a_route(
     assert desk.open_qps == set()
     assert desk.connections.deadline() is None
     assert len(desk.connections) == 0
+    assert not desk.connections._peers
+    assert not desk.connections._resting
 
 
 def _latest_routes(effects: list[ConnectionEffect]) -> list[Route]:
