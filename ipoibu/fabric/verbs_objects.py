@@ -291,6 +291,8 @@ def translate(name: str, what: str, error: Exception) -> IpoibuError:
             f"{name}: its device node /dev/infiniband/uverbs* is missing; modprobe ib_uverbs, "
             "or give the container the device"
         )
+    if what != "open" and code in (errno.ENODEV, errno.EIO):
+        return LinkError(f"{name}: the device is gone")
     if what.startswith("port") and code == errno.EINVAL:
         return NoSuchDevice(f"{name}: it has no {what}")
     if code == errno.ENOMEM:

@@ -121,6 +121,13 @@ def test_an_oversize_datagram_does_not_break_the_queue_pair(
     assert counters["rx_packets"] >= 50
 
 
+def test_an_endpoint_on_a_device_that_is_removed_fails_and_lets_it_go(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    seen = scenario(lab_kernel, tmp_path, "verbs_pair:removed")
+    assert seen == {"failures": ["rxe0: the device is gone"], "devices": ""}
+
+
 def test_the_endpoint_moves_to_the_new_gid_of_its_port(lab_kernel: Path, tmp_path: Path) -> None:
     moved = scenario(lab_kernel, tmp_path, "verbs_pair:readdressed")
     assert moved["before"].endswith("00:ff:fe:00:01:01")

@@ -101,6 +101,20 @@ def unplugged() -> None:
         report({"failures": failures, **both.left._pump.counters()})
 
 
+def removed() -> None:
+    """The net device is deleted, and the RDMA device with it, as soon as nobody has it open."""
+    on_a_veth()
+    failures: list[str] = []
+    with Endpoint(EndpointConfig("left", DEVICE), on_failure=failures.append) as left:
+        left.address_added(ip_interface(f"{LEFT}/24"))
+        with subprocess.Popen(["ip", "link", "delete", "va"]) as deletion:
+            until(lambda: bool(failures), "the endpoint to fail")
+            left.close()
+            deletion.wait(10)
+    devices = subprocess.run(["rdma", "link"], check=True, capture_output=True, text=True).stdout
+    report({"failures": failures, "devices": devices})
+
+
 def readdressed() -> None:
     """The net device gets another MAC, so the port another GID: the endpoints move to it."""
     with pair() as both:

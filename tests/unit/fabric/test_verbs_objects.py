@@ -196,6 +196,8 @@ def test_a_pyverbs_that_does_not_load_is_told_from_none(text: str, words: str) -
         ("queue pair", errno.EPERM, NotPermitted, "run as root"),
         ("open", errno.ENOENT, NotPermitted, "modprobe ib_uverbs"),
         ("port 3", errno.EINVAL, NoSuchDevice, "rxe0: it has no port 3"),
+        ("port 1", errno.ENODEV, LinkError, "rxe0: the device is gone"),
+        ("queue pair", errno.EIO, LinkError, "rxe0: the device is gone"),
         ("queue pair", errno.ENOMEM, LinkError, "LimitMEMLOCK=infinity"),
         ("queue pair", errno.EINVAL, LinkError, "rxe0: queue pair: it said no"),
     ],
