@@ -8,7 +8,8 @@ queue pairs the fabric's: both are asked by effects and answer by inputs.
 
 Two profiles (C6). `linux`: each side sends by a connection of its own and only receives by the other's.
 `rfc`: one connection serves both ways, and of two requests that cross that of the station with the larger
-address wins.
+address wins. That is not for links with Linux's own implementation, which never sends by a connection
+that it accepted and is not made to receive by one that it opened.
 """
 
 from __future__ import annotations
