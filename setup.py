@@ -28,6 +28,7 @@ from setuptools._distutils.sysconfig import customize_compiler
 SOURCES = sorted(
     str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")]
 )
+HEADERS = [str(path) for kind in ("*.h", "*.pxi") for path in Path("ext").rglob(kind)]
 VERBS_SOURCES = [
     *sorted(str(path) for path in Path("ext/verbs").glob("[!_]*.c")),
     "ext/soft/membership.c",
@@ -84,7 +85,7 @@ def core() -> Extension:
         "ipoibu._core",
         ["ext/_core.pyx", *SOURCES],
         include_dirs=["ext", "ext/soft"],
-        depends=[str(path) for path in Path("ext").rglob("*.h")],
+        depends=HEADERS,
         define_macros=macros,
         libraries=libraries,
         **compiled(),
@@ -96,7 +97,7 @@ def verbs() -> Extension:
         "ipoibu._verbs",
         ["ext/verbs/_verbs.pyx", *VERBS_SOURCES],
         include_dirs=["ext", "ext/soft", "ext/verbs"],
-        depends=[str(path) for path in Path("ext").rglob("*.h")],
+        depends=HEADERS,
         define_macros=[("_GNU_SOURCE", "")],
         libraries=["ibverbs"],
         **compiled(),

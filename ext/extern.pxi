@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What the C headers declare, as far as the Cython face uses it.
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in6_addr:
+        uint8_t s6_addr[16]
+
+cdef extern from "<stdlib.h>" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int usec)
+
+cdef extern from "fabric.h" nogil:
+    struct ipu_dest:
+        in6_addr gid
+        uint32_t qpn
+        uint32_t flow_label
+        uint16_t dlid
+        uint8_t sl
+        uint8_t static_rate
+        uint8_t hop_limit
+        uint8_t traffic_class
+    struct ipu_fabric:
+        in6_addr gid
+        uint32_t qpn
+        uint32_t mtu
+
+cdef extern from "device.h" nogil:
+    struct ipu_device:
+        pass
+    enum:
+        IPU_DEVICE_TCP
+        IPU_DEVICE_UDP
+
+cdef extern from "ring.h" nogil:
+    struct ipu_ring:
+        pass
+    void *ipu_ring_reserve(ipu_ring *ring, uint32_t len)
+    void ipu_ring_commit(ipu_ring *ring, uint32_t len)
+    void ipu_ring_wake(ipu_ring *ring)
+    void *ipu_ring_peek(ipu_ring *ring, uint32_t *len)
+    void ipu_ring_release(ipu_ring *ring)
+    int ipu_ring_arm(ipu_ring *ring)
+    void ipu_ring_disarm(ipu_ring *ring)
+    int ipu_ring_fd(const ipu_ring *ring)
+    uint32_t ipu_ring_max_bytes(const ipu_ring *ring)
+
+cdef extern from "tun.h" nogil:
+    struct ipu_tun:
+        ipu_device device
+    void ipu_tun_init(ipu_tun *tun, int fd, uint32_t offload)
+
+cdef extern from "queue.h" nogil:
+    struct ipu_queue:
+        ipu_device device
+        ipu_ring to_pump
+        ipu_ring from_pump
+    int ipu_queue_init(ipu_queue *queue, uint32_t to_pump_bytes, uint32_t from_pump_bytes)
+    void ipu_queue_free(ipu_queue *queue)
+
+cdef extern from "memory.h" nogil:
+    struct ipu_memory_switch:
+        pass
+    struct ipu_memory_port:
+        pass
+    struct ipu_memory_config:
+        in6_addr gid
+        uint32_t qpn
+        uint32_t mtu
+        bint one_piece
+    struct ipu_memory_counters:
+        uint64_t tx_packets
+        uint64_t tx_too_big
+        uint64_t tx_nobody
+        uint64_t rx_packets
+        uint64_t rx_no_buffer
+        uint64_t rx_too_long
+        uint64_t rx_broken
+    ipu_memory_switch *ipu_memory_switch_create(uint64_t seed)
+    void ipu_memory_switch_destroy(ipu_memory_switch *sw)
+    ipu_memory_port *ipu_memory_port_create(ipu_memory_switch *sw, const ipu_memory_config *config)
+    void ipu_memory_port_destroy(ipu_memory_port *port)
+    ipu_fabric *ipu_memory_port_fabric(ipu_memory_port *port)
+    const ipu_memory_counters *ipu_memory_port_counters(const ipu_memory_port *port)
+    int ipu_memory_attach(ipu_memory_port *port, const in6_addr *mgid)
+    int ipu_memory_detach(ipu_memory_port *port, const in6_addr *mgid)
+    void ipu_memory_break(ipu_memory_port *port, uint32_t recoveries_to_fail)
+
+cdef extern from "faults.h" nogil:
+    struct ipu_faults:
+        pass
+    struct ipu_faults_config:
+        double loss
+        double duplicate
+        double corrupt
+        double reorder
+        double delay
+        uint32_t delay_min_us
+        uint32_t delay_max_us
+    struct ipu_faults_counters:
+        uint64_t sent
+        uint64_t lost
+        uint64_t duplicated
+        uint64_t corrupted
+        uint64_t reordered
+        uint64_t delayed
+        uint64_t pool_full
+    ipu_faults *ipu_faults_create(const ipu_fabric *inner, const ipu_faults_config *config,
+                                  uint32_t pool_frames, uint64_t seed)
+    void ipu_faults_destroy(ipu_faults *faults)
+    ipu_fabric *ipu_faults_fabric(ipu_faults *faults)
+    const ipu_faults_counters *ipu_faults_counters_of "ipu_faults_counters" (const ipu_faults *f)
+
+cdef extern from "hca.h" nogil:
+    struct soft_hca:
+        pass
+    struct soft_qp:
+        pass
+    struct soft_hca_attr:
+        char netdev[16]
+        unsigned int ifindex
+        in6_addr gid
+        uint8_t guid[8]
+        unsigned int netdev_mtu_bytes
+        unsigned int active_mtu_bytes
+    enum:
+        SOFT_C_COUNT
+        SOFT_MAX_PKEYS
+    struct soft_hca_counters:
+        uint64_t value[SOFT_C_COUNT]
+    int soft_hca_open(const char *netdev, soft_hca **out)
+    void soft_hca_close(soft_hca *hca)
+    void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
+    int soft_hca_check(soft_hca *hca)
+    int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
+    void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
+    const char *soft_counter_names[SOFT_C_COUNT]
+    int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
+    int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
+
+cdef extern from "soft_fabric.h" nogil:
+    struct ipu_soft_fabric:
+        ipu_fabric fabric
+        soft_qp *qp
+    struct ipu_soft_fabric_config:
+        uint32_t qkey
+        uint16_t pkey_index
+        uint32_t send_depth
+        uint32_t recv_depth
+    int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
+                             const ipu_soft_fabric_config *config)
+    void ipu_soft_fabric_free(ipu_soft_fabric *soft)
+
+cdef extern from "counters.h" nogil:
+    enum:
+        IPU_COUNTERS_N
+    struct ipu_counters:
+        pass
+    void ipu_counters_read(const ipu_counters *counters, uint64_t *values)
+    const char *ipu_counters_names[IPU_COUNTERS_N]
+
+cdef extern from "record.h" nogil:
+    struct ipu_command:
+        uint32_t type
+        uint32_t len
+        in6_addr key
+        in6_addr via
+        ipu_dest dest
+        uint32_t forward
+        uint32_t mtu
+        uint32_t prefix_len
+        uint64_t token
+    struct ipu_event:
+        uint32_t type
+        uint32_t len
+        uint32_t flags
+        uint32_t mtu
+        uint32_t src_qpn
+        in6_addr key
+        in6_addr sgid
+        in6_addr dgid
+        uint64_t token
+    struct ipu_captured:
+        uint64_t time_ns
+        uint32_t outgoing
+        uint32_t wire_len
+        uint32_t len
+    enum:
+        IPU_COMMAND_NEIGH_SET
+        IPU_COMMAND_NEIGH_DEL
+        IPU_COMMAND_ROUTE_SET
+        IPU_COMMAND_ROUTE_DEL
+        IPU_COMMAND_SEND_FRAME
+        IPU_COMMAND_SEND_PACKET
+        IPU_COMMAND_DELIVER
+        IPU_COMMAND_CAPTURE
+        IPU_COMMAND_SYNC
+        IPU_EVENT_MISS
+        IPU_EVENT_USED
+        IPU_EVENT_UNREACHABLE
+        IPU_EVENT_TOO_BIG
+        IPU_EVENT_HOST
+        IPU_EVENT_FRAME
+        IPU_EVENT_FABRIC
+        IPU_EVENT_DEVICE
+        IPU_EVENT_SYNC
+        IPU_EVENT_GRH
+
+cdef extern from "pump.h" nogil:
+    struct ipu_pump:
+        pass
+    struct ipu_pump_config:
+        ipu_fabric *fabric
+        ipu_device *device
+        uint32_t mtu
+        uint32_t tx_frames
+        uint32_t rx_frames
+        uint32_t neigh_max
+        uint32_t route_max
+        uint32_t path_max
+        uint32_t command_bytes
+        uint32_t event_bytes
+        uint32_t capture_bytes
+        uint32_t busy_poll_us
+    int ipu_pump_create(const ipu_pump_config *config, ipu_pump **out)
+    void ipu_pump_destroy(ipu_pump *pump)
+    int ipu_pump_start(ipu_pump *pump)
+    void ipu_pump_stop(ipu_pump *pump)
+    int ipu_pump_step(ipu_pump *pump, int max)
+    ipu_ring *ipu_pump_commands(ipu_pump *pump)
+    ipu_ring *ipu_pump_events(ipu_pump *pump)
+    ipu_ring *ipu_pump_captured(ipu_pump *pump)
+    const ipu_counters *ipu_pump_counters(const ipu_pump *pump)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The built-in HCA, the in-process fabric and the fault injector.
+
+cdef class SoftHca:
+    """The built-in HCA of one net device of this network namespace."""
+
+    cdef soft_hca *hca
+    cdef int fabrics  # that are open
+    cdef uint16_t pkey_table[SOFT_MAX_PKEYS]  # 0: a hole, which matches nothing
+    cdef int pkey_users[SOFT_MAX_PKEYS]
+    cdef int pkey_count
+    cdef readonly str netdev
+    cdef readonly bytes gid
+    cdef readonly bytes guid
+    cdef readonly unsigned int active_mtu_bytes
+    cdef readonly unsigned int netdev_mtu_bytes
+
+    def __cinit__(self, str netdev):
+        cdef soft_hca_attr attr
+        cdef bytes name = netdev.encode()
+        check(soft_hca_open(name, &self.hca), netdev)
+        soft_hca_query(self.hca, &attr)
+        self.netdev = netdev
+        self.gid = raw_address(&attr.gid)
+        self.guid = PyBytes_FromStringAndSize(<const char *>attr.guid, 8)
+        self.active_mtu_bytes = attr.active_mtu_bytes
+        self.netdev_mtu_bytes = attr.netdev_mtu_bytes
+
+    def __dealloc__(self):
+        if self.hca != NULL:
+            soft_hca_close(self.hca)
+
+    def close(self):
+        """Give the UDP port back; after all fabrics were closed. Safe to repeat."""
+        if self.fabrics > 0:
+            raise ValueError(f"{self.netdev}: a queue pair is still open")
+        if self.hca != NULL:
+            soft_hca_close(self.hca)
+            self.hca = NULL
+
+    cdef int alive(self) except -1:
+        if self.hca == NULL:
+            raise ValueError(f"{self.netdev}: the HCA is closed")
+        return 0
+
+    cdef int take_pkey(self, uint16_t pkey) except -1:
+        """The index of this very key, entered if it is new; queue pairs of one partition share it."""
+        cdef int i, at = -1
+        for i in range(self.pkey_count):
+            if self.pkey_table[i] == pkey:
+                at = i
+                break
+            if at < 0 and self.pkey_users[i] == 0:
+                at = i
+        if at < 0:
+            if self.pkey_count == SOFT_MAX_PKEYS:
+                check(-ENOSPC, self.netdev)
+            at = self.pkey_count
+            self.pkey_count += 1
+        self.pkey_table[at] = pkey
+        self.pkey_users[at] += 1
+        check(soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count), self.netdev)
+        return at
+
+    cdef void drop_pkey(self, int index) noexcept:
+        """After its queue pair: an entry that nobody uses is a hole, the other indices stay."""
+        self.pkey_users[index] -= 1
+        if self.pkey_users[index] > 0:
+            return
+        self.pkey_table[index] = 0
+        soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count)
+
+    @property
+    def pkeys(self):
+        """The P_Keys of the table that are in use, in its order."""
+        return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
+
+    def check(self):
+        """0 while the port is active, else the errno of soft_hca_check()."""
+        self.alive()
+        return -soft_hca_check(self.hca)
+
+    def counters(self):
+        cdef soft_hca_counters values
+        self.alive()
+        soft_hca_counters_read(self.hca, &values)
+        return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
+
+
+@cython.no_gc_clear
+cdef class SoftFabric:
+    """A UD queue pair of the built-in HCA."""
+
+    cdef ipu_soft_fabric soft
+    cdef SoftHca hca
+    cdef int pkey_index
+    cdef bint open
+
+    def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
+                  uint32_t recv_depth=1024):
+        cdef ipu_soft_fabric_config config
+        config.qkey = qkey
+        config.send_depth = send_depth
+        config.recv_depth = recv_depth
+        hca.alive()
+        self.hca = hca
+        self.pkey_index = hca.take_pkey(pkey)
+        config.pkey_index = self.pkey_index
+        try:
+            check(ipu_soft_fabric_init(&self.soft, &hca.hca, &config), hca.netdev)
+        except BaseException:
+            hca.drop_pkey(self.pkey_index)
+            raise
+        self.open = True
+        hca.fabrics += 1
+
+    @property
+    def native(self):
+        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def qpn(self):
+        return self.soft.fabric.qpn
+
+    def attach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        if self.open:
+            check(soft_qp_attach_mcast(self.soft.qp, &gid), "multicast attach")
+
+    def detach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        if self.open:
+            check(soft_qp_detach_mcast(self.soft.qp, &gid), "multicast detach")
+
+    def close(self):
+        """Destroy the queue pair: nothing more is received into the pump's memory."""
+        if self.open:
+            self.open = False
+            self.hca.fabrics -= 1
+            ipu_soft_fabric_free(&self.soft)
+            self.hca.drop_pkey(self.pkey_index)
+
+
+cdef class MemorySwitch:
+    """An in-process fabric for tests and simulations; MemoryPort plugs into it."""
+
+    cdef ipu_memory_switch *switch
+
+    def __cinit__(self, uint64_t seed=0):
+        self.switch = ipu_memory_switch_create(seed)
+        if self.switch == NULL:
+            check(-errno, "memory switch")
+
+    def __dealloc__(self):
+        if self.switch != NULL:
+            ipu_memory_switch_destroy(self.switch)
+
+
+@cython.no_gc_clear
+cdef class MemoryPort:
+    """One UD queue pair on a MemorySwitch."""
+
+    cdef ipu_memory_port *port
+    cdef MemorySwitch switch
+
+    def __cinit__(self, MemorySwitch switch, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
+                  bint one_piece=False):
+        cdef ipu_memory_config config
+        memset(&config, 0, sizeof(config))
+        config.gid = address(gid)
+        config.qpn = qpn
+        config.mtu = mtu_bytes
+        config.one_piece = one_piece
+        self.switch = switch
+        self.port = ipu_memory_port_create(switch.switch, &config)
+        if self.port == NULL:
+            check(-errno, "memory port")
+
+    @property
+    def native(self):
+        return lend(ipu_memory_port_fabric(self.port), FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.port != NULL:
+            ipu_memory_port_destroy(self.port)
+
+    @property
+    def qpn(self):
+        return ipu_memory_port_fabric(self.port).qpn
+
+    def attach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        check(ipu_memory_attach(self.port, &gid), "multicast attach")
+
+    def detach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        check(ipu_memory_detach(self.port, &gid), "multicast detach")
+
+    def break_queue_pair(self):
+        """Fail as after a completion error; the pump recovers it."""
+        ipu_memory_break(self.port, 0)
+
+    def counters(self):
+        cdef const ipu_memory_counters *c = ipu_memory_port_counters(self.port)
+        return {"tx_packets": c.tx_packets, "tx_too_big": c.tx_too_big, "tx_nobody": c.tx_nobody,
+                "rx_packets": c.rx_packets, "rx_no_buffer": c.rx_no_buffer,
+                "rx_too_long": c.rx_too_long, "rx_broken": c.rx_broken}
+
+
+@cython.no_gc_clear
+cdef class FaultyFabric:
+    """A fabric around a fabric that loses, repeats, delays, reorders and corrupts what is sent."""
+
+    cdef ipu_faults *faults
+    cdef object inner
+
+    def __cinit__(self, object inner, *, double loss=0, double duplicate=0, double corrupt=0,
+                  double reorder=0, double delay=0, uint32_t delay_min_us=1000,
+                  uint32_t delay_max_us=10000, uint64_t seed=0):
+        cdef ipu_faults_config config
+        memset(&config, 0, sizeof(config))
+        config.loss = loss
+        config.duplicate = duplicate
+        config.corrupt = corrupt
+        config.reorder = reorder
+        config.delay = delay
+        config.delay_min_us = delay_min_us
+        config.delay_max_us = delay_max_us
+        self.inner = inner.native
+        self.faults = ipu_faults_create(
+            <ipu_fabric *>PyCapsule_GetPointer(self.inner, FABRIC_CAPSULE), &config, 0, seed)
+        if self.faults == NULL:
+            check(-errno, "fault injection")
+
+    @property
+    def native(self):
+        return lend(ipu_faults_fabric(self.faults), FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.faults != NULL:
+            ipu_faults_destroy(self.faults)
+
+    def counters(self):
+        cdef const ipu_faults_counters *c = ipu_faults_counters_of(self.faults)
+        return {"sent": c.sent, "lost": c.lost, "duplicated": c.duplicated,
+                "corrupted": c.corrupted, "reordered": c.reordered, "delayed": c.delayed,
+                "pool_full": c.pool_full}
