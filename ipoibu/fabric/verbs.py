@@ -8,6 +8,7 @@ packets are posted and polled in C (ext/verbs) on the queue pair that is inside 
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
 import socket
@@ -29,15 +30,18 @@ HANDLES_SHARE: Final = 0.75  # of the device's address handles; the others are o
 
 
 def native() -> ModuleType:
-    """The compiled part; `NoSuchDevice` where it was not built."""
+    """The compiled part; `NoSuchDevice` where it was not built, or libibverbs is gone."""
     try:
-        from ipoibu import _verbs
-    except ImportError as error:
+        return importlib.import_module("ipoibu._verbs")
+    except ModuleNotFoundError as error:
         raise NoSuchDevice(
             "RDMA devices need ipoibu's verbs extension, which was not built: "
             "apt-get install libibverbs-dev, then install ipoibu again"
         ) from error
-    return _verbs
+    except ImportError as error:
+        raise NoSuchDevice(
+            f"ipoibu's verbs extension does not load ({error}): apt-get install libibverbs1"
+        ) from error
 
 
 class VerbsPort:
