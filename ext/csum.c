@@ -12,15 +12,53 @@
 
 __extension__ typedef unsigned __int128 wide;
 
+#ifdef __x86_64__
+#include <immintrin.h>
+
+enum { AVX2_STEP = 64 };
+
+/*
+ * 32-bit words in 64-bit lanes, which overflow after 2^32 of them: len is less than 16 GiB, and a
+ * multiple of AVX2_STEP. Every segment of a super-frame is summed once at either end; three times
+ * as fast as the words below (bench_csum.c).
+ */
+__attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size_t len)
+{
+    const __m256i low = _mm256_set1_epi64x(UINT32_MAX);
+    __m256i sum[4];
+    for (int i = 0; i < 4; i++)
+        sum[i] = _mm256_setzero_si256();
+    for (const uint8_t *end = at + len; at < end; at += AVX2_STEP) {
+        __m256i a = _mm256_loadu_si256((const __m256i_u *)at);
+        __m256i b = _mm256_loadu_si256((const __m256i_u *)(at + 32));
+        sum[0] = _mm256_add_epi64(sum[0], _mm256_and_si256(a, low));
+        sum[1] = _mm256_add_epi64(sum[1], _mm256_srli_epi64(a, 32));
+        sum[2] = _mm256_add_epi64(sum[2], _mm256_and_si256(b, low));
+        sum[3] = _mm256_add_epi64(sum[3], _mm256_srli_epi64(b, 32));
+    }
+    uint64_t lanes[4];
+    sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+    _mm256_storeu_si256((__m256i_u *)lanes, sum[0]);
+    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+}
+#endif
+
 /*
  * 64-bit words are summed: 2^16 is 1 modulo 0xFFFF, so the width does not matter (RFC 1071 §2 C).
- * Carries collect in the upper half of 128-bit sums, two of them so that the additions overlap. An
- * AVX2 version was rejected: packets are short, and this is not what limits them (bench_csum.c).
+ * Carries collect in the upper half of 128-bit sums, two of them so that the additions overlap.
  */
 uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len)
 {
     const uint8_t *at = data;
     wide even = sum, odd = 0;
+#ifdef __x86_64__
+    if (len >= 2 * AVX2_STEP && __builtin_cpu_supports("avx2")) {
+        size_t n = len - len % AVX2_STEP;
+        odd = add_avx2(at, n);
+        at += n;
+        len -= n;
+    }
+#endif
     for (; len >= 32; len -= 32, at += 32) {
         uint64_t word[4];
         memcpy(word, at, sizeof word);

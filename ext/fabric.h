@@ -95,7 +95,8 @@ struct ipu_fabric {
     /* A datagram longer than the receive it meets fails the queue pair: every receive has at least
      * so many bytes. 0: it is dropped, no more. */
     uint32_t min_recv;
-    bool one_piece; /* head_len must be 0: the queue pair has one SGE */
+    uint32_t max_recv; /* receives worth posting; 0: the more the better */
+    bool one_piece;    /* head_len must be 0: the queue pair has one SGE */
 };
 
 #endif

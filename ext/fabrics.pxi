@@ -97,7 +97,7 @@ cdef class SoftFabric:
     cdef bint open
 
     def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
-                  uint32_t recv_depth=1024):
+                  uint32_t recv_depth=256):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
         config.send_depth = send_depth

@@ -149,6 +149,9 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
         pump->recv_len = fabric->min_recv;
+    uint32_t rx_frames = config->rx_frames;
+    if (fabric->max_recv > 0 && fabric->max_recv < rx_frames)
+        rx_frames = fabric->max_recv;
     uint32_t tx_frames = config->tx_frames;
     if (tx_frames == 0)
         tx_frames = config->device->offload != 0 ? TX_SUPER_FRAMES : TX_FRAMES;
@@ -161,7 +164,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     if (error == 0)
         error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
     if (error == 0)
-        error = ipu_slab_init(&pump->rx, config->rx_frames, pump->recv_len);
+        error = ipu_slab_init(&pump->rx, rx_frames, pump->recv_len);
     if (error == 0)
         error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
     if (error == 0)
@@ -197,12 +200,12 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = fabric->ops->memory(fabric->self, pump->rx.base, pump->rx.len);
     if (error < 0)
         return error;
-    pump->idle_rx = calloc(config->rx_frames, sizeof *pump->idle_rx);
+    pump->idle_rx = calloc(rx_frames, sizeof *pump->idle_rx);
     pump->tx_users = calloc(tx_frames, sizeof *pump->tx_users);
     if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
     ipu_receive_init(pump);
-    for (uint32_t i = 0; i < config->rx_frames; i++)
+    for (uint32_t i = 0; i < rx_frames; i++)
         pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);
     return 0;

@@ -106,6 +106,9 @@ void ipu_ring_commit(struct ipu_ring *ring, uint32_t len)
 void ipu_ring_wake(struct ipu_ring *ring)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    /* A producer that wakes once a round must not keep an idle consumer busy. */
+    if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == head)
+        return;
     atomic_store_explicit(&ring->head, head, memory_order_seq_cst);
     if (atomic_load_explicit(&ring->armed, memory_order_seq_cst) == 0)
         return;

@@ -123,7 +123,8 @@ static int soft_arm(void *self)
 {
     struct ipu_soft_fabric *soft = self;
     /* Both descriptors are readable at once when a completion is there already. */
-    soft_cq_arm(soft->send_cq);
+    if (soft->sending > 0)
+        soft_cq_arm(soft->send_cq);
     soft_cq_arm(soft->recv_cq);
     return 0;
 }
@@ -200,6 +201,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .gid = attr.gid,
         .qpn = soft_qp_qpn(soft->qp),
         .mtu = attr.active_mtu_bytes,
+        .max_recv = config->recv_depth,
     };
     return 0;
 }

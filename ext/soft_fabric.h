@@ -21,7 +21,7 @@ struct ipu_soft_fabric_config {
     uint32_t qkey;       /* the link's: E6 */
     uint16_t pkey_index; /* in the HCA's table, which is the caller's to fill */
     uint32_t send_depth;
-    uint32_t recv_depth;
+    uint32_t recv_depth; /* bursts wait in the socket; few buffers stay in the cache */
 };
 
 /* What `hca` points to outlives the fabric. 0, or negative errno with nothing left behind. */

@@ -171,6 +171,24 @@ static void wake_makes_the_descriptor_readable_only_if_armed(void)
     ipu_ring_free(&ring);
 }
 
+static void a_wake_without_a_record_leaves_the_consumer_asleep(void)
+{
+    struct ipu_ring ring;
+    uint32_t len;
+    CHECK_EQ(ipu_ring_init(&ring, 64), 0);
+    put(&ring, "a", 1);
+    CHECK(ipu_ring_peek(&ring, &len));
+    ipu_ring_release(&ring);
+    CHECK_EQ(ipu_ring_arm(&ring), 0);
+    for (int i = 0; i < 3; i++)
+        ipu_ring_wake(&ring);
+    CHECK(!is_readable(&ring));
+    put(&ring, "b", 1); /* and it is still armed */
+    ipu_ring_wake(&ring);
+    CHECK(is_readable(&ring));
+    ipu_ring_free(&ring);
+}
+
 static void disarm_without_a_wake_cancels_the_arm(void)
 {
     struct ipu_ring ring;
@@ -374,6 +392,7 @@ int main(void)
     RUN(a_full_ring_refuses_until_a_record_is_released);
     RUN(a_wrap_mark_alone_gives_its_space_back);
     RUN(wake_makes_the_descriptor_readable_only_if_armed);
+    RUN(a_wake_without_a_record_leaves_the_consumer_asleep);
     RUN(disarm_without_a_wake_cancels_the_arm);
     RUN(every_refused_resource_is_an_error_that_leaves_nothing);
     RUN(misuse_is_caught_in_debug_builds);
