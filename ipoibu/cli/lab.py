@@ -11,9 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ipoibu.errors import UsageError
 
@@ -59,7 +57,11 @@ def run(options: argparse.Namespace) -> int:
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **given})
     further = [part for key, text in given.items() for part in (f"--{key}", text)]
     began = time.monotonic()
-    with _interruptible(), Lab(options.hosts, device=options.device, options=further) as lab:
+    with (
+        _Interrupts() as interrupts,
+        Lab(options.hosts, device=options.device, options=further) as lab,
+    ):
+        interrupts.check()
         report: dict[str, Any] = {"hosts": lab.describe()}
         if not options.json:
             _introduce(lab, time.monotonic() - began)
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         if code == 0 and options.rest:
             return _command(lab, options.rest)
         if not options.check:
-            return _stay(lab, quiet=options.json)
+            return _stay(lab, interrupts, quiet=options.json)
         return code
 
 
@@ -118,7 +120,7 @@ def _command(lab: Lab, command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _stay(lab: Lab, *, quiet: bool) -> int:
+def _stay(lab: Lab, interrupts: _Interrupts, *, quiet: bool) -> int:
     from ipoibu.lab import LabError
 
     # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
@@ -130,6 +132,7 @@ def _stay(lab: Lab, *, quiet: bool) -> int:
             print(f"look at it:    ip netns exec {first} {_own_command()} show")
             print("end the lab:   Ctrl-C", flush=True)
         while True:
+            interrupts.check()
             for host in lab.hosts:
                 if (words := host.ended()) is not None:
                     raise LabError(f"{host.name}: ipoibu up ended: {words}")
@@ -150,17 +153,33 @@ def _own_command() -> str:
     return "ipoibu" if shutil.which("ipoibu") == script else script
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind."""
+class _Interrupts:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind.
 
-    def interrupt(number: int, frame: Any) -> None:
+    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. What
+    was dropped is not forgotten: `check` raises it again.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        self._seen = True
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def check(self) -> None:
+        if self._seen:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {
+            number: signal.signal(number, self._interrupt)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN  # in the background of a script
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
