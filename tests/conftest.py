@@ -7,6 +7,7 @@ import signal
 
 
 def pytest_configure() -> None:
-    """Take SIGINT again: a suite in the background of a script is started with it ignored, and so
-    would be the programs whose end by Ctrl-C is under test."""
+    """Take the signals that a script's background or nohup ignores: an ignored signal is inherited,
+    and so would be ignored by the programs whose end by it is under test."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
