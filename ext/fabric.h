@@ -85,8 +85,51 @@ struct ipu_fabric_ops {
     int64_t (*deadline_ns)(void *self);
 };
 
+/*
+ * A connection of connected mode (RFC 4755): an RC queue pair, made and programmed by the control
+ * face, embedded in the fabric's own object; it travels to Python as IPU_CONNECTION_CAPSULE. All of
+ * a fabric's connections receive from one shared queue. Messages have no GRH in front. The fields
+ * are the pump's; the control face destroys the queue pair only after the pump has let it go.
+ */
+#define IPU_CONNECTION_CAPSULE "ipoibu.connection"
+
+struct ipu_connection {
+    uint64_t id;               /* the engine's name for it */
+    uint32_t superframe_bytes; /* 0: messages carry no vnet header */
+    uint32_t sending;          /* messages posted and not yet told by sent() */
+    uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
+    bool broken; /* a send failed; the engine was told */
+};
+
+struct ipu_connection_sent {
+    uint64_t cookie;
+    struct ipu_connection *connection;
+    bool failed; /* the connection is broken: all that is posted to it fails */
+};
+
+struct ipu_connection_received {
+    uint64_t cookie;
+    struct ipu_connection *connection;
+    uint32_t byte_len;
+    bool failed; /* no data, the buffer is the caller's again */
+};
+
+/*
+ * The connected face, of a fabric that has one; same rules, same descriptor, same arm(). Sends on
+ * different connections end in any order, those of one in theirs.
+ */
+struct ipu_connected_ops {
+    /* How many of the n were taken: fewer when the send queue is full. ah and qpn mean nothing. A
+     * broken connection takes them, and fails them. */
+    int (*send)(void *self, struct ipu_connection *connection, const struct ipu_send *sends, int n);
+    int (*post)(void *self, const struct ipu_recv *recvs, int n); /* to the shared queue */
+    int (*sent)(void *self, struct ipu_connection_sent *sent, int max);
+    int (*received)(void *self, struct ipu_connection_received *done, int max);
+};
+
 struct ipu_fabric {
     const struct ipu_fabric_ops *ops;
+    const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *self;
     struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
     uint32_t qpn;

@@ -31,6 +31,25 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class RcAttributes:
+    """What takes a connected queue pair from INIT to RTR (ready to receive) and RTS (to send).
+
+    `destination` is the address vector with the peer's queue pair. `receive_psn` is what the peer sends
+    first, `send_psn` what we do. `ack_timeout` is a code, 4.096 µs times 2 to its power; so is
+    `rnr_timer`, by a table of its own (0 is the longest, 655 ms).
+    """
+
+    destination: Destination
+    path_mtu_bytes: int
+    receive_psn: int
+    send_psn: int
+    ack_timeout: int
+    retries: int = 0
+    rnr_retries: int = 0
+    rnr_timer: int = 12  # 640 µs
+
+
+@dataclass(frozen=True, slots=True)
 class GroupParams:
     """What an administrator gave one multicast group apart from the broadcast group's parameters."""
 
@@ -132,5 +151,34 @@ class Fabric(Protocol):
     def detach(self, mgid: Gid) -> None: ...
 
     def counters(self) -> dict[str, int]: ...
+
+    def close(self) -> None: ...
+
+
+class ConnectedFabric(Fabric, Protocol):
+    """A fabric that also has connections: the `connected` face of its `native` is there."""
+
+    def open_connection(self) -> Connection:
+        """A queue pair in INIT that receives from the queue all share; `LinkError` if it cannot."""
+        ...
+
+
+class Connection(Protocol):
+    """A queue pair of connected mode, made by `ConnectedFabric.open_connection`; the engine's thread only.
+
+    The pump has to let go of it before `close`.
+    """
+
+    @property
+    def qpn(self) -> Qpn: ...
+
+    @property
+    def native(self) -> object:
+        """A capsule around `struct ipu_connection` that keeps what is behind it alive, closed or not."""
+        ...
+
+    def program(self, attributes: RcAttributes) -> None:
+        """From INIT to RTR and RTS; `LinkError` if the device refuses. Does not block."""
+        ...
 
     def close(self) -> None: ...

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.fabric.base import RcAttributes
 from ipoibu.limits import (
     CONNECTION_PEERS_MAX,
     CONNECTIONS_MAX,
@@ -26,7 +27,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.peer import Route
-from ipoibu.proto.rc import Cause, Handle, RcAttributes, Request, Role
+from ipoibu.proto.rc import Cause, Handle, Request, Role
 from ipoibu.proto.table import Table
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_code import Reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipoibu.addr import MULTICAST_QPN, Gid, PKey, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.limits import (
     CM_ACK_TIMEOUT_CODE,
     CM_CONNECTIONS_MAX,
@@ -21,7 +21,7 @@ from ipoibu.limits import (
     CONNECTION_RETRIES,
 )
 from ipoibu.proto.handshake import MACHINE, Action, State
-from ipoibu.proto.rc import Cause, Connect, Handle, RcAttributes, Replied, Requested, Role
+from ipoibu.proto.rc import Cause, Connect, Handle, Replied, Requested, Role
 from ipoibu.wire.cm import Drep, Dreq, Mra, Rej, Rtu
 from ipoibu.wire.cm_code import LID_PERMISSIVE, About, Reason, Transport, seconds
 from ipoibu.wire.cm_setup import Path, Rep, Req

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ipoibu.addr import Gid, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.proto.effects import Count, Log
 from ipoibu.wire.cm_code import Reason
 
@@ -44,25 +44,6 @@ class Handle:
 
     def __str__(self) -> str:
         return f"{self.role.value}-{self.serial}"
-
-
-@dataclass(frozen=True, slots=True)
-class RcAttributes:
-    """What takes a connected queue pair from INIT to RTR (ready to receive) and RTS (to send).
-
-    `destination` is the address vector with the peer's queue pair. `receive_psn` is what the peer sends
-    first, `send_psn` what we do. `ack_timeout` is a code, 4.096 µs times 2 to its power; so is
-    `rnr_timer`, by a table of its own (0 is the longest, 655 ms).
-    """
-
-    destination: Destination
-    path_mtu_bytes: int
-    receive_psn: int
-    send_psn: int
-    ack_timeout: int
-    retries: int = 0
-    rnr_retries: int = 0
-    rnr_timer: int = 12  # 640 µs
 
 
 class Cause(enum.Enum):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.proto.channel import (
     CloseQp,
     ConnectionConfig,
@@ -31,7 +31,6 @@ from ipoibu.proto.rc import (
     Ended,
     Established,
     Handle,
-    RcAttributes,
     Replied,
     Requested,
     Role,

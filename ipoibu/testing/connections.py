@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, PKey, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.limits import CONNECTION_ACTIVITY_S
 from ipoibu.proto.channel import CloseQp, ConnectionConfig, ConnectionEffect, OpenQp, ProgramQp
 from ipoibu.proto.cm import Cm, CmConfig, MadSource
@@ -36,7 +36,6 @@ from ipoibu.proto.rc import (
     Ended,
     Established,
     Handle,
-    RcAttributes,
     Reject,
     Replied,
     Requested,
