@@ -10,8 +10,8 @@ PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < 
 NATIVE  := setup.py $(wildcard ext/*.[ch] ext/*.pyx ext/*.pxi ext/soft/*.[ch] ext/verbs/*)
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
-RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libdeflate-dev python3-pyverbs libibverbs-dev \
-                 ibverbs-providers
+RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev python3-pyverbs \
+                 libibverbs-dev ibverbs-providers
 TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
                  util-linux clang clang-format libclang-rt-14-dev gdb \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \

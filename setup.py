@@ -8,8 +8,8 @@ IPOIBU_COVERAGE   gcov
 IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
 
-libdeflate (carry-less multiply CRC-32) is used when its header is there, a table otherwise.
-IPOIBU_WITHOUT="libdeflate verbs" builds as if those libraries were absent.
+ISA-L or else libdeflate (carry-less multiply CRC-32) is used when its header is there, a table
+otherwise. IPOIBU_WITHOUT="isal libdeflate verbs" builds as if those libraries were absent.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def compiled() -> dict[str, list[str]]:
 def core() -> Extension:
     macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", "")]
     libraries: list[str] = []
-    if have_library("libdeflate", "libdeflate.h"):
+    if have_library("isal", "isa-l/crc.h"):
+        macros.append(("IPU_HAVE_ISAL", "1"))
+        libraries.append("isal")
+    elif have_library("libdeflate", "libdeflate.h"):
         macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
         libraries.append("deflate")
     return Extension(

@@ -28,8 +28,14 @@ cdef extern from *:
     #else
     #define CORE_LIBDEFLATE 0
     #endif
+    #ifdef IPU_HAVE_ISAL
+    #define CORE_ISAL 1
+    #else
+    #define CORE_ISAL 0
+    #endif
     """
     int CORE_LIBDEFLATE
+    int CORE_ISAL
 
 cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
 cdef const char *DEVICE_CAPSULE = "ipoibu.device"
@@ -44,7 +50,7 @@ EVENT_FABRIC = IPU_EVENT_FABRIC
 EVENT_DEVICE = IPU_EVENT_DEVICE
 EVENT_SYNC = IPU_EVENT_SYNC
 
-FEATURES = {"libdeflate": bool(CORE_LIBDEFLATE)}
+FEATURES = {"isal": bool(CORE_ISAL), "libdeflate": bool(CORE_LIBDEFLATE)}
 
 
 cdef void release(object capsule) noexcept:

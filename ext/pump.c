@@ -2,6 +2,7 @@
 #include "pump.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@
 #define NS_PER_US 1000
 
 enum {
+    ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
+    BURST_PACKETS = 64,   /* after so many without a pause the next are near: */
+    BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between */
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
@@ -84,18 +88,30 @@ static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
     uint64_t last_work_ns = 0;
+    int burst = 0, yields = 0;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
-        if (step(pump, IPU_BATCH) > 0) {
+        int work = step(pump, ROUND_PACKETS);
+        if (work > 0) {
             last_work_ns = 0;
+            burst = burst < BURST_PACKETS ? burst + work : burst;
+            yields = 0;
             continue;
         }
         if (pump->busy_poll_ns > 0) {
             uint64_t now_ns = ipu_recovery_now_ns();
             if (last_work_ns == 0)
                 last_work_ns = now_ns;
-            if (now_ns - last_work_ns < pump->busy_poll_ns)
+            if (now_ns - last_work_ns < pump->busy_poll_ns) {
+                sched_yield(); /* where the sender shares this CPU, polling alone brings nothing */
                 continue;
+            }
         }
+        /* Sleeping and being woken costs both ends more than a few looks do. */
+        if (burst >= BURST_PACKETS && yields++ < BURST_YIELDS) {
+            sched_yield();
+            continue;
+        }
+        burst = yields = 0;
         sleep_until_work(pump);
     }
     return NULL;

@@ -118,24 +118,28 @@ void ipu_receive_post(struct ipu_pump *pump)
 int ipu_receive_poll(struct ipu_pump *pump, int max)
 {
     struct ipu_received done[IPU_BATCH];
-    int n =
-        pump->fabric->ops->received(pump->fabric->self, done, max < IPU_BATCH ? max : IPU_BATCH);
-    if (n < 0) {
-        ipu_recovery_broke(pump);
-        return 0;
-    }
-    for (int i = 0; i < n; i++) {
-        uint32_t index = (uint32_t)done[i].cookie;
-        if (done[i].flags & IPU_RECEIVED_FAILED)
-            IPU_COUNT(pump, rx_failed);
-        else
-            receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
-        /* Not posted again before the coalescing is done with it, below. */
-        pump->idle_rx[pump->idle_rx_count++] = index;
-    }
+    int total = 0, wanted, n;
+    do {
+        wanted = max - total < IPU_BATCH ? max - total : IPU_BATCH;
+        n = pump->fabric->ops->received(pump->fabric->self, done, wanted);
+        if (n < 0) {
+            ipu_recovery_broke(pump);
+            break;
+        }
+        for (int i = 0; i < n; i++) {
+            uint32_t index = (uint32_t)done[i].cookie;
+            if (done[i].flags & IPU_RECEIVED_FAILED)
+                IPU_COUNT(pump, rx_failed);
+            else
+                receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
+            /* Not posted again before the coalescing is done with it, below. */
+            pump->idle_rx[pump->idle_rx_count++] = index;
+        }
+        total += n;
+    } while (n == wanted && total < max);
     ipu_coalesce_flush(&pump->coalesce);
-    if (n > 0 && pump->device->ops->flush != NULL)
+    if (total > 0 && pump->device->ops->flush != NULL)
         pump->device->ops->flush(pump->device->self);
     ipu_receive_post(pump);
-    return n;
+    return total;
 }

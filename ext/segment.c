@@ -12,10 +12,15 @@ enum {
     IPV4_HEADER = 20,
     IPV6_HEADER = 40,
     TCP_HEADER = 20,
-    TCP_FLAGS = 13, /* offsets in the header */
+    TCP_SEQ = 4, /* offsets in the header */
+    TCP_FLAGS = 13,
     TCP_CSUM = 16,
     UDP_HEADER = 8,
+    UDP_LEN = 4,
     UDP_CSUM = 6,
+    IPV4_LEN = 2,
+    IPV4_ID = 4,
+    IPV4_CSUM = 10,
 };
 
 enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
@@ -79,6 +84,37 @@ static void divide(struct ipu_segment *segment, uint32_t size_bytes)
     segment->left = payload == 0 ? 1 : (payload + size_bytes - 1) / size_bytes;
 }
 
+/* The sums of the headers without the fields that every segment has its own of. */
+static void sum_headers(struct ipu_segment *segment)
+{
+    uint8_t head[IPU_SEGMENT_HEAD_MAX];
+    uint8_t *transport = head + segment->start;
+    memcpy(head, segment->ip, segment->head_len);
+    /* The checksum field holds the sum of the pseudo header, length included. It is taken from
+     * there, not from the IP header: behind a routing header that names another destination. */
+    uint16_t pseudo;
+    memcpy(&pseudo, transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), sizeof pseudo);
+    if (segment->tcp) {
+        segment->seq = (uint32_t)get16(transport + TCP_SEQ) << 16 | get16(transport + TCP_SEQ + 2);
+        segment->flags = transport[TCP_FLAGS];
+        memset(transport + TCP_SEQ, 0, 4);
+        transport[TCP_FLAGS] = 0;
+        memset(transport + TCP_CSUM, 0, 2);
+    } else {
+        memset(transport + UDP_LEN, 0, 4); /* the length and the checksum */
+    }
+    uint64_t sum =
+        (uint64_t)pseudo + (uint16_t)~htons((uint16_t)(segment->packet_len - segment->start));
+    sum = ipu_csum_add(sum, transport, segment->head_len - segment->start);
+    segment->transport_sum = (uint16_t)~ipu_csum_finish(sum);
+    if (head[0] >> 4 == 4) {
+        segment->id = get16(head + IPV4_ID);
+        memset(head + IPV4_LEN, 0, 4); /* the length and the id */
+        memset(head + IPV4_CSUM, 0, 2);
+        segment->ip_sum = (uint16_t)~ipu_csum_finish(ipu_csum_add(0, head, segment->start));
+    }
+}
+
 int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu)
 {
     if (len < IPU_VNET_LEN || len - IPU_VNET_LEN > IPU_VNET_PACKET_MAX)
@@ -103,11 +139,7 @@ int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, ui
         .at = start + header,
         .tcp = protocol == IPPROTO_TCP,
     };
-    /* The checksum field holds the sum of the pseudo header, length included. It is taken from
-     * there, not from the IP header: behind a routing header that names another destination. */
-    uint16_t field;
-    memcpy(&field, ip + start + vnet.csum_offset, sizeof field);
-    segment->pseudo = (uint64_t)field + (uint16_t)~htons((uint16_t)(packet_len - start));
+    sum_headers(segment);
     divide(segment, vnet.gso_size);
     int error = ipu_segment_fit(segment, mtu);
     if (error < 0)
@@ -127,52 +159,52 @@ int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu)
     return 0;
 }
 
-static void finish_ipv4(uint8_t *ip, uint32_t header, uint32_t len, uint32_t index)
+static void finish_ipv4(const struct ipu_segment *segment, uint8_t *ip, uint32_t len)
 {
-    put16(ip + 2, len);
-    put16(ip + 4, get16(ip + 4) + index); /* RFC 791: distinct ids, modulo 2^16 */
-    memset(ip + 10, 0, 2);
-    uint16_t csum = ipu_csum_finish(ipu_csum_add(0, ip, header));
-    memcpy(ip + 10, &csum, sizeof csum);
+    uint16_t id = (uint16_t)(segment->id + segment->count); /* RFC 791: distinct ids */
+    put16(ip + IPV4_LEN, len);
+    put16(ip + IPV4_ID, id);
+    uint16_t csum = ipu_csum_finish((uint64_t)segment->ip_sum + htons((uint16_t)len) + htons(id));
+    memcpy(ip + IPV4_CSUM, &csum, sizeof csum);
 }
 
-static void finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
+/* Writes the fields of this segment, and gives their sum. */
+static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
 {
-    uint32_t seq;
-    memcpy(&seq, tcp + 4, sizeof seq);
-    seq = htonl(ntohl(seq) + segment->at - segment->head_len);
-    memcpy(tcp + 4, &seq, sizeof seq);
+    uint32_t seq = htonl(segment->seq + segment->at - segment->head_len);
+    uint8_t flags = segment->flags;
     if (segment->left > 1)
-        tcp[TCP_FLAGS] &= (uint8_t) ~(FIN | PSH);
+        flags &= (uint8_t) ~(FIN | PSH);
     if (segment->count > 0)
-        tcp[TCP_FLAGS] &= (uint8_t)~CWR; /* RFC 3168 §6.1.2: once */
+        flags &= (uint8_t)~CWR; /* RFC 3168 §6.1.2: once */
+    memcpy(tcp + TCP_SEQ, &seq, sizeof seq);
+    tcp[TCP_FLAGS] = flags;
+    return (uint64_t)seq + htons(flags);
 }
 
 uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload)
 {
     uint32_t rest = segment->packet_len - segment->at;
     uint32_t n = rest < segment->size_bytes ? rest : segment->size_bytes;
-    uint32_t header = segment->head_len - segment->start;
+    uint32_t len = segment->head_len - segment->start + n; /* of TCP or UDP */
     uint8_t *transport = head + segment->start;
     memmove(head, segment->ip, segment->head_len);
 
     if (head[0] >> 4 == 4)
-        finish_ipv4(head, segment->start, segment->head_len + n, segment->count);
+        finish_ipv4(segment, head, segment->start + len);
     else
-        put16(head + 4, segment->head_len + n - IPV6_HEADER);
-    if (segment->tcp)
-        finish_tcp(segment, transport);
-    else
-        put16(transport + 4, UDP_HEADER + n);
-
-    uint8_t *field = transport + (segment->tcp ? TCP_CSUM : UDP_CSUM);
-    memset(field, 0, 2);
-    uint64_t sum = segment->pseudo + htons((uint16_t)(header + n));
-    sum = ipu_csum_add(sum, transport, header);
+        put16(head + 4, segment->start + len - IPV6_HEADER);
+    uint64_t sum = (uint64_t)segment->transport_sum + htons((uint16_t)len);
+    if (segment->tcp) {
+        sum += finish_tcp(segment, transport);
+    } else {
+        sum += htons((uint16_t)len);
+        put16(transport + UDP_LEN, len);
+    }
     uint16_t csum = ipu_csum_finish(ipu_csum_add(sum, segment->ip + segment->at, n));
     if (csum == 0)
         csum = 0xFFFF; /* RFC 768; equal in value for TCP */
-    memcpy(field, &csum, sizeof csum);
+    memcpy(transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), &csum, sizeof csum);
 
     *payload = segment->ip + segment->at;
     segment->at += n;

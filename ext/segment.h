@@ -23,7 +23,12 @@ struct ipu_segment {
     uint32_t at;         /* in the packet: where the next segment's payload starts */
     uint32_t left;       /* segments still to come; 0: none is being cut */
     uint32_t count;      /* segments cut */
-    uint64_t pseudo;     /* sum of the pseudo header but for the length */
+    /* Sums without the fields that every segment has its own of: of the IPv4 header, and of the
+     * pseudo header and the transport header. */
+    uint16_t ip_sum, transport_sum;
+    uint16_t id;   /* of the first segment, IPv4 */
+    uint32_t seq;  /* of the first, TCP */
+    uint8_t flags; /* of the whole, TCP */
     bool tcp;
 };
 

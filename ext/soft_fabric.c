@@ -85,6 +85,15 @@ static int soft_post(void *self, const struct ipu_recv *recvs, int n)
     return soft_qp_post_recv(soft->qp, wr, n);
 }
 
+static void stay_awake(struct ipu_soft_fabric *soft)
+{
+    if (!soft->armed)
+        return;
+    soft->armed = false;
+    soft_cq_disarm(soft->send_cq);
+    soft_cq_disarm(soft->recv_cq);
+}
+
 static int soft_sent(void *self, uint64_t *cookies, int max)
 {
     struct ipu_soft_fabric *soft = self;
@@ -96,6 +105,7 @@ static int soft_sent(void *self, uint64_t *cookies, int max)
         n = (int)soft->sending;
     if (n == 0)
         return 0;
+    stay_awake(soft);
     n = soft_cq_poll(soft->send_cq, n, wc);
     for (int i = 0; i < n; i++)
         cookies[i] = wc[i].wr_id;
@@ -107,6 +117,7 @@ static int soft_received(void *self, struct ipu_received *done, int max)
 {
     struct ipu_soft_fabric *soft = self;
     struct soft_wc wc[BATCH];
+    stay_awake(soft);
     int n = soft_cq_poll(soft->recv_cq, max < BATCH ? max : BATCH, wc);
     for (int i = 0; i < n; i++)
         done[i] = (struct ipu_received){
@@ -126,6 +137,7 @@ static int soft_arm(void *self)
     if (soft->sending > 0)
         soft_cq_arm(soft->send_cq);
     soft_cq_arm(soft->recv_cq);
+    soft->armed = true;
     return 0;
 }
 

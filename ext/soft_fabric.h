@@ -14,6 +14,7 @@ struct ipu_soft_fabric {
     struct soft_qp *qp;
     uint32_t qkey;
     uint32_t sending; /* sends under way */
+    bool armed;       /* asked for a wake-up, and not polled since */
     int epoll_fd;     /* over both completion queues */
 };
 

@@ -151,6 +151,16 @@ void soft_cq_arm(struct soft_cq *cq)
     soft_progress_unlock(hca); /* wakes at once when there is something */
 }
 
+void soft_cq_disarm(struct soft_cq *cq)
+{
+    struct soft_hca *hca = cq->hca;
+
+    pthread_mutex_lock(&hca->mutex);
+    hca->cqs_armed -= cq->armed;
+    cq->armed = false;
+    pthread_mutex_unlock(&hca->mutex);
+}
+
 void soft_cq_want_writable(struct soft_cq *cq, bool wanted)
 {
     int fd = soft_udp_fd(cq->hca->udp);

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "crc32.h"
 
-#ifdef IPU_HAVE_LIBDEFLATE
+#ifdef IPU_HAVE_ISAL
+
+#include <isa-l/crc.h>
+
+uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
+{
+    return crc32_gzip_refl(crc, data, bytes);
+}
+
+#elif defined(IPU_HAVE_LIBDEFLATE)
 
 #include <libdeflate.h>
 

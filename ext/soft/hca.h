@@ -228,6 +228,12 @@ int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc);
 void soft_cq_arm(struct soft_cq *cq);
 
 /*
+ * Take the request back, for a consumer that is awake: what it polls from now on wakes nobody,
+ * which would cost a system call each time. A wake-up that was given stays until the next arm.
+ */
+void soft_cq_disarm(struct soft_cq *cq);
+
+/*
  * An epoll descriptor for poll/epoll/select, level-triggered, owned by the CQ. Wait for EPOLLIN on
  * it only after soft_cq_arm: while it is readable and not polled and armed again it stays so.
  */

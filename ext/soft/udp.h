@@ -37,6 +37,7 @@ struct soft_udp_dest {
 };
 
 #define SOFT_UDP_SLOT_IOV (SOFT_MAX_SGE + 2)
+#define SOFT_UDP_HEAD_MAX 232 /* transport headers, and short data that follows them */
 
 /* One packet of the batch: the caller fills iov[0..iov_count), from head and tail and its own data,
  * which must stay where they are until the batch is sent. */
@@ -45,7 +46,7 @@ struct soft_udp_slot {
     struct iovec *iov;
     unsigned int iov_count;
     unsigned int bytes; /* of all iov together */
-    uint8_t head[SOFT_ROCE_HEAD_MAX];
+    uint8_t head[SOFT_UDP_HEAD_MAX + SOFT_ROCE_TAIL_MAX];
     uint8_t tail[SOFT_ROCE_TAIL_MAX];
 };
 

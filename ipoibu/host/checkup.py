@@ -112,13 +112,13 @@ def extension() -> Finding:
     except ImportError as error:
         return Finding("extension", "fail", f"the C core does not load: {error}", "make build")
     features = " ".join(f"{k}={'yes' if v else 'no'}" for k, v in sorted(core.FEATURES.items()))
-    if core.FEATURES.get("libdeflate", True):
+    if core.FEATURES["isal"] or core.FEATURES["libdeflate"]:
         return Finding("extension", "ok", f"the C core loads: {features}")
     return Finding(
         "extension",
         "warn",
         f"the C core loads, with slow checksums: {features}",
-        "apt-get install libdeflate-dev, then build again",
+        "apt-get install libisal-dev, then build again",
     )
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("without", ["", "verbs libdeflate"], ids=["with", "without"])
+@pytest.mark.parametrize("without", ["", "verbs isal libdeflate"], ids=["with", "without"])
 def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
@@ -29,7 +29,7 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
         [str(venv / "bin" / "ipoibu"), "--version"], capture_output=True, text=True, check=True
     )
     assert version.stdout.startswith("ipoibu 0.")
-    features = "from ipoibu import _core; print(_core.FEATURES['libdeflate'])"
+    features = "from ipoibu import _core; print(any(_core.FEATURES.values()))"
     probe = subprocess.run(
         [python, "-c", features], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -35,6 +35,7 @@ def make(*words: str) -> str:
     "variant",
     [
         pytest.param(("CC=gcc", "SANITIZE=1"), id="gcc, address and undefined"),
+        pytest.param(("CC=gcc", "SANITIZE=1", "ISAL=0"), id="gcc, libdeflate at most"),
         pytest.param(("CC=gcc", "SANITIZE=1", "LIBDEFLATE=0"), id="gcc, our own crc32"),
         pytest.param(
             ("CC=clang", "SANITIZE=thread"),
