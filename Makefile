@@ -12,22 +12,30 @@ C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
+# Contenders that are not there are reported absent.
+BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd
 TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
                  util-linux clang clang-format libclang-rt-14-dev gdb \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags
 
-.PHONY: help lab test lint format check-c lab-kernel venv build deps deps-test clean
+.PHONY: help lab bench test lint format check-c lab-kernel venv build deps deps-test clean
 
 help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
 	@echo 'make test        lint and the whole test suite (root: network namespaces)'
+	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
 	@echo 'make format      format Python and C      make clean  remove what was built'
 
 lab: venv
 	$(SUDO) $(VENV)/bin/ipoibu lab --check
+
+bench: venv
+	$(call install,$(BENCH_PACKAGES))
+	@mkdir -p build
+	$(SUDO) $(VENV)/bin/ipoibu bench --json build/bench.json
 
 test: deps-test $(VENV)/.dev build lint lab-kernel
 	$(SUDO) $(PY) -m pytest

@@ -96,3 +96,11 @@ cdef class QueueDevice:
 
     def disarm(self):
         ipu_ring_disarm(&self.queue.from_pump)
+
+
+def relay(int first, int second):
+    """Move frames between two TUN descriptors, without the GIL, until one of them fails: OSError."""
+    cdef int error
+    with nogil:
+        error = ipu_relay_run(first, second)
+    raise OSError(-error, os.strerror(-error))

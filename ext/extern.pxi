@@ -232,3 +232,6 @@ cdef extern from "pump.h" nogil:
     ipu_ring *ipu_pump_events(ipu_pump *pump)
     ipu_ring *ipu_pump_captured(ipu_pump *pump)
     const ipu_counters *ipu_pump_counters(const ipu_pump *pump)
+
+cdef extern from "relay.h" nogil:
+    int ipu_relay_run(int first, int second)

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     further = [part for key, text in given.items() for part in (f"--{key}", text)]
     began = time.monotonic()
     with (
-        _Interrupts() as interrupts,
+        Interrupts() as interrupts,
         Lab(options.hosts, device=options.device, options=further) as lab,
     ):
         interrupts.check()
@@ -120,7 +120,7 @@ def _command(lab: Lab, command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _stay(lab: Lab, interrupts: _Interrupts, *, quiet: bool) -> int:
+def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
     from ipoibu.lab import LabError
 
     # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
@@ -153,7 +153,7 @@ def _own_command() -> str:
     return "ipoibu" if shutil.which("ipoibu") == script else script
 
 
-class _Interrupts:
+class Interrupts:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind.
 
     Python drops an exception that a signal handler raises inside a finalizer or a fork hook. What

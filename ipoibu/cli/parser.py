@@ -14,6 +14,7 @@ COMMANDS: Final = (
     "up",
     "child",
     "lab",
+    "bench",
     "show",
     "neigh",
     "mcast",

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Ways from the first host of a lab to the second, which take turns.
+
+A contender is started before its turn and stopped after it, so that only one forwarder runs. All use
+the wire of the same lab. `Absent` says why one cannot take part on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.errors import UsageError
+from ipoibu.lab import NETDEV, Lab, LabError
+from ipoibu.lab.host import Host
+
+MTU: Final = 2044
+CONNECTED_MTU: Final = 65520
+READY_S: Final = 15.0
+INFINIBAND: Final = Path("/sys/class/infiniband")
+
+
+class Absent(Exception):
+    """A contender cannot take part here; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """The second host's address, and the processes that forward; none: the kernel does."""
+
+    address: str
+    pids: Sequence[int] = ()
+
+
+class Contender(Protocol):
+    """`running` is a way that works as long as the context lasts; it may raise `Absent`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def running(self, lab: Lab) -> AbstractContextManager[Way]: ...
+
+
+def sh(host: Host, command: str) -> None:
+    """Run a command in the host; `LabError` when it fails."""
+    done = host.run(command.split())
+    if done.returncode != 0:
+        raise LabError(f"{host.name}: {command}: {(done.stderr or done.stdout).strip()}")
+
+
+def number_wire(lab: Lab) -> None:
+    """IPv4 addresses for the wire itself, under what the contenders put on it."""
+    for host in lab.hosts:
+        sh(host, f"ip address add 10.78.0.{host.number}/24 dev {NETDEV}")
+
+
+def wire(host: Host) -> str:
+    return f"10.78.0.{host.number}"
+
+
+def need(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Absent(f"{program} is not installed")
+
+
+def wait_answer(lab: Lab, address: str) -> None:
+    """Until the second host answers a ping: the way works."""
+    deadline = time.monotonic() + READY_S
+    while lab.hosts[0].run(["ping", "-c1", "-W1", address]).returncode != 0:
+        if time.monotonic() > deadline:
+            raise LabError(f"{address} does not answer")
+
+
+@contextmanager
+def links(lab: Lab, name: str) -> Iterator[None]:
+    """Remove the interface `name` from both hosts in the end."""
+    try:
+        yield
+    finally:
+        for host in lab.hosts[:2]:
+            host.run(["ip", "link", "del", name])
+
+
+@contextmanager
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A list whose processes are ended in the end."""
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@dataclass(frozen=True)
+class Ipoibu:
+    """Our own daemons, with these further options."""
+
+    name: str
+    options: tuple[str, ...] = ()
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Way]:
+        words = dict(zip(self.options[::2], self.options[1::2], strict=True))
+        given = {key.removeprefix("--"): text for key, text in words.items()}
+        try:
+            InterfaceConfig.build("ib0", {"device": f"soft:{NETDEV}", **given})
+        except UsageError as error:
+            raise Absent(str(error)) from error
+        for host in lab.hosts:
+            host.options = list(self.options)
+        try:
+            lab.start()
+            yield Way(str(lab.hosts[1].ipv4.ip), [host.pid for host in lab.hosts if host.pid])
+        finally:
+            for host in lab.hosts:
+                host.stop()
+
+
+@dataclass(frozen=True)
+class Veth:
+    """The wire itself."""
+
+    name: str = "veth"
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Way]:
+        yield Way(wire(lab.hosts[1]))
+
+
+@dataclass(frozen=True)
+class Vxlan:
+    """The kernel's VXLAN, with the MTU of IPoIB's datagram mode."""
+
+    name: str = "vxlan"
+    link: str = "vx0"
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Way]:
+        first, second = lab.hosts[:2]
+        with links(lab, self.link):
+            for host, other in ((first, second), (second, first)):
+                made = host.run(
+                    f"ip link add {self.link} type vxlan id 7 dstport 4789 dev {NETDEV}"
+                    f" local {wire(host)} remote {wire(other)}".split()
+                )
+                if made.returncode != 0:
+                    raise Absent(f"the kernel makes no VXLAN: {made.stderr.strip()}")
+                sh(host, f"ip address add 10.79.0.{host.number}/24 dev {self.link}")
+                sh(host, f"ip link set {self.link} mtu {MTU} up")
+            yield Way("10.79.0.2")
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Two TUN devices in one process, and nothing between them: the ceiling for all that uses them."""
+
+    name: str = "relay"
+    link: str = "rl0"
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Way]:
+        from ipoibu.bench.traffic import python
+
+        paths = [str(host.namespace.path) for host in lab.hosts[:2]]
+        with processes() as started:
+            command = python("ipoibu.bench.relay", self.link, *paths)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            started.append(process)
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                raise LabError("the relay did not start")
+            for host in lab.hosts[:2]:
+                sh(host, f"ip address add 10.80.0.{host.number}/24 dev {self.link}")
+                sh(host, f"ip link set {self.link} mtu {MTU} txqueuelen 1000 up")
+            yield Way("10.80.0.2", [process.pid])
+
+
+@dataclass(frozen=True)
+class IbIpoib:
+    """The kernel's own ib_ipoib: two children of an InfiniBand port's interface, one for each host."""
+
+    name: str
+    mode: str
+    mtu: int
+    link: str = field(default="ibb0")
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Way]:
+        parent = self._parent()
+        with links(lab, self.link), contextlib.ExitStack() as stack:
+            for host in lab.hosts[:2]:
+                made = f"ibb{host.number}"
+                command = f"ip link add link {parent} name {made} type ipoib mode {self.mode}"
+                done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise Absent(f"no child of {parent}: {done.stderr.strip()}")
+                stack.callback(subprocess.run, ["ip", "link", "del", made], capture_output=True)
+                move = f"ip link set {made} netns {host.namespace.name} name {self.link}"
+                subprocess.run(move.split(), check=True)
+                sh(host, f"ip address add 10.83.0.{host.number}/24 dev {self.link}")
+                sh(host, f"ip link set {self.link} mtu {self.mtu} up")
+            yield Way("10.83.0.2")
+
+    @staticmethod
+    def _parent() -> str:
+        """The first network interface of a device with an active InfiniBand port."""
+        ports = INFINIBAND.glob("*/ports/*/link_layer")
+        for port in sorted(port for port in ports if port.read_text().strip() == "InfiniBand"):
+            for link in sorted((port.parents[2] / "device" / "net").glob("*")):
+                return link.name
+        raise Absent("no InfiniBand port with an ib_ipoib interface on this machine")

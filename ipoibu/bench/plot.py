@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A report as PNG pictures; needs matplotlib (`pip install ipoibu[bench]`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.bench.report import COLUMNS, Report
+from ipoibu.errors import IpoibuError
+
+FIGURES: Final = ("tcp_gbit_s", "super_gbit_s", "packets_s", "ping_p50_us", "tcp_ns_per_byte")
+
+
+def load() -> Any:
+    """matplotlib's pyplot, for files alone; `IpoibuError` where it is not installed."""
+    try:
+        import matplotlib as plot
+    except ImportError as error:
+        raise IpoibuError(
+            "--plot needs matplotlib: pip install 'ipoibu[bench]', or apt-get install"
+            " python3-matplotlib"
+        ) from error
+    plot.use("agg")  # no display
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def draw(report: Report, directory: Path) -> list[Path]:
+    """One bar chart for each figure that was measured, and the neighbours' curve."""
+    pyplot = load()
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for figure in FIGURES:
+        bars = {name: m[figure] for name, m in report["median"].items() if figure in m}
+        if bars:
+            canvas, axes = pyplot.subplots(figsize=(8, 0.6 + 0.45 * len(bars)), layout="tight")
+            axes.barh(list(bars), list(bars.values()))
+            axes.invert_yaxis()
+            axes.set_xlabel(COLUMNS[figure][0])
+            written.append(_save(pyplot, canvas, directory / f"{figure}.png"))
+    if rows := report["neighbours"]:
+        canvas, axes = pyplot.subplots(figsize=(6, 3.5), layout="tight")
+        axes.semilogx(
+            [row["neighbours"] for row in rows], [row["ns_per_packet"] for row in rows], marker="o"
+        )
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("neighbours")
+        axes.set_ylabel("ns a packet")
+        written.append(_save(pyplot, canvas, directory / "neighbours.png"))
+    return written
+
+
+def _save(pyplot: Any, canvas: Any, path: Path) -> Path:
+    canvas.savefig(path, dpi=120)
+    pyplot.close(canvas)
+    return path

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a process has used so far: CPU time and memory, from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+_CLOCK_HZ: Final = os.sysconf("SC_CLK_TCK")
+
+
+def parse_cpu_s(stat: str) -> float:
+    """User and system time of all threads, from the text of /proc/PID/stat (see proc(5))."""
+    fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_HZ
+
+
+def parse_rss_bytes(status: str) -> int:
+    """Resident memory, from the text of /proc/PID/status."""
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0  # a zombie has none
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    return sum(parse_cpu_s(Path(f"/proc/{pid}/stat").read_text()) for pid in pids)
+
+
+def rss_bytes(pids: Iterable[int]) -> int:
+    return sum(parse_rss_bytes(Path(f"/proc/{pid}/status").read_text()) for pid in pids)

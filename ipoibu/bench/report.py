@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a run comes to: medians, ratios to VXLAN of the same round, targets, and all as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ipoibu.bench.statistic import Figures, ratio, spread
+
+BASE: Final = "vxlan"
+# Figure -> its column's heading and how many decimals.
+COLUMNS: Final = {
+    "tcp_gbit_s": ("TCP Gb/s", 2),
+    "udp_gbit_s": ("UDP Gb/s", 2),
+    "super_gbit_s": ("UDP 64K Gb/s", 2),
+    "packets_s": ("packets/s", 0),
+    "ping_p50_us": ("ping p50 us", 0),
+    "ping_p90_us": ("p90", 0),
+    "ping_p99_us": ("p99", 0),
+    "tcp_ns_per_byte": ("CPU ns/byte", 3),
+    "super_ns_per_byte": ("64K ns/byte", 3),
+    "ns_per_packet": ("ns/packet", 0),
+    "rss_mib": ("RSS MiB", 1),
+    "setup_s": ("set-up s", 2),
+}
+RATIOS: Final = ("tcp_gbit_s", "udp_gbit_s", "super_gbit_s", "packets_s", "ping_p50_us")
+
+Report = Mapping[str, Any]
+
+
+def figures(report: Report, name: str, figure: str) -> Figures:
+    """One a round; empty for a contender that did not run."""
+    return [sample.get(figure) for sample in report["runs"].get(name, [])]
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """Medians, ratios and targets of a run."""
+    medians: dict[str, dict[str, float]] = {}
+    ratios: dict[str, dict[str, dict[str, float]]] = {}
+    for name in report["runs"]:
+        medians[name] = {}
+        for figure in dict.fromkeys(key for sample in report["runs"][name] for key in sample):
+            middle = spread(figures(report, name, figure))
+            if middle is not None:
+                medians[name][figure] = middle.median
+        ratios[name] = {}
+        for figure in RATIOS:
+            to_base = ratio(figures(report, name, figure), figures(report, BASE, figure))
+            if to_base is not None:
+                ratios[name][figure] = to_base.as_dict()
+    return {
+        "median": medians,
+        "ratio_to_vxlan": ratios,
+        "targets": [target(report) for target in TARGETS],
+    }
+
+
+def _target(
+    text: str, limit: float, value: Callable[[Report], float | None], *, at_least: bool = True
+) -> Callable[[Report], dict[str, Any]]:
+    def judge(report: Report) -> dict[str, Any]:
+        got = value(report)
+        met = None if got is None else (got >= limit if at_least else got <= limit)
+        sign = ">=" if at_least else "<="
+        return {"target": f"{text} {sign} {limit:g}", "value": got, "met": met}
+
+    return judge
+
+
+def _against(name: str, other: str, figure: str) -> Callable[[Report], float | None]:
+    def value(report: Report) -> float | None:
+        found = ratio(figures(report, name, figure), figures(report, other, figure))
+        return None if found is None else found.median
+
+    return value
+
+
+def _growth(report: Report) -> float | None:
+    """Cost of a packet with the largest table to that with one neighbour."""
+    rows = report["neighbours"]
+    if len(rows) < 2 or rows[0]["neighbours"] != 1:
+        return None
+    return float(rows[-1]["ns_per_packet"] / rows[0]["ns_per_packet"])
+
+
+# Judged in one run: a machine that others use moves all figures, and the ratios less.
+TARGETS: Final = (
+    _target("datagram TCP, to VXLAN", 0.7, _against("datagram", BASE, "tcp_gbit_s")),
+    _target("connected TCP, to VXLAN", 0.8, _against("connected", BASE, "tcp_gbit_s")),
+    _target("datagram TCP, to wireguard-go", 6, _against("datagram", "wireguard-go", "tcp_gbit_s")),
+    _target(
+        "connected TCP, to wireguard-go", 6, _against("connected", "wireguard-go", "tcp_gbit_s")
+    ),
+    _target("datagram UDP in 64 KB, to VXLAN", 1, _against("datagram", BASE, "super_gbit_s")),
+    _target(
+        "datagram ping p50, to VXLAN",
+        2.5,
+        _against("datagram", BASE, "ping_p50_us"),
+        at_least=False,
+    ),
+    _target("100 000 neighbours' packet, to 1 neighbour's", 1.2, _growth, at_least=False),
+)
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need, the first to the left, numbers to the right."""
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def table(report: Report) -> str:
+    """All of a report, for a person to read. `-`: not measured."""
+    parts = [_environment(report)]
+    if report["runs"]:
+        parts += [_medians(report), _ratios(report)]
+    for kind in ("absent", "failed"):
+        parts += [f"{name}: {kind}: {reason}" for name, reason in report[kind].items()]
+    for title in ("neighbours", "hosts"):
+        if rows := report[title]:
+            head = list(rows[0])
+            parts.append(
+                grid(
+                    head,
+                    [
+                        [
+                            f"{row[key]:.4g}" if isinstance(row[key], float) else str(row[key])
+                            for key in head
+                        ]
+                        for row in rows
+                    ],
+                )
+            )
+    words = {True: "met", False: "not met", None: "not measured"}
+    targets = [
+        [entry["target"], _number(entry["value"], 2), words[entry["met"]]]
+        for entry in report["targets"]
+    ]
+    parts.append(grid(["target", "measured", ""], targets))
+    return "\n\n".join(parts)
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:.{decimals}f}"
+
+
+def _environment(report: Report) -> str:
+    machine = report["environment"]
+    loads = [machine[key][0] for key in ("load_average", "load_average_after")]
+    return (
+        f"{machine['command']}\n{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']},"
+        f" load average {loads[0]:g} before and {loads[1]:g} after;"
+        f" medians of {report['rounds']} rounds of {report['seconds']} s"
+    )
+
+
+def _medians(report: Report) -> str:
+    rows = [
+        [name, *(_number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
+        for name, medians in report["median"].items()
+    ]
+    return grid(["", *(heading for heading, _ in COLUMNS.values())], rows)
+
+
+def _ratios(report: Report) -> str:
+    rows = [
+        [name, *(_one_ratio(ratios.get(key)) for key in RATIOS)]
+        for name, ratios in report["ratio_to_vxlan"].items()
+    ]
+    return grid(["to VXLAN", *(COLUMNS[key][0] for key in RATIOS)], rows)
+
+
+def _one_ratio(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found['median']:.2f} ({found['low']:.2f}-{found['high']:.2f})"

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One whole benchmark: all contenders in turn, round by round, then the scale."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ipoibu.bench import process, scale
+from ipoibu.bench.contender import (
+    CONNECTED_MTU,
+    MTU,
+    Absent,
+    Contender,
+    IbIpoib,
+    Ipoibu,
+    Relay,
+    Veth,
+    Vxlan,
+    need,
+    number_wire,
+    wait_answer,
+)
+from ipoibu.bench.environment import environment
+from ipoibu.bench.report import summary
+from ipoibu.bench.traffic import MEASURES, Sample
+from ipoibu.bench.tunnels import Fastd, WireguardGo
+from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.lab import Lab
+
+CONTENDERS: Final[tuple[Contender, ...]] = (
+    Ipoibu("datagram"),
+    Ipoibu("connected", ("--mode", "connected", "--mtu", str(CONNECTED_MTU))),
+    Ipoibu("plain", ("--offload", "off")),
+    Vxlan(),
+    Veth(),
+    Relay(),
+    WireguardGo(),
+    Fastd(),
+    IbIpoib("ib_ipoib-datagram", "datagram", MTU),
+    IbIpoib("ib_ipoib-connected", "connected", CONNECTED_MTU),
+)
+PARTS: Final = ("neighbours", "hosts")
+NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run: `only` of NAMES (empty: all), so many rounds, seconds a measurement
+    (whole ones: iperf3 knows no others)."""
+
+    rounds: int = 3
+    seconds: int = 2
+    only: tuple[str, ...] = ()
+    neighbours: tuple[int, ...] = scale.NEIGHBOURS
+    hosts: tuple[int, ...] = scale.HOSTS
+
+    def __post_init__(self) -> None:
+        for name in self.only:
+            if name not in NAMES:
+                raise UsageError(f"{name!r} is not measured: expected one of {', '.join(NAMES)}")
+
+    def wants(self, name: str) -> bool:
+        return not self.only or name in self.only
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
+    """The report, as JSON has it; `say` is told what happens. Needs root."""
+    report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
+    report["seconds"] = plan.seconds
+    chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]
+    runs, absent, failed = contest(chosen, plan, say) if chosen else ({}, {}, {})
+    report |= {"runs": runs, "absent": absent, "failed": failed, "neighbours": [], "hosts": []}
+    if plan.wants("neighbours"):
+        say("neighbours")
+        report["neighbours"] = scale.neighbours(plan.neighbours)
+    if plan.wants("hosts"):
+        say("hosts")
+        report["hosts"] = scale.hosts(plan.hosts)
+    report["environment"]["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
+    return report | summary(report)
+
+
+def contest(
+    contenders: Sequence[Contender], plan: Plan, say: Callable[[str], None]
+) -> tuple[dict[str, list[Sample]], dict[str, str], dict[str, str]]:
+    """One sample a round of each contender; and of those without, why: absent, or failed.
+
+    A contender that fails once is out: its rounds would no longer be those of the others.
+    """
+    try:
+        need("iperf3", "ping", "ip", "ss")
+    except Absent as error:
+        raise IpoibuError(str(error)) from error
+    runs: dict[str, list[Sample]] = {}
+    absent: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    with Lab(2, start=False) as lab:
+        number_wire(lab)
+        for number in range(1, plan.rounds + 1):
+            for contender in contenders:
+                name = contender.name
+                if name in absent or name in failed:
+                    continue
+                try:
+                    runs.setdefault(name, []).append(turn(contender, lab, plan.seconds))
+                except Absent as error:
+                    absent[name] = str(error)
+                except (IpoibuError, OSError) as error:
+                    failed[name] = str(error)
+                wrong = absent.get(name) or failed.get(name)
+                say(f"round {number} of {plan.rounds}: {name}" + (f": {wrong}" if wrong else ""))
+    return {name: samples for name, samples in runs.items() if samples}, absent, failed
+
+
+def turn(contender: Contender, lab: Lab, seconds: int) -> Sample:
+    """Start a contender, measure everything, stop it."""
+    began = time.monotonic()
+    with contender.running(lab) as way:
+        wait_answer(lab, way.address)
+        sample: Sample = {"setup_s": time.monotonic() - began}
+        for measure in MEASURES:
+            sample |= measure(lab, way.address, way.pids, seconds)
+        if way.pids:
+            sample["rss_mib"] = process.rss_bytes(way.pids) / len(way.pids) / 2**20
+        return sample

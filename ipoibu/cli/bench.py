@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu bench`: what the data path costs on this machine, beside others that do the same."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipoibu.errors import UsageError
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="measure the data path beside VXLAN and others",
+        description="Measure throughput, latency, CPU time, memory and scale beside kernel VXLAN and"
+        " others, in turn, in network namespaces of this machine. Takes about five minutes.",
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round, less scale")
+    parser.add_argument("--rounds", metavar="N", help="3 by default; what counts is the median")
+    parser.add_argument("--seconds", metavar="S", help="of each measurement; 2 by default")
+    parser.add_argument(
+        "--only", metavar="NAME[,NAME]", help="these contenders and parts; a wrong name lists all"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON")
+    parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures there")
+    parser.set_defaults(run=run)
+
+
+def _number(option: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 1000:
+        raise UsageError(f"{option} {text!r}: expected a whole number from 1 to 1000")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.bench import plot, report, scale
+    from ipoibu.bench.run import Plan
+    from ipoibu.bench.run import run as measure
+    from ipoibu.cli.lab import Interrupts
+
+    quick = options.quick
+    plan = Plan(
+        rounds=_number("--rounds", options.rounds, 1 if quick else 3),
+        seconds=_number("--seconds", options.seconds, 1 if quick else 2),
+        only=tuple(filter(None, (options.only or "").split(","))),
+        neighbours=scale.NEIGHBOURS,
+        hosts=scale.HOSTS[:1] if quick else scale.HOSTS,
+    )
+    if options.plot is not None:
+        plot.load()  # before minutes of work
+    with Interrupts():
+        result = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(report.table(result))
+    if options.plot is not None:
+        for path in plot.draw(result, options.plot):
+            print(path)
+    return 1 if result["failed"] else 0

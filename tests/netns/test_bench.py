@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The benchmark as a whole: that it runs and says what it should. How fast is not asked here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ipoibu.bench.contender import Absent, Ipoibu, Relay
+from ipoibu.bench.run import Plan, contest
+from ipoibu.cli.main import main
+from ipoibu.lab import Lab
+
+pytestmark = pytest.mark.netns
+
+FIGURES = {
+    "setup_s",
+    "tcp_gbit_s",
+    "udp_gbit_s",
+    "udp_lost_percent",
+    "super_gbit_s",
+    "super_lost_percent",
+    "packets_s",
+    "ping_p50_us",
+    "ping_p90_us",
+    "ping_p99_us",
+}
+OF_A_PROCESS = {"tcp_ns_per_byte", "super_ns_per_byte", "ns_per_packet", "rss_mib"}
+
+
+@pytest.mark.timeout(300)
+def test_a_short_run_fills_the_whole_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.json"
+    words = ["--rounds", "1", "--seconds", "1", "--only", "datagram,veth,relay", "--json"]
+    code = main(["bench", *words, str(file)])
+    seen = capsys.readouterr()
+    report = json.loads(file.read_text())
+    assert report["failed"] == {}
+    assert code == 0
+    assert sorted(report["runs"]) == ["datagram", "relay", "veth"]
+    for name, samples in report["runs"].items():
+        (sample,) = samples
+        assert set(sample) == (FIGURES if name == "veth" else FIGURES | OF_A_PROCESS)
+        assert all(figure >= 0 for figure in sample.values())
+        assert sample["tcp_gbit_s"] > 0
+        assert sample["ping_p50_us"] <= sample["ping_p90_us"] <= sample["ping_p99_us"]
+    assert report["environment"]["cpus"] >= 1
+    assert len(report["environment"]["load_average"]) == 3
+    assert "datagram" in seen.out
+    assert "not measured" in seen.out  # VXLAN did not run
+
+
+def test_options_that_this_version_refuses_make_a_contender_absent() -> None:
+    odd = Ipoibu("odd", ("--mode", "telepathic"))
+    with (
+        Lab(start=False) as lab,
+        pytest.raises(Absent, match="telepathic"),
+        odd.running(lab),
+    ):
+        pass
+
+
+def test_a_contender_that_fails_is_out_and_the_others_are_measured() -> None:
+    bad = Relay("bad", link="a-name-that-is-too-long")
+    runs, absent, failed = contest([bad], Plan(rounds=2, seconds=1), lambda line: None)
+    assert (runs, absent) == ({}, {})
+    assert "did not start" in failed["bad"]

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.bench import plot, scale
+from ipoibu.bench.report import COLUMNS, grid, summary, table
+from ipoibu.bench.run import CONTENDERS, NAMES, Plan
+from ipoibu.cli.main import main
+from ipoibu.errors import UsageError
+
+ENVIRONMENT = {
+    "command": "ipoibu bench --rounds 2",
+    "cpu": "AMD EPYC",
+    "cpus": 2,
+    "kernel": "6.18",
+    "load_average": [0.5, 0.4, 0.3],
+    "load_average_after": [1.5, 0.4, 0.3],
+}
+
+
+def _report(**changes: Any) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "environment": ENVIRONMENT,
+        "rounds": 2,
+        "seconds": 1,
+        "runs": {
+            "datagram": [
+                {"tcp_gbit_s": 7.0, "ping_p50_us": 30.0, "tcp_ns_per_byte": 1.2},
+                {"tcp_gbit_s": 3.0, "ping_p50_us": 24.0, "tcp_ns_per_byte": 1.4},
+            ],
+            "vxlan": [
+                {"tcp_gbit_s": 10.0, "ping_p50_us": 10.0},
+                {"tcp_gbit_s": 5.0, "ping_p50_us": 10.0},
+            ],
+        },
+        "absent": {"fastd": "fastd is not installed"},
+        "failed": {"relay": "the relay did not start"},
+        "neighbours": [
+            {"neighbours": 1, "ns_per_packet": 200.0},
+            {"neighbours": 100_000, "ns_per_packet": 250.0},
+        ],
+        "hosts": [{"hosts": 2, "up_s": 1.25, "met_s": 0.01, "rss_mib": 38.0}],
+        **changes,
+    }
+    return report | summary(report)
+
+
+def _target(report: dict[str, Any], start: str) -> dict[str, Any]:
+    (found,) = (entry for entry in report["targets"] if entry["target"].startswith(start))
+    return dict(found)
+
+
+def test_medians_and_ratios_are_of_what_was_measured() -> None:
+    report = _report()
+    assert report["median"]["datagram"] == {
+        "tcp_gbit_s": 5.0,
+        "ping_p50_us": 27.0,
+        "tcp_ns_per_byte": pytest.approx(1.3),
+    }
+    assert report["ratio_to_vxlan"]["datagram"]["tcp_gbit_s"] == pytest.approx(
+        {"median": 0.65, "low": 0.6, "high": 0.7, "count": 2}
+    )
+    assert "udp_gbit_s" not in report["ratio_to_vxlan"]["datagram"]
+
+
+def test_a_target_is_met_or_not_or_not_measured() -> None:
+    report = _report()
+    assert _target(report, "datagram TCP, to VXLAN")["met"] is False
+    assert _target(report, "datagram ping")["value"] == pytest.approx(2.7)
+    assert _target(report, "datagram ping")["met"] is False
+    assert _target(report, "100 000 neighbours")["value"] == pytest.approx(1.25)
+    assert _target(report, "connected TCP, to VXLAN")["met"] is None
+    better = _report(neighbours=[{"neighbours": 1, "ns_per_packet": 200.0}] * 2)
+    assert _target(better, "100 000 neighbours")["met"] is True
+
+
+def test_without_vxlan_there_are_no_ratios() -> None:
+    report = _report(runs={"datagram": [{"tcp_gbit_s": 7.0}]})
+    assert report["ratio_to_vxlan"] == {"datagram": {}}
+    assert _target(report, "datagram TCP, to VXLAN")["met"] is None
+
+
+def test_the_table_names_what_is_absent_and_why() -> None:
+    text = table(_report())
+    assert "fastd: absent: fastd is not installed" in text
+    assert "relay: failed: the relay did not start" in text
+    assert "load average 0.5 before and 1.5 after" in text
+    assert "0.65 (0.60-0.70)" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("connected TCP, to VXLAN"))
+    assert row.split()[-3:] == ["-", "not", "measured"]
+    for heading, _ in COLUMNS.values():
+        assert heading in text
+
+
+def test_a_report_of_nothing_is_a_table_still() -> None:
+    text = table(_report(runs={}, absent={}, failed={}, neighbours=[], hosts=[]))
+    assert "not measured" in text
+    assert " met" not in text.replace("not met", "")
+
+
+def test_a_report_goes_through_json() -> None:
+    report = _report()
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_columns_line_up() -> None:
+    assert grid(["", "b"], [["name", "1"], ["x", "10.5"]]) == "         b\nname     1\nx     10.5"
+
+
+def test_names_are_distinct_and_a_wrong_one_is_refused() -> None:
+    assert len(set(NAMES)) == len(NAMES) == len(CONTENDERS) + 2
+    with pytest.raises(UsageError, match="'vxlam' is not measured: expected one of datagram"):
+        Plan(only=("vxlam",))
+
+
+def test_a_plan_of_some_wants_only_these() -> None:
+    plan = Plan(only=("vxlan", "hosts"))
+    assert [name for name in NAMES if plan.wants(name)] == ["vxlan", "hosts"]
+    assert all(Plan().wants(name) for name in NAMES)
+
+
+def test_the_hit_path_is_timed_for_each_size_of_table() -> None:
+    rows = scale.neighbours((1, 300), batches=2)
+    assert [row["neighbours"] for row in rows] == [1, 300]
+    assert all(row["ns_per_packet"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "words", [["--rounds", "0"], ["--rounds", "x"], ["--seconds", "0.5"], ["--only", "vxlam"]]
+)
+def test_wrong_words_are_a_usage_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words]) == 2
+    assert words[1] in capsys.readouterr().err
+
+
+def test_plots_without_matplotlib_are_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["bench", "--only", "neighbours", "--plot", str(tmp_path / "plots")]) == 1
+    seen = capsys.readouterr()
+    assert "pip install 'ipoibu[bench]'" in seen.err
+    assert seen.out == ""
+    assert not (tmp_path / "plots").exists()
+
+
+class _Canvas:
+    """What `plot` uses of matplotlib: every call is taken down."""
+
+    def __init__(self) -> None:
+        self.bars: list[tuple[list[str], list[float]]] = []
+
+    def subplots(self, **_: object) -> tuple[_Canvas, _Canvas]:
+        return self, self
+
+    def barh(self, names: list[str], values: list[float]) -> None:
+        self.bars.append((names, values))
+
+    def savefig(self, path: Path, **_: object) -> None:
+        path.write_bytes(b"PNG")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def test_a_picture_is_drawn_for_each_figure_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canvas = _Canvas()
+    monkeypatch.setattr(plot, "load", lambda: canvas)
+    written = plot.draw(_report(), tmp_path / "plots")
+    names = ["tcp_gbit_s", "ping_p50_us", "tcp_ns_per_byte", "neighbours"]
+    assert written == [tmp_path / "plots" / f"{name}.png" for name in names]
+    assert all(path.exists() for path in written)
+    assert canvas.bars[0] == (["datagram", "vxlan"], [5.0, 7.5])
