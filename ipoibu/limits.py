@@ -17,6 +17,8 @@ IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
 IPV4_MIN_MTU: Final = 68  # RFC 791 §3.2
 CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 
+BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mistake
+
 # Partition defaults where no subnet administrator gives them
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
 DEFAULT_PKEY: Final = 0xFFFF

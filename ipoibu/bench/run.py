@@ -34,6 +34,7 @@ from ipoibu.lab import Lab
 CONTENDERS: Final[tuple[Contender, ...]] = (
     Ipoibu("datagram"),
     Ipoibu("connected", ("--mode", "connected", "--mtu", str(CONNECTED_MTU))),
+    Ipoibu("busy", ("--busy-poll", "1000")),
     Ipoibu("plain", ("--offload", "off")),
     Vxlan(),
     Veth(),

@@ -36,6 +36,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"
     )
     parser.add_argument("--offload", metavar="on|off", help="as for `ipoibu up`")
+    parser.add_argument("--busy-poll", metavar="US", help="as for `ipoibu up`")
     parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
@@ -51,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    words = {key: getattr(options, key) for key in ("mode", "mtu", "faults", "offload")}
+    keys = ("mode", "mtu", "faults", "offload", "busy-poll")
+    words = {key: getattr(options, key.replace("-", "_")) for key in keys}
     given = {key: text for key, text in words.items() if text is not None}
     # Wrong words are refused here, once, rather than by every host.
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **given})

@@ -22,6 +22,7 @@ _KEYS: Final = (
     "route",
     "faults",
     "offload",
+    "busy-poll",
     "log-level",
 )
 
@@ -60,6 +61,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument(
         "--offload", metavar="on|off", help="TCP and UDP in frames of up to 64 KiB; on by default"
+    )
+    parser.add_argument(
+        "--busy-poll",
+        metavar="US",
+        help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.set_defaults(run=run)

@@ -19,7 +19,7 @@ from ipoibu.fabric.device import parse_device
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
-from ipoibu.limits import CONNECTED_MTU, DEFAULT_PKEY, IPV4_MIN_MTU, IPV6_MIN_MTU
+from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, DEFAULT_PKEY, IPV4_MIN_MTU, IPV6_MIN_MTU
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -91,6 +91,13 @@ def parse_offload(text: str) -> bool:
     return text == "on"
 
 
+def parse_busy_poll(text: str) -> int:
+    """Microseconds that the data path looks for the next packet before it sleeps."""
+    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) > BUSY_POLL_MAX_US:
+        raise UsageError(f"{text!r}: expected 0 to {BUSY_POLL_MAX_US} microseconds")
+    return int(text)
+
+
 def parse_log_level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise UsageError(f"{text!r} is no log level: expected one of {', '.join(LOG_LEVELS)}")
@@ -117,6 +124,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "route": (parse_route, True),
     "faults": (FaultSpec.parse, False),
     "offload": (parse_offload, False),
+    "busy-poll": (parse_busy_poll, False),
     "log-level": (parse_log_level, False),
 }
 
@@ -139,6 +147,7 @@ class InterfaceConfig:
     route: tuple[RouteSpec, ...] = ()
     faults: FaultSpec | None = None
     offload: bool = True
+    busy_poll: int = 0
     log_level: str = "warning"
 
     @property

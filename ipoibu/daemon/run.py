@@ -47,6 +47,7 @@ def real_endpoint(
         mtu=config.mtu,
         faults=config.faults,
         partitions=config.partitions,
+        busy_poll_us=config.busy_poll,
     )
     return Endpoint(
         endpoint_config,

@@ -369,3 +369,9 @@ def test_two_hundred_lives_leave_no_descriptor_thread_or_memory_behind() -> None
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
     assert resident_kib() < memory_kib + 8192  # one leaked slab alone has 3 MiB: 200 are 600
+
+
+@pytest.mark.parametrize("busy_poll_us", [-1, 1_000_001])
+def test_a_busy_poll_out_of_bounds_is_refused(busy_poll_us: int) -> None:
+    with pytest.raises(UsageError, match="busy_poll_us"):
+        EndpointConfig("ib0", "soft:eth0", busy_poll_us=busy_poll_us)

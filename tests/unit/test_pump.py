@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -484,3 +485,23 @@ def test_threads_carry_traffic_both_ways_and_sleep_between(hosts: tuple[Host, Ho
         host.pump.stop()
     a.pump.start()  # and once more: stop leaves nothing behind that start minds
     a.pump.stop()
+
+
+def test_two_pumps_that_poll_share_one_cpu_with_the_application() -> None:
+    switch = _core.MemorySwitch(1)
+    a, b = (make_host(switch, gid, busy_poll_us=60_000_000) for gid in ("fe80::a", "fe80::b"))
+    a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})  # which threads started from here on inherit
+    try:
+        a.pump.start()
+        b.pump.start()
+        for number in range(50):
+            packet = ipv4("10.0.0.1", "10.0.0.2", struct.pack(">I", number))
+            a.queue.send([packet])
+            assert wait_for(lambda: b.queue.recv(9)) == [packet]
+        assert (a.counter("wakeups"), b.counter("wakeups")) == (0, 0)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        a.pump.stop()
+        b.pump.stop()

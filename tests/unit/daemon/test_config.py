@@ -21,6 +21,7 @@ def test_a_device_is_enough() -> None:
     assert (config.pkey, config.mode, config.mtu) == (PKey(0xFFFF), "datagram", None)
     assert (config.address, config.route, config.faults) == ((), (), None)
     assert config.offload
+    assert config.busy_poll == 0
 
 
 def test_options_are_read_into_values() -> None:
@@ -33,10 +34,12 @@ def test_options_are_read_into_values() -> None:
             "address": ["10.0.0.1/24", "fd00::1/64"],
             "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
             "offload": "off",
+            "busy-poll": "50",
             "log-level": "debug",
         },
     )
     assert not config.offload
+    assert config.busy_poll == 50
     assert config.device == ("mlx5_0", 2)
     assert config.pkey == PKey(0x8001)
     assert config.mtu == 1500
@@ -82,6 +85,10 @@ def test_options_are_read_into_values() -> None:
         ("faults", "loss=2"),
         ("faults", "thunder=1"),
         ("offload", "maybe"),
+        ("busy-poll", "-1"),
+        ("busy-poll", "1000001"),
+        ("busy-poll", "1.5"),
+        ("busy-poll", "٣"),
         ("log-level", "loud"),
     ],
 )
