@@ -19,11 +19,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from Cython.Build import cythonize
-from setuptools import Extension, setup
-from setuptools._distutils.ccompiler import new_compiler
-from setuptools._distutils.errors import CCompilerError, CompileError
-from setuptools._distutils.sysconfig import customize_compiler
+# Where pythran is installed (as a dependency of Debian's matplotlib, say), Cython imports it, and it
+# imports numpy.distutils, which puts older parts into distutils than setuptools can work with.
+sys.modules["pythran"] = None  # type: ignore[assignment]
+
+from Cython.Build import cythonize  # noqa: E402
+from setuptools import Extension, setup  # noqa: E402
+from setuptools._distutils.ccompiler import new_compiler  # noqa: E402
+from setuptools._distutils.errors import CCompilerError, CompileError  # noqa: E402
+from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 
 SOURCES = sorted(
     str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")]

@@ -17,10 +17,7 @@ def load() -> Any:
     try:
         import matplotlib as plot
     except ImportError as error:
-        raise IpoibuError(
-            "--plot needs matplotlib: pip install 'ipoibu[bench]', or apt-get install"
-            " python3-matplotlib"
-        ) from error
+        raise IpoibuError("--plot needs matplotlib: pip install 'ipoibu[bench]'") from error
     plot.use("agg")  # no display
     from matplotlib import pyplot
 
