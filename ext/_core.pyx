@@ -10,7 +10,7 @@ from cpython.pycapsule cimport (
     PyCapsule_SetContext,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EINVAL, ENOSPC, errno
+from libc.errno cimport EAGAIN, EINVAL, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -38,6 +38,7 @@ cdef extern from *:
     int CORE_ISAL
 
 cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
+cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
 cdef const char *DEVICE_CAPSULE = "ipoibu.device"
 
 EVENT_MISS = IPU_EVENT_MISS
@@ -49,6 +50,12 @@ EVENT_FRAME = IPU_EVENT_FRAME
 EVENT_FABRIC = IPU_EVENT_FABRIC
 EVENT_DEVICE = IPU_EVENT_DEVICE
 EVENT_SYNC = IPU_EVENT_SYNC
+EVENT_WANTED = IPU_EVENT_WANTED
+EVENT_CONNECTION_BROKEN = IPU_EVENT_CONNECTION_BROKEN
+EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
+WAY_DATAGRAM = IPU_WAY_DATAGRAM
+WAY_WATCHED = IPU_WAY_WATCHED
+WAY_CONNECTION = IPU_WAY_CONNECTION
 
 FEATURES = {"isal": bool(CORE_ISAL), "libdeflate": bool(CORE_LIBDEFLATE)}
 

@@ -53,7 +53,7 @@ static int send_frame(struct ipu_pump *pump, const struct ipu_command *command, 
 static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, const void *data)
 {
     struct ipu_flow flow;
-    if (command->len > pump->mtu)
+    if (command->len > pump->device_mtu)
         return -EMSGSIZE;
     if (ipu_classify_tx(data, command->len, &flow) == IPU_TX_MALFORMED)
         return -EINVAL;
@@ -61,6 +61,7 @@ static int send_packet(struct ipu_pump *pump, const struct ipu_command *command,
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
+    memset(frame, 0, IPU_VNET_LEN);
     memcpy(frame + IPU_TX_IP, data, command->len);
     if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, false))
         ipu_slab_put(&pump->tx, index);
@@ -71,7 +72,7 @@ static int send_packet(struct ipu_pump *pump, const struct ipu_command *command,
 static int deliver_packet(struct ipu_pump *pump, const struct ipu_command *command,
                           const void *data)
 {
-    if (command->len > pump->mtu)
+    if (command->len > pump->device_mtu)
         return -EMSGSIZE;
     uint32_t index = ipu_slab_get(&pump->tx);
     if (index == IPU_SLAB_NONE)
@@ -104,6 +105,12 @@ static int execute(struct ipu_pump *pump, const struct ipu_command *command, con
     case IPU_COMMAND_CAPTURE:
         pump->tap.snap_len = command->mtu;
         return 0;
+    case IPU_COMMAND_CONNECTION_ADD:
+        return ipu_connection_add(pump, command);
+    case IPU_COMMAND_CONNECTION_DEL:
+        return ipu_connection_delete(pump, command);
+    case IPU_COMMAND_PATH:
+        return ipu_connection_route(pump, command);
     case IPU_COMMAND_SYNC:
         return ipu_event_emit(
                    pump, &(struct ipu_event){.type = IPU_EVENT_SYNC, .token = command->token}, NULL)

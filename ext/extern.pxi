@@ -21,6 +21,11 @@ cdef extern from "fabric.h" nogil:
         uint8_t static_rate
         uint8_t hop_limit
         uint8_t traffic_class
+    struct ipu_connection:
+        uint64_t tx_messages
+        uint64_t tx_bytes
+        uint64_t rx_messages
+        uint64_t rx_bytes
     struct ipu_fabric:
         in6_addr gid
         uint32_t qpn
@@ -139,15 +144,62 @@ cdef extern from "hca.h" nogil:
     int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
     int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
 
+    struct soft_ah_attr:
+        in6_addr dgid
+        uint32_t flow_label
+        uint8_t traffic_class
+        uint8_t hop_limit
+    struct soft_rc_attr:
+        soft_ah_attr path
+        uint32_t dest_qpn
+        uint32_t rq_psn
+        unsigned int path_mtu_bytes
+        uint8_t min_rnr_timer
+        uint32_t sq_psn
+        uint8_t timeout
+        uint8_t retry_count
+        uint8_t rnr_retry
+
+cdef extern from "soft_connected.h" nogil:
+    struct ipu_soft_connected:
+        pass
+    struct ipu_soft_connection:
+        ipu_connection connection
+        soft_qp *qp
+        uint32_t qpn
+    int ipu_soft_connection_open(ipu_soft_connected *all, ipu_soft_connection *connection,
+                                 uint16_t pkey_index)
+    int ipu_soft_connection_program(ipu_soft_connection *connection, const soft_rc_attr *attr)
+    void ipu_soft_connection_stop(ipu_soft_connection *connection)
+    void ipu_soft_connection_close(ipu_soft_connection *connection)
+
+cdef extern from "soft_gsi.h" nogil:
+    enum:
+        IPU_SOFT_GSI_MAD_LEN
+    struct ipu_soft_gsi:
+        pass
+    struct ipu_soft_mad:
+        in6_addr sgid
+        uint32_t src_qpn
+        uint8_t data[256]
+    int ipu_soft_gsi_init(ipu_soft_gsi *gsi, soft_hca **hca)
+    void ipu_soft_gsi_free(ipu_soft_gsi *gsi)
+    int ipu_soft_gsi_send(ipu_soft_gsi *gsi, const ipu_dest *dest, uint32_t qkey, const uint8_t *mad)
+    int ipu_soft_gsi_receive(ipu_soft_gsi *gsi, ipu_soft_mad *mad)
+    int ipu_soft_gsi_fd(const ipu_soft_gsi *gsi)
+    void ipu_soft_gsi_arm(ipu_soft_gsi *gsi)
+
 cdef extern from "soft_fabric.h" nogil:
     struct ipu_soft_fabric:
         ipu_fabric fabric
         soft_qp *qp
+        ipu_soft_connected connected
     struct ipu_soft_fabric_config:
         uint32_t qkey
         uint16_t pkey_index
         uint32_t send_depth
         uint32_t recv_depth
+        uint32_t connected_depth
     int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
                              const ipu_soft_fabric_config *config)
     void ipu_soft_fabric_free(ipu_soft_fabric *soft)
@@ -170,7 +222,9 @@ cdef extern from "record.h" nogil:
         uint32_t forward
         uint32_t mtu
         uint32_t prefix_len
+        uint32_t superframe_bytes
         uint64_t token
+        ipu_connection *native
     struct ipu_event:
         uint32_t type
         uint32_t len
@@ -196,6 +250,12 @@ cdef extern from "record.h" nogil:
         IPU_COMMAND_DELIVER
         IPU_COMMAND_CAPTURE
         IPU_COMMAND_SYNC
+        IPU_COMMAND_CONNECTION_ADD
+        IPU_COMMAND_CONNECTION_DEL
+        IPU_COMMAND_PATH
+        IPU_WAY_DATAGRAM
+        IPU_WAY_WATCHED
+        IPU_WAY_CONNECTION
         IPU_EVENT_MISS
         IPU_EVENT_USED
         IPU_EVENT_UNREACHABLE
@@ -205,6 +265,9 @@ cdef extern from "record.h" nogil:
         IPU_EVENT_FABRIC
         IPU_EVENT_DEVICE
         IPU_EVENT_SYNC
+        IPU_EVENT_WANTED
+        IPU_EVENT_CONNECTION_BROKEN
+        IPU_EVENT_CONNECTION_GONE
         IPU_EVENT_GRH
 
 cdef extern from "pump.h" nogil:
@@ -214,8 +277,10 @@ cdef extern from "pump.h" nogil:
         ipu_fabric *fabric
         ipu_device *device
         uint32_t mtu
+        uint32_t device_mtu
         uint32_t tx_frames
         uint32_t rx_frames
+        uint32_t connected_frames
         uint32_t neigh_max
         uint32_t route_max
         uint32_t path_max

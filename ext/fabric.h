@@ -3,6 +3,7 @@
 #define IPU_FABRIC_H
 
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -89,16 +90,24 @@ struct ipu_fabric_ops {
  * A connection of connected mode (RFC 4755): an RC queue pair, made and programmed by the control
  * face, embedded in the fabric's own object; it travels to Python as IPU_CONNECTION_CAPSULE. All of
  * a fabric's connections receive from one shared queue. Messages have no GRH in front. The fields
- * are the pump's; the control face destroys the queue pair only after the pump has let it go.
+ * are the pump's (zero before it knows the connection); the control face destroys the queue pair
+ * only after the pump has let it go, and moves it to the error state before it asks for that.
  */
 #define IPU_CONNECTION_CAPSULE "ipoibu.connection"
 
+struct ipu_path;
+
 struct ipu_connection {
-    uint64_t id;               /* the engine's name for it */
-    uint32_t superframe_bytes; /* 0: messages carry no vnet header */
+    uint64_t id;           /* the engine's name for it */
+    struct ipu_path *path; /* whose packets go by it, or NULL */
+    struct ipu_connection *next;
+    uint32_t mtu;              /* largest IP packet to the peer, bytes */
+    uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
     uint32_t sending;          /* messages posted and not yet told by sent() */
-    uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
-    bool broken; /* a send failed; the engine was told */
+    bool superframes;          /* every message has a vnet header in front, both ways */
+    bool broken;               /* a send failed; the engine was told */
+    bool leaving;              /* the engine wants it back */
+    _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 
 struct ipu_connection_sent {
@@ -119,6 +128,10 @@ struct ipu_connection_received {
  * different connections end in any order, those of one in theirs.
  */
 struct ipu_connected_ops {
+    /* The pump begins and ends to use a connection; what sent() and received() say is about those
+     * in between, with `connection` NULL about others. 0 or negative errno. */
+    int (*add)(void *self, struct ipu_connection *connection);
+    void (*remove)(void *self, struct ipu_connection *connection);
     /* How many of the n were taken: fewer when the send queue is full. ah and qpn mean nothing. A
      * broken connection takes them, and fails them. */
     int (*send)(void *self, struct ipu_connection *connection, const struct ipu_send *sends, int n);
@@ -129,8 +142,9 @@ struct ipu_connected_ops {
 
 struct ipu_fabric {
     const struct ipu_fabric_ops *ops;
-    const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *self;
+    const struct ipu_connected_ops *connected; /* NULL: datagrams only */
+    void *connected_self;
     struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */

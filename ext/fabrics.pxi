@@ -94,14 +94,16 @@ cdef class SoftFabric:
     cdef ipu_soft_fabric soft
     cdef SoftHca hca
     cdef int pkey_index
+    cdef int connections  # that are open
     cdef bint open
 
     def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
-                  uint32_t recv_depth=256):
+                  uint32_t recv_depth=256, uint32_t connected_depth=0):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
         config.send_depth = send_depth
         config.recv_depth = recv_depth
+        config.connected_depth = connected_depth
         hca.alive()
         self.hca = hca
         self.pkey_index = hca.take_pkey(pkey)
@@ -137,11 +139,123 @@ cdef class SoftFabric:
 
     def close(self):
         """Destroy the queue pair: nothing more is received into the pump's memory."""
+        if self.connections > 0:
+            raise ValueError(f"{self.hca.netdev}: a connection is still open")
         if self.open:
             self.open = False
             self.hca.fabrics -= 1
             ipu_soft_fabric_free(&self.soft)
             self.hca.drop_pkey(self.pkey_index)
+
+
+@cython.no_gc_clear
+cdef class SoftConnection:
+    """An RC queue pair of the built-in HCA, in INIT, on the receive queue its fabric's share."""
+
+    cdef ipu_soft_connection soft
+    cdef SoftFabric fabric
+
+    def __cinit__(self, SoftFabric fabric):
+        if not fabric.open:
+            raise ValueError(f"{fabric.hca.netdev}: the fabric is closed")
+        check(ipu_soft_connection_open(&fabric.soft.connected, &self.soft, fabric.pkey_index),
+              "connected queue pair")
+        self.fabric = fabric
+        fabric.connections += 1
+
+    @property
+    def qpn(self):
+        return self.soft.qpn
+
+    @property
+    def native(self):
+        return lend(&self.soft.connection, CONNECTION_CAPSULE, self)
+
+    def program(self, object attributes):
+        """From an ipoibu.fabric.base.RcAttributes, to RTR and RTS."""
+        cdef soft_rc_attr attr
+        cdef ipu_dest dest = destination(attributes.destination)
+        memset(&attr, 0, sizeof(attr))
+        attr.path.dgid = dest.gid
+        attr.path.flow_label = dest.flow_label
+        attr.path.traffic_class = dest.traffic_class
+        attr.path.hop_limit = dest.hop_limit
+        attr.dest_qpn = dest.qpn
+        attr.path_mtu_bytes = attributes.path_mtu_bytes
+        attr.rq_psn = attributes.receive_psn
+        attr.sq_psn = attributes.send_psn
+        attr.timeout = attributes.ack_timeout
+        attr.retry_count = attributes.retries
+        attr.rnr_retry = attributes.rnr_retries
+        attr.min_rnr_timer = attributes.rnr_timer
+        if self.fabric is not None:
+            check(ipu_soft_connection_program(&self.soft, &attr), "connected queue pair")
+
+    def stop(self):
+        """Into the error state: what is posted fails."""
+        if self.fabric is not None:
+            ipu_soft_connection_stop(&self.soft)
+
+    def close(self):
+        """Destroy the queue pair; the pump has let go of it. Safe to repeat."""
+        if self.fabric is not None:
+            ipu_soft_connection_close(&self.soft)
+            self.fabric.connections -= 1
+            self.fabric = None
+
+    def __dealloc__(self):
+        self.close()
+
+
+@cython.no_gc_clear
+cdef class SoftGsi:
+    """Queue pair 1 of the built-in HCA; one for each HCA, one thread at a time."""
+
+    cdef ipu_soft_gsi gsi
+    cdef SoftHca hca
+
+    def __cinit__(self, SoftHca hca):
+        hca.alive()
+        check(ipu_soft_gsi_init(&self.gsi, &hca.hca), f"{hca.netdev}: queue pair 1")
+        self.hca = hca
+        hca.fabrics += 1
+
+    @property
+    def fd(self):
+        return ipu_soft_gsi_fd(&self.gsi)
+
+    def arm(self):
+        ipu_soft_gsi_arm(&self.gsi)
+
+    def send(self, object dest, uint32_t qkey, bytes mad):
+        """A datagram of 256 bytes; False: lost, because too many are on their way or nobody could
+        get it."""
+        cdef ipu_dest where = destination(dest)
+        cdef int error
+        if len(mad) != IPU_SOFT_GSI_MAD_LEN:
+            raise ValueError(f"a management datagram has 256 bytes, not {len(mad)}")
+        error = ipu_soft_gsi_send(&self.gsi, &where, qkey, <const uint8_t *>PyBytes_AS_STRING(mad))
+        if error == -EAGAIN or error == -EINVAL:
+            return False
+        check(error, "queue pair 1")
+        return True
+
+    def receive(self):
+        """(source GID, source QPN, 256 bytes) of the next datagram, or None."""
+        cdef ipu_soft_mad mad
+        if not ipu_soft_gsi_receive(&self.gsi, &mad):
+            return None
+        return (raw_address(&mad.sgid), mad.src_qpn,
+                PyBytes_FromStringAndSize(<const char *>mad.data, IPU_SOFT_GSI_MAD_LEN))
+
+    def close(self):
+        if self.hca is not None:
+            ipu_soft_gsi_free(&self.gsi)
+            self.hca.fabrics -= 1
+            self.hca = None
+
+    def __dealloc__(self):
+        self.close()
 
 
 cdef class MemorySwitch:

@@ -7,9 +7,10 @@
 #include "fabric.h"
 #include "hash.h"
 
-/* One destination with its address handle; a cache line, and only the first half is hot. */
+/* One destination with its address handle; only the first cache line is hot. */
 struct ipu_path {
     void *ah;
+    struct ipu_connection *connection; /* by which packets go rather; connection.h */
     struct ipu_dest dest;
     uint32_t refs; /* 0: idle, in the list of idle paths */
     uint32_t hash;

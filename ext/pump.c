@@ -26,6 +26,7 @@ enum {
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
     TX_HEADS = 512,       /* segments under way */
+    LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
 };
 
 static int step(struct ipu_pump *pump, int max)
@@ -34,6 +35,7 @@ static int step(struct ipu_pump *pump, int max)
     work += ipu_command_run(pump, max);
     work += ipu_transmit_reap(pump);
     work += ipu_receive_poll(pump, max);
+    work += ipu_connection_poll(pump, max);
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
     work += ipu_transmit_read(pump, max);
@@ -169,11 +171,11 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     if (fabric->max_recv > 0 && fabric->max_recv < rx_frames)
         rx_frames = fabric->max_recv;
     uint32_t tx_frames = config->tx_frames;
-    if (tx_frames == 0)
-        tx_frames = config->device->offload != 0 ? TX_SUPER_FRAMES : TX_FRAMES;
     pump->read_len =
-        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : config->mtu);
-    uint32_t head_len = IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
+        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
+    if (tx_frames == 0)
+        tx_frames = pump->read_len >= LONG_FRAME ? TX_SUPER_FRAMES : TX_FRAMES;
+    uint32_t head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
     if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
         head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
     int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
@@ -221,6 +223,9 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
     ipu_receive_init(pump);
+    error = ipu_connection_init(pump, config->connected_frames);
+    if (error < 0)
+        return error;
     for (uint32_t i = 0; i < rx_frames; i++)
         pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);
@@ -243,6 +248,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_slab_free(&pump->tx);
     ipu_slab_free(&pump->heads);
     ipu_slab_free(&pump->rx);
+    ipu_connection_free(pump);
     free(pump->idle_rx);
     free(pump->tx_users);
     free(pump);
@@ -250,7 +256,8 @@ void ipu_pump_destroy(struct ipu_pump *pump)
 
 int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
 {
-    if (config->mtu + IPU_ENCAP_LEN > config->fabric->mtu)
+    if (config->mtu + IPU_ENCAP_LEN > config->fabric->mtu ||
+        config->device_mtu > IPU_VNET_PACKET_MAX)
         return -EMSGSIZE;
     struct ipu_pump *pump = aligned_alloc(_Alignof(struct ipu_pump), sizeof *pump);
     if (pump == NULL)
@@ -259,6 +266,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->fabric = config->fabric;
     pump->device = config->device;
     pump->mtu = config->mtu;
+    pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
     pump->epoll_fd = -1;
     int error = set_up(pump, config);

@@ -28,12 +28,29 @@ struct ipu_budget {
     uint32_t left;
 };
 
+/* Connected mode: connection.c. Frames of `rx` are [pad 12][encapsulation header 4][IP]: the head
+ * of a message is 12 bytes in, so that a vnet header fits in front, or is there already. */
+struct ipu_connection_state {
+    struct ipu_slab rx;
+    uint32_t *idle;
+    uint32_t idle_count;
+    struct ipu_connection *all;
+    struct ipu_connection watch; /* stands for itself: the way of a path that is watched */
+    uint32_t leaving;
+
+    /* Messages waiting for one doorbell, all to the same connection. */
+    struct ipu_send batch[IPU_BATCH];
+    struct ipu_connection *to;
+    int pending;
+};
+
 struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
-    uint32_t mtu;
-    uint32_t read_len; /* bytes of the longest frame of the device */
-    uint32_t recv_len; /* bytes of one posted receive */
+    uint32_t mtu;        /* by datagram */
+    uint32_t device_mtu; /* of the device; larger than mtu in connected mode */
+    uint32_t read_len;   /* bytes of the longest frame of the device */
+    uint32_t recv_len;   /* bytes of one posted receive */
     uint64_t busy_poll_ns;
 
     struct ipu_slab tx;    /* frames between the device and a completed send */
@@ -55,12 +72,15 @@ struct ipu_pump {
     struct ipu_segment cut;
     uint32_t cut_index;
     const struct ipu_path *cut_path;
+    struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
     struct ipu_coalesce coalesce;
 
     /* Receive frames that are ours and should be the fabric's. */
     uint32_t *idle_rx;
     uint32_t idle_rx_count;
+
+    struct ipu_connection_state connected;
 
     bool broken; /* the fabric failed: nothing is sent until it has recovered */
     uint64_t recover_at_ns;
@@ -131,6 +151,41 @@ void ipu_receive_post(struct ipu_pump *pump);
 
 /* Write [vnet 16][IP] to the device; the vnet header is made here. */
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
+
+/* A frame from the encapsulation header on, with IPU_VNET_LEN - IPU_ENCAP_LEN bytes of room in
+ * front: to the device or the engine. It must stay until the coalescing is flushed. grh: NULL if
+ * there is none. */
+void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
+                                 const uint8_t *grh, uint32_t src_qpn);
+
+/* A batch was given to the device. */
+void ipu_receive_flush(struct ipu_pump *pump);
+
+/* connection.c */
+int ipu_connection_init(struct ipu_pump *pump, uint32_t frames);
+void ipu_connection_free(struct ipu_pump *pump);
+
+int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command);
+int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *command);
+int ipu_connection_route(struct ipu_pump *pump, const struct ipu_command *command);
+
+/* The connection by which a packet goes now, with the MTU there; NULL: by datagram. Tells of the
+ * packet when the path is watched. path->connection is not NULL. */
+struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_path *path,
+                                         uint32_t *mtu);
+
+/* Whether one more message may be queued; otherwise it is the caller's to drop. */
+bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
+
+/* Queue a message for the next doorbell. The caller has seen that there is room. */
+void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
+                            const struct ipu_path *path, struct ipu_send send);
+
+/* Ring the doorbell; nothing is pending then. */
+void ipu_connection_flush(struct ipu_pump *pump);
+
+/* What was sent, received, and given back: the amount of work done. */
+int ipu_connection_poll(struct ipu_pump *pump, int max);
 
 /* command.c: at most max commands. None runs while the batch is not empty or a super-frame is being
  * cut, because a command may drop the last reference to a path that they name. */

@@ -33,12 +33,13 @@ cdef class Pump:
     cdef ipu_pump *pump
     cdef object fabric  # capsules: what they point to lives as long as the pump
     cdef object device
+    cdef dict connections  # by number: capsules, while the pump knows them
     cdef ipu_command command
     cdef bint running
     cdef readonly uint64_t commands_dropped
 
-    def __cinit__(self, object fabric, object device, *, uint32_t mtu, uint32_t tx_frames=0,
-                  uint32_t rx_frames=1024, uint32_t neigh_max=131072, uint32_t route_max=131072,
+    def __cinit__(self, object fabric, object device, *, uint32_t mtu, uint32_t device_mtu=0,
+                  uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0, uint32_t neigh_max=131072, uint32_t route_max=131072,
                   uint32_t path_max=16384, uint32_t command_bytes=1 << 20,
                   uint32_t event_bytes=1 << 20, uint32_t capture_bytes=1 << 22,
                   uint32_t busy_poll_us=0):
@@ -49,6 +50,9 @@ cdef class Pump:
         config.fabric = <ipu_fabric *>PyCapsule_GetPointer(self.fabric, FABRIC_CAPSULE)
         config.device = <ipu_device *>PyCapsule_GetPointer(self.device, DEVICE_CAPSULE)
         config.mtu = mtu
+        config.device_mtu = device_mtu
+        config.connected_frames = connected_frames
+        self.connections = {}
         config.tx_frames = tx_frames
         config.rx_frames = rx_frames
         config.neigh_max = neigh_max
@@ -78,6 +82,7 @@ cdef class Pump:
             self.pump = NULL
             self.running = False
             self.fabric = self.device = None
+            self.connections.clear()
 
     def start(self):
         check(ipu_pump_start(self.live()), "pump thread")
@@ -156,6 +161,41 @@ cdef class Pump:
         self.command.prefix_len = prefix_len
         self.put(IPU_COMMAND_ROUTE_DEL, None, True)
 
+    def connection_add(self, uint64_t number, object capsule, bint superframes):
+        """Messages of the connection are received from now on; with vnet headers or without."""
+        self.fresh()
+        self.command.token = number
+        self.command.native = <ipu_connection *>PyCapsule_GetPointer(capsule, CONNECTION_CAPSULE)
+        self.command.forward = superframes
+        self.connections[number] = capsule
+        self.put(IPU_COMMAND_CONNECTION_ADD, None, True)
+
+    def connection_del(self, uint64_t number):
+        """The pump lets go of the connection, which is in the error state; EVENT_CONNECTION_GONE."""
+        self.fresh()
+        self.command.token = number
+        self.put(IPU_COMMAND_CONNECTION_DEL, None, True)
+
+    def path_set(self, object dest, int way, uint64_t number=0, uint32_t mtu=0,
+                 uint32_t superframe_bytes=0):
+        """How packets go to the destination, whatever neighbours are there: WAY_*."""
+        self.fresh()
+        self.command.dest = destination(dest)
+        self.command.forward = way
+        self.command.token = number
+        self.command.mtu = mtu
+        self.command.superframe_bytes = superframe_bytes
+        self.put(IPU_COMMAND_PATH, None, True)
+
+    def connection_counters(self, uint64_t number):
+        """Messages and bytes of IP sent, then received, or None if the pump does not know it."""
+        capsule = self.connections.get(number)
+        if capsule is None:
+            return None
+        cdef ipu_connection *c = <ipu_connection *>PyCapsule_GetPointer(
+            capsule, CONNECTION_CAPSULE)
+        return (c.tx_messages, c.tx_bytes, c.rx_messages, c.rx_bytes)
+
     def send_frame(self, object dest, bytes frame):
         self.fresh()
         self.command.dest = destination(dest)
@@ -217,6 +257,8 @@ cdef class Pump:
             event.data = PyBytes_FromStringAndSize(
                 <const char *>record + sizeof(ipu_event), record.len)
             ipu_ring_release(ring)
+            if event.type == IPU_EVENT_CONNECTION_GONE:
+                self.connections.pop(event.token, None)
             out.append(event)
         return out
 

@@ -49,6 +49,41 @@ void ipu_receive_init(struct ipu_pump *pump)
     ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, pump);
 }
 
+void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
+                                 const uint8_t *grh, uint32_t src_qpn)
+{
+    uint8_t *ip = frame + IPU_ENCAP_LEN;
+    struct ipu_event event;
+    switch (ipu_classify_rx_untrusted(frame, len)) {
+    case IPU_RX_DELIVER:
+        if (pump->coalesce.kinds != 0)
+            ipu_coalesce_add_untrusted(&pump->coalesce, ip, len - IPU_ENCAP_LEN);
+        else
+            ipu_receive_deliver(pump, ip - IPU_VNET_LEN, len - IPU_ENCAP_LEN);
+        break;
+    case IPU_RX_ENGINE:
+        event = (struct ipu_event){.type = IPU_EVENT_FRAME,
+                                   .len = (uint32_t)len,
+                                   .flags = grh != NULL ? IPU_EVENT_GRH : 0,
+                                   .src_qpn = src_qpn};
+        if (grh != NULL) { /* E4: the area means something only then */
+            memcpy(&event.sgid, grh + 8, 16);
+            memcpy(&event.dgid, grh + 24, 16);
+        }
+        if (ipu_event_emit(pump, &event, frame))
+            IPU_COUNT(pump, rx_control);
+        else
+            IPU_COUNT(pump, rx_event_ring_full);
+        break;
+    case IPU_RX_UNKNOWN_TYPE:
+        IPU_COUNT(pump, rx_type);
+        break;
+    case IPU_RX_MALFORMED:
+        IPU_COUNT(pump, rx_malformed);
+        break;
+    }
+}
+
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
 {
     bool grh = done->flags & IPU_RECEIVED_GRH;
@@ -65,35 +100,14 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     }
     if (pump->tap.snap_len > 0)
         ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
-    struct ipu_event event;
-    switch (ipu_classify_rx_untrusted(frame, len)) {
-    case IPU_RX_DELIVER:
-        if (pump->coalesce.kinds != 0)
-            ipu_coalesce_add_untrusted(&pump->coalesce, buf + IPU_RX_IP, len - IPU_ENCAP_LEN);
-        else
-            ipu_receive_deliver(pump, buf + IPU_RX_VNET, len - IPU_ENCAP_LEN);
-        break;
-    case IPU_RX_ENGINE:
-        event = (struct ipu_event){.type = IPU_EVENT_FRAME,
-                                   .len = (uint32_t)len,
-                                   .flags = grh ? IPU_EVENT_GRH : 0,
-                                   .src_qpn = done->src_qpn};
-        if (grh) { /* E4: the area means something only then */
-            memcpy(&event.sgid, buf + 8, 16);
-            memcpy(&event.dgid, buf + 24, 16);
-        }
-        if (ipu_event_emit(pump, &event, frame))
-            IPU_COUNT(pump, rx_control);
-        else
-            IPU_COUNT(pump, rx_event_ring_full);
-        break;
-    case IPU_RX_UNKNOWN_TYPE:
-        IPU_COUNT(pump, rx_type);
-        break;
-    case IPU_RX_MALFORMED:
-        IPU_COUNT(pump, rx_malformed);
-        break;
-    }
+    ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
+}
+
+void ipu_receive_flush(struct ipu_pump *pump)
+{
+    ipu_coalesce_flush(&pump->coalesce);
+    if (pump->device->ops->flush != NULL)
+        pump->device->ops->flush(pump->device->self);
 }
 
 void ipu_receive_post(struct ipu_pump *pump)
@@ -137,9 +151,8 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
         }
         total += n;
     } while (n == wanted && total < max);
-    ipu_coalesce_flush(&pump->coalesce);
-    if (total > 0 && pump->device->ops->flush != NULL)
-        pump->device->ops->flush(pump->device->self);
+    if (total > 0)
+        ipu_receive_flush(pump);
     ipu_receive_post(pump);
     return total;
 }

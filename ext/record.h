@@ -18,11 +18,21 @@ enum ipu_command_type {
     IPU_COMMAND_NEIGH_DEL,     /* next hop `key` */
     IPU_COMMAND_ROUTE_SET, /* `key`/`prefix_len` (IPv4: 96 more) of kind `forward`, gateway `via` */
     IPU_COMMAND_ROUTE_DEL,
-    IPU_COMMAND_SEND_FRAME,  /* data: encapsulation header and payload, to dest */
-    IPU_COMMAND_SEND_PACKET, /* data: an IP packet, onto the transmit path; a miss is a drop */
-    IPU_COMMAND_DELIVER,     /* data: an IP packet, to the device */
-    IPU_COMMAND_CAPTURE,     /* `mtu`: bytes kept of each frame, 0 to end */
-    IPU_COMMAND_SYNC,        /* answered by IPU_EVENT_SYNC with the same token */
+    IPU_COMMAND_SEND_FRAME,     /* data: encapsulation header and payload, to dest */
+    IPU_COMMAND_SEND_PACKET,    /* data: an IP packet, onto the transmit path; a miss is a drop */
+    IPU_COMMAND_DELIVER,        /* data: an IP packet, to the device */
+    IPU_COMMAND_CAPTURE,        /* `mtu`: bytes kept of each frame, 0 to end */
+    IPU_COMMAND_SYNC,           /* answered by IPU_EVENT_SYNC with the same token */
+    IPU_COMMAND_CONNECTION_ADD, /* connection `token`, `native`; `forward` 1: with vnet headers */
+    IPU_COMMAND_CONNECTION_DEL, /* connection `token`: IPU_EVENT_CONNECTION_GONE answers */
+    IPU_COMMAND_PATH, /* packets to dest go as `forward` (enum ipu_way) says; by connection
+                         `token`: `mtu`, `superframe_bytes` */
+};
+
+enum ipu_way {
+    IPU_WAY_DATAGRAM = 0,
+    IPU_WAY_WATCHED = 1, /* by datagram, and IPU_EVENT_WANTED with the first of them */
+    IPU_WAY_CONNECTION = 2,
 };
 
 struct ipu_command {
@@ -34,8 +44,9 @@ struct ipu_command {
     uint32_t forward;
     uint32_t mtu;
     uint32_t prefix_len;
-    uint32_t pad;
+    uint32_t superframe_bytes;
     uint64_t token;
+    struct ipu_connection *native;
 };
 
 enum ipu_event_type {
@@ -48,6 +59,9 @@ enum ipu_event_type {
     IPU_EVENT_FABRIC,      /* `mtu` 0: broken, 1: working again */
     IPU_EVENT_DEVICE,      /* the device failed for good; `mtu`: errno */
     IPU_EVENT_SYNC,
+    IPU_EVENT_WANTED,            /* a packet went to src_qpn at dgid, a path that is watched */
+    IPU_EVENT_CONNECTION_BROKEN, /* connection `token`: a send failed; packets go by datagram */
+    IPU_EVENT_CONNECTION_GONE,   /* connection `token`: the pump knows nothing of it any more */
 };
 
 #define IPU_EVENT_GRH 1u /* flags: sgid and dgid are valid */

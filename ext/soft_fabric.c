@@ -137,6 +137,8 @@ static int soft_arm(void *self)
     if (soft->sending > 0)
         soft_cq_arm(soft->send_cq);
     soft_cq_arm(soft->recv_cq);
+    if (soft->has_connections)
+        ipu_soft_connected_arm(&soft->connected);
     soft->armed = true;
     return 0;
 }
@@ -193,7 +195,16 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
     if (soft->epoll_fd < 0)
         return -errno;
     error = watch(soft, soft_cq_fd(soft->send_cq));
-    return error < 0 ? error : watch(soft, soft_cq_fd(soft->recv_cq));
+    if (error == 0)
+        error = watch(soft, soft_cq_fd(soft->recv_cq));
+    if (error < 0 || config->connected_depth == 0)
+        return error;
+    error = ipu_soft_connected_init(&soft->connected, soft->hca, config->connected_depth);
+    if (error < 0)
+        return error;
+    soft->has_connections = true;
+    error = watch(soft, soft_cq_fd(soft->connected.send_cq));
+    return error < 0 ? error : watch(soft, soft_cq_fd(soft->connected.recv_cq));
 }
 
 int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *hca,
@@ -215,6 +226,10 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .mtu = attr.active_mtu_bytes,
         .max_recv = config->recv_depth,
     };
+    if (soft->has_connections) {
+        soft->fabric.connected = &ipu_soft_connected_ops;
+        soft->fabric.connected_self = &soft->connected;
+    }
     return 0;
 }
 
@@ -222,6 +237,9 @@ void ipu_soft_fabric_free(struct ipu_soft_fabric *soft)
 {
     if (soft->epoll_fd >= 0)
         close(soft->epoll_fd);
+    if (soft->has_connections)
+        ipu_soft_connected_free(&soft->connected);
+    soft->has_connections = false;
     if (soft->qp != NULL)
         soft_qp_destroy(soft->qp);
     if (soft->send_cq != NULL)

@@ -4,6 +4,7 @@
 
 #include "fabric.h"
 #include "hca.h"
+#include "soft_connected.h"
 
 /* A UD queue pair of the built-in HCA as a fabric. */
 struct ipu_soft_fabric {
@@ -15,14 +16,17 @@ struct ipu_soft_fabric {
     uint32_t qkey;
     uint32_t sending; /* sends under way */
     bool armed;       /* asked for a wake-up, and not polled since */
-    int epoll_fd;     /* over both completion queues */
+    int epoll_fd;     /* over all completion queues */
+    bool has_connections;
+    struct ipu_soft_connected connected;
 };
 
 struct ipu_soft_fabric_config {
     uint32_t qkey;       /* the link's: E6 */
     uint16_t pkey_index; /* in the HCA's table, which is the caller's to fill */
     uint32_t send_depth;
-    uint32_t recv_depth; /* bursts wait in the socket; few buffers stay in the cache */
+    uint32_t recv_depth;      /* bursts wait in the socket; few buffers stay in the cache */
+    uint32_t connected_depth; /* receives that all connections share; 0: datagrams only */
 };
 
 /* What `hca` points to outlives the fabric. 0, or negative errno with nothing left behind. */

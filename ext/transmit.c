@@ -15,6 +15,7 @@ enum { COOKIE_HEAD_SHIFT = 32 };
 
 void ipu_transmit_flush(struct ipu_pump *pump)
 {
+    ipu_connection_flush(pump);
     if (pump->pending == 0)
         return;
     int taken = pump->fabric->ops->send(pump->fabric->self, pump->batch, pump->pending);
@@ -71,34 +72,56 @@ static void write_encap(uint8_t *at, uint16_t type)
     at[2] = at[3] = 0; /* E2: reserved, zero on send */
 }
 
+/* The segments of the super-frame at hand that are left are lost. */
+static void drop_rest(struct ipu_pump *pump, _Atomic uint64_t *counter)
+{
+    uint32_t left = pump->cut.left;
+    if (left == 0)
+        return;
+    ipu_counters_add(counter, left);
+    pump->cut.left = 0;
+    if (pump->tx_users[pump->cut_index] == 0)
+        ipu_slab_put(&pump->tx, pump->cut_index);
+}
+
 /* Segments of the super-frame at hand into the batch, while there is room; how many. */
 static int cut(struct ipu_pump *pump)
 {
     struct ipu_segment *segment = &pump->cut;
+    struct ipu_connection *connection = pump->cut_connection;
     uint16_t type = segment->ip[0] >> 4 == 4 ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6;
+    uint32_t vnet_len = connection != NULL && connection->superframes ? IPU_TX_ENCAP : 0;
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
+        if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
+            drop_rest(pump, &pump->counters.tx_connection_full);
+            break;
+        }
         uint32_t index = ipu_slab_get(&pump->heads);
         if (index == IPU_SLAB_NONE)
             break;
         uint8_t *head = ipu_slab_at(&pump->heads, index);
         const uint8_t *payload;
-        write_encap(head, type);
-        uint32_t len = ipu_segment_next(segment, head + IPU_ENCAP_LEN, &payload);
+        memset(head, 0, vnet_len);
+        write_encap(head + vnet_len, type);
+        uint32_t len = ipu_segment_next(segment, head + vnet_len + IPU_ENCAP_LEN, &payload);
         struct ipu_send send = {
             .head = head,
-            .head_len = IPU_ENCAP_LEN + segment->head_len,
+            .head_len = vnet_len + IPU_ENCAP_LEN + segment->head_len,
             .addr = payload,
             .len = len,
             .cookie = (index + UINT64_C(1)) << COOKIE_HEAD_SHIFT | pump->cut_index,
         };
-        if (pump->fabric->one_piece) {
+        if (pump->fabric->one_piece && connection == NULL) {
             memcpy(head + send.head_len, payload, len);
             send =
                 (struct ipu_send){.addr = head, .len = send.head_len + len, .cookie = send.cookie};
         }
         pump->tx_users[pump->cut_index]++;
-        enqueue(pump, pump->cut_path, send);
+        if (connection != NULL)
+            ipu_connection_enqueue(pump, connection, pump->cut_path, send);
+        else
+            enqueue(pump, pump->cut_path, send);
         done++;
     }
     return done;
@@ -106,22 +129,46 @@ static int cut(struct ipu_pump *pump)
 
 void ipu_transmit_abandon(struct ipu_pump *pump)
 {
-    uint32_t left = pump->cut.left;
-    if (left == 0)
-        return;
-    IPU_ADD(pump, tx_fabric_error, left);
-    pump->cut.left = 0;
-    if (pump->tx_users[pump->cut_index] == 0)
-        ipu_slab_put(&pump->tx, pump->cut_index);
+    drop_rest(pump, &pump->counters.tx_fabric_error);
+}
+
+/* A checksum that the device left to us; none is, where a connection carries vnet headers. */
+static bool complete(struct ipu_pump *pump, uint8_t *ip, size_t ip_len)
+{
+    if (ipu_csum_complete(ip - IPU_VNET_LEN, IPU_VNET_LEN + ip_len) == 0)
+        return true;
+    IPU_COUNT(pump, tx_bad_csum);
+    return false;
 }
 
 /* A word about a packet that ends here; of a super-frame the engine gets the first segment. */
 static bool tell(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
-                 uint32_t mtu, const uint8_t *ip, size_t ip_len, struct ipu_segment *segment)
+                 uint32_t mtu, uint8_t *ip, size_t ip_len, struct ipu_segment *segment)
 {
     if (segment != NULL)
         ip_len = ipu_segment_trim(segment);
+    else if (!complete(pump, ip, ip_len))
+        return false;
     return ipu_event_emit_tx(pump, type, next_hop, mtu, ip, ip_len);
+}
+
+/* One message: with the device's own vnet header where a super-frame may cross whole. */
+static void send_connected(struct ipu_pump *pump, struct ipu_connection *connection,
+                           const struct ipu_path *path, uint32_t index, uint8_t *frame,
+                           size_t ip_len, const struct ipu_segment *segment)
+{
+    struct ipu_send send = {
+        .addr = frame + IPU_TX_ENCAP, .len = (uint32_t)(IPU_ENCAP_LEN + ip_len), .cookie = index};
+    if (connection->superframes) {
+        struct virtio_net_hdr vnet = ipu_vnet_read(frame);
+        if (segment != NULL)
+            IPU_COUNT(pump, tx_super_frames);
+        memset(frame, 0, IPU_TX_ENCAP);
+        memcpy(frame, &vnet, sizeof vnet);
+        send.addr = frame;
+        send.len += IPU_TX_ENCAP;
+    }
+    ipu_connection_enqueue(pump, connection, path, send);
 }
 
 bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
@@ -155,24 +202,41 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
     default:
         break;
     }
-    if (segment != NULL ? ipu_segment_fit(segment, entry->mtu) < 0 : ip_len > entry->mtu) {
+    uint32_t mtu = entry->mtu;
+    struct ipu_connection *connection = NULL;
+    if (entry->path->connection != NULL)
+        connection = ipu_connection_of(pump, entry->path, &mtu);
+    if (segment != NULL ? ipu_segment_fit(segment, mtu) < 0 : ip_len > mtu) {
         IPU_COUNT(pump, tx_too_big);
         if (ipu_event_spend(&pump->too_big_budget))
-            tell(pump, IPU_EVENT_TOO_BIG, &next_hop, entry->mtu, ip, ip_len, segment);
+            tell(pump, IPU_EVENT_TOO_BIG, &next_hop, mtu, ip, ip_len, segment);
         return false;
     }
     /* The engine asked for one word of the entry's next use; ask again when the ring was full. */
     if (entry->forward == IPU_NEIGH_NOTIFY &&
         ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
         entry->forward = IPU_NEIGH_SEND;
-    if (segment != NULL) {
+    if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
+        IPU_COUNT(pump, tx_connection_full);
+        return false;
+    }
+    bool whole = segment == NULL ||
+                 (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + ip_len);
+    if (!whole) {
         pump->cut = *segment;
         pump->cut_index = index;
         pump->cut_path = entry->path;
+        pump->cut_connection = connection;
         IPU_COUNT(pump, tx_super_frames);
         return true;
     }
+    if ((connection == NULL || !connection->superframes) && !complete(pump, ip, ip_len))
+        return false;
     write_encap(frame + IPU_TX_ENCAP, flow->type);
+    if (connection != NULL) {
+        send_connected(pump, connection, entry->path, index, frame, ip_len, segment);
+        return true;
+    }
     ipu_transmit_enqueue(pump, index, entry->path, frame + IPU_TX_ENCAP, IPU_ENCAP_LEN + ip_len);
     return true;
 }
@@ -190,14 +254,11 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size
     struct ipu_segment super, *segment = NULL;
     if (ipu_vnet_read(frame).gso_type != VIRTIO_NET_HDR_GSO_NONE) {
         segment = &super;
-        if (ipu_segment_init(segment, frame, len, pump->mtu) < 0) {
+        if (ipu_segment_init(segment, frame, len, pump->device_mtu) < 0) {
             IPU_COUNT(pump, tx_bad_gso);
             return false;
         }
-    } else if (ipu_csum_complete(frame, len) < 0) {
-        IPU_COUNT(pump, tx_bad_csum);
-        return false;
-    } else if (ip_len > pump->mtu) {
+    } else if (ip_len > pump->device_mtu) {
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
@@ -209,7 +270,8 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size
         IPU_COUNT(pump, tx_host_nd);
         return false;
     case IPU_TX_HOST:
-        if (ipu_event_emit_tx(pump, IPU_EVENT_HOST, &flow.dst, 0, ip, ip_len))
+        if (complete(pump, ip, ip_len) &&
+            ipu_event_emit_tx(pump, IPU_EVENT_HOST, &flow.dst, 0, ip, ip_len))
             IPU_COUNT(pump, tx_missed);
         return false;
     case IPU_TX_FORWARD:

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, RcAttributes
 
 class _Native(Protocol):
     @property
@@ -21,6 +21,13 @@ EVENT_FRAME: Final[int]
 EVENT_FABRIC: Final[int]
 EVENT_DEVICE: Final[int]
 EVENT_SYNC: Final[int]
+EVENT_WANTED: Final[int]
+EVENT_CONNECTION_BROKEN: Final[int]
+EVENT_CONNECTION_GONE: Final[int]
+
+WAY_DATAGRAM: Final[int]
+WAY_WATCHED: Final[int]
+WAY_CONNECTION: Final[int]
 
 class SoftHca:
     netdev: Final[str]
@@ -39,12 +46,38 @@ class SoftFabric:
     @property
     def native(self) -> object: ...
     def __init__(
-        self, hca: SoftHca, *, qkey: int, pkey: int, send_depth: int = 512, recv_depth: int = 256
+        self,
+        hca: SoftHca,
+        *,
+        qkey: int,
+        pkey: int,
+        send_depth: int = 512,
+        recv_depth: int = 256,
+        connected_depth: int = 0,
     ) -> None: ...
     @property
     def qpn(self) -> int: ...
     def attach(self, mgid: bytes) -> None: ...
     def detach(self, mgid: bytes) -> None: ...
+    def close(self) -> None: ...
+
+class SoftConnection:
+    @property
+    def native(self) -> object: ...
+    @property
+    def qpn(self) -> int: ...
+    def __init__(self, fabric: SoftFabric) -> None: ...
+    def program(self, attributes: RcAttributes) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+class SoftGsi:
+    @property
+    def fd(self) -> int: ...
+    def __init__(self, hca: SoftHca) -> None: ...
+    def arm(self) -> None: ...
+    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool: ...
+    def receive(self) -> tuple[bytes, int, bytes] | None: ...
     def close(self) -> None: ...
 
 class MemorySwitch:
@@ -130,8 +163,10 @@ class Pump:
         device: _Native,
         *,
         mtu: int,
+        device_mtu: int = 0,
         tx_frames: int = 0,
         rx_frames: int = 1024,
+        connected_frames: int = 0,
         neigh_max: int = 131072,
         route_max: int = 131072,
         path_max: int = 16384,
@@ -150,6 +185,17 @@ class Pump:
         self, prefix: bytes, prefix_len: int, kind: int, gateway: bytes | None = None
     ) -> None: ...
     def route_del(self, prefix: bytes, prefix_len: int) -> None: ...
+    def connection_add(self, number: int, capsule: object, superframes: bool) -> None: ...
+    def connection_del(self, number: int) -> None: ...
+    def path_set(
+        self,
+        dest: Destination,
+        way: int,
+        number: int = 0,
+        mtu: int = 0,
+        superframe_bytes: int = 0,
+    ) -> None: ...
+    def connection_counters(self, number: int) -> tuple[int, int, int, int] | None: ...
     def send_frame(self, dest: Destination, frame: bytes) -> bool: ...
     def send_packet(self, packet: bytes) -> bool: ...
     def deliver(self, packet: bytes) -> bool: ...

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,20 +19,26 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ipoibu import _core
-from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
+from ipoibu.addr import RC_FLAG, HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
+from ipoibu.connected import Connected
 from ipoibu.errors import Closed, LinkError, UsageError
-from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
+from ipoibu.fabric.base import ConnectedFabric, Fabric, PartitionParams, Port, PortInfo
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.provision import link_params
 from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
+    CONNECTED_FRAMES,
+    CONNECTED_MTU,
     DEFAULT_PKEY,
+    ENCAP_LEN,
     GROUPS_MAX,
     NEIGH_MAX,
+    SUPERFRAME_BYTES_MAX,
 )
+from ipoibu.proto.channel import ConnectionConfig
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
@@ -41,12 +48,16 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 Packet = bytes | bytearray | memoryview
+_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
 _DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
     """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
+
+    `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
+    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP.
 
     `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
@@ -60,6 +71,7 @@ class EndpointConfig:
     pkey: PKey = _DEFAULT_PARTITION
     qkey: int | None = None
     mtu: int | None = None
+    mode: str = "datagram"
     faults: FaultSpec | None = None
     partitions: Path | None = None
     parent: str | None = None
@@ -148,15 +160,22 @@ class Endpoint:
 
     def _set_up(self, port: PortUse) -> None:
         config = self.config
+        if config.mode not in ("datagram", "connected"):
+            raise UsageError(f"mode {config.mode!r} is neither datagram nor connected")
+        connected = self._is_connected
+        asked_bytes = None if connected else config.mtu
         params = link_params(
             port.info,
             pkey=config.pkey,
             qkey=config.qkey,
-            mtu_bytes=config.mtu,
+            mtu_bytes=asked_bytes,
             partitions=config.partitions,
         )
-        mtu_bytes = ip_mtu(params, config.mtu, ipv6=False)
-        fabric: Fabric = port.open_ud(params)
+        mtu_bytes = device_mtu_bytes = ip_mtu(params, asked_bytes, ipv6=False)
+        if connected:
+            device_mtu_bytes = config.mtu or CONNECTED_MTU
+            mtu_bytes = min(mtu_bytes, device_mtu_bytes)
+        fabric: Fabric = port.open_connected(params) if connected else port.open_ud(params)
         try:
             if config.faults is not None:
                 fabric = FaultyUd(fabric, config.faults)
@@ -164,8 +183,10 @@ class Endpoint:
                 fabric,
                 self._device,
                 mtu=mtu_bytes,
+                device_mtu=device_mtu_bytes,
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
                 busy_poll_us=config.busy_poll_us,
+                connected_frames=CONNECTED_FRAMES if connected else 0,
             )
         except BaseException as error:
             fabric.close()
@@ -174,7 +195,7 @@ class Endpoint:
             raise
         self._port, self._fabric = port, fabric
         self.params: PartitionParams = params
-        self.mtu: int = mtu_bytes
+        self.mtu: int = device_mtu_bytes
         self._broadcast = mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))
         self._engine = Engine(
             LinkConfig(params=params, hwaddr=self.hwaddr, mtu_bytes=mtu_bytes), random.Random()
@@ -189,6 +210,14 @@ class Endpoint:
             on_address=self._on_address,
             on_failure=self._on_failure,
         )
+        if connected:
+            try:
+                self._shell.connected = self._connect(loop, port, mtu_bytes)
+            except BaseException:
+                loop.close()
+                fabric.close()
+                self._pump.close()
+                raise
         self._tap = Tap(loop, self._pump)
         self._thread = threading.Thread(
             target=loop.run_forever, name=f"ipoibu-{config.name}", daemon=True
@@ -200,6 +229,26 @@ class Endpoint:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _is_connected(self) -> bool:
+        return self.config.mode == "connected"
+
+    def _connect(
+        self, loop: asyncio.AbstractEventLoop, port: PortUse, datagram_mtu_bytes: int
+    ) -> Connected:
+        fabric: ConnectedFabric = self._fabric  # type: ignore[assignment]
+        takes_superframes = sys.byteorder == "little" and set(self._device.offload) >= _SUPERFRAMES
+        config = ConnectionConfig(
+            hwaddr=replace(self.hwaddr, flags=0),
+            datagram_mtu_bytes=datagram_mtu_bytes,
+            path_mtu_bytes=port.info.active_mtu_bytes,
+            receive_mtu_bytes=self.mtu + ENCAP_LEN,
+            superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
+        )
+        return Connected(
+            loop, self._pump, fabric, port.communication(), config=config, counts=self._shell.counts
+        )
 
     def close(self) -> None:
         """Leave the groups, stop both threads, give everything back. Safe to repeat."""
@@ -357,7 +406,8 @@ class Endpoint:
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a port's GID may change while it is open."""
-        return HwAddr(self._fabric.qpn, self._port.info.gid)
+        flags = RC_FLAG if self._is_connected else 0
+        return HwAddr(self._fabric.qpn, self._port.info.gid, flags)
 
     def show(self) -> dict[str, Any]:
         """The interface in words and numbers; the keys are stable."""
@@ -370,7 +420,7 @@ class Endpoint:
             "link_layer": info.link_layer,
             "netdev": info.netdev,
             "state": "up" if up else "down",
-            "mode": "datagram",
+            "mode": self.config.mode,
             "mtu": self.mtu,
             "ib_mtu": self.params.mtu_bytes,
             "offload": list(self._device.offload),
@@ -401,6 +451,15 @@ class Endpoint:
             }
             for info in infos
         ]
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
+        and the messages and bytes of IP sent and received. None in datagram mode.
+
+        `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
+        """
+        connected = self._shell.connected
+        return self._call(connected.snapshot) if connected is not None else []
 
     def groups(self) -> list[dict[str, Any]]:
         """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s."""

@@ -94,6 +94,10 @@ CONNECTION_BACKOFF_MIN_S: Final = 1.0  # by datagrams meanwhile; doubled ...
 CONNECTION_BACKOFF_MAX_S: Final = 64.0  # ... up to here
 CONNECTION_BACKOFF_JITTER: Final = 0.25  # up or down: a crowd that lost one peer spreads out
 CONNECTION_RETRIES: Final = 0  # C11: of a packet and after RNR; drop rather than stall TCP
+CONNECTED_FRAMES: Final = 128  # receives of 64 KiB that all connections of an interface share
+SOFT_ACK_TIMEOUT_CODE: Final = 14  # 67 ms: the built-in HCA's peers are programs, on lossy wires,
+SOFT_RETRIES: Final = 7  # so a lost packet is sent again; Linux's own mode gives a connection up
+SOFT_RNR_RETRIES: Final = 6  # 7 is for ever
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
 

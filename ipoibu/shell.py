@@ -12,10 +12,13 @@ import ipaddress
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from ipoibu import _core
-from ipoibu.addr import Gid, HwAddr, IpAddress, IpNetwork, Qpn
+from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, IpNetwork, Qpn
+from ipoibu.connected import EVENTS as CONNECTED_EVENTS
+from ipoibu.connected import Connected
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, Port
 from ipoibu.proto.effects import (
@@ -71,6 +74,7 @@ class Shell:
         on_failure: Callable[[str], None],
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.connected: Connected | None = None  # in connected mode
         self._loop = loop
         self._engine = engine
         self._pump = pump
@@ -92,6 +96,8 @@ class Shell:
         self._loop.add_reader(self._pump.event_fd, self._woken)
         self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
         self.perform(self._engine.start(self._loop.time()))
+        if self.connected is not None:
+            self.connected.open()
         self._drain()
 
     def stop(self) -> None:
@@ -100,7 +106,11 @@ class Shell:
         for timer in (self._timer, self._port_timer):
             if timer is not None:
                 timer.cancel()
+        if self.connected is not None:
+            self.connected.close()
         self._pump.stop()
+        if self.connected is not None:
+            self.connected.release()
 
     # ---- inputs
 
@@ -141,6 +151,9 @@ class Shell:
             self.perform(engine.unreachable(now, event.data))
         elif kind == _core.EVENT_TOO_BIG:
             self.perform(engine.too_big(now, address_of(event.key), event.data, event.mtu))
+        elif kind in CONNECTED_EVENTS:
+            if self.connected is not None:
+                self.connected.event(event)
         elif kind == _core.EVENT_FABRIC:
             if event.mtu:
                 _log.warning("%s: the queue pair works again", self._port.info.device)
@@ -162,12 +175,17 @@ class Shell:
         if gid != self._gid:
             self._gid = gid
             hwaddr = HwAddr(self._fabric.qpn, gid)
+            if self.connected is not None:
+                hwaddr = replace(hwaddr, flags=RC_FLAG)
+                self.connected.rename(hwaddr)
             self.perform(self._engine.port_event(now, "gid", hwaddr))
         if active != self._port_active:
             self._port_active = active
             event = "up" if active else "down"
             _log.warning("%s: the port is %s", self._port.info.device, event)
             self.perform(self._engine.port_event(now, event))
+            if self.connected is not None:
+                self.connected.open() if active else self.connected.down()
 
     def _expired(self) -> None:
         self._timer = None
@@ -193,8 +211,12 @@ class Shell:
         match effect:
             case Publish(next_hop, forward, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
+                if self.connected is not None:
+                    self.connected.published(effect)
             case Withdraw(next_hop):
                 pump.neigh_del(key_of(next_hop))
+                if self.connected is not None:
+                    self.connected.withdrawn(next_hop)
             case SendFrame(destination, frame):
                 pump.send_frame(destination, frame)
             case SendPacket(packet):

@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
     parser.add_argument("--device", metavar="DEV", default="soft", help="soft: the built-in HCA")
-    parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram")
+    parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram or connected")
     parser.add_argument("--mtu", metavar="N", help="IP MTU of the interfaces")
     parser.add_argument(
         "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"

@@ -18,6 +18,7 @@ COMMANDS: Final = (
     "show",
     "neigh",
     "mcast",
+    "conn",
     "stats",
     "capture",
     "doctor",

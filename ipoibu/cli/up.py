@@ -43,7 +43,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="OpenSM's partitions.conf, for a fabric without a subnet administrator",
     )
-    parser.add_argument("--mode", metavar="MODE", help="datagram (connected mode comes later)")
+    parser.add_argument("--mode", metavar="MODE", help="datagram, the default, or connected")
     parser.add_argument("--mtu", metavar="N", help="IP MTU in bytes; 2044 where the port allows")
     parser.add_argument(
         "--address", metavar="CIDR", action="append", help="an address with its prefix length"

@@ -79,9 +79,7 @@ def parse_mtu(text: str) -> int:
 
 def parse_mode(text: str) -> str:
     if text not in MODES:
-        raise UsageError(f"{text!r} is no mode: expected datagram")
-    if text == "connected":
-        raise UsageError("connected mode is not supported by this version; use --mode datagram")
+        raise UsageError(f"{text!r} is no mode: expected datagram or connected")
     return text
 
 

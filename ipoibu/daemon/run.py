@@ -45,6 +45,7 @@ def real_endpoint(
         port=port,
         pkey=config.pkey,
         mtu=config.mtu,
+        mode=config.mode,
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,

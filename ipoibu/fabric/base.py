@@ -8,9 +8,12 @@ thread; `native` is the capsule that carries it. Control goes through this class
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipoibu.addr import Gid, PKey, Qpn
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.communication import Communication
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,18 @@ class Port(Protocol):
         ...
 
 
+class ConnectedPort(Port, Protocol):
+    """A port that also has connected mode."""
+
+    def open_connected(self, params: PartitionParams) -> ConnectedFabric:
+        """As `open_ud`, with the means for connections."""
+        ...
+
+    def communication(self) -> Communication:
+        """The port's communication manager, for all interfaces on it; it ends with the port."""
+        ...
+
+
 class Fabric(Protocol):
     """One UD queue pair on one port.
 
@@ -179,6 +194,10 @@ class Connection(Protocol):
 
     def program(self, attributes: RcAttributes) -> None:
         """From INIT to RTR and RTS; `LinkError` if the device refuses. Does not block."""
+        ...
+
+    def stop(self) -> None:
+        """To the error state: what is posted fails, nothing more arrives."""
         ...
 
     def close(self) -> None: ...

@@ -9,7 +9,7 @@ from typing import Self
 from ipoibu._core import FaultyFabric
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.base import ConnectedFabric, Connection, Fabric
 
 _WORDS = {"dup": "duplicate"}
 
@@ -48,7 +48,7 @@ class FaultSpec:
 
 
 class FaultyUd:
-    """The inner fabric, with faults on what it sends."""
+    """The inner fabric, with faults on the datagrams that it sends."""
 
     def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
         self._inner = inner
@@ -75,6 +75,11 @@ class FaultyUd:
 
     def detach(self, mgid: Gid) -> None:
         self._inner.detach(mgid)
+
+    def open_connection(self) -> Connection:
+        """The inner fabric's: what goes by connections meets no faults."""
+        inner: ConnectedFabric = self._inner  # type: ignore[assignment]
+        return inner.open_connection()
 
     def counters(self) -> dict[str, int]:
         faults = {f"faults_{name}": value for name, value in self._faulty.counters().items()}

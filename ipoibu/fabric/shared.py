@@ -6,7 +6,15 @@ from __future__ import annotations
 import threading
 
 from ipoibu.errors import Closed, LinkError
-from ipoibu.fabric.base import Fabric, PartitionParams, Port, PortInfo
+from ipoibu.fabric.base import (
+    ConnectedFabric,
+    ConnectedPort,
+    Fabric,
+    PartitionParams,
+    Port,
+    PortInfo,
+)
+from ipoibu.fabric.communication import Communication
 
 
 class SharedPort:
@@ -63,6 +71,22 @@ class SharedPort:
         with self._lock:
             return self._port.open_ud(params)
 
+    def open_connected(self, params: PartitionParams) -> ConnectedFabric:
+        with self._lock:
+            return self._connectable().open_connected(params)
+
+    def communication(self) -> Communication:
+        with self._lock:
+            return self._connectable().communication()
+
+    def _connectable(self) -> ConnectedPort:
+        if not hasattr(self._port, "open_connected"):
+            raise LinkError(
+                f"{self.info.device}/{self.info.port}: no connected mode on this device"
+            )
+        port: ConnectedPort = self._port  # type: ignore[assignment]
+        return port
+
     def release(self, user: PortUse) -> None:
         with self._lock:
             if user not in self._users:
@@ -91,6 +115,12 @@ class PortUse:
 
     def open_ud(self, params: PartitionParams) -> Fabric:
         return self.shared.open_ud(params)
+
+    def open_connected(self, params: PartitionParams) -> ConnectedFabric:
+        return self.shared.open_connected(params)
+
+    def communication(self) -> Communication:
+        return self.shared.communication()
 
     def close(self) -> None:
         """Let go of the port. Safe to repeat."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 
 import errno
 
-from ipoibu._core import SoftFabric, SoftHca
-from ipoibu.addr import Gid, Qpn
+from ipoibu._core import SoftConnection, SoftFabric, SoftGsi, SoftHca
+from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
-from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.fabric.base import PartitionParams, PortInfo, RcAttributes
+from ipoibu.fabric.communication import Communication
+from ipoibu.limits import (
+    CONNECTED_FRAMES,
+    DEFAULT_PKEY,
+    SOFT_ACK_TIMEOUT_CODE,
+    SOFT_RETRIES,
+    SOFT_RNR_RETRIES,
+)
+from ipoibu.proto.cm import CmConfig
 
 PREFIX = "soft:"
 
@@ -61,6 +70,7 @@ class SoftPort:
             link_layer="Ethernet",
             netdev=netdev,
         )
+        self._communication: Communication | None = None
 
     def active(self) -> bool:
         return self._hca.check() == 0
@@ -68,18 +78,49 @@ class SoftPort:
     def open_ud(self, params: PartitionParams) -> SoftUd:
         return SoftUd(self._hca, params)
 
+    def open_connected(self, params: PartitionParams) -> SoftUd:
+        return SoftUd(self._hca, params, has_connections=True)
+
+    def communication(self) -> Communication:
+        if self._communication is None:
+            try:
+                gsi = SoftGsi(self._hca)
+            except OSError as error:
+                raise _translate(error, self._hca.netdev) from error
+            config = CmConfig(
+                gid=self.info.gid,
+                ca_guid=int.from_bytes(self.info.guid, "big"),
+                pkey=PKey(DEFAULT_PKEY),
+                path_mtu_bytes=self.info.active_mtu_bytes,
+                ack_timeout=SOFT_ACK_TIMEOUT_CODE,
+                connection_retries=SOFT_RETRIES,
+                rnr_retries=SOFT_RNR_RETRIES,
+            )
+            self._communication = Communication(gsi, config)
+        return self._communication
+
     def close(self) -> None:
         """Give the UDP port back; the queue pairs are closed before."""
+        if self._communication is not None:
+            self._communication.close()
+            self._communication = None
         self._hca.close()
 
 
 class SoftUd:
-    """A UD queue pair of the built-in HCA."""
+    """A UD queue pair of the built-in HCA, with connections beside it if it is to have them."""
 
-    def __init__(self, hca: SoftHca, params: PartitionParams) -> None:
+    def __init__(
+        self, hca: SoftHca, params: PartitionParams, *, has_connections: bool = False
+    ) -> None:
         self._hca = hca
         try:
-            self._ud = SoftFabric(hca, qkey=params.qkey, pkey=params.own_pkey)
+            self._ud = SoftFabric(
+                hca,
+                qkey=params.qkey,
+                pkey=params.own_pkey,
+                connected_depth=CONNECTED_FRAMES if has_connections else 0,
+            )
         except OSError as error:
             raise _translate(error, hca.netdev) from error
 
@@ -109,8 +150,42 @@ class SoftUd:
                     f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
                 ) from error
 
+    def open_connection(self) -> SoftRc:
+        return SoftRc(self._ud, self._hca.netdev)
+
     def counters(self) -> dict[str, int]:
         return self._hca.counters()
 
     def close(self) -> None:
         self._ud.close()
+
+
+class SoftRc:
+    """An RC queue pair of the built-in HCA."""
+
+    def __init__(self, ud: SoftFabric, netdev: str) -> None:
+        self._netdev = netdev
+        try:
+            self._rc = SoftConnection(ud)
+        except OSError as error:
+            raise _translate(error, netdev) from error
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._rc.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._rc.native
+
+    def program(self, attributes: RcAttributes) -> None:
+        try:
+            self._rc.program(attributes)
+        except OSError as error:
+            raise LinkError(f"{PREFIX}{self._netdev}: connection: {error.strerror}") from error
+
+    def stop(self) -> None:
+        self._rc.stop()
+
+    def close(self) -> None:
+        self._rc.close()

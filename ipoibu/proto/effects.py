@@ -8,9 +8,9 @@ records on the pump's command ring; `Attach`, `Detach` go to the fabric; the res
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ipoibu.addr import Gid, IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.base import Destination
 
 
@@ -28,12 +28,14 @@ class Publish:
     """Write the pump's table entry of `next_hop` (unicast, group or 255.255.255.255).
 
     `mtu_bytes` bounds the IP packet towards it; `destination` is None for HOLD and UNREACHABLE.
+    `hwaddr` is the station behind a unicast destination, as it announced itself: for connected mode.
     """
 
     next_hop: IpAddress
     forward: Forward
     destination: Destination | None
     mtu_bytes: int
+    hwaddr: HwAddr | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

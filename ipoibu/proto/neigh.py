@@ -255,7 +255,8 @@ class Neighbours:
         sends = forward in (Forward.SEND, Forward.NOTIFY)
         destination = self._station.unicast(entry.hwaddr) if sends and entry.hwaddr else None
         mtu_bytes = self._station.config.mtu_bytes
-        self._station.emit(Publish(entry.ip, forward, destination, mtu_bytes))
+        hwaddr = entry.hwaddr if destination else None
+        self._station.emit(Publish(entry.ip, forward, destination, mtu_bytes, hwaddr))
 
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.

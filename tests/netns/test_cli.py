@@ -115,7 +115,7 @@ def test_a_device_that_another_interface_uses_is_exit_code_1(bare: Lab, cli: Cli
         ["--address", "10.0.0.1"],
         ["--pkey", "0x8000"],
         ["--pkey", "0x12345"],
-        ["--mode", "connected"],
+        ["--mode", "unreliable"],
         ["--route", "10.0.0.1/8"],
         ["--mtu", "9"],
         ["--faults", "loss"],

@@ -51,14 +51,14 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Errors:
         ["up", "ib0", "--device", "soft:eth0", "--address", "10.0.0.300/24"],
         ["up", "ib0", "--device", "soft:eth0", "--pkey", "0x8000"],
         ["up", "ib0", "--device", "soft:eth0", "--pkey", "red"],
-        ["up", "ib0", "--device", "soft:eth0", "--mode", "connected"],
+        ["up", "ib0", "--device", "soft:eth0", "--mode", "unreliable"],
         ["up", "a-name-that-is-too-long", "--device", "soft:eth0"],
         ["up", "ib0", "--config", "/not/there"],
         ["lab", "--hosts", "1"],
         ["lab", "--hosts", "many"],
         ["lab", "--hosts", "101"],
         ["lab", "--device", "rxe0"],
-        ["lab", "--mode", "connected"],
+        ["lab", "--mode", "unreliable"],
         ["lab", "--faults", "loss=7"],
         ["lab", "--mtu", "1"],
         ["lab", "ls"],
@@ -82,7 +82,7 @@ def test_an_interface_that_nobody_runs_is_exit_code_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: Errors
 ) -> None:
     monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path))
-    for command in ("show", "neigh", "mcast", "stats"):
+    for command in ("show", "neigh", "mcast", "conn", "stats"):
         assert main([command, "ib7"]) == 3
         assert "'ib7'" in stderr()
     assert main(["capture", "ib7", "-w", str(tmp_path / "x")]) == 3

@@ -40,6 +40,9 @@ class FakeEndpoint:
     def groups(self) -> list[dict[str, Any]]:
         return []
 
+    def connections(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> dict[str, int]:
         return {"tx_packets": 7, "capture_dropped": self.ring_drops}
 

@@ -78,7 +78,7 @@ def test_options_are_read_into_values() -> None:
         ("mtu", "2k"),
         ("mtu", "-5"),
         ("mtu", "٣٠٠٠"),
-        ("mode", "connected"),
+        ("mode", "unreliable"),
         ("mode", "fast"),
         ("device", "soft:"),
         ("device", "rxe0/x"),

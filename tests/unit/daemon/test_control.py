@@ -67,13 +67,14 @@ def test_each_command_is_answered_from_the_endpoint(endpoint: Any, runtime: Path
     async def talk(server: ControlServer) -> list[Any]:
         return [
             await asyncio.to_thread(_ask_blocking, command)
-            for command in ("show", "neigh", "mcast", "stats")
+            for command in ("show", "neigh", "mcast", "conn", "stats")
         ]
 
-    show, neigh, mcast, stats = _with_server(endpoint, talk)
+    show, neigh, mcast, conn, stats = _with_server(endpoint, talk)
     assert show["mtu"] == 2044
     assert neigh[0]["ip"] == "10.0.0.2"
     assert mcast == []
+    assert conn == []
     assert stats["tx_packets"] == 7
 
 
@@ -98,7 +99,7 @@ def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
     done, refused, unknown = asyncio.run(main())
     assert done == {"ok": True, "result": {"grown": 2}}
     assert refused == {"ok": False, "error": "by nothing"}
-    assert unknown["error"].endswith("(known: show, neigh, mcast, stats, grow)")
+    assert unknown["error"].endswith("(known: show, neigh, mcast, conn, stats, grow)")
 
 
 def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) -> None:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu conn`: the connections of interfaces in connected mode."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ipoibu.cli.view import Answers, add_view
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    add_view(commands, "conn", "show connections of connected mode", text, data)
+
+
+def data(answers: Answers) -> list[dict[str, Any]]:
+    return [{"dev": name, **entry} for name, entries in answers for entry in entries]
+
+
+def text(answers: Answers) -> str:
+    return "\n".join(_entry(entry) for entry in data(answers))
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    words = [
+        f"{entry['peer']} dev {entry['dev']} {entry['role']} {entry['state'].upper()}",
+        f"qpn {entry['qpn']} remote {entry['remote_qpn']}",
+    ]
+    if entry["mtu"]:
+        words.append(f"mtu {entry['mtu']}")
+    if entry["superframes"]:
+        words.append("superframes")
+    words.append(
+        f"tx {entry['tx_messages']}/{entry['tx_bytes']} rx {entry['rx_messages']}/{entry['rx_bytes']}"
+        f" age {entry['age_s']:.1f}s idle {entry['idle_s']:.1f}s"
+    )
+    return " ".join(words)
