@@ -9,7 +9,7 @@
 
 /* One destination with its address handle; only the first cache line is hot. */
 struct ipu_path {
-    void *ah;
+    _Alignas(64) void *ah;
     struct ipu_connection *connection; /* by which packets go rather; connection.h */
     struct ipu_dest dest;
     uint32_t refs; /* 0: idle, in the list of idle paths */
