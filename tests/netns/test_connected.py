@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
 
 pytestmark = pytest.mark.netns
 
@@ -120,3 +125,77 @@ def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> Non
         until(lambda: one.run(["ping", "-c", "1", "-W", "1", _ip(other)]).returncode == 0)
         until(lambda: any(c["peer"] != before["peer"] for c in _live(one)), 30)
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+
+
+def test_large_udp_datagrams_arrive(connected: Lab, sh: Sh, until: Until) -> None:
+    one, other = connected.hosts[:2]
+    _connect(sh, until, one, other)
+    with _iperf_server(other):
+        command = ["iperf3", "-J", "-u", "-b", "100M", "-l", "60000", "-t", "1", "-c", _ip(other)]
+        done = one.run(command)
+    assert done.returncode == 0, done.stdout
+    total = json.loads(done.stdout)["end"]["sum"]
+    assert total["packets"] > 100
+    assert total["lost_percent"] < 5
+
+
+def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
+    sh: Sh, until: Until
+) -> None:
+    with Lab(options=["--mode", "connected"]) as lab:
+        one, other = lab.hosts
+        _connect(sh, until, one, other)
+        with _iperf_server(other):
+            stream = one.namespace.popen(["iperf3", "-t", "8", "-c", _ip(other)])
+            with stream:
+                until(lambda: _live(one)[0]["tx_messages"] > 100)
+                assert other.pid is not None
+                os.kill(other.pid, signal.SIGSTOP)
+                until(lambda: one.ask("stats").get("engine.connection_broken", 0) > 0, 20)
+                os.kill(other.pid, signal.SIGCONT)
+                assert stream.wait(40) == 0  # TCP never knew
+        until(lambda: _live(one), 20)
+        sh(one, "ip route flush cache")  # the kernel remembers the datagrams' MTU for 10 minutes
+        sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+
+
+FLOOD = """
+import queue, sys
+from ipoibu._core import SoftGsi, SoftHca
+from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.fabric.base import Destination
+from ipoibu.fabric.communication import Communication
+from ipoibu.proto.cm import CmConfig
+from ipoibu.proto.rc import Connect, Ended, Handle, Replied, Role
+from ipoibu.wire import cm_private
+
+victim = HwAddr.parse(sys.argv[1])
+hca = SoftHca("eth0")
+config = CmConfig(gid=Gid(hca.gid), ca_guid=7, pkey=PKey(0xFFFF), path_mtu_bytes=2048)
+port = Communication(SoftGsi(hca), config)
+events = queue.SimpleQueue()
+us = port.subscribe(frozenset(), events.put)
+service = cm_private.service_id(cm_private.ServiceForm.LINUX, victim.qpn)
+private = cm_private.Private(Qpn(0x48), 65524).pack()
+for n in range(200):
+    to = Destination(victim.gid, victim.qpn)
+    port.request(us, Connect(Handle(Role.ACTIVE, n), to, service, Qpn(0x1000 + n), 2048, private))
+said = [events.get(timeout=60) for _ in range(200)]
+print(sum(isinstance(e, Replied) for e in said), sum(isinstance(e, Ended) for e in said))
+"""
+
+
+def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None:
+    with Lab(hosts=3, options=["--mode", "connected"]) as lab:
+        one, other, flooder = lab.hosts
+        _connect(sh, until, one, other)
+        hwaddr = one.ask("show")["hwaddr"]
+        flooder.stop()
+        done = flooder.run([sys.executable, "-c", FLOOD, hwaddr])
+        assert done.returncode == 0, done.stderr
+        accepted, refused = map(int, done.stdout.split())
+        assert 0 < accepted <= CONNECTIONS_PER_PORT_MAX
+        assert accepted + refused == 200
+        assert len(one.ask("conn")) <= CONNECTIONS_PER_PORT_MAX + 2
+        sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+        assert _live(one)
