@@ -9,7 +9,9 @@
 
 /*
  * Connected mode's side of the pump (RFC 4755). A path that has a connection sends by it, any other
- * by datagram: what the engine decides is one pointer in the path, whatever neighbours share it.
+ * by datagram, and so do groups, ARP and neighbour discovery always (C2): what the engine decides
+ * is one pointer in the path, whatever neighbours share it. Whatever comes is taken, by any of them
+ * (C8). The MTU is the connection's while there is one (C12).
  */
 enum {
     /* Messages under way on one connection. A peer that does not answer must not hold all frames
@@ -324,6 +326,11 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
     uint32_t head = connection->superframes ? IPU_VNET_LEN : IPU_ENCAP_LEN;
     if (done->byte_len < head) {
         IPU_COUNT(pump, rx_short);
+        return;
+    }
+    const uint8_t *encap = message + head - IPU_ENCAP_LEN;
+    if ((encap[0] << 8 | encap[1]) == IPU_TYPE_ARP) { /* C9: IP alone; ARP is the datagrams' */
+        IPU_COUNT(pump, rx_type);
         return;
     }
     IPU_COUNT(pump, rx_connected_messages);

@@ -547,6 +547,20 @@ static void whatever_a_peer_sends_ends_in_a_counter(void)
     }
 }
 
+/* C9 */
+static void arp_by_a_connection_is_not_taken(void)
+{
+    uint64_t token;
+    begin();
+    connect_peer(false);
+    uint8_t message[4 + 56] = {0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 2};
+    arrive(NULL, 0, message, sizeof message);
+    step();
+    CHECK_EQ(counter("rx_type"), 1);
+    CHECK_EQ(next_event(&token), 0);
+    end();
+}
+
 int main(void)
 {
     RUN(a_watched_path_tells_of_its_first_packet_only);
@@ -557,6 +571,7 @@ int main(void)
     RUN(a_broken_connection_is_told_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
+    RUN(arp_by_a_connection_is_not_taken);
     RUN(whatever_a_peer_sends_ends_in_a_counter);
     return 0;
 }
