@@ -350,6 +350,7 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
 static void settle(struct ipu_pump *pump)
 {
     struct ipu_connection **at = &pump->connected.all;
+    ipu_connection_flush(pump); /* what is queued counts as under way only then */
     while (*at != NULL) {
         struct ipu_connection *connection = *at;
         if (!connection->leaving || connection->sending > 0) {

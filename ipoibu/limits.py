@@ -114,4 +114,5 @@ CM_CONNECTIONS_MAX: Final = 2 * CONNECTIONS_MAX  # those in time-wait included
 CM_HALF_OPEN_MAX: Final = 128  # requests of peers that are not connections yet
 CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # and of one port
 CM_ANSWERS_PER_S: Final = 100.0  # to datagrams that belong to no connection
+CM_ROUND: Final = 64  # datagrams handled before timers and requests have a turn
 CM_ANSWERS_BURST: Final = 100.0

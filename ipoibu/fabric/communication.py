@@ -21,6 +21,7 @@ from typing import Protocol
 
 from ipoibu.addr import Gid, Qpn
 from ipoibu.fabric.base import Destination
+from ipoibu.limits import CM_ROUND
 from ipoibu.proto.cm import Cm, CmConfig, MadSource
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.rc import (
@@ -139,9 +140,15 @@ class Communication:
                 os.eventfd_read(self._wake_fd)
 
     def _serve(self) -> float | None:
-        """Everything that is there; how long to sleep then, in ms."""
+        """A round of what is there; how long to sleep then, in ms.
+
+        A round ends, however fast datagrams come: timers and other threads' requests have a turn.
+        """
         self._gsi.arm()
-        while (datagram := self._gsi.receive()) is not None:
+        for _ in range(CM_ROUND):
+            datagram = self._gsi.receive()
+            if datagram is None:
+                break
             sgid, qpn, raw = datagram
             source = MadSource(Qpn(qpn), Gid(sgid))
             try:
@@ -152,6 +159,8 @@ class Communication:
                 _log.exception("a connection management datagram was not handled")
         now = time.monotonic()
         self._carry_out(self._cm.timer(now))
+        if datagram is not None:
+            return 0.0  # there may be more
         deadline = self._cm.deadline()
         return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 
