@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connected mode of one interface: the policy of `proto.connection`, carried out on real queue pairs.
+"""Connected mode of one interface (C1): the policy of `proto.connection`, carried out on real queue pairs.
 
 Which stations there are follows from the neighbours that the engine publishes. How packets go to each
 is one word to the pump, about the path that all IP addresses of a station share.

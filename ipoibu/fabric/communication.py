@@ -158,7 +158,11 @@ class Communication:
                 self.counts["defect"] += 1
                 _log.exception("a connection management datagram was not handled")
         now = time.monotonic()
-        self._carry_out(self._cm.timer(now))
+        try:
+            self._carry_out(self._cm.timer(now))
+        except Exception:
+            self.counts["defect"] += 1  # as above
+            _log.exception("a connection management timer was not handled")
         if datagram is not None:
             return 0.0  # there may be more
         deadline = self._cm.deadline()

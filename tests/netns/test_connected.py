@@ -66,7 +66,10 @@ def test_the_interface_has_the_large_mtu_and_says_so(connected: Lab) -> None:
     assert shown["hwaddr"].startswith("80:")  # RFC 4755 §3.1: we accept connections
 
 
-def test_the_first_packet_makes_a_connection_each_way(connected: Lab, sh: Sh, until: Until) -> None:
+def test_the_first_packet_goes_by_datagram_and_makes_a_connection_each_way(
+    connected: Lab, sh: Sh, until: Until
+) -> None:
+    """C1, C8: the answer to a datagram is taken, too."""
     one, other = connected.hosts[:2]
     _connect(sh, until, one, other)
     (mine,), (theirs,) = _live(one), _live(other, "passive")
@@ -100,6 +103,7 @@ def test_streams_cross_whole(connected: Lab, sh: Sh, until: Until) -> None:
 
 
 def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -> None:
+    """C12"""
     with Lab(hosts=3, options=["--mode", "connected"], start=False) as lab:
         lab.hosts[2].options = []
         lab.start()
@@ -125,6 +129,20 @@ def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> Non
         until(lambda: one.run(["ping", "-c", "1", "-W", "1", _ip(other)]).returncode == 0)
         until(lambda: any(c["peer"] != before["peer"] for c in _live(one)), 30)
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+
+
+def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
+    connected: Lab, sh: Sh, until: Until
+) -> None:
+    """C2"""
+    one, other = connected.hosts[:2]
+    _connect(sh, until, one, other)
+    before = one.ask("stats")
+    sh(one, "ping -6 -c 3 -i 0.2 -W 3 ff02::1%ib0")
+    after = one.ask("stats")
+    assert after["tx_multicast_packets"] >= before["tx_multicast_packets"] + 3
+    one.run(["ping", "-6", "-c", "1", "-W", "1", "-s", "3000", "-M", "do", "ff02::1%ib0"])
+    assert one.ask("stats")["tx_too_big"] > after["tx_too_big"]
 
 
 def test_large_udp_datagrams_arrive(connected: Lab, sh: Sh, until: Until) -> None:
