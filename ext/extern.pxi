@@ -141,6 +141,7 @@ cdef extern from "hca.h" nogil:
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
     const char *soft_counter_names[SOFT_C_COUNT]
+    uint64_t soft_qp_retransmits(const soft_qp *qp)
     int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
     int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
 

@@ -191,6 +191,11 @@ cdef class SoftConnection:
         if self.fabric is not None:
             check(ipu_soft_connection_program(&self.soft, &attr), "connected queue pair")
 
+    @property
+    def retries(self):
+        """Packets sent again."""
+        return soft_qp_retransmits(self.soft.qp) if self.fabric is not None else 0
+
     def stop(self):
         """Into the error state: what is posted fails."""
         if self.fabric is not None:

@@ -331,8 +331,9 @@ class Connected:
             for info in self._connections.snapshot(self._now())
         ]
 
-    def _traffic(self, handle: Handle) -> dict[str, int]:
+    def _traffic(self, handle: Handle) -> dict[str, int | None]:
         link = self._links.get(handle)
         counters = self._pump.connection_counters(link.number) if link else None
         names = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
-        return dict(zip(names, counters or (0, 0, 0, 0), strict=True))
+        retries = link.connection.retries if link else None
+        return dict(zip(names, counters or (0, 0, 0, 0), strict=True)) | {"retries": retries}

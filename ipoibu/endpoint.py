@@ -454,7 +454,8 @@ class Endpoint:
 
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
-        and the messages and bytes of IP sent and received. None in datagram mode.
+        the messages and bytes of IP sent and received, and retries (packets sent again, None where
+        the device does not say). No connections in datagram mode.
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """

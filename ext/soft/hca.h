@@ -391,6 +391,9 @@ int soft_qp_modify(struct soft_qp *qp, enum soft_qp_state state, const struct so
 /* UD: SOFT_QPS_RTS. */
 enum soft_qp_state soft_qp_state(const struct soft_qp *qp);
 
+/* RC: packets that this QP has sent again. UD: 0. */
+uint64_t soft_qp_retransmits(const struct soft_qp *qp);
+
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
 /*

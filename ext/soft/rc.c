@@ -161,6 +161,18 @@ enum soft_qp_state soft_qp_state(const struct soft_qp *qp)
     return state;
 }
 
+uint64_t soft_qp_retransmits(const struct soft_qp *qp)
+{
+    uint64_t retransmits;
+
+    if (qp->rc == NULL)
+        return 0;
+    soft_progress_lock(qp->hca);
+    retransmits = qp->rc->retransmits;
+    soft_progress_unlock(qp->hca);
+    return retransmits;
+}
+
 bool soft_rc_may_send(const struct soft_qp *qp, const struct soft_send_wr *wr)
 {
     uint64_t bytes = 0;

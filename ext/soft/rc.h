@@ -89,9 +89,10 @@ struct soft_rc {
     unsigned int grown;           /* acknowledged packets towards the next one */
     unsigned int retries_left;
     unsigned int rnr_left;
-    int64_t timer_ns; /* retransmission, or the end of a pause; SOFT_RC_NO_TIMER */
-    bool paused;      /* receiver not ready: send nothing before timer_ns */
-    bool flushing;    /* in the error state, past what was acknowledged */
+    uint64_t retransmits; /* packets sent again, ever */
+    int64_t timer_ns;     /* retransmission, or the end of a pause; SOFT_RC_NO_TIMER */
+    bool paused;          /* receiver not ready: send nothing before timer_ns */
+    bool flushing;        /* in the error state, past what was acknowledged */
 
     /* The responder. */
     uint32_t expected; /* PSN */

@@ -188,10 +188,12 @@ static void sent(struct soft_rc *rc)
 
     soft_count_add(count, SOFT_C_TX_PACKETS, 1);
     soft_count_add(count, SOFT_C_TX_BYTES, packet_bytes(rc, wqe, rc->next.packet));
-    if (rc->next.psn == rc->sent_end)
+    if (rc->next.psn == rc->sent_end) {
         rc->sent_end = soft_psn_add(rc->sent_end, 1);
-    else
+    } else {
         soft_count_add(count, SOFT_C_RC_RETRANSMITS, 1);
+        rc->retransmits++;
+    }
     step(rc, &rc->next);
 }
 

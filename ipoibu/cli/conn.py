@@ -33,6 +33,8 @@ def _entry(entry: dict[str, Any]) -> str:
         words.append(f"mtu {entry['mtu']}")
     if entry["superframes"]:
         words.append("superframes")
+    if entry["retries"]:
+        words.append(f"retries {entry['retries']}")
     words.append(
         f"tx {entry['tx_messages']}/{entry['tx_bytes']} rx {entry['rx_messages']}/{entry['rx_bytes']}"
         f" age {entry['age_s']:.1f}s idle {entry['idle_s']:.1f}s"

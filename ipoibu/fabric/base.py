@@ -192,6 +192,11 @@ class Connection(Protocol):
         """A capsule around `struct ipu_connection` that keeps what is behind it alive, closed or not."""
         ...
 
+    @property
+    def retries(self) -> int | None:
+        """Packets sent again; None where the device does not say."""
+        ...
+
     def program(self, attributes: RcAttributes) -> None:
         """From INIT to RTR and RTS; `LinkError` if the device refuses. Does not block."""
         ...

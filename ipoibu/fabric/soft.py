@@ -178,6 +178,10 @@ class SoftRc:
     def native(self) -> object:
         return self._rc.native
 
+    @property
+    def retries(self) -> int:
+        return self._rc.retries
+
     def program(self, attributes: RcAttributes) -> None:
         try:
             self._rc.program(attributes)
