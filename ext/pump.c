@@ -32,7 +32,8 @@ enum {
 static int step(struct ipu_pump *pump, int max)
 {
     int work = ipu_recovery_try(pump);
-    work += ipu_command_run(pump, max);
+    /* A frame of the engine takes a slot of the slab: no more at a time than sends are reaped. */
+    work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
     work += ipu_receive_poll(pump, max);
     work += ipu_connection_poll(pump, max);
