@@ -312,6 +312,11 @@ class Connected:
 
     # ---- what is shown
 
+    @property
+    def port_counts(self) -> Counter[str]:
+        """What the communication manager counted, for all interfaces of the port."""
+        return self._communication.counters()
+
     def snapshot(self) -> list[dict[str, Any]]:
         """Every connection, for `ipoibu conn`; see `Endpoint.connections`."""
         self._note_activity()

@@ -484,7 +484,10 @@ class Endpoint:
     def _stats(self) -> dict[str, int]:
         out = self._pump.counters()
         out |= {f"fabric.{name}": value for name, value in self._fabric.counters().items()}
-        out |= {f"engine.{name}": value for name, value in sorted(self._shell.counts.items())}
+        counts = self._shell.counts
+        if self._shell.connected is not None:
+            counts = counts + self._shell.connected.port_counts
+        out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
         out["engine.commands_dropped"] = self._pump.commands_dropped
         return out
 

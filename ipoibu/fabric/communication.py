@@ -70,7 +70,7 @@ class Communication:
     """
 
     def __init__(self, gsi: GeneralServices, config: CmConfig) -> None:
-        self.counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self.serials: Iterator[int] = itertools.count()  # of the interfaces' own handles
         self._gsi = gsi
         self._cm = Cm(config, random.Random())
@@ -111,6 +111,10 @@ class Communication:
             if isinstance(request, Reject | Disconnect):
                 self._disown(request.handle)
         self._wake()
+
+    def counters(self) -> Counter[str]:
+        with self._lock:
+            return self._counts.copy()
 
     def close(self) -> None:
         """Farewell to everybody, and no thread any more; then the queue pair is closed."""
@@ -155,13 +159,13 @@ class Communication:
                 self._carry_out(self._cm.received(time.monotonic(), source, raw))
             except Exception:
                 # A defect of ours. One datagram is lost; the port must not stop with it.
-                self.counts["defect"] += 1
+                self._counts["defect"] += 1
                 _log.exception("a connection management datagram was not handled")
         now = time.monotonic()
         try:
             self._carry_out(self._cm.timer(now))
         except Exception:
-            self.counts["defect"] += 1  # as above
+            self._counts["defect"] += 1  # as above
             _log.exception("a connection management timer was not handled")
         if datagram is not None:
             return 0.0  # there may be more
@@ -192,9 +196,9 @@ class Communication:
             match effect:
                 case SendMad(destination, raw):
                     if not self._gsi.send(destination, GSI_QKEY, raw):
-                        self.counts["cm_send_failed"] += 1
+                        self._counts["cm_send_failed"] += 1
                 case Count(reason):
-                    self.counts[reason] += 1
+                    self._counts[reason] += 1
                 case Log(level, text):
                     _log.log(level, "%s", text)
                 case _:

@@ -185,5 +185,5 @@ def test_garbage_is_counted_and_the_manager_goes_on(
     for raw in (bytes(256), b"\xff" * 256, b""):
         ports[3].put(GIDS[0], raw)
     _establish(asker, listener)
-    assert sum(ports[1].counts.values()) == 3
-    assert not ports[1].counts["defect"]
+    assert sum(ports[1].counters().values()) == 3
+    assert not ports[1].counters()["defect"]

@@ -16,7 +16,8 @@ def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
     section = page.split("## Connections\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     code = "".join(
-        (ROOT / "ipoibu/proto" / it).read_text("utf-8") for it in ("cm.py", "connection.py")
+        (ROOT / "ipoibu" / it).read_text("utf-8")
+        for it in ("proto/cm.py", "proto/connection.py", "fabric/communication.py")
     )
     counted = set(re.findall(r'"((?:cm|connection)_\w+)"', code))
     assert documented == counted | (cm.REASONS | cm_private.REASONS) - mad.REASONS
