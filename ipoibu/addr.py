@@ -39,6 +39,19 @@ class Gid:
                 f"{text!r} is not a GID (expected the form of an IPv6 address)"
             ) from error
 
+    @classmethod
+    def of_ip(cls, address: IpAddress) -> Self:
+        """The GID that an IP address is on RoCE v2."""
+        if isinstance(address, ipaddress.IPv4Address):
+            return cls(bytes(10) + b"\xff\xff" + address.packed)
+        return cls(address.packed)
+
+    @property
+    def ip(self) -> IpAddress:
+        """The IP address that the GID is on RoCE v2."""
+        address = ipaddress.IPv6Address(self.raw)
+        return address.ipv4_mapped or address
+
     @property
     def is_multicast(self) -> bool:
         return self.raw[0] == 0xFF

@@ -114,5 +114,7 @@ CM_CONNECTIONS_MAX: Final = 2 * CONNECTIONS_MAX  # those in time-wait included
 CM_HALF_OPEN_MAX: Final = 128  # requests of peers that are not connections yet
 CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # and of one port
 CM_ANSWERS_PER_S: Final = 100.0  # to datagrams that belong to no connection
+RDMACM_RESOLVE_S: Final = 2.0  # for the kernel to find an address, and a route
+RDMACM_ANSWER_S: Final = 10.0  # for a peer to answer; rdma_cm itself would wait for a minute
 CM_ROUND: Final = 64  # datagrams handled before timers and requests have a turn
 CM_ANSWERS_BURST: Final = 100.0

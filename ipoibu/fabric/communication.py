@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The communication manager of a port, for all interfaces on it: one thread, one queue pair 1.
+"""The communication manager of a port, for all interfaces on it: one thread, whoever makes the connections.
 
-The hand-shakes themselves are sans-IO (`proto.cm`); here their datagrams are sent and received, and
-what they say is told to the interface that it is about.
+`Communication` knows who asks and who is told; `GsiCommunication` makes connections by datagrams of its
+own, `RdmacmCommunication` by the kernel's manager. What is said is in `proto.rc`.
 """
 
 from __future__ import annotations
@@ -11,47 +11,19 @@ import contextlib
 import itertools
 import logging
 import os
-import random
 import select
 import threading
-import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.fabric.base import Destination
-from ipoibu.limits import CM_ROUND
-from ipoibu.proto.cm import Cm, CmConfig, MadSource
-from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.rc import (
-    CmEffect,
-    Connect,
-    Disconnect,
-    Ended,
-    Event,
-    Handle,
-    Reject,
-    Request,
-    Requested,
-    SendMad,
-)
-from ipoibu.wire.mad import GSI_QKEY
+from ipoibu.proto.rc import Connect, Disconnect, Ended, Event, Handle, Reject, Request, Requested
+from ipoibu.wire.cm_private import ServiceForm
 
 _log = logging.getLogger(__name__)
 
 Deliver = Callable[[Event], None]
-
-
-class GeneralServices(Protocol):
-    """Queue pair 1 of a port, as a mailbox of 256-byte datagrams; one thread at a time."""
-
-    @property
-    def fd(self) -> int: ...
-    def arm(self) -> None: ...
-    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool: ...
-    def receive(self) -> tuple[bytes, int, bytes] | None: ...
-    def close(self) -> None: ...
 
 
 class Subscriber:
@@ -63,31 +35,38 @@ class Subscriber:
         self.handles: set[Handle] = set()
 
 
-class Communication:
+class Communication(ABC):
     """Makes connections for the interfaces of one port; every method from any thread.
 
     Events come on a thread of its own, with no lock held that a request would wait for.
     """
 
-    def __init__(self, gsi: GeneralServices, config: CmConfig) -> None:
-        self._counts: Counter[str] = Counter()
+    forms: ClassVar[tuple[ServiceForm, ...]]
+    """How a peer can be asked, in the order of trying (C7)."""
+
+    def __init__(self) -> None:
         self.serials: Iterator[int] = itertools.count()  # of the interfaces' own handles
-        self._gsi = gsi
-        self._cm = Cm(config, random.Random())
+        self._counts: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._subscribers: list[Subscriber] = []
         self._owners: dict[Handle, Subscriber] = {}
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="ipoibu-cm", daemon=True)
-        self._thread.start()
 
     def subscribe(self, service_ids: frozenset[int], deliver: Deliver) -> Subscriber:
-        """Requests for these service IDs go to `deliver`, which must not block."""
+        """Requests for these service IDs go to `deliver`, which must not block.
+
+        `LinkError` where nobody can listen for them.
+        """
         subscriber = Subscriber(service_ids, deliver)
         with self._lock:
             self._subscribers.append(subscriber)
-            self._listen()
+            try:
+                self._listen(self._service_ids())
+            except BaseException:
+                self._subscribers.remove(subscriber)
+                raise
         return subscriber
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
@@ -95,7 +74,7 @@ class Communication:
         with self._lock:
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)
-                self._listen()
+                self._listen(self._service_ids())
             for handle in list(subscriber.handles):
                 self.request(subscriber, Disconnect(handle))
 
@@ -106,8 +85,7 @@ class Communication:
                 return
             if isinstance(request, Connect):
                 self._own(request.handle, subscriber)
-            effects = self._cm.request(time.monotonic(), request)
-            self._carry_out(effects)
+            self._ask(request)
             if isinstance(request, Reject | Disconnect):
                 self._disown(request.handle)
         self._wake()
@@ -117,22 +95,50 @@ class Communication:
             return self._counts.copy()
 
     def close(self) -> None:
-        """Farewell to everybody, and no thread any more; then the queue pair is closed."""
+        """Farewell to everybody, and no thread any more."""
         with self._lock:
             if self._closing:
                 return
-            self._carry_out(self._cm.stop(time.monotonic()))
+            self._say_farewell()
             self._closing = True
         self._wake()
         self._thread.join()
         os.close(self._wake_fd)
-        self._gsi.close()
+        self._release()
+
+    # ---- of a kind of manager, all with the lock but `_release`
+
+    @abstractmethod
+    def _fileno(self) -> int:
+        """Readable when `_serve` has something to do."""
+
+    @abstractmethod
+    def _serve(self) -> float | None:
+        """A round of what is there; how long to sleep then, in ms, None for as long as it takes.
+
+        A round ends, however fast things come: timers and other threads' requests have a turn.
+        """
+
+    @abstractmethod
+    def _listen(self, service_ids: frozenset[int]) -> None:
+        """Take requests for these from now on, and no others; `LinkError` and all is as it was."""
+
+    @abstractmethod
+    def _ask(self, request: Request) -> None: ...
+
+    @abstractmethod
+    def _say_farewell(self) -> None:
+        """To every peer."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """There is no thread any more."""
 
     # ---- the thread
 
     def _run(self) -> None:
         poll = select.poll()
-        poll.register(self._gsi.fd, select.POLLIN)
+        poll.register(self._fileno(), select.POLLIN)
         poll.register(self._wake_fd, select.POLLIN)
         while True:
             with self._lock:
@@ -143,44 +149,19 @@ class Communication:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake_fd)
 
-    def _serve(self) -> float | None:
-        """A round of what is there; how long to sleep then, in ms.
-
-        A round ends, however fast datagrams come: timers and other threads' requests have a turn.
-        """
-        self._gsi.arm()
-        for _ in range(CM_ROUND):
-            datagram = self._gsi.receive()
-            if datagram is None:
-                break
-            sgid, qpn, raw = datagram
-            source = MadSource(Qpn(qpn), Gid(sgid))
-            try:
-                self._carry_out(self._cm.received(time.monotonic(), source, raw))
-            except Exception:
-                # A defect of ours. One datagram is lost; the port must not stop with it.
-                self._counts["defect"] += 1
-                _log.exception("a connection management datagram was not handled")
-        now = time.monotonic()
-        try:
-            self._carry_out(self._cm.timer(now))
-        except Exception:
-            self._counts["defect"] += 1  # as above
-            _log.exception("a connection management timer was not handled")
-        if datagram is not None:
-            return 0.0  # there may be more
-        deadline = self._cm.deadline()
-        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
-
     def _wake(self) -> None:
         if not self._closing or self._thread.is_alive():
             os.eventfd_write(self._wake_fd, 1)
 
+    def _defect(self, what: str) -> None:
+        """In an exception's handler. One message is lost; the port must not stop with it."""
+        self._counts["defect"] += 1
+        _log.exception("%s was not handled", what)
+
     # ---- with the lock
 
-    def _listen(self) -> None:
-        ids: Iterable[frozenset[int]] = (each.service_ids for each in self._subscribers)
-        self._cm.listen(frozenset().union(*ids))
+    def _service_ids(self) -> frozenset[int]:
+        return frozenset().union(*(each.service_ids for each in self._subscribers))
 
     def _own(self, handle: Handle, subscriber: Subscriber) -> None:
         self._owners[handle] = subscriber
@@ -190,19 +171,6 @@ class Communication:
         owner = self._owners.pop(handle, None)
         if owner is not None:
             owner.handles.discard(handle)
-
-    def _carry_out(self, effects: Iterable[CmEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendMad(destination, raw):
-                    if not self._gsi.send(destination, GSI_QKEY, raw):
-                        self._counts["cm_send_failed"] += 1
-                case Count(reason):
-                    self._counts[reason] += 1
-                case Log(level, text):
-                    _log.log(level, "%s", text)
-                case _:
-                    self._tell(effect)
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, Requested):

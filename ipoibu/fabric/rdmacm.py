@@ -39,6 +39,12 @@ _IN6: Final = struct.Struct("=H2sI16sI")
 
 _ffi = cffi.FFI()
 _ffi.cdef("""
+    struct ibv_device {  /* its beginning, as of ibv_context */
+        void *ops[2];
+        int node_type, transport_type;
+        char name[64];
+    };
+    struct ibv_context { struct ibv_device *device; };
     struct rdma_event_channel { int fd; };
     struct rdma_cm_id {  /* its beginning */
         void *verbs;
@@ -318,6 +324,15 @@ class CmId:
         )
 
     @property
+    def device(self) -> str | None:
+        """The RDMA device, once an address has said which."""
+        if self._raw.verbs == _ffi.NULL:
+            return None
+        context: Any = _ffi.cast("struct ibv_context *", self._raw.verbs)
+        name: Any = _ffi.string(context.device.name)
+        return str(name, "ascii", "replace")
+
+    @property
     def source(self) -> SocketAddress:
         return SocketAddress.unpack(bytes(_ffi.buffer(self._raw.source)))
 
@@ -353,19 +368,6 @@ class CmId:
         mask: Any = _ffi.new("int *")
         _check(self._library.rdma_init_qp_attr(self._raw, attr, mask), "attributes")
         return attr
-
-
-def ip_of(gid: Gid) -> IpAddress:
-    """The IP address that a RoCE GID is."""
-    address = IPv6Address(gid.raw)
-    return address.ipv4_mapped or address
-
-
-def gid_of(address: IpAddress) -> Gid:
-    """The GID that an address has on RoCE."""
-    if isinstance(address, IPv4Address):
-        return Gid(bytes(10) + b"\xff\xff" + address.packed)
-    return Gid(address.packed)
 
 
 def translate(place: str, what: str, error: OSError) -> IpoibuError:

@@ -72,7 +72,7 @@ def is_link_local(gid: Gid) -> bool:
 
 
 def _is_mapped(gid: Gid) -> bool:
-    return ipaddress.IPv6Address(gid.raw).ipv4_mapped is not None
+    return gid.ip.version == 4
 
 
 def mtu_from_code(code: int, place: str) -> int:

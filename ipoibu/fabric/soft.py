@@ -10,6 +10,7 @@ from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.base import PartitionParams, PortInfo, RcAttributes
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     DEFAULT_PKEY,
@@ -96,7 +97,7 @@ class SoftPort:
                 connection_retries=SOFT_RETRIES,
                 rnr_retries=SOFT_RNR_RETRIES,
             )
-            self._communication = Communication(gsi, config)
+            self._communication = GsiCommunication(gsi, config)
         return self._communication
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ from ipoibu.proto.cm_connection import (
     MadSource,
     bounded_s,
     is_connectable,
+    private,
 )
 from ipoibu.proto.effects import Count
 from ipoibu.proto.handshake import HALF_OPEN, MACHINE, OVER, Action, Input, State
@@ -240,7 +241,7 @@ class Cm:
             remote_id=req.local_id,
             remote_guid=req.ca_guid,
             remote_qpn=req.qpn,
-            event=Requested(handle, gid, req.service_id, attributes, req.private),
+            event=Requested(handle, gid, req.service_id, attributes, private(req)),
         )
         self._insert(found)
         self._by_request[found.request_key] = found
@@ -258,6 +259,11 @@ class Cm:
         refusal = self.config.refusal(source, req)
         if refusal is not None:
             return refusal
+        try:
+            private(req)
+        except BadFrame as error:
+            self._count(error.reason)
+            return Reason.CONSUMER, b""
         gid = req.primary.local_gid
         stale = self._by_qpn.get((gid, req.ca_guid, req.qpn))
         if stale is not None:  # the peer has lost what we have; it may ask again when that is over

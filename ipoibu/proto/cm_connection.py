@@ -22,6 +22,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.handshake import MACHINE, Action, State
 from ipoibu.proto.rc import Cause, Connect, Handle, Replied, Requested, Role
+from ipoibu.wire import cm_rdmacm
 from ipoibu.wire.cm import Drep, Dreq, Mra, Rej, Rtu
 from ipoibu.wire.cm_code import LID_PERMISSIVE, About, Reason, Transport, seconds
 from ipoibu.wire.cm_setup import Path, Rep, Req
@@ -209,7 +210,7 @@ class Connection:
                 subnet_local=is_local,
                 ack_timeout=config.ack_timeout,
             ),
-            private=connect.private,
+            private=self._private(config, connect),
             remote_timeout=config.response_timeout,
             local_timeout=config.response_timeout,
             retries=config.connection_retries,
@@ -217,6 +218,13 @@ class Connection:
             cm_retries=config.retries,
             has_srq=True,
         )
+
+    @staticmethod
+    def _private(config: CmConfig, connect: Connect) -> bytes:
+        if not cm_rdmacm.is_rdmacm(connect.service_id):
+            return connect.private
+        header = cm_rdmacm.Header(config.gid.ip, connect.destination.gid.ip)
+        return header.pack() + connect.private
 
     def replied(self, config: CmConfig, rep: Rep) -> Replied:
         """What a reply makes of the queue pair that was offered."""
@@ -265,6 +273,14 @@ class Connection:
 
     def drep(self) -> Drep:
         return Drep(self.local_id, self.remote_id)
+
+
+def private(req: Req) -> bytes:
+    """What a request's sender says to the policy; `BadFrame` if rdma_cm's header is not one."""
+    if not cm_rdmacm.is_rdmacm(req.service_id):
+        return req.private
+    _, said = cm_rdmacm.parse_untrusted(req.private)
+    return said
 
 
 def is_unicast(gid: Gid) -> bool:

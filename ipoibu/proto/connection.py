@@ -97,7 +97,7 @@ class Connections:
 
     @property
     def service_ids(self) -> frozenset[int]:
-        """Where the connection manager has to listen for us: both forms (C7)."""
+        """Where the connection manager has to listen for us: every form (C7)."""
         return cm_private.service_ids(self.config.hwaddr.qpn)
 
     # -- the link --------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ipoibu.limits import (
     SUPERFRAME_BYTES_MAX,
     SUPERFRAME_HEADER_BYTES,
 )
-from ipoibu.wire import Octets
+from ipoibu.wire import Octets, cm_rdmacm
 from ipoibu.wire.bits import join
 
 REASONS: Final = frozenset({"cm_private_short", "cm_private_qpn", "cm_private_mtu"})
@@ -41,6 +41,8 @@ _RFC: Final = struct.Struct("!II")
 _OURS: Final = struct.Struct("!4sB3xI")
 _MARK: Final = b"ipou"
 _SUPERFRAME_MIN_BYTES: Final = SUPERFRAME_HEADER_BYTES + IPV4_MIN_MTU
+_RDMACM_PORT_BASE: Final = 0x4000
+_RDMACM_PORT_MASK: Final = 0x3FFF
 _QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the general services'
 
 
@@ -49,10 +51,17 @@ class ServiceForm(enum.IntEnum):
 
     LINUX = 0x10 << 56  # and everything that was made from it; illumos tries it first
     RFC = 0x01 << 56  # RFC 4755 §3.5
+    RDMACM = cm_rdmacm.SERVICE_BASE  # ours, where the kernel's rdma_cm on RoCE is all that there is
 
 
 def service_id(form: ServiceForm, qpn: Qpn) -> int:
-    """Where the station with this UD queue pair listens."""
+    """Where the station with this UD queue pair listens.
+
+    A port of rdma_cm has 16 bits, so that two stations of one port may want the same: the second of
+    them cannot listen. Those from 32768 on are left to whoever connects.
+    """
+    if form is ServiceForm.RDMACM:
+        return form | _RDMACM_PORT_BASE | qpn & _RDMACM_PORT_MASK
     return form | qpn
 
 

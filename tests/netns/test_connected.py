@@ -182,7 +182,7 @@ import queue, sys
 from ipoibu._core import SoftGsi, SoftHca
 from ipoibu.addr import Gid, HwAddr, PKey, Qpn
 from ipoibu.fabric.base import Destination
-from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.proto.cm import CmConfig
 from ipoibu.proto.rc import Connect, Ended, Handle, Replied, Role
 from ipoibu.wire import cm_private
@@ -190,7 +190,7 @@ from ipoibu.wire import cm_private
 victim = HwAddr.parse(sys.argv[1])
 hca = SoftHca("eth0")
 config = CmConfig(gid=Gid(hca.gid), ca_guid=7, pkey=PKey(0xFFFF), path_mtu_bytes=2048)
-port = Communication(SoftGsi(hca), config)
+port = GsiCommunication(SoftGsi(hca), config)
 events = queue.SimpleQueue()
 us = port.subscribe(frozenset(), events.put)
 service = cm_private.service_id(cm_private.ServiceForm.LINUX, victim.qpn)

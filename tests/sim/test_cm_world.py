@@ -255,7 +255,7 @@ def test_a_restart_is_noticed_by_sends_that_fail() -> None:
     a.send(b.station)  # the old address: nobody listens there any more
     simulation.run(0.5)
     causes = [event.cause.name for event in a.events if isinstance(event, Ended)]
-    assert causes == ["NO_SERVICE", "NO_SERVICE"]
+    assert causes == ["NO_SERVICE"] * len(ServiceForm)
     assert a.connections.route(b.station).way is Way.DATAGRAM
 
 

@@ -33,6 +33,7 @@ from ipoibu.proto.rc import (
     Requested,
     Role,
 )
+from ipoibu.wire import cm_private
 from ipoibu.wire.cm_private import Private
 
 OURS: Final = HwAddr(Qpn(0x48), Gid.parse("fe80::1"))
@@ -98,7 +99,7 @@ class Manager:
         self.subscribers = 0
 
     def subscribe(self, service_ids: frozenset[int], deliver: Any) -> object:
-        assert len(service_ids) == 2  # both forms (C7)
+        assert service_ids == cm_private.service_ids(OURS.qpn)  # every form (C7)
         self.deliver = deliver
         self.subscribers += 1
         return self

@@ -14,6 +14,7 @@ import pytest
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.fabric.communication import Communication, Subscriber
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.proto.cm import CmConfig
 from ipoibu.proto.rc import (
     Accept,
@@ -89,7 +90,9 @@ def ports() -> Iterator[tuple[Communication, Communication, Mailbox, Mailbox]]:
     one, other = (Mailbox(gid) for gid in GIDS)
     one.peer, other.peer = other, one
     managers = [
-        Communication(box, CmConfig(gid=box.gid, ca_guid=n, pkey=PKey(0xFFFF), path_mtu_bytes=2048))
+        GsiCommunication(
+            box, CmConfig(gid=box.gid, ca_guid=n, pkey=PKey(0xFFFF), path_mtu_bytes=2048)
+        )
         for n, box in enumerate((one, other), 1)
     ]
     yield managers[0], managers[1], one, other

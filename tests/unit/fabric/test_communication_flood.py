@@ -8,7 +8,7 @@ import threading
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.fabric.base import Destination
-from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.proto.cm import CmConfig
 from ipoibu.wire.mad import MAD_LEN
 
@@ -48,7 +48,7 @@ def test_a_flood_of_datagrams_does_not_keep_interfaces_waiting() -> None:
         connection_retries=7,
         rnr_retries=7,
     )
-    communication = Communication(flood, config)
+    communication = GsiCommunication(flood, config)
     served = threading.Event()
 
     def subscribe() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ipoibu.wire import cm, cm_private, mad
+from ipoibu.wire import cm, cm_private, cm_rdmacm, mad
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,7 +17,14 @@ def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     code = "".join(
         (ROOT / "ipoibu" / it).read_text("utf-8")
-        for it in ("proto/cm.py", "proto/connection.py", "fabric/communication.py")
+        for it in (
+            "proto/cm.py",
+            "proto/connection.py",
+            "fabric/gsi_communication.py",
+            "fabric/rdmacm_communication.py",
+        )
     )
     counted = set(re.findall(r'"((?:cm|connection)_\w+)"', code))
-    assert documented == counted | (cm.REASONS | cm_private.REASONS) - mad.REASONS
+    assert (
+        documented == counted | (cm.REASONS | cm_private.REASONS | cm_rdmacm.REASONS) - mad.REASONS
+    )

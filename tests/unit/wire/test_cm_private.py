@@ -95,15 +95,26 @@ def test_every_truncation_is_a_bad_frame_or_plain() -> None:
         assert refusal(OURS[:length]) == expected
 
 
-def test_both_forms_of_service_ids() -> None:
+def test_every_form_of_service_ids() -> None:
     """C7: Linux's 0x1000000000000000 | QPN, RFC 4755's 0x0100000000000000 | QPN."""
     assert cm_private.service_id(ServiceForm.LINUX, Qpn(0x49)) == 0x1000000000000049
     assert cm_private.service_id(ServiceForm.RFC, Qpn(0x49)) == 0x0100000000000049
-    assert cm_private.service_ids(Qpn(0xABCDEF)) == {0x1000000000ABCDEF, 0x0100000000ABCDEF}
+    assert cm_private.service_id(ServiceForm.RDMACM, Qpn(0x49)) == 0x0000000001064049
+    assert cm_private.service_ids(Qpn(0xABCDEF)) == {
+        0x1000000000ABCDEF,
+        0x0100000000ABCDEF,
+        0x0000000001064DEF,
+    }
+
+
+def test_rdmacm_s_ports_are_neither_reserved_nor_those_that_are_given_out() -> None:
+    for qpn in range(0, 1 << 24, 4099):
+        port = cm_private.service_id(ServiceForm.RDMACM, Qpn(qpn)) & 0xFFFF
+        assert 1024 <= port < 32768
 
 
 def test_linux_is_asked_by_its_own_form_first() -> None:
-    assert list(ServiceForm) == [ServiceForm.LINUX, ServiceForm.RFC]
+    assert list(ServiceForm) == [ServiceForm.LINUX, ServiceForm.RFC, ServiceForm.RDMACM]
 
 
 @given(

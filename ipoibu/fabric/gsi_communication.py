@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections by our own hand-shakes, over queue pair 1 of a port.
+
+The hand-shakes themselves are sans-IO (`proto.cm`); here their datagrams are sent and received.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterable
+from typing import ClassVar, Protocol
+
+from ipoibu.addr import Gid, Qpn
+from ipoibu.fabric.base import Destination
+from ipoibu.fabric.communication import Communication
+from ipoibu.limits import CM_ROUND
+from ipoibu.proto.cm import Cm, CmConfig, MadSource
+from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.rc import CmEffect, Request, SendMad
+from ipoibu.wire.cm_private import ServiceForm
+from ipoibu.wire.mad import GSI_QKEY
+
+_log = logging.getLogger(__name__)
+
+
+class GeneralServices(Protocol):
+    """Queue pair 1 of a port, as a mailbox of 256-byte datagrams; one thread at a time."""
+
+    @property
+    def fd(self) -> int: ...
+    def arm(self) -> None: ...
+    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool: ...
+    def receive(self) -> tuple[bytes, int, bytes] | None: ...
+    def close(self) -> None: ...
+
+
+class GsiCommunication(Communication):
+    """A `Communication` over a queue pair 1 that is ours alone; it is closed with it."""
+
+    forms: ClassVar = tuple(ServiceForm)
+
+    def __init__(self, gsi: GeneralServices, config: CmConfig) -> None:
+        super().__init__()
+        self._gsi = gsi
+        self._cm = Cm(config, random.Random())
+        self._thread.start()
+
+    def _fileno(self) -> int:
+        return self._gsi.fd
+
+    def _serve(self) -> float | None:
+        self._gsi.arm()
+        for _ in range(CM_ROUND):
+            datagram = self._gsi.receive()
+            if datagram is None:
+                break
+            sgid, qpn, raw = datagram
+            source = MadSource(Qpn(qpn), Gid(sgid))
+            try:
+                self._carry_out(self._cm.received(time.monotonic(), source, raw))
+            except Exception:
+                self._defect("a connection management datagram")
+        now = time.monotonic()
+        try:
+            self._carry_out(self._cm.timer(now))
+        except Exception:
+            self._defect("a connection management timer")
+        if datagram is not None:
+            return 0.0  # there may be more
+        deadline = self._cm.deadline()
+        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+
+    def _listen(self, service_ids: frozenset[int]) -> None:
+        self._cm.listen(service_ids)
+
+    def _ask(self, request: Request) -> None:
+        self._carry_out(self._cm.request(time.monotonic(), request))
+
+    def _say_farewell(self) -> None:
+        self._carry_out(self._cm.stop(time.monotonic()))
+
+    def _release(self) -> None:
+        self._gsi.close()
+
+    def _carry_out(self, effects: Iterable[CmEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendMad(destination, raw):
+                    if not self._gsi.send(destination, GSI_QKEY, raw):
+                        self._counts["cm_send_failed"] += 1
+                case Count(reason):
+                    self._counts[reason] += 1
+                case Log(level, text):
+                    _log.log(level, "%s", text)
+                case _:
+                    self._tell(effect)
