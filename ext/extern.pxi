@@ -22,6 +22,7 @@ cdef extern from "fabric.h" nogil:
         uint8_t hop_limit
         uint8_t traffic_class
     struct ipu_connection:
+        uint32_t qpn
         uint64_t tx_messages
         uint64_t tx_bytes
         uint64_t rx_messages
@@ -167,7 +168,6 @@ cdef extern from "soft_connected.h" nogil:
     struct ipu_soft_connection:
         ipu_connection connection
         soft_qp *qp
-        uint32_t qpn
     int ipu_soft_connection_open(ipu_soft_connected *all, ipu_soft_connection *connection,
                                  uint16_t pkey_index)
     int ipu_soft_connection_program(ipu_soft_connection *connection, const soft_rc_attr *attr)

@@ -89,9 +89,9 @@ struct ipu_fabric_ops {
 /*
  * A connection of connected mode (RFC 4755): an RC queue pair, made and programmed by the control
  * face, embedded in the fabric's own object; it travels to Python as IPU_CONNECTION_CAPSULE. All of
- * a fabric's connections receive from one shared queue. Messages have no GRH in front. The fields
- * are the pump's (zero before it knows the connection); the control face destroys the queue pair
- * only after the pump has let it go, and moves it to the error state before it asks for that.
+ * a fabric's connections receive from one shared queue. Messages have no GRH in front. The other
+ * fields are the pump's (zero before it knows the connection); the control face destroys the queue
+ * pair only after the pump has let it go, and moves it to the error state before it asks for that.
  */
 #define IPU_CONNECTION_CAPSULE "ipoibu.connection"
 
@@ -101,6 +101,8 @@ struct ipu_connection {
     uint64_t id;           /* the engine's name for it */
     struct ipu_path *path; /* whose packets go by it, or NULL */
     struct ipu_connection *next;
+    struct ipu_connection *chain; /* the fabric's, as is qpn: see qpn_table.h */
+    uint32_t qpn;
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
     uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
     uint32_t sending;          /* messages posted and not yet told by sent() */

@@ -165,7 +165,7 @@ cdef class SoftConnection:
 
     @property
     def qpn(self):
-        return self.soft.qpn
+        return self.soft.connection.qpn
 
     @property
     def native(self):

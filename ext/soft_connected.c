@@ -9,36 +9,15 @@ enum {
     SEND_CQ_DEPTH = 4096, /* a full one holds completions back, nothing is lost */
 };
 
-static struct ipu_soft_connection **bucket_of(struct ipu_soft_connected *all, uint32_t qpn)
-{
-    return &all->bucket[qpn % IPU_SOFT_CONNECTED_BUCKETS];
-}
-
-static struct ipu_connection *find(struct ipu_soft_connected *all, uint32_t qpn)
-{
-    struct ipu_soft_connection *at = *bucket_of(all, qpn);
-    while (at != NULL && at->qpn != qpn)
-        at = at->chain;
-    return at != NULL ? &at->connection : NULL;
-}
-
 static int connected_add(void *self, struct ipu_connection *connection)
 {
-    struct ipu_soft_connection *soft = (struct ipu_soft_connection *)connection;
-    struct ipu_soft_connection **bucket = bucket_of(self, soft->qpn);
-    soft->chain = *bucket;
-    *bucket = soft;
+    ipu_qpn_table_add(&((struct ipu_soft_connected *)self)->known, connection);
     return 0;
 }
 
 static void connected_remove(void *self, struct ipu_connection *connection)
 {
-    struct ipu_soft_connection *soft = (struct ipu_soft_connection *)connection;
-    struct ipu_soft_connection **at = bucket_of(self, soft->qpn);
-    while (*at != NULL && *at != soft)
-        at = &(*at)->chain;
-    if (*at != NULL)
-        *at = soft->chain;
+    ipu_qpn_table_remove(&((struct ipu_soft_connected *)self)->known, connection);
 }
 
 static void gather(struct soft_send_wr *wr, const void *addr, uint32_t len)
@@ -85,7 +64,7 @@ static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
     for (int i = 0; i < n; i++)
         sent[i] = (struct ipu_connection_sent){
             .cookie = wc[i].wr_id,
-            .connection = find(all, wc[i].qp_num),
+            .connection = ipu_qpn_table_find(&all->known, wc[i].qp_num),
             .failed = wc[i].status != SOFT_WC_SUCCESS,
         };
     return n;
@@ -99,7 +78,7 @@ static int connected_received(void *self, struct ipu_connection_received *done, 
     for (int i = 0; i < n; i++)
         done[i] = (struct ipu_connection_received){
             .cookie = wc[i].wr_id,
-            .connection = find(all, wc[i].qp_num),
+            .connection = ipu_qpn_table_find(&all->known, wc[i].qp_num),
             .byte_len = wc[i].byte_len,
             .failed = wc[i].status != SOFT_WC_SUCCESS,
         };
@@ -161,7 +140,7 @@ int ipu_soft_connection_open(struct ipu_soft_connected *all, struct ipu_soft_con
         ipu_soft_connection_close(connection);
         return error;
     }
-    connection->qpn = soft_qp_qpn(connection->qp);
+    connection->connection.qpn = soft_qp_qpn(connection->qp);
     return 0;
 }
 

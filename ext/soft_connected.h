@@ -4,21 +4,17 @@
 
 #include "fabric.h"
 #include "hca.h"
+#include "qpn_table.h"
 
 /*
  * Connections of the built-in HCA: RC queue pairs that receive from one shared queue. open,
  * program, stop and close are the control face's, from any one thread; the pump has the rest.
  */
-enum {
-    IPU_SOFT_CONNECTED_SENDS = 128, /* of one connection */
-    IPU_SOFT_CONNECTED_BUCKETS = 256,
-};
+enum { IPU_SOFT_CONNECTED_SENDS = 128 }; /* of one connection */
 
 struct ipu_soft_connection {
     struct ipu_connection connection; /* first: the pump's pointer is ours */
     struct soft_qp *qp;
-    uint32_t qpn;
-    struct ipu_soft_connection *chain; /* in its bucket */
 };
 
 struct ipu_soft_connected {
@@ -26,7 +22,7 @@ struct ipu_soft_connected {
     struct soft_srq *srq;
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
-    struct ipu_soft_connection *bucket[IPU_SOFT_CONNECTED_BUCKETS]; /* those the pump knows */
+    struct ipu_qpn_table known; /* to the pump */
 };
 
 extern const struct ipu_connected_ops ipu_soft_connected_ops; /* self: struct ipu_soft_connected */
@@ -38,7 +34,7 @@ int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_hca *con
 /* After the last connection was closed. Safe to repeat. */
 void ipu_soft_connected_free(struct ipu_soft_connected *all);
 
-/* A queue pair in INIT; its number is in `qpn`. */
+/* A queue pair in INIT; its number is the connection's `qpn`. */
 int ipu_soft_connection_open(struct ipu_soft_connected *all, struct ipu_soft_connection *connection,
                              uint16_t pkey_index);
 

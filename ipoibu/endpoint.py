@@ -238,6 +238,7 @@ class Endpoint:
         self, loop: asyncio.AbstractEventLoop, port: PortUse, datagram_mtu_bytes: int
     ) -> Connected:
         fabric: ConnectedFabric = self._fabric  # type: ignore[assignment]
+        communication = port.communication()
         takes_superframes = sys.byteorder == "little" and set(self._device.offload) >= _SUPERFRAMES
         config = ConnectionConfig(
             hwaddr=replace(self.hwaddr, flags=0),
@@ -245,9 +246,10 @@ class Endpoint:
             path_mtu_bytes=port.info.active_mtu_bytes,
             receive_mtu_bytes=self.mtu + ENCAP_LEN,
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
+            forms=communication.forms,
         )
         return Connected(
-            loop, self._pump, fabric, port.communication(), config=config, counts=self._shell.counts
+            loop, self._pump, fabric, communication, config=config, counts=self._shell.counts
         )
 
     def close(self) -> None:

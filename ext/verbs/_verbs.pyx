@@ -21,6 +21,9 @@ cdef extern from "<infiniband/verbs.h>" nogil:
         uint8_t raw[16]
     struct ibv_qp:
         uint32_t qp_num
+    enum ibv_qp_type:
+        IBV_QPT_UD
+        IBV_QPT_RC
     int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
     int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
 
@@ -32,6 +35,7 @@ cdef extern from "mirror.h":
     struct ipu_mirror_expected:
         uint32_t qp_num
         int cmd_fd
+        ibv_qp_type qp_type
     ibv_qp *ipu_mirror_qp(object qp, const ipu_mirror_expected *expected, const char **why)
 
 cdef extern from "verbs.h" nogil:
@@ -63,6 +67,15 @@ cdef extern from "verbs.h" nogil:
     void ipu_verbs_counters(const ipu_verbs *verbs, uint64_t *values)
     const char *ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
 
+cdef extern from "connected.h" nogil:
+    struct ipu_connection:
+        uint32_t qpn
+    struct ipu_verbs_connection:
+        ipu_connection connection
+    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern)
+    int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
+    void ipu_verbs_connection_free(ipu_verbs_connection *connection)
+
 cdef extern from "membership.h" nogil:
     struct soft_membership:
         pass
@@ -72,6 +85,7 @@ cdef extern from "membership.h" nogil:
     void soft_membership_leave(soft_membership *m, const in6_addr *group, int number)
 
 cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
+cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
 
 PORT_DOWN = IPU_VERBS_PORT_DOWN
 PORT_CHANGED = IPU_VERBS_PORT_CHANGED
@@ -97,6 +111,28 @@ cdef void release(object capsule) noexcept:
     Py_DECREF(<object>PyCapsule_GetContext(capsule))
 
 
+cdef object lend(void *what, const char *name, object owner):
+    """A capsule that keeps the owner alive (see ext/_core.pyx)."""
+    cdef object capsule = PyCapsule_New(what, name, release)
+    PyCapsule_SetContext(capsule, <void *>owner)
+    Py_INCREF(owner)
+    return capsule
+
+
+cdef ibv_qp *inside(object qp, ibv_qp_type qp_type, int cmd_fd) except NULL:
+    """The queue pair inside a QP object of pyverbs; `LayoutError` if it is not where we look."""
+    cdef ipu_mirror_expected expected
+    cdef const char *why = NULL
+    cdef ibv_qp *found
+    expected.qp_num = qp.qp_num
+    expected.cmd_fd = cmd_fd
+    expected.qp_type = qp_type
+    found = ipu_mirror_qp(qp, &expected, &why)
+    if found == NULL:
+        raise LayoutError(why.decode())
+    return found
+
+
 class LayoutError(Exception):
     """A QP object of this pyverbs is laid out in a way that we do not know."""
 
@@ -113,14 +149,8 @@ cdef class VerbsFabric:
     def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
                   uint16_t pkey_index, uint32_t qkey, uint32_t mtu_bytes, uint32_t max_ah,
                   bint resolves, bint owns_events):
-        cdef ipu_mirror_expected expected
         cdef ipu_verbs_config config
-        cdef const char *why = NULL
-        expected.qp_num = qp.qp_num
-        expected.cmd_fd = cmd_fd
-        config.qp = ipu_mirror_qp(qp, &expected, &why)
-        if config.qp == NULL:
-            raise LayoutError(why.decode())
+        config.qp = inside(qp, IBV_QPT_UD, cmd_fd)
         config.gid = address(gid)
         config.sgid_index = sgid_index
         config.port = port
@@ -141,15 +171,15 @@ cdef class VerbsFabric:
 
     @property
     def native(self):
-        """A capsule that keeps this object alive (see ext/_core.pyx)."""
-        cdef object capsule = PyCapsule_New(ipu_verbs_fabric(self.verbs), FABRIC_CAPSULE, release)
-        PyCapsule_SetContext(capsule, <void *>self)
-        Py_INCREF(self)
-        return capsule
+        return lend(ipu_verbs_fabric(self.verbs), FABRIC_CAPSULE, self)
 
     @property
     def qpn(self):
         return ipu_verbs_fabric(self.verbs).qpn
+
+    def connect(self, object pattern, *, int cmd_fd):
+        """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
+        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
 
     def attach(self, bytes mgid):
         """Receive the group's datagrams; the IP-level membership is `Membership`'s."""
@@ -198,6 +228,32 @@ cdef class VerbsFabric:
             with nogil:
                 ipu_verbs_free(self.verbs)
             self.qp = None
+
+
+@cython.no_gc_clear
+cdef class VerbsConnection:
+    """An RC queue pair of pyverbs as the pump sees it; both are held as long as this one."""
+
+    cdef ipu_verbs_connection connection
+    cdef VerbsFabric fabric
+    cdef object qp
+
+    def __cinit__(self, VerbsFabric fabric, object qp, *, int cmd_fd):
+        check(ipu_verbs_connection_init(&self.connection, inside(qp, IBV_QPT_RC, cmd_fd)),
+              "connected queue pair")
+        self.fabric = fabric
+        self.qp = qp
+
+    def __dealloc__(self):
+        ipu_verbs_connection_free(&self.connection)
+
+    @property
+    def native(self):
+        return lend(&self.connection.connection, CONNECTION_CAPSULE, self)
+
+    @property
+    def qpn(self):
+        return self.connection.connection.qpn
 
 
 cdef class Membership:

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "connected_state.h"
 #include "frame.h"
 #include "state.h"
 
@@ -111,7 +112,8 @@ static int arm(void *self)
         v->send_armed = v->send_event = true;
         ipu_verbs_send_poll(v);
     }
-    return something_waits(v);
+    bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm(v->connected);
+    return connected_waits || something_waits(v);
 }
 
 static int descriptor(void *self)
@@ -184,6 +186,12 @@ static int unblock(int fd)
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
+int ipu_verbs_watch(struct ipu_verbs *v, int fd)
+{
+    int error = unblock(fd);
+    return error < 0 ? error : watch(v, fd);
+}
+
 /* The device may have given more than was asked for, and less inline room. */
 static int ask_limits(struct ipu_verbs *v)
 {
@@ -210,11 +218,9 @@ static int set_up(struct ipu_verbs *v)
     v->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (v->epoll_fd < 0)
         return -errno;
-    int error = unblock(v->channel->fd);
+    int error = ipu_verbs_watch(v, v->channel->fd);
     if (error == 0 && v->owns_events)
         error = unblock(v->qp->context->async_fd);
-    if (error == 0)
-        error = watch(v, v->channel->fd);
     if (error == 0)
         error = watch(v, v->mail.fd);
     if (error == 0)
@@ -283,6 +289,7 @@ void ipu_verbs_destroy(struct ipu_verbs *v)
         close(v->mail.fd);
     pthread_cond_destroy(&v->maker.work);
     pthread_mutex_destroy(&v->mail.mutex);
+    free(v->connected);
     free(v->cookies);
     free(v);
 }

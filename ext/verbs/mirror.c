@@ -33,8 +33,8 @@ static const char *misfit(const struct ibv_qp *qp, const struct ipu_mirror_expec
         return "no queue pair where it should be";
     if (qp->qp_num != expected->qp_num)
         return "another queue pair number";
-    if (qp->qp_type != IBV_QPT_UD)
-        return "not a UD queue pair";
+    if (qp->qp_type != expected->qp_type)
+        return "another type of queue pair";
     if (!readable(qp->context, sizeof *qp->context, pipe_fd) ||
         qp->context->cmd_fd != expected->cmd_fd)
         return "another context";

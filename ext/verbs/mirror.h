@@ -14,6 +14,7 @@
 struct ipu_mirror_expected {
     uint32_t qp_num; /* QP.qp_num */
     int cmd_fd;      /* Context.cmd_fd */
+    enum ibv_qp_type qp_type;
 };
 
 /* The queue pair, or NULL with what did not fit in *why. Caller holds the GIL and the object. */

@@ -133,6 +133,8 @@ struct ipu_verbs {
     bool send_event, recv_event; /* asked for, and not yet read from the channel */
     int epoll_fd;                /* over the channel and the mail */
 
+    struct ipu_verbs_connected *connected; /* NULL: datagrams only */
+
     LIST_HEAD(, ipu_verbs_handle) handles;
     struct ipu_verbs_retired_queue retired;
     struct ipu_verbs_maker maker;
@@ -149,6 +151,9 @@ struct ipu_verbs {
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
 int64_t ipu_verbs_now_ns(void);
+
+/* Wake the pump when the completion channel is readable, which does not block from here on. */
+int ipu_verbs_watch(struct ipu_verbs *v, int fd);
 
 /* The local key of the region that holds the address. */
 uint32_t ipu_verbs_lkey(const struct ipu_verbs *v, const void *addr);

@@ -55,22 +55,24 @@ enum {
 unsigned int ipu_verbs_events(struct ipu_verbs *verbs);
 
 #define IPU_VERBS_COUNTERS(X)                                                                      \
-    X(tx_doorbells)      /* calls of ibv_post_send */                                              \
-    X(tx_posted)         /* work requests in them */                                               \
-    X(tx_signalled)      /* of these, with a completion of their own */                            \
-    X(tx_inline)         /* of these, copied into the work request */                              \
-    X(tx_too_big)        /* above the port's MTU: refused, rxe would lose them silently */         \
-    X(tx_waited)         /* held until their address handle was there */                           \
-    X(tx_no_handle)      /* lost: the address handle could not be made, or too many waited */      \
-    X(tx_errors)         /* completions in error, flushed ones not counted */                      \
-    X(rx_doorbells)      /* calls of ibv_post_recv */                                              \
-    X(rx_errors)         /* completions in error, flushed ones not counted */                      \
-    X(flushed)           /* work that came back because the queue pair was broken */               \
-    X(events)            /* completion events */                                                   \
-    X(handles_created)   /* address handles */                                                     \
-    X(handles_destroyed) /* of these */                                                            \
-    X(handles_failed)    /* could not be made */                                                   \
-    X(recoveries)        /* the queue pair was brought back */
+    X(tx_doorbells)        /* calls of ibv_post_send */                                            \
+    X(tx_posted)           /* work requests in them */                                             \
+    X(tx_signalled)        /* of these, with a completion of their own */                          \
+    X(tx_inline)           /* of these, copied into the work request */                            \
+    X(tx_too_big)          /* above the port's MTU: refused, rxe would lose them silently */       \
+    X(tx_waited)           /* held until their address handle was there */                         \
+    X(tx_no_handle)        /* lost: the address handle could not be made, or too many waited */    \
+    X(tx_errors)           /* completions in error, flushed ones not counted */                    \
+    X(rx_doorbells)        /* calls of ibv_post_recv */                                            \
+    X(rx_errors)           /* completions in error, flushed ones not counted */                    \
+    X(connected_doorbells) /* calls of ibv_post_send for connections */                            \
+    X(connected_posted)    /* messages in them */                                                  \
+    X(flushed)             /* work that came back because the queue pair was broken */             \
+    X(events)              /* completion events */                                                 \
+    X(handles_created)     /* address handles */                                                   \
+    X(handles_destroyed)   /* of these */                                                          \
+    X(handles_failed)      /* could not be made */                                                 \
+    X(recoveries)          /* the queue pair was brought back */
 
 #define IPU_VERBS_COUNTERS_FIELD(name) _Atomic uint64_t name;
 #define IPU_VERBS_COUNTERS_ONE(name)   +1

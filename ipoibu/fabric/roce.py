@@ -82,6 +82,11 @@ def mtu_from_code(code: int, place: str) -> int:
     return IB_MTUS[code - 1]
 
 
+def mtu_code(mtu_bytes: int) -> int:
+    """The code of an InfiniBand MTU."""
+    return IB_MTUS.index(mtu_bytes) + 1
+
+
 def netdev_mtu_for(ib_mtu_bytes: int) -> int:
     """The smallest MTU of the net device with which the port has this InfiniBand MTU."""
     return ib_mtu_bytes + ROCE_OVERHEAD_BYTES

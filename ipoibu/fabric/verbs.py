@@ -18,8 +18,13 @@ from typing import Any, Final
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.rdmacm import SocketAddress
+from ipoibu.fabric.rdmacm_communication import Patience, RdmacmCommunication
 from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses, netdev_mtu_for
+from ipoibu.fabric.verbs_connected import VerbsConnections, VerbsRc
 from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
+from ipoibu.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +71,7 @@ class VerbsPort:
         self._device = VerbsDevice(device, context=context, pd=pd)
         self._port = port
         self._open: set[VerbsUd] = set()
+        self._communication: Communication | None = None
         self._why_down: str | None = None
         try:
             state = self._device.port_state(port)
@@ -157,24 +163,49 @@ class VerbsPort:
         return in_table and (entry.ifindex, entry.gid) in local_addresses()
 
     def open_ud(self, params: PartitionParams) -> VerbsUd:
-        ud = VerbsUd(self, self._device, self._entry, params)
+        return self._open_fabric(params, has_connections=False)
+
+    def open_connected(self, params: PartitionParams) -> VerbsUd:
+        return self._open_fabric(params, has_connections=True)
+
+    def _open_fabric(self, params: PartitionParams, *, has_connections: bool) -> VerbsUd:
+        ud = VerbsUd(self, self._device, self._entry, params, has_connections=has_connections)
         self._open.add(ud)
         return ud
+
+    def communication(self) -> Communication:
+        if self._communication is None:
+            patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
+            self._communication = RdmacmCommunication(self._device.name, self._address, patience)
+        return self._communication
+
+    def _address(self) -> SocketAddress:
+        """What rdma_cm knows the port by."""
+        return SocketAddress(self._entry.gid.ip, scope=self._entry.ifindex)
 
     def forget(self, ud: VerbsUd) -> None:
         self._open.discard(ud)
 
     def close(self) -> None:
+        if self._communication is not None:
+            self._communication.close()
+            self._communication = None
         for ud in list(self._open):
             ud.close()
         self._device.close()
 
 
 class VerbsUd:
-    """A UD queue pair of a RoCE port."""
+    """A UD queue pair of a RoCE port, with connections beside it if it is to have them."""
 
     def __init__(
-        self, port: VerbsPort, device: VerbsDevice, entry: GidEntry, params: PartitionParams
+        self,
+        port: VerbsPort,
+        device: VerbsDevice,
+        entry: GidEntry,
+        params: PartitionParams,
+        *,
+        has_connections: bool,
     ) -> None:
         self._port = port
         self._place = port.place
@@ -187,8 +218,13 @@ class VerbsUd:
             min(RECV_DEPTH, limits.max_qp_wr, limits.max_cqe),
             INLINE_BYTES,
         )
+        self._sgid_index = entry.index
+        self._connections: VerbsConnections | None = None
+        self._native: Any = None
+        self._membership: Any = None
         _verbs = native()
         try:
+            self._pkey_at = self._pkey_index(device, params)
             self._membership = _verbs.Membership(entry.ifindex)
             self._native = _verbs.VerbsFabric(
                 self._objects.qp,
@@ -196,15 +232,22 @@ class VerbsUd:
                 gid=entry.gid.raw,
                 sgid_index=entry.index,
                 port=port.info.port,
-                pkey_index=self._pkey_index(device, params),
+                pkey_index=self._pkey_at,
                 qkey=params.qkey,
                 mtu_bytes=port.info.active_mtu_bytes,
                 max_ah=int(limits.max_ah * HANDLES_SHARE),
                 resolves=True,
                 owns_events=not device.is_lent,
             )
+            if has_connections:
+                self._connections = VerbsConnections(
+                    device, _verbs, self._native, port=port.info.port
+                )
         except BaseException as error:
             self._objects.close_queue_pair()
+            for made in (self._native, self._membership):
+                if made is not None:
+                    made.close()
             self._objects.close_rest()
             if isinstance(error, _verbs.LayoutError):
                 raise LinkError(
@@ -269,8 +312,13 @@ class VerbsUd:
         except OSError as error:  # only when the device is gone, and the attachment with it
             _log.warning("%s: group %s: %s", self._place, mgid, error)
 
+    def open_connection(self) -> VerbsRc:
+        assert self._connections is not None, "the port was asked for them"
+        return self._connections.open(self._pkey_at, self._sgid_index)
+
     def rebind(self, entry: GidEntry) -> None:
-        """Send from this GID from now on."""
+        """Send from this GID from now on; connections that are there end by themselves."""
+        self._sgid_index = entry.index
         self._native.rebind(entry.gid.raw, entry.index)
 
     def events(self) -> int:
@@ -288,6 +336,9 @@ class VerbsUd:
     def close(self) -> None:
         """Destroy the queue pair and all that belongs to it. Safe to repeat."""
         self._port.forget(self)
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
         self._objects.close_queue_pair()
         self._native.close()
         self._objects.close_rest()

@@ -14,13 +14,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
-from ipoibu.fabric.roce import GidEntry, mtu_from_code
+from ipoibu.fabric.base import RcAttributes
+from ipoibu.fabric.roce import GidEntry, mtu_code, mtu_from_code
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +46,17 @@ class PortState:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a device: address handles, work requests in a queue, completions, multicast groups."""
+    """Of a device: address handles, work requests in a queue, completions, multicast groups.
+
+    Then shared receive queues, and the work requests of one.
+    """
 
     max_ah: int
     max_qp_wr: int
     max_cqe: int
     max_mcast_grp: int
+    max_srq: int
+    max_srq_wr: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,20 @@ class UdObjects:
             _close(item)
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectedObjects:
+    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before."""
+
+    srq: Any
+    send_cq: Any
+    recv_cq: Any
+    channel: Any
+
+    def close(self) -> None:
+        for item in (self.srq, self.send_cq, self.recv_cq, self.channel):
+            _close(item)
+
+
 def _close(item: Any) -> None:
     try:
         item.close()
@@ -86,7 +107,7 @@ def load() -> SimpleNamespace:
             modules = SimpleNamespace(
                 **{
                     name: importlib.import_module(f"pyverbs.{name}")
-                    for name in ("cq", "device", "pd", "pyverbs_error", "qp")
+                    for name in ("addr", "cq", "device", "pd", "pyverbs_error", "qp", "srq")
                 }
             )
             try:
@@ -225,26 +246,136 @@ class VerbsDevice:
     def limits(self) -> Limits:
         with self._translated("device"):
             attr = self._context.query_device()
-        return Limits(attr.max_ah, attr.max_qp_wr, attr.max_cqe, attr.max_mcast_grp)
+        return Limits(
+            attr.max_ah,
+            attr.max_qp_wr,
+            attr.max_cqe,
+            attr.max_mcast_grp,
+            attr.max_srq,
+            attr.max_srq_wr,
+        )
 
     # ---- what is made
 
     def create_ud(self, send_depth: int, recv_depth: int, inline_bytes: int) -> UdObjects:
         """A UD queue pair in RESET, without inline sends where the device refuses so many bytes."""
-        made: list[Any] = []
+        channel, send_cq, recv_cq = made = self._create_cqs(send_depth, recv_depth)
         try:
-            with self._translated("completion queue"):
-                channel = self._pyverbs.cq.CompChannel(self._context)
-                made.append(channel)
-                for depth in (send_depth, recv_depth):
-                    made.append(self._pyverbs.cq.CQ(self._context, depth, None, channel, 0))
-            send_cq, recv_cq = made[1:]
             qp = self._create_qp(send_cq, recv_cq, send_depth, recv_depth, inline_bytes)
         except BaseException:
             for item in reversed(made):
                 _close(item)
             raise
         return UdObjects(qp, send_cq, recv_cq, channel)
+
+    def _create_cqs(self, *depths: int) -> list[Any]:
+        """A completion channel, and completion queues on it."""
+        made: list[Any] = []
+        try:
+            with self._translated("completion queue"):
+                made.append(self._pyverbs.cq.CompChannel(self._context))
+                for depth in depths:
+                    made.append(self._pyverbs.cq.CQ(self._context, depth, None, made[0], 0))
+        except BaseException:
+            for item in reversed(made):
+                _close(item)
+            raise
+        return made
+
+    def create_connected(self, recv_depth: int, send_depth: int) -> ConnectedObjects:
+        """A shared receive queue, and completion queues for all that goes by RC."""
+        channel, send_cq, recv_cq = made = self._create_cqs(send_depth, recv_depth)
+        srq = self._pyverbs.srq
+        try:
+            with self._translated("shared receive queue"):
+                shared = srq.SRQ(self._pd, srq.SrqInitAttr(srq.SrqAttr(recv_depth, 1)))
+        except BaseException:
+            for item in reversed(made):
+                _close(item)
+            raise
+        return ConnectedObjects(shared, send_cq, recv_cq, channel)
+
+    def create_rc(self, objects: ConnectedObjects, send_depth: int, inline_bytes: int) -> Any:
+        """An RC queue pair in RESET; `LinkError` where the device refuses so many inline bytes."""
+        pyverbs = self._pyverbs
+        with self._translated("connected queue pair"):
+            cap = pyverbs.qp.QPCap(send_depth, 0, 2, 0, inline_bytes)
+            attr = pyverbs.qp.QPInitAttr(
+                qp_type=pyverbs.enums.IBV_QPT_RC,
+                scq=objects.send_cq,
+                rcq=objects.recv_cq,
+                srq=objects.srq,
+                cap=cap,
+                sq_sig_all=0,
+            )
+            return pyverbs.qp.QP(self._pd, attr)
+
+    def raise_rc(self, qp: Any, port: int, pkey_index: int) -> None:
+        """From RESET to INIT; nothing but SEND is let in."""
+        enums = self._pyverbs.enums
+        attr = self._pyverbs.qp.QPAttr(port_num=port)
+        attr.qp_state = enums.IBV_QPS_INIT
+        attr.pkey_index = pkey_index
+        attr.qp_access_flags = 0
+        self._modify(qp, attr, "PKEY_INDEX", "PORT", "ACCESS_FLAGS")
+
+    def program_rc(self, qp: Any, to: RcAttributes, port: int, sgid_index: int) -> None:
+        """From INIT to RTR and RTS. On RoCE the kernel looks the peer's MAC up, which the hand-shake
+        that led here has made it learn."""
+        pyverbs, dest = self._pyverbs, to.destination
+        attr = pyverbs.qp.QPAttr(port_num=port)
+        attr.qp_state = pyverbs.enums.IBV_QPS_RTR
+        attr.ah_attr = pyverbs.addr.AHAttr(
+            gr=pyverbs.addr.GlobalRoute(
+                dgid=pyverbs.addr.GID(IPv6Address(dest.gid.raw).exploded),
+                sgid_index=sgid_index,
+                hop_limit=dest.hop_limit,
+                traffic_class=dest.traffic_class,
+                flow_label=dest.flow_label,
+            ),
+            is_global=1,
+            dlid=dest.dlid,
+            sl=dest.sl,
+            static_rate=dest.static_rate,
+            port_num=port,
+        )
+        attr.path_mtu = mtu_code(to.path_mtu_bytes)
+        attr.dest_qp_num = int(dest.qpn)
+        attr.rq_psn = to.receive_psn
+        attr.max_dest_rd_atomic = 1  # 0 is refused by some, and there are no reads
+        attr.min_rnr_timer = to.rnr_timer
+        self._modify(
+            qp,
+            attr,
+            *("AV", "PATH_MTU", "DEST_QPN", "RQ_PSN", "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"),
+        )
+        attr.qp_state = pyverbs.enums.IBV_QPS_RTS
+        attr.sq_psn = to.send_psn
+        attr.timeout = to.ack_timeout
+        attr.retry_cnt = to.retries
+        attr.rnr_retry = to.rnr_retries
+        attr.max_rd_atomic = 1
+        self._modify(qp, attr, "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC")
+
+    def fail(self, qp: Any) -> None:
+        """To ERROR, from wherever it is; a device that is gone may refuse."""
+        attr = self._pyverbs.qp.QPAttr()
+        attr.qp_state = self._pyverbs.enums.IBV_QPS_ERR
+        try:
+            self._modify(qp, attr)
+        except IpoibuError as error:
+            _log.info("%s", error)
+
+    def destroy(self, qp: Any) -> None:
+        _close(qp)
+
+    def _modify(self, qp: Any, attr: Any, *names: str) -> None:
+        enums = self._pyverbs.enums
+        mask = enums.IBV_QP_STATE
+        for name in names:
+            mask |= getattr(enums, f"IBV_QP_{name}")
+        with self._translated("connected queue pair"):
+            qp.modify(attr, mask)
 
     def _create_qp(self, scq: Any, rcq: Any, send: int, recv: int, inline_bytes: int) -> Any:
         pyverbs = self._pyverbs

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fake.h"
 
+#include "fake_rc.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,6 +77,8 @@ void fake_fail_recv(enum ibv_wc_status status)
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+    if (qp->qp_type == IBV_QPT_RC)
+        return fake_rc_post_send(qp, wr, bad);
     CHECK(qp == &fake.qp);
     fake.doorbells++;
     for (int n = 0; wr != NULL; wr = wr->next, n++) {
@@ -107,6 +111,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
 static int poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 {
+    if (cq == &fake_rc.send_cq || cq == &fake_rc.recv_cq)
+        return fake_rc_poll_cq(cq, max, wc);
     bool send = cq == &fake.send_cq;
     struct ibv_wc *queue = send ? fake.send_wc : fake.recv_wc;
     int *next = send ? &fake.send_wc_next : &fake.recv_wc_next;
@@ -122,6 +128,10 @@ static int poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 static int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
     CHECK(!solicited);
+    if (cq == &fake_rc.send_cq || cq == &fake_rc.recv_cq) {
+        fake_rc_notify(cq);
+        return 0;
+    }
     fake.notify_calls++;
     *(cq == &fake.send_cq ? &fake.send_armed : &fake.recv_armed) = true;
     return 0;
@@ -145,9 +155,11 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                  struct ibv_qp_init_attr *init)
 {
-    CHECK(qp == &fake.qp && mask == IBV_QP_CAP && attr != NULL);
-    init->cap = (struct ibv_qp_cap){
-        .max_send_wr = FAKE_SEND_DEPTH, .max_recv_wr = 100, .max_inline_data = 64};
+    CHECK(mask == IBV_QP_CAP && attr != NULL);
+    init->cap = (struct ibv_qp_cap){.max_send_wr = FAKE_SEND_DEPTH,
+                                    .max_recv_wr = 100,
+                                    .max_send_sge = qp->qp_type == IBV_QPT_RC ? 2 : 0,
+                                    .max_inline_data = 64};
     return 0;
 }
 
@@ -199,13 +211,17 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)
 {
     char which;
-    CHECK(channel == &fake.channel);
-    ssize_t n = read(fake.channel.fd, &which, 1);
+    bool is_rc = channel == &fake_rc.channel;
+    CHECK(is_rc || channel == &fake.channel);
+    ssize_t n = read(channel->fd, &which, 1);
     if (n != 1) {
         errno = n == 0 ? EIO : errno;
         return -1;
     }
-    *cq = which == 's' ? &fake.send_cq : &fake.recv_cq;
+    if (is_rc)
+        *cq = which == 's' ? &fake_rc.send_cq : &fake_rc.recv_cq;
+    else
+        *cq = which == 's' ? &fake.send_cq : &fake.recv_cq;
     *context = NULL;
     fake.unacked++;
     return 0;
@@ -213,7 +229,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 {
-    CHECK(cq == &fake.send_cq || cq == &fake.recv_cq);
+    CHECK(cq == &fake.send_cq || cq == &fake.recv_cq || cq == &fake_rc.send_cq ||
+          cq == &fake_rc.recv_cq);
     fake.unacked -= (int)n;
 }
 
@@ -293,7 +310,8 @@ struct ipu_fabric *fake_open(bool resolves)
                                         .ops = {.poll_cq = poll_cq,
                                                 .req_notify_cq = req_notify_cq,
                                                 .post_send = post_send,
-                                                .post_recv = post_recv}};
+                                                .post_recv = post_recv,
+                                                .post_srq_recv = fake_rc_post_srq_recv}};
     fake.pd.context = &fake.context;
     fake.channel = (struct ibv_comp_channel){.context = &fake.context, .fd = fake.channel_pipe[0]};
     fake.send_cq.context = fake.recv_cq.context = fake.qp.context = &fake.context;
@@ -302,6 +320,7 @@ struct ipu_fabric *fake_open(bool resolves)
     fake.qp.send_cq = &fake.send_cq;
     fake.qp.recv_cq = &fake.recv_cq;
     fake.qp.qp_num = 0x123456;
+    fake.qp.qp_type = IBV_QPT_UD;
     struct ipu_verbs_config config = {.qp = &fake.qp,
                                       .gid = fake_dest(1).gid,
                                       .mtu = FAKE_MTU,

@@ -149,7 +149,7 @@ def test_another_number_is_refused(world: World) -> None:
 
 def test_another_type_of_queue_pair_is_refused(world: World) -> None:
     world.qp.qp_type = RC
-    assert refusal(world.fake) == "not a UD queue pair"
+    assert refusal(world.fake) == "another type of queue pair"
 
 
 def test_another_context_is_refused(world: World) -> None:

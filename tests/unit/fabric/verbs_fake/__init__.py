@@ -36,6 +36,10 @@ class Fabric:
         if what in self.errors:
             raise self.errors[what]
 
+    def connect(self, pattern: Any, *, cmd_fd: int) -> None:
+        assert pattern.attr.srq is not None
+        self._do("connect")
+
     def attach(self, mgid: bytes) -> None:
         self._do("attach", mgid)
 
@@ -81,6 +85,17 @@ class Membership:
         machine().log.append("close membership")
 
 
+class Connection:
+    """In place of the compiled VerbsConnection."""
+
+    refuse: OSError | None
+
+    def __init__(self, fabric: Fabric, qp: Any, *, cmd_fd: int) -> None:
+        if (error := type(self).refuse) is not None:
+            raise error
+        self.qp, self.qpn, self.native = qp, qp.qp_num, object()
+
+
 class LayoutError(Exception):
     pass
 
@@ -96,8 +111,10 @@ def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") ->
     )
     Fabric.made, Fabric.refuse = [], None
     Membership.groups, Membership.refuse = {}, None
+    Connection.refuse = None
     return SimpleNamespace(
         VerbsFabric=Fabric,
+        VerbsConnection=Connection,
         Membership=Membership,
         LayoutError=LayoutError,
         PORT_DOWN=1,

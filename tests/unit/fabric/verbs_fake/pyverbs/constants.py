@@ -1,7 +1,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The enum module, under the name that the test gives it. Values: <infiniband/verbs.h>."""
 
+IBV_QPT_RC = 2
 IBV_QPT_UD = 4
+IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR = 1, 2, 3, 6
+IBV_QP_STATE = 1 << 0
+IBV_QP_ACCESS_FLAGS = 1 << 3
+IBV_QP_PKEY_INDEX = 1 << 4
+IBV_QP_PORT = 1 << 5
+IBV_QP_AV = 1 << 7
+IBV_QP_PATH_MTU = 1 << 8
+IBV_QP_TIMEOUT = 1 << 9
+IBV_QP_RETRY_CNT = 1 << 10
+IBV_QP_RNR_RETRY = 1 << 11
+IBV_QP_RQ_PSN = 1 << 12
+IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13
+IBV_QP_MIN_RNR_TIMER = 1 << 15
+IBV_QP_SQ_PSN = 1 << 16
+IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17
+IBV_QP_DEST_QPN = 1 << 20
 IBV_PORT_ACTIVE = 4
 IBV_LINK_LAYER_INFINIBAND = 1
 IBV_GID_TYPE_ROCE_V2 = 2

@@ -67,6 +67,8 @@ class Context:
             max_qp_wr=machine.max_qp_wr,
             max_cqe=machine.max_cqe,
             max_mcast_grp=8192,
+            max_srq=machine.max_srq,
+            max_srq_wr=1 << 20,
         )
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ class Machine:
     max_qp_wr: int = 1 << 20
     max_cqe: int = 32767
     max_inline: int = 400
+    max_srq: int = 1000
     errors: dict[str, int] = field(default_factory=dict)  # what fails, with which errno
     log: list[str] = field(default_factory=list)
 

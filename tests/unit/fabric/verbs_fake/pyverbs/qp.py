@@ -6,6 +6,7 @@ from pyverbs.cq import CQ
 from pyverbs.machine import begin, machine
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.srq import SRQ
 
 
 @dataclass
@@ -24,6 +25,12 @@ class QPInitAttr:
     rcq: CQ
     cap: QPCap
     sq_sig_all: int
+    srq: SRQ | None = None
+
+
+class QPAttr:
+    def __init__(self, port_num: int = 1) -> None:
+        self.port_num = port_num
 
 
 class QP:
@@ -36,6 +43,12 @@ class QP:
         assert attr.scq.channel is attr.rcq.channel
         self.pd = pd
         self.attr = attr
+
+        self.asked: list[tuple[int, dict[str, object]]] = []
+
+    def modify(self, attr: QPAttr, mask: int) -> None:
+        begin(f"modify {attr.__dict__['qp_state']}")
+        self.asked.append((mask, dict(attr.__dict__)))
 
     def close(self) -> None:
         begin("close qp")

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_VERBS_CONNECTED_H
+#define IPU_VERBS_CONNECTED_H
+
+#include "verbs.h"
+
+/*
+ * Connections of an RDMA device: RC queue pairs of somebody else's (pyverbs'), who also takes them
+ * from state to state. All of them have the same shared receive queue and completion queues, whose
+ * one completion channel is their own. Only the pump's thread posts and polls.
+ */
+struct ipu_verbs_connection {
+    struct ipu_connection connection; /* first: the pump's pointer is ours */
+    struct ibv_qp *qp;
+    /* As of struct ipu_verbs: sends are numbered, and a completion says up to which all ended. */
+    uint64_t posted, completed, returned;
+    uint64_t failed_from; /* the first send that failed; UINT64_MAX for none */
+    uint64_t *cookies;
+    uint32_t depth;                    /* of the send queue, a power of two */
+    struct ipu_verbs_connection *next; /* of those with ended sends to tell of */
+    bool listed;
+};
+
+/*
+ * `pattern` is any RC queue pair like those to come; it is not kept. The fabric has its connected
+ * face from then on, until it is freed. 0 or negative errno.
+ */
+int ipu_verbs_connect(struct ipu_verbs *verbs, const struct ibv_qp *pattern);
+
+/* 0 or negative errno. The queue pair is destroyed before ipu_verbs_connection_free(). */
+int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ibv_qp *qp);
+void ipu_verbs_connection_free(struct ipu_verbs_connection *connection);
+
+#endif

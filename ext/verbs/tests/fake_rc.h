@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_VERBS_FAKE_RC_H
+#define IPU_VERBS_FAKE_RC_H
+
+#include "connected.h"
+#include "fake.h"
+
+/* The part of the device that fake.h plays which has connections: queue pairs on shared queues. */
+enum { FAKE_RCS = 3, FAKE_RC_DEPTH = 128, FAKE_RC_SENDS = 200, FAKE_SRQ_DEPTH = 64 };
+
+struct fake_rc_send {
+    struct ibv_send_wr wr;
+    struct ibv_sge sge[2];
+    struct ibv_qp *qp;
+};
+
+struct fake_rc {
+    struct ibv_comp_channel channel;
+    int channel_pipe[2];
+    struct ibv_cq send_cq, recv_cq;
+    struct ibv_srq srq;
+    struct ibv_qp qp[FAKE_RCS];
+    struct ipu_verbs_connection connection[FAKE_RCS];
+
+    struct fake_rc_send sends[FAKE_QUEUE]; /* posted and not completed: [send_next, send_count) */
+    int send_next, send_count;
+    int doorbells;
+    int refuse_send_after; /* of one doorbell; -1: none */
+    struct ibv_recv_wr recvs[FAKE_QUEUE];
+    int recv_next, recv_count;
+    int refuse_recv_after;
+    struct ibv_wc send_wc[FAKE_QUEUE], recv_wc[FAKE_QUEUE];
+    int send_wc_next, send_wc_count, recv_wc_next, recv_wc_count;
+    bool send_armed, recv_armed;
+};
+
+extern struct fake_rc fake_rc;
+
+/* After fake_open(): the fabric has connections from here on, and FAKE_RCS are added. */
+void fake_rc_open(struct ipu_fabric *fabric);
+/* Before fake_close(). */
+void fake_rc_close(void);
+
+/* The n posted first end, on whatever connection; the next one of `qp` fails, and all behind it. */
+void fake_rc_complete(int n);
+void fake_rc_fail(struct ibv_qp *qp, enum ibv_wc_status status);
+void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status status);
+
+/* What fake.c hands over. */
+int fake_rc_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int fake_rc_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int fake_rc_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc);
+void fake_rc_notify(struct ibv_cq *cq);
+
+#endif
