@@ -245,10 +245,11 @@ class VerbsUd:
                 )
         except BaseException as error:
             self._objects.close_queue_pair()
-            for made in (self._native, self._membership):
-                if made is not None:
-                    made.close()
+            if self._native is not None:
+                self._native.close()
             self._objects.close_rest()
+            if self._membership is not None:
+                self._membership.close()
             if isinstance(error, _verbs.LayoutError):
                 raise LinkError(
                     f"{self._place}: this pyverbs keeps its queue pair elsewhere ({error}); "

@@ -246,7 +246,8 @@ def test_a_queue_pair_that_cannot_be_used_is_closed(
     Fabric.refuse = error
     with pytest.raises(kind, match=words):
         port.open_ud(PARAMS)
-    assert machine().log[-4:] == ["close qp", "close cq", "close cq", "close channel"]
+    closed = ["close qp", "close cq", "close cq", "close channel", "close membership"]
+    assert machine().log[-5:] == closed
 
 
 def test_closing_ends_the_queue_pair_before_its_memory_and_queues(ud: VerbsUd) -> None:
