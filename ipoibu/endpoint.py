@@ -38,7 +38,7 @@ from ipoibu.limits import (
     NEIGH_MAX,
     SUPERFRAME_BYTES_MAX,
 )
-from ipoibu.proto.channel import ConnectionConfig
+from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
@@ -57,7 +57,8 @@ class EndpointConfig:
     """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
 
     `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
-    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP.
+    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP. `cm_profile`:
+    "linux" has a connection for each direction, "rfc" one for both (C6); all of a link had better agree.
 
     `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
@@ -72,6 +73,7 @@ class EndpointConfig:
     qkey: int | None = None
     mtu: int | None = None
     mode: str = "datagram"
+    cm_profile: str = "linux"
     faults: FaultSpec | None = None
     partitions: Path | None = None
     parent: str | None = None
@@ -162,6 +164,8 @@ class Endpoint:
         config = self.config
         if config.mode not in ("datagram", "connected"):
             raise UsageError(f"mode {config.mode!r} is neither datagram nor connected")
+        if config.cm_profile not in {profile.value for profile in Profile}:
+            raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
         connected = self._is_connected
         asked_bytes = None if connected else config.mtu
         params = link_params(
@@ -247,6 +251,7 @@ class Endpoint:
             receive_mtu_bytes=self.mtu + ENCAP_LEN,
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
             forms=communication.forms,
+            profile=Profile(self.config.cm_profile),
         )
         return Connected(
             loop, self._pump, fabric, communication, config=config, counts=self._shell.counts

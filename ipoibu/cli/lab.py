@@ -31,6 +31,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
     parser.add_argument("--device", metavar="DEV", default="soft", help="soft: the built-in HCA")
     parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram or connected")
+    parser.add_argument("--cm-profile", metavar="PROFILE", help="as for `ipoibu up`")
     parser.add_argument("--mtu", metavar="N", help="IP MTU of the interfaces")
     parser.add_argument(
         "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    keys = ("mode", "mtu", "faults", "offload", "busy-poll")
+    keys = ("mode", "cm-profile", "mtu", "faults", "offload", "busy-poll")
     words = {key: getattr(options, key.replace("-", "_")) for key in keys}
     given = {key: text for key, text in words.items() if text is not None}
     # Wrong words are refused here, once, rather than by every host.

@@ -17,6 +17,7 @@ _KEYS: Final = (
     "pkey",
     "partitions",
     "mode",
+    "cm-profile",
     "mtu",
     "address",
     "route",
@@ -44,6 +45,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="OpenSM's partitions.conf, for a fabric without a subnet administrator",
     )
     parser.add_argument("--mode", metavar="MODE", help="datagram, the default, or connected")
+    parser.add_argument(
+        "--cm-profile",
+        metavar="PROFILE",
+        help="connected mode with a connection for each direction (linux) or one for both (rfc)",
+    )
     parser.add_argument("--mtu", metavar="N", help="IP MTU in bytes; 2044 where the port allows")
     parser.add_argument(
         "--address", metavar="CIDR", action="append", help="an address with its prefix length"

@@ -24,6 +24,7 @@ from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, DEFAULT_PKEY, IPV4_MI
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 MODES: Final = ("datagram", "connected")
+CM_PROFILES: Final = ("linux", "rfc")
 
 
 def parse_address(text: str) -> IpInterface:
@@ -83,6 +84,12 @@ def parse_mode(text: str) -> str:
     return text
 
 
+def parse_profile(text: str) -> str:
+    if text not in CM_PROFILES:
+        raise UsageError(f"{text!r} is no profile of connected mode: expected linux or rfc")
+    return text
+
+
 def parse_offload(text: str) -> bool:
     if text not in ("on", "off"):
         raise UsageError(f"{text!r} is neither on nor off")
@@ -117,6 +124,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "pkey": (PKey.parse, False),
     "partitions": (parse_file, False),
     "mode": (parse_mode, False),
+    "cm-profile": (parse_profile, False),
     "mtu": (parse_mtu, False),
     "address": (parse_address, True),
     "route": (parse_route, True),
@@ -140,6 +148,7 @@ class InterfaceConfig:
     pkey: PKey = _DEFAULT_PKEY
     partitions: Path | None = None
     mode: str = "datagram"
+    cm_profile: str = "linux"
     mtu: int | None = None
     address: tuple[IpInterface, ...] = ()
     route: tuple[RouteSpec, ...] = ()

@@ -46,6 +46,7 @@ def real_endpoint(
         pkey=config.pkey,
         mtu=config.mtu,
         mode=config.mode,
+        cm_profile=config.cm_profile,
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,

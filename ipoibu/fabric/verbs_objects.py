@@ -23,6 +23,7 @@ from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.base import RcAttributes
 from ipoibu.fabric.roce import GidEntry, mtu_code, mtu_from_code
+from ipoibu.limits import RDMACM_RETRIES
 
 _log = logging.getLogger(__name__)
 
@@ -352,7 +353,7 @@ class VerbsDevice:
         attr.qp_state = pyverbs.enums.IBV_QPS_RTS
         attr.sq_psn = to.send_psn
         attr.timeout = to.ack_timeout
-        attr.retry_cnt = to.retries
+        attr.retry_cnt = min(to.retries, RDMACM_RETRIES)
         attr.rnr_retry = to.rnr_retries
         attr.max_rd_atomic = 1
         self._modify(qp, attr, "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC")

@@ -10,19 +10,23 @@ from typing import Any
 
 import pytest
 
-from .runner import run, shell
+from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
+
+from .runner import Result, run, shell
 
 pytestmark = pytest.mark.lab
 
-PRELUDE = (
-    '. "$LAB_INSIDE/../scenarios/verbs_host.sh"\n. "$LAB_INSIDE/../scenarios/connected_host.sh"\n'
-)
 MTU = 65520
+SCENARIOS = '"$LAB_INSIDE/../scenarios'
+PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/connected_host.sh"\n'
+PAIRS = [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")]
 
 
-def host(device: str, command: str) -> list[str]:
-    """A guest that runs a function of connected_host.sh where the device is."""
-    return shell(f"{PRELUDE}as_host {device} {command}")
+def play(kernel: Path, directory: Path, scene: str, *devices: str, limit_s: int) -> list[Result]:
+    """A function of connected_host.sh in a guest for each device, to its good end."""
+    commands = [shell(f"{PRELUDE}as_host {device} {scene} {device}") for device in devices]
+    results = run(kernel, commands, directory=directory, timeout_s=limit_s)
+    return [result.check() for result in results]
 
 
 def load(directory: Path, name: str) -> Any:
@@ -30,21 +34,73 @@ def load(directory: Path, name: str) -> Any:
 
 
 def live(directory: Path, name: str, role: str) -> list[dict[str, Any]]:
-    found = load(directory, f"conn-{name}")
-    rows = found[0]["connections"] if found and "connections" in found[0] else found
-    return [row for row in rows if row["role"] == role and row["state"] == "live"]
+    rows = load(directory, f"conn-{name}")
+    return [row for row in rows if (row["role"], row["state"]) == (role, "live")]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")],
-)
+def received_mbit(report: dict[str, Any]) -> float:
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_two_hosts_converse_by_connection(
     lab_kernel: Path, tmp_path: Path, first: str, second: str
 ) -> None:
-    commands = [host(first, f"connect {first}"), host(second, f"connect {second}")]
-    results = run(lab_kernel, commands, directory=tmp_path, timeout_s=150)
-    for result in results:
-        pings = re.findall(r"(\d) packets transmitted, (\d) received", result.check().output)
+    for result in play(lab_kernel, tmp_path, "connect", first, second, limit_s=150):
+        pings = re.findall(r"(\d) packets transmitted, (\d) received", result.output)
         assert len(pings) == 4, result.output
         assert all(sent == received for sent, received in pings[1:]), result.output
+    for name, device in (("a", first), ("b", second)):
+        shown = load(tmp_path, f"show-{name}")[0]
+        assert (shown["mtu"], shown["mode"]) == (MTU, "connected")
+        assert shown["hwaddr"].startswith("80:")
+        (ours,), (theirs,) = live(tmp_path, name, "active"), live(tmp_path, name, "passive")
+        assert ours["mtu"] == MTU
+        assert ours["tx_messages"] > 100
+        assert theirs["rx_messages"] > 100
+        if device == "rxe0":
+            counters = load(tmp_path, f"stats-{name}")[0]["stats"]
+            assert counters["fabric.connected_posted"] >= counters["fabric.connected_doorbells"]
+            assert counters.get("tx_connection_failed", 0) == 0
+            assert ours["retries"] is None  # the kernel does not tell
+    ((mine,), (yours,)) = (live(tmp_path, name, "active") for name in ("a", "b"))
+    assert (mine["peer"], yours["peer"]) != ("", "")
+    for direction in ("forward", "backward"):
+        assert received_mbit(load(tmp_path, direction)) > 10
+    udp = load(tmp_path, "udp")["end"]["sum"]
+    assert udp["packets"] > 500
+    assert udp["lost_percent"] < 5
+
+
+def test_a_datagram_host_is_among_them(lab_kernel: Path, tmp_path: Path) -> None:
+    """C8, C12, C13: its MTU is learned, and traffic goes on."""
+    play(lab_kernel, tmp_path, "mix", "rxe0", "rxe0", "soft:vec0", limit_s=150)
+    for name in ("a", "b"):
+        assert "0 received, +1 errors" in (tmp_path / f"refused-{name}").read_text()
+        assert "mtu 2044" in (tmp_path / f"route-{name}").read_text()
+        assert len(live(tmp_path, name, "active")) == 1
+    assert received_mbit(load(tmp_path, "small")) > 10
+    assert load(tmp_path, "conn-c") == []
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_a_peer_that_stops_and_one_that_restarts_are_found_again(
+    lab_kernel: Path, tmp_path: Path, first: str, second: str
+) -> None:
+    play(lab_kernel, tmp_path, "stumble", first, second, limit_s=200)
+    assert received_mbit(load(tmp_path, "stumbled")) > 1
+    if second != "rxe0":  # there the kernel takes what the daemon does not
+        counters = load(tmp_path, "stats-stopped")[0]["stats"]
+        assert counters["engine.connection_broken"] >= 1
+    restarted = load(tmp_path, "show-b")[0]["hwaddr"]
+    assert restarted[3:] in {row["peer"][3:] for row in live(tmp_path, "a", "active")}
+
+
+def test_a_flood_of_requests_to_rdma_cm_is_refused_at_the_cap(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    play(lab_kernel, tmp_path, "beset", "rxe0", "soft:vec0", limit_s=250)
+    accepted, refused = map(int, (tmp_path / "flood").read_text().split())
+    assert 0 < accepted <= CONNECTIONS_PER_PORT_MAX
+    assert accepted + refused == 150
+    assert len(load(tmp_path, "conn-a")) <= CONNECTIONS_PER_PORT_MAX

@@ -119,6 +119,20 @@ def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -
         assert all(c["mtu"] == MTU for c in _live(one))
 
 
+def test_one_connection_serves_both_directions_in_the_rfcs_profile(sh: Sh, until: Until) -> None:
+    """C6: of requests that cross, the one of the larger hardware address is refused."""
+    with Lab(options=["--mode", "connected", "--cm-profile", "rfc"]) as lab:
+        one, other = lab.hosts
+        sh(one, f"ping -c 1 -W 3 {_ip(other)}")
+        until(lambda: [len(host.ask("conn")) for host in (one, other)] == [1, 1])
+        until(lambda: all(host.ask("conn")[0]["state"] == "live" for host in (one, other)))
+        sh(one, f"ping -c 3 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+        sh(other, f"ping -c 3 -i 0.2 -W 3 -M do -s {LARGE} {_ip(one)}")
+        mine, theirs = one.ask("conn")[0], other.ask("conn")[0]
+        assert {mine["role"], theirs["role"]} == {"active", "passive"}
+        assert min(mine["tx_messages"], mine["rx_messages"]) >= 6
+
+
 def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> None:
     with Lab(options=["--mode", "connected"]) as lab:
         one, other = lab.hosts
@@ -177,39 +191,13 @@ def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
 
 
-FLOOD = """
-import queue, sys
-from ipoibu._core import SoftGsi, SoftHca
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.fabric.base import Destination
-from ipoibu.fabric.gsi_communication import GsiCommunication
-from ipoibu.proto.cm import CmConfig
-from ipoibu.proto.rc import Connect, Ended, Handle, Replied, Role
-from ipoibu.wire import cm_private
-
-victim = HwAddr.parse(sys.argv[1])
-hca = SoftHca("eth0")
-config = CmConfig(gid=Gid(hca.gid), ca_guid=7, pkey=PKey(0xFFFF), path_mtu_bytes=2048)
-port = GsiCommunication(SoftGsi(hca), config)
-events = queue.SimpleQueue()
-us = port.subscribe(frozenset(), events.put)
-service = cm_private.service_id(cm_private.ServiceForm.LINUX, victim.qpn)
-private = cm_private.Private(Qpn(0x48), 65524).pack()
-for n in range(200):
-    to = Destination(victim.gid, victim.qpn)
-    port.request(us, Connect(Handle(Role.ACTIVE, n), to, service, Qpn(0x1000 + n), 2048, private))
-said = [events.get(timeout=60) for _ in range(200)]
-print(sum(isinstance(e, Replied) for e in said), sum(isinstance(e, Ended) for e in said))
-"""
-
-
 def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None:
     with Lab(hosts=3, options=["--mode", "connected"]) as lab:
         one, other, flooder = lab.hosts
         _connect(sh, until, one, other)
         hwaddr = one.ask("show")["hwaddr"]
         flooder.stop()
-        done = flooder.run([sys.executable, "-c", FLOOD, hwaddr])
+        done = flooder.run([sys.executable, "-m", "ipoibu.testing.cm_flood", "eth0", hwaddr])
         assert done.returncode == 0, done.stderr
         accepted, refused = map(int, done.stdout.split())
         assert 0 < accepted <= CONNECTIONS_PER_PORT_MAX

@@ -2,11 +2,16 @@
 #
 # connected_host.sh: connected mode between guests; after verbs_host.sh.
 
-live() { # ROLE [COUNT]: whether ib0 has so many connections of that role, in use
-    local shown
-    shown=$(ipoibu conn ib0 -j | tr -d ' \n')
-    shown=${shown//\},\{/$'\n'}
-    (($(grep -c "\"role\":\"$1\".*\"state\":\"live\"" <<<"$shown") >= ${2:-1}))
+# Whether ib0 has a connection of that role, in use.
+live() { # ROLE
+    local rows
+    rows=$(ipoibu conn ib0)
+    [[ $rows == *" $1 LIVE "* ]]
+}
+
+both_live() {
+    until_true 20 "a connection of ours" live active
+    until_true 20 "a connection of theirs" live passive
 }
 
 show_all() {
@@ -16,31 +21,139 @@ show_all() {
     done
 }
 
+large_ping() { # ADDRESS
+    ping -q -c 5 -i 0.1 -W 5 -s 60000 -M do "$1"
+}
+
+serve_iperf() { # NAME ADDRESS
+    iperf3 -s -1 -B "$2" >/dev/null &
+    listening 5201
+    meet "$1" 40
+    wait $!
+}
+
+use_iperf() { # NAME ADDRESS [OPTION...]
+    meet "$1" 40
+    iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
+}
+
 # Everything that goes by connections, between two guests. The first one receives.
 connect() { # DEVICE
     local other=$((3 - LAB_INDEX))
     ib_up "$1" --mode connected
     meet up 40
     ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other" # by datagram, and makes the connection
-    until_true 20 "a connection of ours" live active
-    until_true 20 "a connection of theirs" live passive
+    both_live
     meet connected 40
-    ping -q -c 5 -i 0.1 -W 5 -s 60000 -M do "10.9.0.$other"
-    ping -q -c 5 -i 0.1 -W 5 -s 60000 -M do "fd00:9::$other"
+    large_ping "10.9.0.$other"
+    large_ping "fd00:9::$other"
     ping -q -c 5 -i 0.1 -W 5 "10.9.0.$other"
     if ((LAB_INDEX == 1)); then
-        iperf3 -s -1 -B 10.9.0.1 >/dev/null & listening 5201; meet served; wait $!
-        iperf3 -s -1 -B fd00:9::1 >/dev/null & listening 5201; meet served6; wait $!
-        iperf3 -s -1 -B 10.9.0.1 >/dev/null & listening 5201; meet served_udp; wait $!
+        serve_iperf forward 10.9.0.1
+        serve_iperf backward fd00:9::1
+        serve_iperf udp 10.9.0.1
     else
-        meet served
-        iperf3 -c 10.9.0.1 -t 2 -J >/run/lab/forward.json
-        meet served6
-        iperf3 -c fd00:9::1 -t 2 -R -J >/run/lab/backward.json
-        meet served_udp
-        iperf3 -c 10.9.0.1 -t 2 -u -b 50M -l 8000 -J >/run/lab/udp.json
+        use_iperf forward 10.9.0.1 -t 2
+        use_iperf backward fd00:9::1 -t 2 -R
+        use_iperf udp 10.9.0.1 -t 2 -u -b 50M -l 8000
     fi
     show_all
     meet done 40
+    ib_down
+}
+
+# The first two of three hosts have connected mode, the third has not.
+mix() { # DEVICE
+    if ((LAB_INDEX == 3)); then
+        ib_up "$1"
+        meet up 60
+        serve_iperf small 10.9.0.3
+    else
+        ib_up "$1" --mode connected
+        meet up 60
+        ping -q -c 3 -i 0.1 -W 5 "10.9.0.$((3 - LAB_INDEX))"
+        both_live
+        ping -q -c 3 -i 0.1 -W 5 10.9.0.3
+        if large_ping 10.9.0.3 >"/run/lab/refused-$LAB_NAME" 2>&1; then return 1; fi
+        ip route get 10.9.0.3 >"/run/lab/route-$LAB_NAME"
+        ping -q -c 3 -i 0.2 -W 5 -s 60000 10.9.0.3 # in fragments
+        large_ping "10.9.0.$((3 - LAB_INDEX))"
+        if ((LAB_INDEX == 1)); then use_iperf small 10.9.0.3 -t 2; else meet small 40; fi
+    fi
+    show_all
+    meet done 60
+    ib_down
+}
+
+# The second host stops under load, goes on, and is at last killed and started again.
+stumble() { # DEVICE
+    local other=$((3 - LAB_INDEX)) stream
+    ib_up "$1" --mode connected
+    meet up 40
+    ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other"
+    both_live
+    if ((LAB_INDEX == 1)); then
+        meet served 40
+        iperf3 -c 10.9.0.2 -t 10 -J >/run/lab/stumbled.json &
+        stream=$!
+        wait "$stream" # TCP never knew
+        show_all
+        mv "/run/lab/stats-$LAB_NAME.json" /run/lab/stats-stopped.json
+        meet streamed 60
+        ping -q -i 0.01 -s 30000 10.9.0.2 >/dev/null & # load, while it is killed
+        stream=$!
+        meet restarted 60
+        until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.2
+        both_live
+        kill -INT "$stream"; wait "$stream" || true
+        ip route flush cache # the datagrams' MTU
+        large_ping 10.9.0.2
+    else
+        iperf3 -s -1 -B 10.9.0.2 >/dev/null &
+        stream=$!
+        listening 5201
+        meet served 40
+        read -r -t 2 -u "$lab_tick" || true
+        kill -STOP "$ib_pid"
+        read -r -t 3 -u "$lab_tick" || true
+        kill -CONT "$ib_pid"
+        wait "$stream"
+        meet streamed 60
+        read -r -t 1 -u "$lab_tick" || true
+        kill -KILL "$ib_pid"
+        wait "$ib_pid" || true
+        ib_up "$1" --mode connected
+        meet restarted 60
+        until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.1
+        both_live
+    fi
+    show_all
+    meet done 60
+    ib_down
+}
+
+# The second one asks the first for more connections than it gives, then becomes an honest host.
+beset() { # DEVICE
+    if ((LAB_INDEX == 1)); then
+        ib_up "$1" --mode connected
+        local shown
+        shown=$(ipoibu show ib0 -j)
+        shown=${shown#*\"hwaddr\": \"}
+        put victim "${shown%%\"*}"
+        meet flooded 100
+        show_all
+        meet up 60
+        ping -q -c 3 -i 0.1 -W 5 10.9.0.2
+        both_live
+        large_ping 10.9.0.2
+    else
+        python -m ipoibu.testing.cm_flood vec0 "$(get victim 40)" rdmacm 150 >/run/lab/flood
+        meet flooded 100
+        ib_up "$1" --mode connected
+        meet up 60
+        ping -q -c 3 -i 0.1 -W 5 10.9.0.1
+        both_live
+    fi
+    meet done 60
     ib_down
 }

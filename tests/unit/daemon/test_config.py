@@ -22,6 +22,7 @@ def test_a_device_is_enough() -> None:
     assert (config.address, config.route, config.faults) == ((), (), None)
     assert config.offload
     assert config.busy_poll == 0
+    assert config.cm_profile == "linux"
 
 
 def test_options_are_read_into_values() -> None:
@@ -35,11 +36,13 @@ def test_options_are_read_into_values() -> None:
             "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
             "offload": "off",
             "busy-poll": "50",
+            "cm-profile": "rfc",
             "log-level": "debug",
         },
     )
     assert not config.offload
     assert config.busy_poll == 50
+    assert config.cm_profile == "rfc"
     assert config.device == ("mlx5_0", 2)
     assert config.pkey == PKey(0x8001)
     assert config.mtu == 1500
@@ -85,6 +88,7 @@ def test_options_are_read_into_values() -> None:
         ("faults", "loss=2"),
         ("faults", "thunder=1"),
         ("offload", "maybe"),
+        ("cm-profile", "both"),
         ("busy-poll", "-1"),
         ("busy-poll", "1000001"),
         ("busy-poll", "1.5"),

@@ -80,7 +80,7 @@ def test_a_queue_pair_goes_from_state_to_state(ud: VerbsUd) -> None:
     assert route.dgid.val == "fe80:0000:0000:0000:0000:00ff:fe00:0202"
     assert (route.sgid_index, route.hop_limit, route.flow_label) == (0, 64, 0x12345)
     assert (rtr["path_mtu"], rtr["dest_qp_num"], rtr["rq_psn"]) == (4, 0x99, 0x111)
-    assert (rts["sq_psn"], rts["timeout"], rts["retry_cnt"], rts["rnr_retry"]) == (0x222, 14, 7, 6)
+    assert (rts["sq_psn"], rts["timeout"], rts["retry_cnt"], rts["rnr_retry"]) == (0x222, 14, 6, 6)
     assert (init_mask, rtr_mask, rts_mask, err_mask) == (0x39, 0x129181, 0x12E01, 1)
 
 
