@@ -2,6 +2,7 @@
 # cython: embedsignature=True
 """The Cython face of the C core: fabrics, packet devices and the pump. Types: ipoibu/_core.pyi."""
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport (
     PyCapsule_GetContext,

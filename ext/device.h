@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "slab.h"
+
 /*
  * The packet device: where IP packets come from and go to; a TUN or the application's queue. A
  * frame is [vnet 16][IP packet]. Only the pump's thread calls these, and none of them blocks. A
@@ -31,6 +33,22 @@ struct ipu_device_ops {
      * the descriptor is readable whenever there is a frame. */
     int (*arm)(void *self);
     int (*fd)(void *self);
+
+    /*
+     * For a device that uses frames in place (loan.h); all NULL, or none. `attach` takes the first
+     * `lent_frames` frames of tx; 0, or negative errno.
+     */
+    int (*attach)(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
+                  uint32_t packet_bytes);
+    /* The next frame, where it is one of those lent: its index, and its length as of read(). 0:
+     * read() has it. */
+    ssize_t (*give)(void *self, uint32_t *index);
+    /* A frame that give() gave is free again. */
+    void (*ended)(void *self, uint32_t index);
+    /* Keep the packet of `ip_len` bytes in a receive frame; -ENOBUFS: to be written instead. */
+    int (*take)(void *self, uint32_t index, size_t ip_len);
+    /* A receive frame that was kept and is so no more, or IPU_INDEX_NONE. */
+    uint32_t (*back)(void *self);
 };
 
 #define IPU_DEVICE_TCP 1u
@@ -39,7 +57,8 @@ struct ipu_device_ops {
 struct ipu_device {
     const struct ipu_device_ops *ops;
     void *self;
-    uint32_t offload; /* IPU_DEVICE_*: super-frames of these; does not change */
+    uint32_t offload;    /* IPU_DEVICE_*: super-frames of these; does not change */
+    uint32_t lent_bytes; /* of transmit frames that it fills itself, about; 0 without attach() */
 };
 
 #endif

@@ -26,10 +26,93 @@ cdef class TunDevice:
         return lend(&self.tun.device, DEVICE_CAPSULE, self)
 
 
+@cython.final
+@cython.freelist(512)
+cdef class Frame:
+    """A packet in the data path's own memory, by the buffer protocol: nothing is copied.
+
+    One of `QueueDevice.reserve` is writable, and its `length` is to be set before it is sent; a
+    received one is read-only. It goes back to the data path when it is sent, released, or forgotten;
+    views of it keep it, and its memory outlives the endpoint.
+    """
+
+    cdef ipu_loan *loan  # counted; NULL: nothing to give back
+    cdef bytes copy  # a packet that is in no frame of the loan
+    cdef uint8_t *data  # NULL: sent or released
+    cdef uint32_t index
+    cdef uint32_t len
+    cdef uint32_t views
+    cdef bint outgoing
+
+    def __init__(self):
+        raise TypeError("frames are made by reserve() and recv_frames()")
+
+    cdef void give_back(self) noexcept:
+        if self.loan != NULL:
+            if self.data != NULL and self.outgoing:
+                ipu_loan_cancel(self.loan, self.index)
+            elif self.data != NULL:
+                ipu_index_ring_push(&self.loan.returned, self.index)
+            ipu_loan_drop(self.loan)
+            self.loan = NULL
+        self.data = NULL
+
+    def __dealloc__(self):
+        self.give_back()
+
+    cdef int unviewed(self) except -1:
+        if self.views > 0:
+            raise BufferError("a view of the frame is still there")
+        return 0
+
+    cdef int live(self) except -1:
+        if self.data == NULL:
+            raise ValueError("the frame was sent or released")
+        return 0
+
+    def release(self):
+        """Give it back; BufferError while there is a view of it. Safe to repeat."""
+        self.unviewed()
+        self.give_back()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.release()
+
+    def __len__(self):
+        self.live()
+        return self.len
+
+    @property
+    def length(self):
+        """Bytes of the packet; of a reserved frame at first all that fit."""
+        self.live()
+        return self.len
+
+    @length.setter
+    def length(self, uint32_t value):
+        self.live()
+        if not self.outgoing:
+            raise ValueError("a received frame keeps its length")
+        if not 0 < value <= self.loan.packet_bytes:
+            raise ValueError(f"a frame holds 1 to {self.loan.packet_bytes} bytes, not {value}")
+        self.len = value
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        self.live()
+        PyBuffer_FillInfo(buffer, self, self.data, self.len, not self.outgoing, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.views -= 1
+
+
 cdef class QueueDevice:
     """The application as packet device: batches of IP packets each way.
 
-    One thread at a time may send and one may receive; neither call blocks.
+    No call blocks. Any thread may call: the GIL, which none of them gives up, puts them in order.
     """
 
     cdef ipu_queue *queue
@@ -54,35 +137,101 @@ cdef class QueueDevice:
             ipu_queue_free(self.queue)
             free(self.queue)
 
+    def detach(self):
+        """Forget what is queued, and the memory of the pump, which is closed. Safe to repeat."""
+        ipu_queue_detach(self.queue)
+
     def send(self, packets):
-        """Queue IP packets in order; how many found room."""
+        """Queue IP packets in order; how many found room. Copies."""
         cdef int done = 0
         cdef const unsigned char[::1] view
-        cdef void *slot
         for packet in packets:
             view = packet
             if view.shape[0] == 0:
                 raise ValueError("an IP packet is not empty")
-            slot = ipu_ring_reserve(&self.queue.to_pump, <uint32_t>view.shape[0])
-            if slot == NULL:
+            if not ipu_queue_send(self.queue, &view[0], <uint32_t>view.shape[0]):
                 break
-            memcpy(slot, &view[0], view.shape[0])
-            ipu_ring_commit(&self.queue.to_pump, <uint32_t>view.shape[0])
             done += 1
         ipu_ring_wake(&self.queue.to_pump)
         return done
 
     def recv(self, int max):
-        """At most `max` received IP packets, perhaps none."""
+        """At most `max` received IP packets, perhaps none. Copies."""
         cdef list out = []
-        cdef uint32_t length
-        cdef void *packet
+        cdef uint32_t index, length
+        cdef const uint8_t *packet
         while len(out) < max:
-            packet = ipu_ring_peek(&self.queue.from_pump, &length)
+            packet = ipu_queue_peek(self.queue, &index, &length)
             if packet == NULL:
                 break
             out.append(PyBytes_FromStringAndSize(<const char *>packet, length))
             ipu_ring_release(&self.queue.from_pump)
+            if index != IPU_INDEX_NONE:
+                ipu_index_ring_push(&self.queue.loan.returned, index)
+        return out
+
+    cdef Frame frame(self, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):
+        cdef Frame frame = Frame.__new__(Frame)
+        frame.loan = self.queue.loan
+        ipu_loan_hold(frame.loan)
+        frame.data = data
+        frame.index = index
+        frame.len = length
+        frame.outgoing = outgoing
+        return frame
+
+    def reserve(self, int max):
+        """At most `max` frames to fill and send; fewer, or none, while others are being sent."""
+        cdef list out = []
+        cdef uint32_t index
+        while self.queue.loan != NULL and len(out) < max:
+            index = ipu_loan_reserve(self.queue.loan)
+            if index == IPU_INDEX_NONE:
+                break
+            out.append(self.frame(ipu_loan_tx_packet(self.queue.loan, index), index,
+                                  self.queue.loan.packet_bytes, True))
+        return out
+
+    def send_frames(self, frames):
+        """Queue reserved frames in order; how many found room. Those are no longer the caller's."""
+        cdef int done = 0
+        cdef Frame frame
+        try:
+            for frame in frames:
+                frame.live()
+                frame.unviewed()
+                if not frame.outgoing or frame.loan != self.queue.loan:
+                    raise ValueError("the frame was not reserved here")
+                if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
+                    break
+                frame.data = NULL
+                done += 1
+        finally:
+            ipu_ring_wake(&self.queue.to_pump)
+        return done
+
+    def recv_frames(self, int max):
+        """At most `max` received IP packets, perhaps none, where they are.
+
+        While too many are held, packets come in memory of their own.
+        """
+        cdef list out = []
+        cdef uint32_t index, length
+        cdef const uint8_t *packet
+        cdef Frame frame
+        while len(out) < max:
+            packet = ipu_queue_peek(self.queue, &index, &length)
+            if packet == NULL:
+                break
+            if index != IPU_INDEX_NONE:
+                frame = self.frame(<uint8_t *>packet, index, length, False)
+            else:
+                frame = Frame.__new__(Frame)
+                frame.copy = PyBytes_FromStringAndSize(<const char *>packet, length)
+                frame.data = <uint8_t *>PyBytes_AS_STRING(frame.copy)
+                frame.len = length
+            ipu_ring_release(&self.queue.from_pump)
+            out.append(frame)
         return out
 
     @property

@@ -57,11 +57,30 @@ cdef extern from "tun.h" nogil:
         ipu_device device
     void ipu_tun_init(ipu_tun *tun, int fd, uint32_t offload)
 
+cdef extern from "loan.h" nogil:
+    const uint32_t IPU_INDEX_NONE
+    struct ipu_index_ring:
+        pass
+    struct ipu_loan:
+        uint32_t packet_bytes
+        ipu_index_ring returned
+    void ipu_index_ring_push(ipu_index_ring *ring, uint32_t index)
+    void ipu_loan_hold(ipu_loan *loan)
+    void ipu_loan_drop(ipu_loan *loan)
+    uint32_t ipu_loan_reserve(ipu_loan *loan)
+    void ipu_loan_cancel(ipu_loan *loan, uint32_t index)
+    uint8_t *ipu_loan_tx_packet(const ipu_loan *loan, uint32_t index)
+
 cdef extern from "queue.h" nogil:
     struct ipu_queue:
         ipu_device device
         ipu_ring to_pump
         ipu_ring from_pump
+        ipu_loan *loan
+    bint ipu_queue_send(ipu_queue *queue, const void *packet, uint32_t len)
+    bint ipu_queue_send_frame(ipu_queue *queue, uint32_t index, uint32_t len)
+    const uint8_t *ipu_queue_peek(ipu_queue *queue, uint32_t *index, uint32_t *len)
+    void ipu_queue_detach(ipu_queue *queue)
     int ipu_queue_init(ipu_queue *queue, uint32_t to_pump_bytes, uint32_t from_pump_bytes)
     void ipu_queue_free(ipu_queue *queue)
 

@@ -27,6 +27,7 @@ enum {
                              memory */
     TX_HEADS = 512,       /* segments under way */
     LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
+    LENT_MIN = 16,
 };
 
 static int step(struct ipu_pump *pump, int max)
@@ -179,6 +180,12 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     uint32_t head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
     if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
         head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
+    if (config->device->lent_bytes > 0) {
+        pump->lent_frames = config->device->lent_bytes / pump->read_len;
+        if (pump->lent_frames < LENT_MIN)
+            pump->lent_frames = LENT_MIN;
+        tx_frames += pump->lent_frames;
+    }
     int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
     if (error == 0)
         error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
@@ -196,6 +203,9 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = ipu_ring_init(&pump->events, config->event_bytes);
     if (error == 0)
         error = ipu_ring_init(&pump->captured, config->capture_bytes);
+    if (error == 0 && pump->lent_frames > 0)
+        error = config->device->ops->attach(config->device->self, &pump->tx, &pump->rx,
+                                            pump->lent_frames, pump->device_mtu);
     if (error < 0)
         return error;
     pump->tap.ring = &pump->captured;
@@ -270,6 +280,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
     pump->epoll_fd = -1;
+    pump->rx_index = IPU_SLAB_NONE;
     int error = set_up(pump, config);
     if (error < 0) {
         ipu_pump_destroy(pump);

@@ -76,6 +76,12 @@ struct ipu_pump {
     uint16_t *tx_users;
     struct ipu_coalesce coalesce;
 
+    /* The first frames of `tx` are the device's own. */
+    uint32_t lent_frames;
+
+    /* The datagram at hand; IPU_SLAB_NONE: there is none, or the device has kept it. */
+    uint32_t rx_index;
+
     /* Receive frames that are ours and should be the fabric's. */
     uint32_t *idle_rx;
     uint32_t idle_rx_count;

@@ -19,8 +19,15 @@ static void count_delivered(struct ipu_pump *pump, int error, uint32_t packets, 
 
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
 {
+    const struct ipu_device *device = pump->device;
+    if (pump->rx_index != IPU_SLAB_NONE && pump->lent_frames > 0 &&
+        device->ops->take(device->self, pump->rx_index, ip_len) == 0) {
+        pump->rx_index = IPU_SLAB_NONE;
+        count_delivered(pump, 0, 1, ip_len);
+        return;
+    }
     memset(vnet, 0, IPU_VNET_LEN);
-    int error = pump->device->ops->write(pump->device->self, vnet, IPU_VNET_LEN + ip_len);
+    int error = device->ops->write(device->self, vnet, IPU_VNET_LEN + ip_len);
     count_delivered(pump, error, 1, ip_len);
 }
 
@@ -112,6 +119,10 @@ void ipu_receive_flush(struct ipu_pump *pump)
 
 void ipu_receive_post(struct ipu_pump *pump)
 {
+    uint32_t back;
+    while (pump->lent_frames > 0 &&
+           (back = pump->device->ops->back(pump->device->self)) != IPU_SLAB_NONE)
+        pump->idle_rx[pump->idle_rx_count++] = back;
     while (pump->idle_rx_count > 0 && !pump->broken) {
         struct ipu_recv recvs[IPU_BATCH];
         int n = 0;
@@ -141,14 +152,16 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
             break;
         }
         for (int i = 0; i < n; i++) {
-            uint32_t index = (uint32_t)done[i].cookie;
+            uint32_t index = pump->rx_index = (uint32_t)done[i].cookie;
             if (done[i].flags & IPU_RECEIVED_FAILED)
                 IPU_COUNT(pump, rx_failed);
             else
                 receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
             /* Not posted again before the coalescing is done with it, below. */
-            pump->idle_rx[pump->idle_rx_count++] = index;
+            if (pump->rx_index != IPU_SLAB_NONE)
+                pump->idle_rx[pump->idle_rx_count++] = index;
         }
+        pump->rx_index = IPU_SLAB_NONE;
         total += n;
     } while (n == wanted && total < max);
     if (total > 0)

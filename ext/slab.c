@@ -20,9 +20,13 @@ int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
     if (len > MAX_SLAB_SIZE)
         return -EINVAL;
 
+    slab->users = malloc(sizeof *slab->users);
+    if (!slab->users)
+        return -ENOMEM;
+    atomic_init(slab->users, 1);
     slab->stack = malloc(frames * sizeof *slab->stack);
     if (!slab->stack)
-        return -ENOMEM;
+        goto fail;
 #ifndef NDEBUG
     slab->taken = calloc(frames, 1);
     if (!slab->taken)
@@ -53,11 +57,29 @@ fail:
 
 void ipu_slab_free(struct ipu_slab *slab)
 {
-    if (slab->base)
-        (void)munmap(slab->base, slab->len);
     free(slab->stack);
 #ifndef NDEBUG
     free(slab->taken);
 #endif
-    memset(slab, 0, sizeof *slab);
+    ipu_slab_unshare(slab);
+}
+
+void ipu_slab_share(const struct ipu_slab *slab, struct ipu_slab *view)
+{
+    atomic_fetch_add_explicit(slab->users, 1, memory_order_relaxed);
+    *view = (struct ipu_slab){.base = slab->base,
+                              .len = slab->len,
+                              .users = slab->users,
+                              .stride_bytes = slab->stride_bytes,
+                              .frames = slab->frames};
+}
+
+void ipu_slab_unshare(struct ipu_slab *view)
+{
+    if (view->users && atomic_fetch_sub_explicit(view->users, 1, memory_order_acq_rel) == 1) {
+        if (view->base)
+            (void)munmap(view->base, view->len);
+        free(view->users);
+    }
+    memset(view, 0, sizeof *view);
 }

@@ -3,6 +3,7 @@
 #define IPU_SLAB_H
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,8 +13,9 @@
  * last is still in the cache and goes out first. One thread only.
  */
 struct ipu_slab {
-    uint8_t *base; /* page aligned */
-    size_t len;    /* of the mapping, in bytes */
+    uint8_t *base;           /* page aligned */
+    size_t len;              /* of the mapping, in bytes */
+    _Atomic uint32_t *users; /* of the mapping */
     uint32_t stride_bytes;
     uint32_t frames;
     uint32_t free_frames;
@@ -32,8 +34,14 @@ struct ipu_slab {
  */
 int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes);
 
-/* Ends the mapping, whoever still holds frames. Also after a failed init, and twice. */
+/* Ends the mapping, whoever still holds frames, unless it is shared. Also after a failed init, and
+ * twice. */
 void ipu_slab_free(struct ipu_slab *slab);
+
+/* Another view of the mapping, which stays until the last one has gone: from any thread. Frames can
+ * be found in a view, neither taken nor put back. */
+void ipu_slab_share(const struct ipu_slab *slab, struct ipu_slab *view);
+void ipu_slab_unshare(struct ipu_slab *view);
 
 /* An index, or IPU_SLAB_NONE. The contents are what the last holder left. */
 static inline uint32_t ipu_slab_get(struct ipu_slab *slab)

@@ -37,6 +37,14 @@ void ipu_transmit_flush(struct ipu_pump *pump)
         memmove(pump->batch, pump->batch + taken, (size_t)pump->pending * sizeof *pump->batch);
 }
 
+static void put_frame(struct ipu_pump *pump, uint32_t index)
+{
+    if (index < pump->lent_frames)
+        pump->device->ops->ended(pump->device->self, index);
+    else
+        ipu_slab_put(&pump->tx, index);
+}
+
 void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie)
 {
     uint32_t index = (uint32_t)cookie;
@@ -46,7 +54,7 @@ void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie)
         if (--pump->tx_users[index] > 0 || (pump->cut.left > 0 && pump->cut_index == index))
             return;
     }
-    ipu_slab_put(&pump->tx, index);
+    put_frame(pump, index);
 }
 
 static void enqueue(struct ipu_pump *pump, const struct ipu_path *path, struct ipu_send send)
@@ -288,9 +296,24 @@ static bool has_room(struct ipu_pump *pump)
     return pump->pending < IPU_BATCH && (pump->cut.left == 0 || pump->heads.free_frames > 0);
 }
 
-int ipu_transmit_read(struct ipu_pump *pump, int max)
+/* The next frame of the device, and its length; or negative errno. */
+static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 {
     const struct ipu_device *device = pump->device;
+    ssize_t n = pump->lent_frames > 0 ? device->ops->give(device->self, index) : 0;
+    if (n != 0)
+        return n;
+    *index = ipu_slab_get(&pump->tx);
+    if (*index == IPU_SLAB_NONE)
+        return -ENOBUFS; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
+    n = device->ops->read(device->self, ipu_slab_at(&pump->tx, *index), pump->read_len);
+    if (n < 0)
+        ipu_slab_put(&pump->tx, *index);
+    return n;
+}
+
+int ipu_transmit_read(struct ipu_pump *pump, int max)
+{
     int done = 0;
     if (pump->device_failed)
         return 0;
@@ -299,16 +322,12 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             done += cut(pump);
             continue;
         }
-        uint32_t index = ipu_slab_get(&pump->tx);
-        if (index == IPU_SLAB_NONE)
-            break; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
-        uint8_t *frame = ipu_slab_at(&pump->tx, index);
-        ssize_t n = device->ops->read(device->self, frame, pump->read_len);
+        uint32_t index;
+        ssize_t n = read_frame(pump, &index);
         if (n < 0) {
-            ipu_slab_put(&pump->tx, index);
             if (n == -EINTR)
                 continue;
-            if (n != -EAGAIN) {
+            if (n != -EAGAIN && n != -ENOBUFS) {
                 IPU_COUNT(pump, tx_device_error);
                 if (n == -EBADFD || n == -EBADF || n == -ENODEV) {
                     pump->device_failed = true;
@@ -321,9 +340,9 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
         }
         if (pump->broken) {
             IPU_COUNT(pump, tx_fabric_error);
-            ipu_slab_put(&pump->tx, index);
-        } else if (!transmit(pump, index, frame, (size_t)n)) {
-            ipu_slab_put(&pump->tx, index);
+            put_frame(pump, index);
+        } else if (!transmit(pump, index, ipu_slab_at(&pump->tx, index), (size_t)n)) {
+            put_frame(pump, index);
         }
         done += pump->cut.left == 0; /* else its segments count */
     }

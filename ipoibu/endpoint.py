@@ -46,6 +46,7 @@ from ipoibu.wire import mgid
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_Packets = TypeVar("_Packets", bytes, _core.Frame)
 
 Packet = bytes | bytearray | memoryview
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
@@ -87,7 +88,8 @@ class EndpointConfig:
 class Endpoint:
     """One IPoIB interface in user space.
 
-    Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`.
+    Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
+    without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`.
     With one (a `TunDevice`), the kernel's stack is on the other side. `port` hands in a port that is
     already open, such as a `MemoryPort`; it stays the caller's to close.
 
@@ -271,6 +273,8 @@ class Endpoint:
             loop.close()
             self._fabric.close()
             self._pump.close()
+            if self._queue is not None:
+                self._queue.detach()
             self._port.close()
 
     def __enter__(self) -> Self:
@@ -357,11 +361,37 @@ class Endpoint:
 
         An empty list after the time; `timeout` 0 only looks. One thread at a time.
         """
+        return self._receive(self._embedded().recv, max, timeout)
+
+    def reserve(self, max: int = 64) -> list[_core.Frame]:
+        """Up to `max` frames of the data path's memory to be filled: views write to them, and `length`
+        says how much of one is the packet. None while all are on their way. Docs: embedding.md.
+        """
+        return self._embedded().reserve(max)
+
+    def send_frames(self, frames: Iterable[_core.Frame]) -> int:
+        """As `send`, of reserved frames, without a copy; those taken are no longer the caller's.
+
+        Raises BufferError while there is a view of a frame; the frames before it are taken.
+        """
+        return self._embedded().send_frames(frames)
+
+    def recv_frames(self, max: int = 64, timeout: float | None = None) -> list[_core.Frame]:
+        """As `recv`, without a copy: the packets are read where they are, by views of the frames.
+
+        A frame goes back when it and its views are forgotten, or by `release`. Beyond half of all
+        frames held (512), further packets are copied. Frames stay readable after `close`.
+        """
+        return self._receive(self._embedded().recv_frames, max, timeout)
+
+    def _receive(
+        self, take: Callable[[int], list[_Packets]], max: int, timeout: float | None
+    ) -> list[_Packets]:
         queue = self._embedded()
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._receiving:
             while True:
-                packets = queue.recv(max)
+                packets = take(max)
                 if packets or timeout == 0:
                     return packets
                 left = None if deadline is None else deadline - time.monotonic()
@@ -387,10 +417,17 @@ class Endpoint:
 
     async def arecv(self, max: int = 64) -> list[bytes]:
         """As `recv`, without a time-out, on the caller's event loop."""
+        return await self._areceive(self._embedded().recv, max)
+
+    async def arecv_frames(self, max: int = 64) -> list[_core.Frame]:
+        """As `recv_frames`, without a time-out, on the caller's event loop."""
+        return await self._areceive(self._embedded().recv_frames, max)
+
+    async def _areceive(self, take: Callable[[int], list[_Packets]], max: int) -> list[_Packets]:
         queue = self._embedded()
         loop = asyncio.get_running_loop()
         while True:
-            packets = queue.recv(max)
+            packets = take(max)
             if packets:
                 return packets
             if queue.arm():

@@ -624,7 +624,7 @@ static void every_refused_resource_is_an_error_that_leaves_nothing(void)
         CHECK(!faults);
         CHECK_EQ(errno, ENOMEM);
     }
-    CHECK_EQ(n, 8); /* the wrapper, the slab's three, copies and the three lists */
+    CHECK_EQ(n, 9); /* the wrapper, the slab's four, copies and the three lists */
     close_link();
 }
 

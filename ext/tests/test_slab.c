@@ -93,7 +93,7 @@ static void every_refused_allocation_is_an_error_that_leaves_nothing(void)
         CHECK_EQ(ipu_slab_get(&slab), IPU_SLAB_NONE);
         ipu_slab_free(&slab);
     }
-    CHECK_EQ(n, 3); /* stack, marks, mapping */
+    CHECK_EQ(n, 4); /* stack, users, marks, mapping */
     ipu_slab_free(&slab);
 }
 

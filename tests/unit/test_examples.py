@@ -36,3 +36,7 @@ def test_the_async_multicast_is_heard_by_both_listeners() -> None:
         "left heard hello, group",
         "right heard hello, group",
     ]
+
+
+def test_frames_are_read_where_they_arrived() -> None:
+    assert run("frames.py") == ["in place: one", "in place: two", "in place: three"]
