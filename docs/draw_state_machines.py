@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.proto import channel, dad, group, handshake, link, nud, peer, sa, transaction
+from ipoibu.proto import channel, dad, group, handshake, link, nud, peer, sa, transaction, way
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -44,6 +44,11 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         "One per MGID: whether its datagrams are received.",
     ),
     (group.SENDING, "ipoibu/proto/group.py", "One per IP group: whether the pump knows the way."),
+    (
+        way.MACHINE,
+        "ipoibu/proto/way.py",
+        "Under a subnet administrator, one per port and group that is sent to.",
+    ),
     (
         transaction.MACHINE,
         "ipoibu/proto/transaction.py",

@@ -219,6 +219,7 @@ cdef extern from "soft_fabric.h" nogil:
         uint16_t pkey_index
         uint32_t send_depth
         uint32_t recv_depth
+        bint needs_lid
         uint32_t connected_depth
     int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
                              const ipu_soft_fabric_config *config)

@@ -98,12 +98,13 @@ cdef class SoftFabric:
     cdef bint open
 
     def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
-                  uint32_t recv_depth=256, uint32_t connected_depth=0):
+                  uint32_t recv_depth=256, uint32_t connected_depth=0, bint needs_lid=False):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
         config.send_depth = send_depth
         config.recv_depth = recv_depth
         config.connected_depth = connected_depth
+        config.needs_lid = needs_lid
         hca.alive()
         self.hca = hca
         self.pkey_index = hca.take_pkey(pkey)

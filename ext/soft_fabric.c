@@ -27,6 +27,10 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
         .hop_limit = dest->hop_limit,
     };
     struct soft_ah *ah;
+    if (soft->needs_lid && dest->dlid == 0) { /* nobody asked the subnet administrator */
+        errno = EHOSTUNREACH;
+        return NULL;
+    }
     int error = soft_ah_create(*soft->hca, &attr, &ah);
     if (error < 0) {
         errno = -error;
@@ -210,7 +214,8 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
 int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *hca,
                          const struct ipu_soft_fabric_config *config)
 {
-    *soft = (struct ipu_soft_fabric){.hca = hca, .qkey = config->qkey, .epoll_fd = -1};
+    *soft = (struct ipu_soft_fabric){
+        .hca = hca, .qkey = config->qkey, .needs_lid = config->needs_lid, .epoll_fd = -1};
     int error = set_up(soft, config);
     if (error < 0) {
         ipu_soft_fabric_free(soft);

@@ -14,6 +14,7 @@ struct ipu_soft_fabric {
     struct soft_cq *recv_cq;
     struct soft_qp *qp;
     uint32_t qkey;
+    bool needs_lid;
     uint32_t sending; /* sends under way */
     bool armed;       /* asked for a wake-up, and not polled since */
     int epoll_fd;     /* over all completion queues */
@@ -26,6 +27,7 @@ struct ipu_soft_fabric_config {
     uint16_t pkey_index; /* in the HCA's table, which is the caller's to fill */
     uint32_t send_depth;
     uint32_t recv_depth;      /* bursts wait in the socket; few buffers stay in the cache */
+    bool needs_lid;           /* a destination without one goes nowhere, as on InfiniBand */
     uint32_t connected_depth; /* receives that all connections share; 0: datagrams only */
 };
 

@@ -54,6 +54,7 @@ class SoftFabric:
         send_depth: int = 512,
         recv_depth: int = 256,
         connected_depth: int = 0,
+        needs_lid: bool = False,
     ) -> None: ...
     @property
     def qpn(self) -> int: ...

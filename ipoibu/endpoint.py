@@ -12,6 +12,7 @@ import select
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
+from ipoibu.subnet import Subnet, join_link
 from ipoibu.wire import mgid
 
 _log = logging.getLogger(__name__)
@@ -170,13 +172,7 @@ class Endpoint:
             raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
         connected = self._is_connected
         asked_bytes = None if connected else config.mtu
-        params = link_params(
-            port.info,
-            pkey=config.pkey,
-            qkey=config.qkey,
-            mtu_bytes=asked_bytes,
-            partitions=config.partitions,
-        )
+        params = self._link_params(port, asked_bytes)
         mtu_bytes = device_mtu_bytes = ip_mtu(params, asked_bytes, ipv6=False)
         if connected:
             device_mtu_bytes = config.mtu or CONNECTED_MTU
@@ -204,7 +200,13 @@ class Endpoint:
         self.mtu: int = device_mtu_bytes
         self._broadcast = mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))
         self._engine = Engine(
-            LinkConfig(params=params, hwaddr=self.hwaddr, mtu_bytes=mtu_bytes), random.Random()
+            LinkConfig(
+                params=params,
+                hwaddr=self.hwaddr,
+                mtu_bytes=mtu_bytes,
+                has_sa=port.administrator is not None,
+            ),
+            random.Random(),
         )
         loop = asyncio.new_event_loop()
         self._shell = Shell(
@@ -216,6 +218,16 @@ class Endpoint:
             on_address=self._on_address,
             on_failure=self._on_failure,
         )
+        if port.administrator is not None:
+            self._shell.subnet = Subnet(
+                loop,
+                port.administrator,
+                self._engine,
+                fabric,
+                params,
+                perform=self._shell.perform,
+                fail=self._on_failure,
+            )
         if connected:
             try:
                 self._shell.connected = self._connect(loop, port, mtu_bytes)
@@ -235,6 +247,31 @@ class Endpoint:
         except BaseException:
             self.close()
             raise
+
+    def _link_params(self, port: PortUse, asked_bytes: int | None) -> PartitionParams:
+        """What the link is like: by the subnet administrator where there is one, else as configured."""
+        config = self.config
+        if port.administrator is None:
+            return link_params(
+                port.info,
+                pkey=config.pkey,
+                qkey=config.qkey,
+                mtu_bytes=asked_bytes,
+                partitions=config.partitions,
+            )
+        if config.partitions is not None:
+            raise UsageError(
+                f"{port.info.device}: the subnet administrator tells the link's parameters, "
+                f"not {config.partitions}"
+            )
+        return join_link(
+            port.administrator,
+            port.info,
+            pkey=config.pkey,
+            qkey=config.qkey,
+            mtu_bytes=asked_bytes,
+            may_control=lambda: True,  # the built-in HCA's queue pairs need no privilege
+        )
 
     @property
     def _is_connected(self) -> bool:
@@ -531,6 +568,8 @@ class Endpoint:
         counts = self._shell.counts
         if self._shell.connected is not None:
             counts = counts + self._shell.connected.port_counts
+        if self._port.administrator is not None:
+            counts = counts + Counter(self._port.administrator.counters())
         out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
         out["engine.commands_dropped"] = self._pump.commands_dropped
         return out

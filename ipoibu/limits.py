@@ -70,6 +70,10 @@ EVENT_RING_BYTES: Final = 1 << 20
 CAPTURE_RING_BYTES: Final = 4 << 20
 
 # Subnet administrator
+WAYS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths and groups that are sent to, under an SA
+WAY_PENDING_PACKETS: Final = (
+    3  # frames and packets that wait for a way; Linux IPOIB_MAX_PATH_REC_QUEUE
+)
 SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib gives each 1 s
 SA_ATTEMPTS: Final = 4  # 15 s in all: a standby SM takes over within about 10 s of silence
 SA_JITTER: Final = 0.25  # of a time-out, up or down: clients that lost the same SA spread out

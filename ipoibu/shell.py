@@ -28,6 +28,9 @@ from ipoibu.proto.effects import (
     Deliver,
     Detach,
     Effect,
+    FindPath,
+    JoinToSend,
+    LeaveToSend,
     Log,
     Publish,
     SendFrame,
@@ -35,6 +38,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
+from ipoibu.subnet import Subnet
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +79,7 @@ class Shell:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.connected: Connected | None = None  # in connected mode
+        self.subnet: Subnet | None = None  # where there is a subnet administrator
         self._loop = loop
         self._engine = engine
         self._pump = pump
@@ -102,6 +107,8 @@ class Shell:
 
     def stop(self) -> None:
         self.perform(self._engine.stop(self._loop.time()))
+        if self.subnet is not None:
+            self.subnet.close()
         self._loop.remove_reader(self._pump.event_fd)
         for timer in (self._timer, self._port_timer):
             if timer is not None:
@@ -223,6 +230,8 @@ class Shell:
                 pump.send_packet(packet)
             case Deliver(packet):
                 pump.deliver(packet)
+            case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:
+                self.subnet.request(effect)
             case Attach(mgid):
                 self._attach(mgid)
             case Detach(mgid):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipoibu.errors import UsageError
@@ -18,6 +19,7 @@ from ipoibu.errors import UsageError
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
     from ipoibu.lab import Lab
+    from ipoibu.lab.subnet import LabSubnet
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -30,6 +32,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
     parser.add_argument("--device", metavar="DEV", default="soft", help="soft: the built-in HCA")
+    parser.add_argument(
+        "--fabric", metavar="FABRIC", default="roce", help="roce (default), or ib: OpenSM on ibsim"
+    )
+    parser.add_argument(
+        "--partitions", metavar="FILE", help="with ib: OpenSM's partitions.conf; roce: as for `up`"
+    )
+    parser.add_argument("--pkey", metavar="P_KEY", help="as for `ipoibu up`")
     parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram or connected")
     parser.add_argument("--cm-profile", metavar="PROFILE", help="as for `ipoibu up`")
     parser.add_argument("--mtu", metavar="N", help="IP MTU of the interfaces")
@@ -53,16 +62,19 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    keys = ("mode", "cm-profile", "mtu", "faults", "offload", "busy-poll")
+    keys = ("pkey", "mode", "cm-profile", "mtu", "faults", "offload", "busy-poll")
     words = {key: getattr(options, key.replace("-", "_")) for key in keys}
     given = {key: text for key, text in words.items() if text is not None}
     # Wrong words are refused here, once, rather than by every host.
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **given})
     further = [part for key, text in given.items() for part in (f"--{key}", text)]
+    subnet = _subnet(options)
+    if subnet is None and options.partitions is not None:
+        further += ["--partitions", os.path.abspath(options.partitions)]
     began = time.monotonic()
     with (
         Interrupts() as interrupts,
-        Lab(options.hosts, device=options.device, options=further) as lab,
+        Lab(options.hosts, device=options.device, options=further, subnet=subnet) as lab,
     ):
         interrupts.check()
         report: dict[str, Any] = {"hosts": lab.describe()}
@@ -78,6 +90,22 @@ def run(options: argparse.Namespace) -> int:
         if not options.check:
             return _stay(lab, interrupts, quiet=options.json)
         return code
+
+
+def _subnet(options: argparse.Namespace) -> LabSubnet | None:
+    from ipoibu.lab.subnet import ONE_LINK, LabSubnet
+
+    if options.fabric == "roce":
+        return None
+    if options.fabric != "ib":
+        raise UsageError(f"--fabric {options.fabric!r} is neither roce nor ib")
+    partitions = ONE_LINK
+    if options.partitions is not None:
+        try:
+            partitions = Path(options.partitions).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--partitions {options.partitions}: {error}") from error
+    return LabSubnet(options.hosts, partitions)
 
 
 def _introduce(lab: Lab, seconds: float) -> None:

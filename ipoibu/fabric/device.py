@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ipoibu.errors import NoSuchDevice, UsageError
 from ipoibu.fabric.base import Port
+from ipoibu.fabric.ib import SEPARATOR, SoftIbPort
 from ipoibu.fabric.soft import PREFIX, SoftPort
 
 
@@ -24,4 +25,5 @@ def open_port(device: str, port: int = 1) -> Port:
         return VerbsPort(device, port)
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
-    return SoftPort(device.removeprefix(PREFIX))
+    netdev, at, umad = device.removeprefix(PREFIX).partition(SEPARATOR)
+    return SoftIbPort(netdev, umad) if at else SoftPort(netdev)

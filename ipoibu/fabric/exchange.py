@@ -134,13 +134,17 @@ class Exchange:
 
     # ---- the port
 
+    def look(self) -> MadPortInfo:
+        """The port as it is now; requests go where it says from then on."""
+        self._info = self._port.look()
+        self._requests.sa_lid = self._info.sa_lid
+        return self._info
+
     def _look(self) -> None:
         try:
-            self._info = self._port.look()
+            self.look()
         except IpoibuError as error:
             _log.warning("%s", error)
-            return
-        self._requests.sa_lid = self._info.sa_lid
 
     def _ask_port(self) -> None:
         """Instead of a reader, where the descriptor cannot be waited for."""

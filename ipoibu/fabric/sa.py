@@ -244,6 +244,10 @@ class SaClient:
         """
         return self._exchange.events()
 
+    def look(self) -> MadPortInfo:
+        """The port as it is now; `LinkError` or `NoSuchDevice` if it went away."""
+        return self._exchange.look()
+
     def reregister(self) -> None:
         """The device says that the SA, the LID or the P_Keys changed: look again, and tell `events`."""
         self._exchange.reregister()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 
 from ipoibu.errors import Closed, LinkError
+from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.base import (
     ConnectedFabric,
     ConnectedPort,
@@ -50,6 +51,11 @@ class SharedPort:
     @property
     def info(self) -> PortInfo:
         return self._port.info
+
+    @property
+    def administrator(self) -> Administrator | None:
+        """The subnet administrator's client, where the port has one."""
+        return getattr(self._port, "administrator", None)
 
     def active(self, asker: PortUse) -> bool:
         with self._lock:
@@ -109,6 +115,10 @@ class PortUse:
     @property
     def info(self) -> PortInfo:
         return self.shared.info
+
+    @property
+    def administrator(self) -> Administrator | None:
+        return self.shared.administrator
 
     def active(self) -> bool:
         return self.shared.active(self)

@@ -76,11 +76,11 @@ class SoftPort:
     def active(self) -> bool:
         return self._hca.check() == 0
 
-    def open_ud(self, params: PartitionParams) -> SoftUd:
-        return SoftUd(self._hca, params)
+    def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        return SoftUd(self._hca, params, needs_lid=needs_lid)
 
-    def open_connected(self, params: PartitionParams) -> SoftUd:
-        return SoftUd(self._hca, params, has_connections=True)
+    def open_connected(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        return SoftUd(self._hca, params, has_connections=True, needs_lid=needs_lid)
 
     def communication(self) -> Communication:
         if self._communication is None:
@@ -112,7 +112,12 @@ class SoftUd:
     """A UD queue pair of the built-in HCA, with connections beside it if it is to have them."""
 
     def __init__(
-        self, hca: SoftHca, params: PartitionParams, *, has_connections: bool = False
+        self,
+        hca: SoftHca,
+        params: PartitionParams,
+        *,
+        has_connections: bool = False,
+        needs_lid: bool = False,
     ) -> None:
         self._hca = hca
         try:
@@ -121,6 +126,7 @@ class SoftUd:
                 qkey=params.qkey,
                 pkey=params.own_pkey,
                 connected_depth=CONNECTED_FRAMES if has_connections else 0,
+                needs_lid=needs_lid,
             )
         except OSError as error:
             raise _translate(error, hca.netdev) from error

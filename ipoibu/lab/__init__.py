@@ -26,19 +26,21 @@ from ipoibu.errors import UsageError
 from ipoibu.host.netlink import Netlink
 from ipoibu.lab.host import INTERFACE, NETDEV, Host
 from ipoibu.lab.namespace import NETNS_DIR, LabError, Namespace, remove_stale
+from ipoibu.lab.subnet import LabSubnet
 
 PREFIX: Final = "ipoibu"
 HOSTS_MAX: Final = 100
 NETDEV_MTU: Final = 9000  # an InfiniBand MTU of 4096 needs 4176
 BRIDGE: Final = "br0"
 
-__all__ = ["HOSTS_MAX", "INTERFACE", "NETDEV", "Host", "Lab", "LabError"]
+__all__ = ["HOSTS_MAX", "INTERFACE", "NETDEV", "Host", "Lab", "LabError", "LabSubnet"]
 
 
 class Lab:
     """A running lab as a context manager; `hosts` are up when it is entered, unless `start` is
     False.
 
+    With a `subnet` they are hosts on InfiniBand, which that simulates; the lab starts and ends it.
     `netdev_mtu_bytes` is that of the wire, `options` are further words for every `ipoibu up`.
     Belongs to one thread. Needs root: `NotPermitted` otherwise; `LabError` says which host did not
     come up.
@@ -51,6 +53,7 @@ class Lab:
         device: str = "soft",
         netdev_mtu_bytes: int = NETDEV_MTU,
         options: Sequence[str] = (),
+        subnet: LabSubnet | None = None,
         start: bool = True,
     ) -> None:
         if not 2 <= hosts <= HOSTS_MAX:
@@ -63,6 +66,7 @@ class Lab:
         self._device = device
         self._netdev_mtu_bytes = netdev_mtu_bytes
         self._options = list(options)
+        self._subnet = subnet
         self._start = start
         self._namespaces: list[Namespace] = []
         self._work: Path | None = None
@@ -86,6 +90,8 @@ class Lab:
     def close(self) -> None:
         """End every daemon and remove every namespace, whatever state the lab is in."""
         with contextlib.ExitStack() as stack:
+            if self._subnet is not None:
+                stack.callback(self._subnet.close)
             if self._work is not None:
                 stack.callback(shutil.rmtree, self._work, ignore_errors=True)
             for namespace in self._namespaces:
@@ -101,13 +107,19 @@ class Lab:
         for number in range(1, self._count + 1):
             namespace = self._namespace(f"{prefix}-h{number}")
             device = f"{self._device}:{NETDEV}"
-            self.hosts.append(Host(number, namespace, self._work, device, self._options))
+            if self._subnet is not None:
+                device = self._subnet.device(NETDEV)
+            self.hosts.append(
+                Host(number, namespace, self._work, device, self._options, subnet=self._subnet)
+            )
         if self._count == 2:
             self._join_by_veth()
         else:
             self._join_by_bridge(self._namespace(f"{prefix}-br"))
         for host in self.hosts:
             host.namespace.inside(lambda host=host: self._set_up(host))  # type: ignore[misc]
+        if self._subnet is not None:
+            self._subnet.start()
         if self._start:
             self.start()
 
@@ -167,7 +179,10 @@ class Lab:
             index = _index(netlink, NETDEV)
             netlink.set_link(index, mtu_bytes=self._netdev_mtu_bytes, kernel_link_local=False)
             netlink.set_link(index, up=True)
-            netlink.add_address(index, _link_local(_hwaddr(host.number)))
+            address = _link_local(_hwaddr(host.number))
+            if self._subnet is not None:
+                address = self._subnet.address(host.number)
+            netlink.add_address(index, address)
 
     # What a program started in the lab is told
 

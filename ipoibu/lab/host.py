@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import select
@@ -19,6 +20,7 @@ import ipoibu
 from ipoibu.addr import IpInterface
 from ipoibu.daemon.client import Client
 from ipoibu.lab.namespace import LabError, Namespace
+from ipoibu.lab.subnet import LabSubnet
 
 NETDEV: Final = "eth0"
 INTERFACE: Final = "ib0"
@@ -34,7 +36,14 @@ class Host:
     """
 
     def __init__(
-        self, number: int, namespace: Namespace, work: Path, device: str, options: Sequence[str]
+        self,
+        number: int,
+        namespace: Namespace,
+        work: Path,
+        device: str,
+        options: Sequence[str],
+        *,
+        subnet: LabSubnet | None = None,
     ) -> None:
         self.number = number
         self.name = f"h{number}"
@@ -43,6 +52,7 @@ class Host:
         self.ipv6 = ipaddress.IPv6Interface(f"fd77::{number:x}/64")
         self.options = list(options)
         self._device = device
+        self._subnet = subnet
         self._log = work / f"{self.name}.log"
         self._notify_path = work / f"{self.name}.notify"
         self._notices: socket.socket | None = None
@@ -64,7 +74,7 @@ class Host:
         self._notify_path.unlink(missing_ok=True)
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._notices.bind(str(self._notify_path))
-        command = [sys.executable, "-m", "ipoibu.cli", "up", INTERFACE, "--device", self._device]
+        command = ["up", INTERFACE, "--device", self._device]
         for address in self.addresses:
             command += ["--address", str(address)]
         package = str(Path(ipoibu.__file__).parent.parent)
@@ -73,16 +83,25 @@ class Host:
             "NOTIFY_SOCKET": str(self._notify_path),
             "PYTHONPATH": os.pathsep.join(paths),
         }
-        with open(self._log, "wb") as log:
+        start = [sys.executable, "-m", "ipoibu.cli"]
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(open(self._log, "wb"))
+            options: dict[str, Any] = {}
+            if self._subnet is not None:
+                start = [sys.executable, "-m", "ipoibu.lab.enter", str(self.namespace.path)]
+                environment = {**self._subnet.environment(self.number), **environment}
+                ours = stack.enter_context(open("/proc/thread-self/ns/net", "rb"))
+                options = {"cwd": self._subnet.directory, "fd": ours.fileno()}
             # A session of its own: Ctrl-C at the terminal is the lab's, which then ends the daemon.
             self._daemon = self.namespace.popen(
-                [*command, *self.options],
+                [*start, *command, *self.options],
                 death_signal=signal.SIGTERM,
                 environment=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **options,
             )
         if wait:
             self.wait_ready()

@@ -64,6 +64,11 @@ def _in_thread(call: Callable[[], _Result]) -> _Result:
     return result[0]
 
 
+def enter(fd: int) -> None:
+    """Move the calling thread into a network namespace."""
+    _check(_setns(fd, CLONE_NEWNET), "entering a network namespace")
+
+
 class Namespace:
     """A network namespace under /run/netns, ours until `remove`."""
 
@@ -116,13 +121,14 @@ class Namespace:
         self,
         command: Sequence[str],
         *,
+        fd: int | None = None,
         death_signal: int = signal.SIGKILL,
         environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a program in this namespace; it gets `death_signal` when the calling thread
-        ends."""
-        fd, parent = self.fd, os.getpid()
+        """Start a program in this namespace, or in that of `fd`; it gets `death_signal` when the
+        calling thread ends."""
+        fd, parent = self.fd if fd is None else fd, os.getpid()
 
         def enter() -> None:
             # Between fork and exec: plain calls through pointers that are resolved already.

@@ -2,7 +2,8 @@
 """What the engine asks the world to do: plain values, returned in order by every input.
 
 The endpoint carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Deliver` become
-records on the pump's command ring; `Attach`, `Detach` go to the fabric; the rest to the host side.
+records on the pump's command ring; `Attach`, `Detach` go to the fabric; `FindPath`, `JoinToSend`,
+`LeaveToSend` and, where there is one, joins to the subnet administrator; the rest to the host side.
 """
 
 from __future__ import annotations
@@ -55,9 +56,13 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendPacket:
-    """Put an IP packet that missed before onto the transmit path again; it must hit now."""
+    """Put an IP packet that missed before onto the transmit path again; it must hit now.
+
+    `next_hop` is the entry that it is to hit, where that is known.
+    """
 
     packet: bytes
+    next_hop: IpAddress | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,27 @@ class Attach:
 @dataclass(frozen=True, slots=True)
 class Detach:
     """Stop receiving the group's datagrams; needs no answer."""
+
+    mgid: Gid
+
+
+@dataclass(frozen=True, slots=True)
+class FindPath:
+    """Ask the SA for the path to a port; answered by `Engine.found` or `Engine.not_found` (B6)."""
+
+    gid: Gid
+
+
+@dataclass(frozen=True, slots=True)
+class JoinToSend:
+    """Ask the SA for a membership that only sends; answered as `FindPath` is (M1)."""
+
+    mgid: Gid
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveToSend:
+    """Give that membership up; needs no answer."""
 
     mgid: Gid
 
@@ -112,6 +138,9 @@ Effect = (
     | Deliver
     | Attach
     | Detach
+    | FindPath
+    | JoinToSend
+    | LeaveToSend
     | AddressVerdict
     | Count
     | Log

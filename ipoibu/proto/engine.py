@@ -23,6 +23,7 @@ from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
 from ipoibu.errors import BadFrame, UsageError
+from ipoibu.fabric.base import Destination
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
@@ -78,12 +79,12 @@ class Engine:
     def start(self, now: float) -> list[Effect]:
         """Ask for the broadcast group; all else waits for it (B1)."""
         self._link.feed(now, link.Input.START)
-        return self._station.take()
+        return self._station.take(now)
 
     def stop(self, now: float) -> list[Effect]:
         """Leave everything; addresses and group users are kept for another `start`."""
         self._link.feed(now, link.Input.STOP)
-        return self._station.take()
+        return self._station.take(now)
 
     def port_event(self, now: float, event: str, hwaddr: HwAddr | None = None) -> list[Effect]:
         """`down`, `up`, or `gid` with the station's new address."""
@@ -91,21 +92,47 @@ class Engine:
             raise ValueError(f"{event!r} is not a port event")
         self._station.hwaddr = hwaddr or self._station.hwaddr
         self._link.feed(now, link.PORT_EVENTS[event])
-        return self._station.take()
+        return self._station.take(now)
 
-    def attached(self, now: float, mgid: Gid) -> list[Effect]:
-        """The fabric receives the group's datagrams."""
+    def attached(
+        self, now: float, mgid: Gid, destination: Destination | None = None
+    ) -> list[Effect]:
+        """The fabric receives the group's datagrams; `destination` is the SA's word on sending to it."""
+        if self._station.ways is not None and destination is not None:
+            self._station.ways.joined(now, mgid, destination)
         self._groups.attached(now, mgid)
         is_broadcast = mgid == self._station.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
             self._link.feed(now, link.Input.BROADCAST_JOINED)
         self._addresses.group_joined(now)
-        return self._station.take()
+        return self._station.take(now)
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
         """The fabric refused the group, for `reason`; it is asked again after a while."""
         self._groups.attach_failed(now, mgid, reason)
-        return self._station.take()
+        return self._station.take(now)
+
+    # -- the subnet administrator ----------------------------------------------------------------
+
+    def found(self, now: float, gid: Gid, destination: Destination) -> list[Effect]:
+        """The SA's answer to `FindPath` or `JoinToSend`."""
+        if self._station.ways is not None:
+            self._station.ways.found(now, gid, destination)
+        return self._station.take(now)
+
+    def not_found(self, now: float, gid: Gid, reason: str) -> list[Effect]:
+        """The SA refused, or said nothing; it is asked again after a while."""
+        if self._station.ways is not None:
+            self._station.ways.refused(now, gid, reason)
+        return self._station.take(now)
+
+    def sa_changed(self, now: float) -> list[Effect]:
+        """The SA may have forgotten us, or be another: a light flush. What is in use stays in use, all
+        groups are joined and all paths asked for again."""
+        if self._station.ways is not None:
+            self._groups.renew()
+            self._station.ways.doubt(now)
+        return self._station.take(now)
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -120,12 +147,12 @@ class Engine:
                 self._frame_untrusted(now, source, frame)
             except BadFrame as error:
                 self._station.count(error.reason)
-        return self._station.take()
+        return self._station.take(now)
 
     def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
         """The pump has no entry for `next_hop`, where `packet` wants to go."""
         self._miss(now, next_hop, packet)
-        return self._station.take()
+        return self._station.take(now)
 
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump sent by a NOTIFY entry, for the first time since it was published."""
@@ -133,7 +160,7 @@ class Engine:
             self._groups.used(now, next_hop)
         else:
             self._neighbours.used(now, next_hop)
-        return self._station.take()
+        return self._station.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
         """An IGMP or MLD packet of the local stack: followed, then sent to its group."""
@@ -145,19 +172,19 @@ class Engine:
             self._miss(now, header.destination, packet)
         except BadFrame as error:
             self._station.count(error.reason)
-        return self._station.take()
+        return self._station.take(now)
 
     def unreachable(self, now: float, packet: bytes) -> list[Effect]:
         """The pump dropped `packet` at an UNREACHABLE entry."""
         self._errors.unreachable(now, packet)
-        return self._station.take()
+        return self._station.take(now)
 
     def too_big(
         self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int
     ) -> list[Effect]:
         """The pump dropped `packet`: larger than the `mtu_bytes` of `next_hop` (C13)."""
         self._errors.too_big(now, packet, mtu_bytes)
-        return self._station.take()
+        return self._station.take(now)
 
     # -- addresses and groups --------------------------------------------------------------------
 
@@ -165,7 +192,7 @@ class Engine:
         """The host has a new address; it is probed for, then announced. An IPv6 one needs 1280 (T3)."""
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
-            return self._station.take()
+            return self._station.take(now)
         is_new = all(info.address != address for info in self.addresses())
         if isinstance(address, IPv6Address) and is_new:
             group = solicited_node(address)
@@ -173,7 +200,7 @@ class Engine:
                 self._groups.leave(now, group)
         else:
             self._addresses.add(now, interface)
-        return self._station.take()
+        return self._station.take(now)
 
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
         """The host gave an address up."""
@@ -182,7 +209,7 @@ class Engine:
         broadcast = interface.network.broadcast_address
         if not self._is_group(broadcast):
             self._groups.withdraw(now, broadcast)
-        return self._station.take()
+        return self._station.take(now)
 
     def join(self, now: float, group: IpAddress) -> list[Effect]:
         """The application wants the group's packets; as often as it says so, it has to `leave`."""
@@ -190,7 +217,7 @@ class Engine:
             raise UsageError(f"{group} is not a multicast group")
         if not self._refuse_ipv6(group) and self._groups.join(now, group):
             self._explicit[group] += 1
-        return self._station.take()
+        return self._station.take(now)
 
     def leave(self, now: float, group: IpAddress) -> list[Effect]:
         """The application no longer wants the group's packets; `UsageError` if it never did."""
@@ -198,14 +225,14 @@ class Engine:
             raise UsageError(f"{group} was not joined")
         self._explicit -= Counter((group,))
         self._groups.leave(now, group)
-        return self._station.take()
+        return self._station.take(now)
 
     # -- time ------------------------------------------------------------------------------------
 
     def timer(self, now: float) -> list[Effect]:
         """Do what is due; to be called at `deadline`, harmless at any other time."""
         self._station.timers.run(now)
-        return self._station.take()
+        return self._station.take(now)
 
     def deadline(self) -> float | None:
         """When `timer` has something to do next."""
@@ -241,6 +268,8 @@ class Engine:
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)
+                if self._station.ways is not None:
+                    self._station.ways.clear(now)
 
     def _hears(self, address: IpAddress) -> bool:
         if isinstance(address, IPv4Address):

@@ -253,6 +253,13 @@ class Groups:
         for group in list(self._groups.values()):
             self._feed(now, group, MemberInput.CLOSED)
 
+    def renew(self) -> None:
+        """Ask for every group that we receive again, the broadcast group first (B1)."""
+        broadcast = self._station.mgid(LIMITED_BROADCAST)
+        members = [group.mgid for group in self._groups.values() if group.state is Member.MEMBER]
+        for mgid in sorted(members, key=lambda mgid: mgid != broadcast):
+            self._station.emit(Attach(mgid))
+
     def attached(self, now: float, mgid: Gid) -> None:
         if mgid in self._groups:
             self._feed(now, self._groups[mgid], MemberInput.ATTACHED)
@@ -363,7 +370,7 @@ class Groups:
                 case SenderAction.NOTIFY:
                     self._publish(ip, sender, Forward.NOTIFY)
                 case SenderAction.RESEND:
-                    self._station.emit(SendPacket(packet))
+                    self._station.emit(SendPacket(packet, ip))
                 case SenderAction.ARM:
                     at = now + GROUP_SEND_ONLY_IDLE_S
                     self._station.timers.arm(self._ring_sender, ip, at)

@@ -206,7 +206,7 @@ class Neighbours:
             case Action.QUEUE:
                 self._queue(entry, packet)
             case Action.RESEND:
-                self._station.emit(SendPacket(packet))
+                self._station.emit(SendPacket(packet, entry.ip))
             case Action.REFUSE:
                 self._refuse(now, packet)
             case Action.RECORD:
@@ -219,7 +219,7 @@ class Neighbours:
                 self._publish(entry, Forward.UNREACHABLE)
             case Action.RELEASE:
                 for waiting in self._unqueue(entry):
-                    self._station.emit(SendPacket(waiting))
+                    self._station.emit(SendPacket(waiting, entry.ip))
             case Action.REJECT:
                 for waiting in self._unqueue(entry):
                     self._station.count("neigh_unresolved")

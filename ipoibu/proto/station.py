@@ -20,6 +20,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.effects import Count, Effect, SendFrame
 from ipoibu.proto.timers import Timers
+from ipoibu.proto.way import Ways
 from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 
@@ -35,6 +36,7 @@ class LinkConfig:
     params: PartitionParams
     hwaddr: HwAddr
     mtu_bytes: int = 0
+    has_sa: bool = False  # a subnet administrator tells paths and groups
     is_router: bool = False  # what our neighbour advertisements say, RFC 4861 §4.4
     arp_probes: int = ARP_PROBES
     dad_transmits: int = DAD_TRANSMITS
@@ -104,6 +106,7 @@ class Station:
         self.hwaddr = config.hwaddr
         self.rng = rng
         self.timers = Timers()
+        self.ways = Ways(self.timers) if config.has_sa else None
         self._effects: list[Effect] = []
         self._groups = {group.mgid: group for group in config.params.groups}
 
@@ -113,10 +116,10 @@ class Station:
     def count(self, reason: str) -> None:
         self._effects.append(Count(reason))
 
-    def take(self) -> list[Effect]:
+    def take(self, now: float = 0.0) -> list[Effect]:
         """The effects in the order of their emission, once."""
         effects, self._effects = self._effects, []
-        return effects
+        return effects if self.ways is None else self.ways.pass_on(now, effects)
 
     def is_echo(self, source: FrameSource) -> bool:
         """Our own multicast came back (E8).

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The subnet administrator of one port, for all interfaces on it: `SaClient` on a thread of its own.
+
+Interfaces live on loops of their own and come and go, while the SA knows one port with one set of
+memberships. Whatever happens to the port or the SA is told to every listener as a `Flush`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import enum
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from ipoibu.errors import Closed, IpoibuError
+from ipoibu.fabric.sa import LEAVE_S, SaClient
+from ipoibu.fabric.umad import MadPortInfo
+from ipoibu.proto.sa import Change
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+LOOK_S: Final = 1.0  # a change of LID, SM or P_Keys is noticed this late at most
+
+
+class Flush(enum.IntEnum):
+    """How much of an interface a change of the subnet makes void; the kernel's three levels."""
+
+    LIGHT = 0  # the SA may have forgotten: join again, ask for paths again
+    NORMAL = 1  # the port has another address: down and up
+    HEAVY = 2  # the P_Keys are others: the queue pair is worthless if its own is gone
+
+
+def flush_of(before: MadPortInfo, after: MadPortInfo) -> Flush | None:
+    """What a change of the port means."""
+    if before.pkeys != after.pkeys:
+        return Flush.HEAVY
+    if (before.lid, before.gid) != (after.lid, after.gid):
+        return Flush.NORMAL
+    if (before.sa_lid, before.sa_sl) != (after.sa_lid, after.sa_sl):
+        return Flush.LIGHT
+    return None
+
+
+class Administrator:
+    """Runs a client; every method may be called from any thread.
+
+    `open_client` is called on the thread; what it raises is raised here.
+    """
+
+    def __init__(self, open_client: Callable[[], SaClient]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._listeners: list[Callable[[Flush], None]] = []
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="ipoibu-sa", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._client = self.ask(lambda: _made(open_client)).result()
+        except BaseException:
+            self._end_thread()
+            raise
+        self._info = self._client.info
+        self._tasks = self.ask(self._begin).result()
+
+    @property
+    def info(self) -> MadPortInfo:
+        """The port as it was a second ago or less."""
+        return self._info
+
+    def counters(self) -> dict[str, int]:
+        """The client's, by name."""
+        return dict(self._client.counts)
+
+    def listen(self, listener: Callable[[Flush], None]) -> Callable[[], None]:
+        """`listener` hears of changes, on the thread here; the result ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def ask(self, question: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
+        """Run what `question` makes on the client's loop; `Closed` after `close`."""
+        if self._loop.is_closed():
+            raise Closed("the subnet administrator's client was closed")
+        return asyncio.run_coroutine_threadsafe(_late(question), self._loop)
+
+    @property
+    def client(self) -> SaClient:
+        """For questions only: it belongs to the loop that `ask` runs them on."""
+        return self._client
+
+    def close(self) -> None:
+        """Leave what is held, within two seconds, and end the thread. Safe to repeat."""
+        if self._loop.is_closed():
+            return
+
+        async def end() -> None:
+            for task in self._tasks:
+                task.cancel()
+            current = asyncio.current_task()
+            if busy := {task for task in asyncio.all_tasks() if task is not current}:
+                await asyncio.wait(busy, timeout=LEAVE_S)  # interfaces' last leaves
+            await self._client.aclose()
+
+        try:
+            self.ask(end).result(3 * LEAVE_S)
+        finally:
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _begin(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._hear()), asyncio.create_task(self._watch())]
+
+    async def _hear(self) -> None:
+        async for event in self._client.events():
+            if event is Change.RETURNED:
+                # Broadcast groups first; then each interface asks for what it uses.
+                for (group, _), error in (await self._client.rejoin()).items():
+                    _log.warning("after the subnet administrator's return: %s: %s", group, error)
+                self._tell(Flush.LIGHT)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                after = self._client.look()
+            except IpoibuError as error:
+                _log.warning("%s", error)
+                continue
+            flush, self._info = flush_of(self._info, after), after
+            if flush is Flush.LIGHT:
+                self._client.reregister()
+            elif flush is not None:
+                self._tell(flush)
+
+    def _tell(self, flush: Flush) -> None:
+        for listener in list(self._listeners):
+            listener(flush)
+
+
+async def _made(make: Callable[[], _T]) -> _T:
+    return make()
+
+
+async def _late(question: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """So that what is cancelled before it began was never made."""
+    return await question()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The subnet of a lab of InfiniBand hosts: ibsim is the switch, OpenSM manages it."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ipoibu.errors import UsageError
+from ipoibu.testing.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
+
+LAB_HOSTS_MAX: Final = HOSTS_MAX - 1  # the first is OpenSM's
+ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"
+
+
+class LabSubnet:
+    """Host `number` of the lab is ibsim's next: `Hca2` is h1. `partitions` is OpenSM's file, as text."""
+
+    def __init__(self, hosts: int, partitions: str = ONE_LINK) -> None:
+        if hosts > LAB_HOSTS_MAX:
+            raise UsageError(f"an InfiniBand lab has up to {LAB_HOSTS_MAX} hosts, not {hosts}")
+        self._stack = contextlib.ExitStack()
+        self.partitions = partitions
+        self.directory = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-"))
+        )
+        self.ibsim = Ibsim(self.directory, hosts + 1)
+
+    def start(self) -> None:
+        self._stack.enter_context(self.ibsim)
+        self.ibsim.start_opensm(self.partitions)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def device(self, netdev: str) -> str:
+        return f"soft:{netdev}@{DEVICE}"
+
+    def environment(self, number: int) -> dict[str, str]:
+        return self.ibsim.environment(number + 1)
+
+    @staticmethod
+    def guid(number: int) -> int:
+        """The port GUID of a host, as partitions.conf names it."""
+        return port_guid(number + 1)
+
+    @classmethod
+    def address(cls, number: int) -> ipaddress.IPv6Interface:
+        """The link-local address whose 16 bytes are the port's GID."""
+        return ipaddress.IPv6Interface(
+            (b"\xfe\x80" + bytes(6) + cls.guid(number).to_bytes(8, "big"), 64)
+        )

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Ways through a subnet that is administered: a path to a port, a membership to send to a group.
+
+Where there is a subnet administrator (SA), a destination needs what only the SA can tell (LID, service
+level, rate). The other machines decide as if there was none; what they emit passes through here, and
+whatever goes to a place that is not known yet waits for the SA's answer. A way that is known stays in
+use while it is asked for again, so that traffic outlives the SA (light flush).
+
+NONE     nobody sends there
+ASKED    the SA was asked
+KNOWN    in use
+STALE    in use, but the SA was asked again: it may have changed or forgotten it
+BACKOFF  refused; asked again in 1, 2 .. 16 s, as in STALE
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ipoibu.addr import Gid, IpAddress
+from ipoibu.fabric.base import Destination
+from ipoibu.limits import (
+    GROUP_BACKOFF_MAX_S,
+    GROUP_BACKOFF_MIN_S,
+    GROUP_SEND_ONLY_IDLE_S,
+    WAY_PENDING_PACKETS,
+    WAYS_MAX,
+)
+from ipoibu.proto.effects import (
+    Count,
+    Detach,
+    Effect,
+    FindPath,
+    Forward,
+    JoinToSend,
+    LeaveToSend,
+    Log,
+    Publish,
+    SendFrame,
+    SendPacket,
+    Withdraw,
+)
+from ipoibu.proto.ratelimit import is_told
+from ipoibu.proto.table import Table
+from ipoibu.proto.timers import Timers
+
+
+class State(enum.Enum):
+    NONE = "none"
+    ASKED = "asked"
+    KNOWN = "known"
+    STALE = "stale"
+    BACKOFF = "backoff"
+
+
+class Input(enum.Enum):
+    WANTED = "something goes there"
+    FOUND = "the SA tells the way"
+    REFUSED = "the SA does not"
+    DOUBTED = "the SA may have changed it"
+    TIMEOUT = "the state's time is over"
+    UNUSED = "nothing goes there any more"
+
+
+class Action(enum.Enum):
+    ASK = "ask the SA"
+    LEARN = "take the way, let out what waits"
+    COMPLAIN = "count and log the refusal"
+    DROP = "drop what waits"
+    ARM = "start the state's timer"
+    LEAVE = "tell the SA if it is a group"
+
+
+_S, _I, _A = State, Input, Action
+
+# fmt: off
+MACHINE: Final = Table("Way", State.NONE, {
+    (_S.NONE, _I.WANTED):      (_S.ASKED, (_A.ASK,)),
+    (_S.NONE, _I.FOUND):       (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.WANTED):     (_S.ASKED, ()),
+    (_S.ASKED, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.REFUSED):    (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
+    (_S.ASKED, _I.DOUBTED):    (_S.ASKED, ()),
+    (_S.ASKED, _I.UNUSED):     (_S.NONE, (_A.DROP, _A.LEAVE)),
+    (_S.KNOWN, _I.WANTED):     (_S.KNOWN, ()),
+    (_S.KNOWN, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.KNOWN, _I.REFUSED):    (_S.KNOWN, ()),
+    (_S.KNOWN, _I.DOUBTED):    (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.KNOWN, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
+    (_S.STALE, _I.WANTED):     (_S.STALE, ()),
+    (_S.STALE, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.STALE, _I.REFUSED):    (_S.STALE, (_A.COMPLAIN,)),
+    (_S.STALE, _I.DOUBTED):    (_S.STALE, ()),
+    (_S.STALE, _I.TIMEOUT):    (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.STALE, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
+    (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, (_A.DROP,)),
+    (_S.BACKOFF, _I.FOUND):    (_S.KNOWN, (_A.LEARN,)),
+    (_S.BACKOFF, _I.REFUSED):  (_S.BACKOFF, ()),
+    (_S.BACKOFF, _I.DOUBTED):  (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.TIMEOUT):  (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.UNUSED):   (_S.NONE, ()),
+})
+# fmt: on
+
+Waiting = SendFrame | SendPacket
+
+
+@dataclass(slots=True)
+class _Way:
+    gid: Gid
+    used: float
+    state: State = State.NONE
+    found: Destination | None = None
+    was_asked: bool = False  # of a group: we are a send-only member, or may be
+    refusals: int = 0
+    backoff_s: float = GROUP_BACKOFF_MIN_S
+    published: dict[IpAddress, Publish] = field(default_factory=dict)
+    waiting: deque[Waiting] = field(default_factory=deque)
+
+
+class Ways:
+    """Every way of one link; at most `cap`, of which those used longest ago go that nobody needs."""
+
+    def __init__(self, timers: Timers, cap: int = WAYS_MAX) -> None:
+        self._timers = timers
+        self._cap = cap
+        self._ways: OrderedDict[Gid, _Way] = OrderedDict()  # used longest ago first
+        self._next_hops: dict[IpAddress, Gid] = {}
+        self._members: dict[Gid, Destination] = {}
+        self._out: list[Effect] = []
+
+    def __len__(self) -> int:
+        return len(self._ways)
+
+    def state(self, gid: Gid) -> State:
+        return self._ways[gid].state if gid in self._ways else State.NONE
+
+    def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
+        """What of the effects may happen now, and what became possible since the last call."""
+        for effect in effects:
+            match effect:
+                case Publish(next_hop, _, destination) if destination is not None:
+                    self._publish(now, next_hop, effect, destination)
+                case Publish(next_hop) | Withdraw(next_hop):
+                    self._unlink(next_hop)
+                    self._out.append(effect)
+                case SendFrame(destination):
+                    self._send(now, self._want(now, destination.gid), effect)
+                case SendPacket() if effect.next_hop in self._next_hops:
+                    self._send(now, self._ways.get(self._next_hops[effect.next_hop]), effect)
+                case Detach(mgid):
+                    self._out.append(effect)
+                    self._resign(now, mgid)
+                case _:
+                    self._out.append(effect)
+        out, self._out = self._out, []
+        return out
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def found(self, now: float, gid: Gid, destination: Destination) -> None:
+        """The SA's answer to `FindPath` or `JoinToSend`; one that nobody waits for is of no use."""
+        self._feed(now, gid, Input.FOUND, destination)
+
+    def refused(self, now: float, gid: Gid, reason: str) -> None:
+        self._feed(now, gid, Input.REFUSED, reason=reason)
+
+    def joined(self, now: float, mgid: Gid, destination: Destination) -> None:
+        """We receive the group, and so may send to it."""
+        self._members[mgid] = destination
+        self._feed(now, mgid, Input.FOUND, destination)
+
+    def doubt(self, now: float) -> None:
+        """The SA, or what it knows, may be another: ask for everything again, and use it meanwhile."""
+        for gid in list(self._ways):
+            if gid not in self._members:
+                self._feed(now, gid, Input.DOUBTED)
+
+    def clear(self, now: float) -> None:
+        """The link is down."""
+        for gid in list(self._ways):
+            self._feed(now, gid, Input.UNUSED)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _publish(
+        self, now: float, next_hop: IpAddress, wanted: Publish, destination: Destination
+    ) -> None:
+        if self._next_hops.get(next_hop) != destination.gid:
+            self._unlink(next_hop)
+        way = self._want(now, destination.gid)
+        if way is None:
+            self._out.append(_held(wanted))
+            return
+        self._next_hops[next_hop] = way.gid
+        way.published[next_hop] = wanted
+        self._out.append(_routed(wanted, way.found) if way.found else _held(wanted))
+
+    def _unlink(self, next_hop: IpAddress) -> None:
+        gid = self._next_hops.pop(next_hop, None)
+        if gid is None:
+            return
+        way = self._ways[gid]
+        del way.published[next_hop]
+        for waiting in [one for one in way.waiting if _next_hop(one) == next_hop]:
+            way.waiting.remove(waiting)
+            self._out.append(Count("way_unresolved"))
+
+    def _want(self, now: float, gid: Gid) -> _Way | None:
+        """The way, asked for if need be; None (counted) when there is no room for another."""
+        way = self._ways.get(gid)
+        if way is None:
+            if not self._make_room(now):
+                self._out.append(Count("way_table_full"))
+                return None
+            way = self._ways[gid] = _Way(gid, now)
+            self._timers.arm(self._look, gid, now + GROUP_SEND_ONLY_IDLE_S)
+        way.used = now
+        self._ways.move_to_end(gid)
+        member = self._members.get(gid) if way.state is State.NONE else None
+        self._feed(now, gid, Input.WANTED if member is None else Input.FOUND, member)
+        return way
+
+    def _send(self, now: float, way: _Way | None, effect: Waiting) -> None:
+        if way is None:
+            return
+        way.used = now
+        if way.found is not None:
+            self._out.append(_routed(effect, way.found))
+        elif way.state is State.BACKOFF:
+            self._out.append(Count("way_unresolved"))
+        elif len(way.waiting) >= WAY_PENDING_PACKETS:
+            self._out.append(Count("way_pending_full"))
+        else:
+            way.waiting.append(effect)
+
+    def _resign(self, now: float, mgid: Gid) -> None:
+        """We no longer receive the group; who still sends to it needs a membership of its own."""
+        if self._members.pop(mgid, None) is not None:
+            self._feed(now, mgid, Input.DOUBTED)
+
+    def _feed(
+        self,
+        now: float,
+        gid: Gid,
+        fed: Input,
+        destination: Destination | None = None,
+        reason: str = "",
+    ) -> None:
+        way = self._ways.get(gid)
+        if way is None:
+            return
+        after, actions = MACHINE.step(way.state, fed)
+        if after is not way.state:
+            self._timers.cancel(self._ring, gid)
+        way.state = after
+        for action in actions:
+            self._act(now, way, action, destination, reason)
+        if after is State.NONE:
+            self._forget(way)
+
+    def _act(
+        self, now: float, way: _Way, action: Action, destination: Destination | None, reason: str
+    ) -> None:
+        match action:
+            case Action.ASK:
+                way.was_asked = True
+                is_group = way.gid.is_multicast
+                self._out.append(JoinToSend(way.gid) if is_group else FindPath(way.gid))
+            case Action.LEARN:
+                way.found, way.refusals, way.backoff_s = destination, 0, GROUP_BACKOFF_MIN_S
+                self._release(way)
+            case Action.COMPLAIN:
+                self._complain(way, reason)
+            case Action.DROP:
+                self._out += [Count("way_unresolved")] * len(way.waiting)
+                way.waiting.clear()
+            case Action.ARM:
+                self._timers.arm(self._ring, way.gid, now + way.backoff_s)
+                way.backoff_s = min(2 * way.backoff_s, GROUP_BACKOFF_MAX_S)
+            case Action.LEAVE:
+                if way.gid.is_multicast and way.was_asked:
+                    self._out.append(LeaveToSend(way.gid))
+
+    def _release(self, way: _Way) -> None:
+        assert way.found is not None, "it was just learnt"
+        for wanted in way.published.values():
+            self._out.append(_routed(wanted, way.found))
+        for waiting in way.waiting:
+            self._out.append(_routed(waiting, way.found))
+        way.waiting.clear()
+
+    def _complain(self, way: _Way, reason: str) -> None:
+        way.refusals += 1
+        self._out.append(Count("way_refused"))
+        if is_told(way.refusals):
+            times = "" if way.refusals == 1 else f" ({way.refusals} times)"
+            self._out.append(Log(logging.WARNING, f"no way to {way.gid}: {reason}{times}"))
+
+    def _forget(self, way: _Way) -> None:
+        self._timers.cancel(self._look, way.gid)
+        for next_hop, wanted in way.published.items():
+            del self._next_hops[next_hop]
+            self._out.append(_held(wanted))
+        del self._ways[way.gid]
+
+    def _ring(self, now: float, gid: Gid) -> None:
+        self._feed(now, gid, Input.TIMEOUT)
+
+    def _look(self, now: float, gid: Gid) -> None:
+        """M8: a way that nothing went for a while is given up, a group is left."""
+        way = self._ways[gid]
+        if way.published:
+            way.used = now
+        if way.used + GROUP_SEND_ONLY_IDLE_S > now:
+            self._timers.arm(self._look, gid, way.used + GROUP_SEND_ONLY_IDLE_S)
+        else:
+            self._feed(now, gid, Input.UNUSED)
+
+    def _make_room(self, now: float) -> bool:
+        if len(self._ways) < self._cap:
+            return True
+        idle = next((gid for gid, way in self._ways.items() if not way.published), None)
+        if idle is None:
+            return False
+        self._out.append(Count("way_evicted"))
+        self._feed(now, idle, Input.UNUSED)
+        return True
+
+
+def _next_hop(waiting: Waiting) -> IpAddress | None:
+    return waiting.next_hop if isinstance(waiting, SendPacket) else None
+
+
+def _held(wanted: Publish) -> Publish:
+    return Publish(wanted.next_hop, Forward.HOLD, None, wanted.mtu_bytes)
+
+
+def _routed(effect: Effect, found: Destination) -> Effect:
+    """The effect with the SA's way in place of the link's common parameters; its queue pair stays."""
+    if isinstance(effect, Publish | SendFrame) and effect.destination is not None:
+        return replace(effect, destination=replace(found, qpn=effect.destination.qpn))
+    return effect

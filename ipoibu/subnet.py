@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An interface's dealings with the subnet administrator: the engine's questions become requests, the
+answers its inputs.
+
+Everything here runs on the interface's loop; the requests themselves on the port's (`Administrator`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.fabric.administrator import Administrator, Flush
+from ipoibu.fabric.base import Destination, Fabric, PartitionParams, PortInfo
+from ipoibu.fabric.partition import line
+from ipoibu.limits import ENCAP_LEN
+from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
+from ipoibu.proto.engine import Engine
+from ipoibu.proto.partition import CONTROLLED_QKEY
+from ipoibu.proto.record import group_destination, link_params, path_destination
+from ipoibu.wire import mgid
+from ipoibu.wire.mcmember import JoinState, McMemberRecord
+
+_log = logging.getLogger(__name__)
+
+Request = Attach | Detach | FindPath | JoinToSend | LeaveToSend
+EFFECTS: Final = (Attach, Detach, FindPath, JoinToSend, LeaveToSend)
+_SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMBER)
+
+
+def join_link(
+    administrator: Administrator,
+    port: PortInfo,
+    *,
+    pkey: PKey,
+    qkey: int | None,
+    mtu_bytes: int | None,
+    may_control: Callable[[], bool],
+) -> PartitionParams:
+    """Join the broadcast group of `pkey`'s link, which tells all of its parameters (B1); waits for it.
+
+    `LinkError` if the port is not in the partition, cannot carry the link's MTU (B2) or the SA
+    refuses or is silent; `UsageError` for options that contradict the link; `NotPermitted` for a
+    controlled Q_Key (B3) unless `may_control`.
+    """
+    place = f"{port.device}/{port.port}"
+    own = own_pkey(administrator, pkey)
+    if own is None:
+        there = ", ".join(str(key) for key in administrator.info.pkeys if key & 0x7FFF) or "none"
+        guid = int.from_bytes(port.guid, "big")
+        raise LinkError(
+            f"{place}: no P_Key {pkey.full}; it has: {there}; the subnet manager gives it with: "
+            f"{line(pkey, guid=guid)}"
+        )
+    group = mgid.broadcast(pkey.full)
+    client = administrator.client
+    record = administrator.ask(lambda: client.join(group)).result()
+    try:
+        params = link_params(record)
+        _check(params, place, port, qkey=qkey, mtu_bytes=mtu_bytes)
+        if params.qkey & CONTROLLED_QKEY and not may_control():
+            raise NotPermitted(
+                f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "
+                "needs CAP_NET_RAW; or give the partition another: Q_Key=0x0b1b"
+            )
+    except BaseException:
+        administrator.ask(lambda: client.leave(group)).result()
+        raise
+    is_limited = not own & 0x8000
+    return PartitionParams(**{**_fields(params), "is_limited": is_limited})
+
+
+def own_pkey(administrator: Administrator, pkey: PKey) -> PKey | None:
+    """The port's key for the partition, the full one if it has both; None if it is not in it."""
+    found = [key for key in administrator.info.pkeys if key.full == pkey.full and key & 0x7FFF]
+    return max(found, default=None)
+
+
+def _check(
+    params: PartitionParams,
+    place: str,
+    port: PortInfo,
+    *,
+    qkey: int | None,
+    mtu_bytes: int | None,
+) -> None:
+    if params.mtu_bytes > port.active_mtu_bytes:
+        raise LinkError(
+            f"{place} carries an InfiniBand MTU of {port.active_mtu_bytes}, the link of "
+            f"{params.pkey} has {params.mtu_bytes}: raise the port's, or lower mtu= of the partition"
+        )
+    if qkey not in (None, params.qkey):
+        raise UsageError(f"{place}: the link's Q_Key is {params.qkey:#x}, not {qkey:#x}")
+    largest = params.mtu_bytes - ENCAP_LEN
+    if mtu_bytes is not None and mtu_bytes > largest:
+        raise UsageError(f"{place}: the link carries an MTU of {largest}, not {mtu_bytes}")
+
+
+def _fields(params: PartitionParams) -> dict[str, Any]:
+    return {name: getattr(params, name) for name in params.__dataclass_fields__}
+
+
+class Subnet:
+    """One interface's part; `perform` gets the engine's effects, `fail` why the interface cannot go on."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        administrator: Administrator,
+        engine: Engine,
+        fabric: Fabric,
+        params: PartitionParams,
+        *,
+        perform: Callable[[Iterable[Effect]], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._administrator = administrator
+        self._client = administrator.client
+        self._engine = engine
+        self._fabric = fabric
+        self._params = params
+        self._broadcast = mgid.broadcast(params.pkey, params.scope)
+        self._perform = perform
+        self._fail = fail
+        self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
+        self._stop_listening = administrator.listen(self._heard)
+
+    def close(self) -> None:
+        """Ask for nothing any more; what is held was left by the engine's own `Detach`."""
+        self._stop_listening()
+        for (kind, _), task in self._tasks.items():
+            if kind != "leave":
+                task.cancel()
+
+    # ---- effects
+
+    def request(self, effect: Request) -> None:
+        match effect:
+            case Attach(group):
+                self._begin("join", group, self._join(group))
+            case JoinToSend(group):
+                self._begin("send", group, self._join_to_send(group))
+            case FindPath(gid):
+                self._begin("path", gid, self._find_path(gid))
+            case Detach(group):
+                self._end("join", group)
+                self._fabric.detach(group)
+                self._later(lambda: self._client.leave(group))
+            case LeaveToSend(group):
+                self._end("send", group)
+                self._later(lambda: self._leave_senders(group))
+
+    async def _join(self, group: Gid) -> None:
+        params = None if group == self._broadcast else self._params
+        try:
+            record = await self._ask(lambda: self._client.join(group, params=params))
+            if group == self._broadcast and not self._is_same_link(record):
+                return
+            self._fabric.attach(group)
+        except LinkError as error:
+            self._perform(self._engine.attach_failed(self._now(), group, str(error)))
+        else:
+            destination = group_destination(record)
+            self._perform(self._engine.attached(self._now(), group, destination))
+
+    async def _join_to_send(self, group: Gid) -> None:
+        ask = lambda: self._client.join_to_send(group, self._params)  # noqa: E731
+        await self._find(group, ask, group_destination)
+
+    async def _find_path(self, gid: Gid) -> None:
+        ask = lambda: self._client.path(gid, self._params.pkey)  # noqa: E731
+        await self._find(gid, ask, lambda path: path_destination(path, self._fabric.qpn))
+
+    async def _find(
+        self,
+        gid: Gid,
+        question: Callable[[], Coroutine[Any, Any, Any]],
+        destination: Callable[[Any], Destination],
+    ) -> None:
+        try:
+            record = await self._ask(question)
+        except LinkError as error:
+            self._perform(self._engine.not_found(self._now(), gid, str(error)))
+        else:
+            self._perform(self._engine.found(self._now(), gid, destination(record)))
+
+    async def _leave_senders(self, group: Gid) -> None:
+        for held, state in self._client.held:
+            if held == group and state in _SENDERS:
+                await self._client.leave(group, state)
+
+    def _is_same_link(self, record: McMemberRecord) -> bool:
+        """A link with another MTU or Q_Key needs another queue pair: that is the end of this one."""
+        now = link_params(record)
+        if (now.mtu_bytes, now.qkey) == (self._params.mtu_bytes, self._params.qkey):
+            return True
+        self._fail(
+            f"the link of {now.pkey} is another now: MTU {now.mtu_bytes}, Q_Key {now.qkey:#x}"
+        )
+        return False
+
+    # ---- changes
+
+    def _heard(self, flush: Flush) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._flush, flush)
+        except RuntimeError:  # the interface is closed
+            _log.debug("flush %s after the end", flush.name)
+
+    def _flush(self, flush: Flush) -> None:
+        now = self._now()
+        if flush is Flush.LIGHT:
+            self._perform(self._engine.sa_changed(now))
+            return
+        if flush is Flush.HEAVY:
+            if own_pkey(self._administrator, self._params.pkey) != self._params.own_pkey:
+                self._fail(f"P_Key {self._params.own_pkey} was taken from the port")
+            return
+        self._perform(self._engine.port_event(now, "down"))
+        self._perform(self._engine.port_event(now, "up"))
+
+    # ---- tasks
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    async def _ask(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return await asyncio.wrap_future(self._administrator.ask(question))
+
+    def _begin(self, kind: str, gid: Gid, work: Coroutine[Any, Any, None]) -> None:
+        self._end(kind, gid)
+        key = kind, gid
+        task = self._tasks[key] = self._loop.create_task(work)
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def _end(self, kind: str, gid: Gid) -> None:
+        task = self._tasks.pop((kind, gid), None)
+        if task is not None:
+            task.cancel()
+
+    def _ended(self, key: tuple[str, Gid], task: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if not isinstance(error, IpoibuError):  # a defect of ours: one request is lost
+                _log.error("%s %s failed", *key, exc_info=error)
+            else:
+                _log.debug("%s %s: %s", *key, error)
+
+    def _later(self, question: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What needs no answer: on the port's loop, which outlives ours."""
+
+        def ended(done: Any) -> None:
+            if not done.cancelled() and done.exception() is not None:
+                _log.info("%s", done.exception())
+
+        self._administrator.ask(question).add_done_callback(ended)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Ways through an administered subnet, by themselves and under a whole engine."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Final
+
+from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.fabric.base import Destination
+from ipoibu.limits import GROUP_SEND_ONLY_IDLE_S, WAY_PENDING_PACKETS
+from ipoibu.proto.effects import (
+    Attach,
+    Count,
+    Detach,
+    Effect,
+    FindPath,
+    Forward,
+    JoinToSend,
+    LeaveToSend,
+    Log,
+    Publish,
+    SendFrame,
+    SendPacket,
+    Withdraw,
+)
+from ipoibu.proto.engine import Engine
+from ipoibu.proto.timers import Timers
+from ipoibu.proto.way import State, Ways
+from ipoibu.testing.simulation import TEMPLATE
+from ipoibu.wire import mgid
+
+PEER: Final = Gid.parse("fe80::10:5")
+GROUP: Final = mgid.of_group(ip_address("239.1.2.3"), TEMPLATE.params.pkey)
+IP, TV = ip_address("10.0.0.2"), ip_address("239.1.2.3")
+PLAIN: Final = Destination(PEER, Qpn(0x48))
+PATH: Final = Destination(PEER, Qpn(1), dlid=7, sl=3, static_rate=2, hop_limit=0)
+TO_GROUP: Final = Destination(GROUP, Qpn(MULTICAST_QPN))
+MEMBER: Final = replace(TO_GROUP, dlid=0xC001, sl=1)
+SEND: Final = Publish(IP, Forward.SEND, PLAIN, 2044)
+NOTIFY: Final = Publish(TV, Forward.NOTIFY, TO_GROUP, 2044)
+HELD: Final = Publish(IP, Forward.HOLD, None, 2044)
+
+
+class Bed:
+    """Ways with their timers; `out` collects what they let through."""
+
+    def __init__(self, cap: int = 100) -> None:
+        self.timers = Timers()
+        self.ways = Ways(self.timers, cap)
+        self.now = 0.0
+
+    def put(self, *effects: Effect) -> list[Effect]:
+        return self.ways.pass_on(self.now, effects)
+
+    def found(self, destination: Destination) -> list[Effect]:
+        self.ways.found(self.now, destination.gid, destination)
+        return self.put()
+
+    def refused(self, gid: Gid) -> list[Effect]:
+        self.ways.refused(self.now, gid, "0x0300")
+        return self.put()
+
+    def wait(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        self.timers.run(self.now)
+        return self.put()
+
+
+def known() -> Bed:
+    bed = Bed()
+    bed.put(SEND)
+    bed.found(PATH)
+    return bed
+
+
+def test_b6_a_neighbour_waits_for_its_path_and_gets_the_sas_parameters() -> None:
+    bed = Bed()
+    assert bed.put(SEND, SendPacket(b"a", IP)) == [FindPath(PEER), HELD]
+    assert bed.found(PATH) == [
+        replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn)),
+        SendPacket(b"a"),
+    ]
+    assert bed.put(SendPacket(b"b", IP)) == [SendPacket(b"b")]
+
+
+def test_one_path_serves_all_queue_pairs_of_a_port_and_is_asked_for_once() -> None:
+    bed = Bed()
+    other = replace(PLAIN, qpn=Qpn(0x99))
+    frame = SendFrame(other, b"arp")
+    assert bed.put(SEND, frame) == [FindPath(PEER), HELD]
+    assert bed.found(PATH)[1] == SendFrame(replace(PATH, qpn=other.qpn), b"arp")
+    assert bed.put(frame) == [SendFrame(replace(PATH, qpn=other.qpn), b"arp")]
+
+
+def test_few_wait_for_a_way_and_the_others_are_counted() -> None:
+    bed = Bed()
+    frames = [SendFrame(PLAIN, bytes((n,))) for n in range(WAY_PENDING_PACKETS + 2)]
+    out = bed.put(*frames)
+    assert out.count(Count("way_pending_full")) == 2
+    assert len(bed.found(PATH)) == WAY_PENDING_PACKETS
+
+
+def test_a_refusal_drops_what_waits_says_so_and_is_asked_again_with_back_off() -> None:
+    bed = Bed()
+    bed.put(SEND, SendPacket(b"a", IP))
+    out = bed.refused(PEER)
+    assert Count("way_refused") in out
+    assert out.count(Count("way_unresolved")) == 1
+    assert any(isinstance(effect, Log) and "0x0300" in effect.text for effect in out)
+    assert bed.put(SendPacket(b"b", IP)) == [Count("way_unresolved")]
+    assert bed.wait(0.9) == []
+    assert bed.wait(0.1) == [FindPath(PEER)]
+    bed.refused(PEER)
+    assert bed.wait(1.9) == []
+    assert bed.wait(0.1) == [FindPath(PEER)]
+    assert bed.found(PATH)[0] == replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn))
+
+
+def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None:
+    bed = known()
+    bed.ways.doubt(bed.now)
+    assert bed.put() == [FindPath(PEER)]
+    assert bed.ways.state(PEER) is State.STALE
+    frame = SendFrame(PLAIN, b"x")
+    assert bed.put(frame) == [SendFrame(replace(PATH, qpn=PLAIN.qpn), b"x")]
+    assert Count("way_refused") in bed.refused(PEER)
+    assert bed.put(frame) == [SendFrame(replace(PATH, qpn=PLAIN.qpn), b"x")]
+    assert bed.wait(1.0) == [FindPath(PEER)]
+    moved = replace(PATH, dlid=9)
+    assert bed.found(moved) == [replace(SEND, destination=replace(moved, qpn=PLAIN.qpn))]
+
+
+def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:
+    bed = Bed()
+    assert bed.put(NOTIFY, SendPacket(b"a", TV))[0] == JoinToSend(GROUP)
+    assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
+
+
+def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
+    bed = Bed()
+    bed.put(NOTIFY)
+    bed.found(MEMBER)
+    assert bed.wait(GROUP_SEND_ONLY_IDLE_S + 1) == []
+    bed.put(Withdraw(TV))
+    assert LeaveToSend(GROUP) in bed.wait(GROUP_SEND_ONLY_IDLE_S + 1)
+    assert len(bed.ways) == 0
+
+
+def test_a_member_sends_without_asking_and_asks_when_it_is_none_any_more() -> None:
+    bed = Bed()
+    bed.ways.joined(0.0, GROUP, MEMBER)
+    assert bed.put(NOTIFY) == [replace(NOTIFY, destination=MEMBER)]
+    assert bed.put(Detach(GROUP)) == [Detach(GROUP), JoinToSend(GROUP)]
+
+
+def test_a_neighbour_that_moves_takes_the_path_of_its_new_port() -> None:
+    bed = known()
+    other = Gid.parse("fe80::10:7")
+    moved = replace(SEND, destination=Destination(other, Qpn(0x50)))
+    assert bed.put(moved) == [FindPath(other), HELD]
+    assert bed.found(replace(PATH, gid=other))[0].destination.gid == other  # type: ignore[union-attr]
+
+
+def test_a_late_answer_and_one_for_nobody_change_nothing() -> None:
+    bed = Bed()
+    assert bed.found(PATH) == []
+    bed.put(SEND, Withdraw(IP))
+    assert bed.found(PATH) == []
+    assert bed.refused(PEER) == []
+
+
+def test_the_table_has_a_bound_and_idle_ways_make_room() -> None:
+    bed = Bed(cap=2)
+    gids = [Gid.parse(f"fe80::{n}") for n in range(1, 5)]
+    for gid in gids[:3]:
+        bed.put(SendFrame(Destination(gid, Qpn(9)), b""))
+    assert len(bed.ways) == 2
+    full = Bed(cap=1)
+    full.put(SEND)
+    out = full.put(replace(NOTIFY))
+    assert Count("way_table_full") in out
+    assert Publish(TV, Forward.HOLD, None, 2044) in out
+
+
+def test_when_the_link_goes_down_all_ways_and_send_only_groups_go() -> None:
+    bed = Bed()
+    bed.put(NOTIFY)
+    bed.found(MEMBER)
+    bed.put(Withdraw(TV))
+    bed.ways.clear(bed.now)
+    assert bed.put() == [LeaveToSend(GROUP)]
+    assert len(bed.ways) == 0
+    assert bed.timers.deadline() is None
+
+
+# -- a whole engine ------------------------------------------------------------------------------
+
+
+def engine() -> Engine:
+    config = replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), Gid.parse("fe80::10:3")), has_sa=True)
+    return Engine(config, random.Random(1))
+
+
+BROADCAST: Final = mgid.broadcast(TEMPLATE.params.pkey)
+
+
+def up(machine: Engine) -> list[Effect]:
+    machine.start(0.0)
+    to = Destination(BROADCAST, Qpn(MULTICAST_QPN), dlid=0xC000)
+    return machine.attached(0.0, BROADCAST, to)
+
+
+def test_b1_broadcasts_go_where_the_broadcast_groups_record_says() -> None:
+    published = [effect for effect in up(engine()) if isinstance(effect, Publish)]
+    assert [effect.destination.dlid for effect in published if effect.destination] == [0xC000]
+
+
+def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first() -> None:
+    machine = engine()
+    up(machine)
+    hosts = mgid.of_group(ip_address("224.0.0.1"), TEMPLATE.params.pkey)
+    machine.attached(0.0, hosts, Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001))
+    assert machine.sa_changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
+    assert machine.is_up
+
+
+def test_without_an_sa_nothing_is_asked() -> None:
+    machine = Engine(replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), PEER)), random.Random(1))
+    up(machine)
+    assert machine.sa_changed(1.0) == []
+    assert machine.found(1.0, PEER, PATH) == []
