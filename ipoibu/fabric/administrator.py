@@ -18,12 +18,14 @@ from typing import Any, Final, TypeVar
 from ipoibu.errors import Closed, IpoibuError
 from ipoibu.fabric.sa import LEAVE_S, SaClient
 from ipoibu.fabric.umad import MadPortInfo
+from ipoibu.proto.refusal import NoRecords, SaError
 from ipoibu.proto.sa import Change
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 LOOK_S: Final = 1.0  # a change of LID, SM or P_Keys is noticed this late at most
+CONFIRM_S: Final = 10.0  # an SA that was restarted and forgot us is noticed this late
 
 
 class Flush(enum.IntEnum):
@@ -51,7 +53,10 @@ class Administrator:
     `open_client` is called on the thread; what it raises is raised here.
     """
 
-    def __init__(self, open_client: Callable[[], SaClient]) -> None:
+    def __init__(
+        self, open_client: Callable[[], SaClient], *, confirm_s: float = CONFIRM_S
+    ) -> None:
+        self._confirm_s = confirm_s
         self._loop = asyncio.new_event_loop()
         self._listeners: list[Callable[[Flush], None]] = []
         self._thread = threading.Thread(
@@ -115,7 +120,8 @@ class Administrator:
         self._loop.close()
 
     async def _begin(self) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self._hear()), asyncio.create_task(self._watch())]
+        watches = self._hear(), self._watch(), self._confirm()
+        return [asyncio.create_task(watch) for watch in watches]
 
     async def _hear(self) -> None:
         async for event in self._client.events():
@@ -123,6 +129,7 @@ class Administrator:
                 # Broadcast groups first; then each interface asks for what it uses.
                 for (group, _), error in (await self._client.rejoin()).items():
                     _log.warning("after the subnet administrator's return: %s: %s", group, error)
+                self._client.counts["sa_rejoined"] += 1
                 self._tell(Flush.LIGHT)
 
     async def _watch(self) -> None:
@@ -138,6 +145,19 @@ class Administrator:
                 self._client.reregister()
             elif flush is not None:
                 self._tell(flush)
+
+    async def _confirm(self) -> None:
+        """Stands in for CLIENT_REREGISTER, which libibumad does not pass on: ask whether we still are
+        a member of what we joined first. Silence is noticed by the client itself."""
+        while True:
+            await asyncio.sleep(self._confirm_s)
+            for group, _ in self._client.held[:1]:
+                try:
+                    await self._client.membership(group)
+                except NoRecords:
+                    self._client.reregister()
+                except SaError as error:
+                    _log.debug("%s", error)
 
     def _tell(self, flush: Flush) -> None:
         for listener in list(self._listeners):

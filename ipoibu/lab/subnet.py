@@ -12,7 +12,7 @@ from typing import Final
 from ipoibu.errors import UsageError
 from ipoibu.testing.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
 
-LAB_HOSTS_MAX: Final = HOSTS_MAX - 1  # the first is OpenSM's
+LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first is OpenSM's, the last asks questions
 ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"
 
 
@@ -27,7 +27,8 @@ class LabSubnet:
         self.directory = Path(
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-"))
         )
-        self.ibsim = Ibsim(self.directory, hosts + 1)
+        self.ibsim = Ibsim(self.directory, hosts + 2)
+        self._asker = hosts + 2
 
     def start(self) -> None:
         self._stack.enter_context(self.ibsim)
@@ -35,6 +36,10 @@ class LabSubnet:
 
     def close(self) -> None:
         self._stack.close()
+
+    def query(self, *command: str) -> str:
+        """What a diagnostic program (`saquery`) prints on a host that is none of the lab's."""
+        return self.ibsim.output(self._asker, *command)
 
     def device(self, netdev: str) -> str:
         return f"soft:{netdev}@{DEVICE}"

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whole hosts on a subnet that OpenSM manages: partitions, refusals, OpenSM's death, a hundred groups."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.addr import PKey
+from ipoibu.lab import Lab, LabError, LabSubnet
+from ipoibu.lab.check import check, ping
+from ipoibu.lab.host import Host
+from ipoibu.wire import mgid
+
+pytestmark = pytest.mark.netns
+
+DEFAULT: Final = PKey(0xFFFF)
+GROUPS: Final = 100
+PER_SOCKET: Final = 20  # igmp_max_memberships
+ADMINISTERED: Final = "Default=0x7fff, ipoib : ALL=full;\n"
+
+
+def members(*hosts: int, how: str = "full") -> str:
+    return ", ".join(f"0x{LabSubnet.guid(host):x}={how}" for host in hosts)
+
+
+def until(is_so: Callable[[], bool], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def hears(source: Host, target: Host, timeout_s: float = 2.0) -> bool:
+    """One ping, by ping(8): it gives up, whereas the lab's own has patience."""
+    count = str(int(timeout_s))
+    done = source.run(["ping", "-c", count, "-W", "1", "-i", "0.5", str(target.ipv4.ip)])
+    return done.returncode == 0
+
+
+def counters(host: Host) -> dict[str, int]:
+    stats: dict[str, int] = host.ask("stats")
+    return stats
+
+
+def test_hosts_reach_each_other_by_paths_and_groups_of_opensm() -> None:
+    """B1, B6, M1, M3."""
+    subnet = LabSubnet(2)
+    with Lab(2, subnet=subnet) as lab:
+        assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
+        shown = lab.hosts[0].ask("show")
+        assert shown["link_layer"] == "InfiniBand"
+        assert int(shown["guid"], 16) == subnet.guid(1)
+        assert shown["qkey"] == "0x00000b1b"
+        broadcast = str(mgid.broadcast(DEFAULT))
+        assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
+
+
+def test_e7_two_partitions_are_isolated_from_each_other() -> None:
+    partitions = (
+        "Default=0x7fff : ALL=full;\n"
+        f"red=0x1, ipoib : {members(1, 2)};\n"
+        f"blue=0x2, ipoib : {members(3, 4)};\n"
+    )
+    with Lab(4, subnet=LabSubnet(4, partitions), start=False) as lab:
+        for host, pkey in zip(lab.hosts, ("0x8001", "0x8001", "0x8002", "0x8002"), strict=True):
+            host.options += ["--pkey", pkey]
+        lab.start()
+        first, second, third, fourth = lab.hosts
+        assert ping(first, second, "ipv4").ok
+        assert ping(third, fourth, "ipv6").ok
+        assert not hears(first, third)
+        assert not hears(fourth, second)
+
+
+def test_limited_members_talk_to_full_ones_and_not_to_each_other() -> None:
+    partitions = (
+        "Default=0x7fff : ALL=full;\n"
+        f"red=0x1, ipoib : {members(1)}, {members(2, 3, how='limited')};\n"
+    )
+    options = ["--pkey", "0x8001"]
+    with Lab(3, subnet=LabSubnet(3, partitions), options=options) as lab:
+        full, limited, other = lab.hosts
+        assert [host.ask("show")["membership"] for host in lab.hosts] == [
+            "full",
+            "limited",
+            "limited",
+        ]
+        assert ping(full, limited, "ipv4").ok
+        assert ping(other, full, "ipv4").ok
+        before = counters(other)["fabric.drop_pkey"]
+        assert not hears(limited, other)
+        assert counters(other)["fabric.drop_pkey"] > before
+
+
+@pytest.mark.parametrize(
+    ("partitions", "lab", "options", "said"),
+    [
+        (ADMINISTERED, {"netdev_mtu_bytes": 1500}, [], "carries an InfiniBand MTU of 1024"),
+        (ADMINISTERED, {}, ["--mtu", "4092"], "the link carries an MTU of 2044, not 4092"),
+        (ADMINISTERED, {}, ["--pkey", "0x8005"], "no P_Key 0x8005; it has: 0xffff"),
+        ("Default=0x7fff : ALL=full;\n", {}, [], "needs the flag `ipoib`"),
+    ],
+    ids=["mtu of the port", "mtu asked for", "p_key", "no group"],
+)
+def test_b2_what_does_not_fit_the_link_is_refused_by_name(
+    partitions: str, lab: dict[str, Any], options: list[str], said: str
+) -> None:
+    with (
+        pytest.raises(LabError) as refused,
+        Lab(2, subnet=LabSubnet(2, partitions), options=options, **lab),
+    ):
+        pass
+    assert said in str(refused.value)
+
+
+def test_opensm_dies_and_returns_under_traffic() -> None:
+    """Flows that exist go on; new ones, and the memberships, come back by themselves."""
+    subnet = LabSubnet(3)
+    broadcast = str(mgid.broadcast(DEFAULT))
+    with Lab(3, subnet=subnet) as lab:
+        first, second, third = lab.hosts
+        assert ping(first, second, "ipv4").ok
+        flow = first.namespace.popen(
+            ["ping", "-q", "-i", "0.2", str(second.ipv4.ip)], stdout=subprocess.PIPE
+        )
+        subnet.ibsim.kill_opensm()
+        assert hears(first, second)
+        assert not hears(second, third)  # no path yet, and nobody to tell it
+        subnet.ibsim.start_opensm(ADMINISTERED)
+        until(lambda: hears(second, third), 40, "no new flow after OpenSM's return")
+        assert hears(first, second)
+        until(
+            lambda: all(counters(host).get("engine.sa_rejoined") for host in lab.hosts),
+            40,
+            "not every host joined again",
+        )
+        assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
+        flow.send_signal(signal.SIGINT)
+        said, _ = flow.communicate(timeout=5)
+        assert b" 0% packet loss" in said
+        assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
+
+
+def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
+    """M3, M4."""
+    subnet = LabSubnet(2)
+    ips = [ipaddress.IPv4Address(f"239.9.0.{number}") for number in range(1, GROUPS + 1)]
+    groups = [str(mgid.of_group(ip, DEFAULT)) for ip in ips]
+
+    def known() -> int:
+        return sum(group in subnet.query("saquery", "MCMR", "--mgid", group) for group in groups)
+
+    with Lab(2, subnet=subnet) as lab:
+        host = lab.hosts[0]
+
+        def joined() -> set[str]:
+            return {one["mgid"] for one in host.ask("mcast") if one["state"] == "member"}
+
+        index = host.interface_index()
+        sockets = []
+        for at, ip in enumerate(ips):
+            if at % PER_SOCKET == 0:
+                sockets.append(host.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            request = ip.packed + bytes(4) + index.to_bytes(4, "little")
+            sockets[-1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        until(lambda: set(groups) <= joined(), 20, "not all groups were joined")
+        assert known() == GROUPS
+        for one in sockets:
+            one.close()
+        until(lambda: not set(groups) & joined(), 20, "groups were kept")
+        until(lambda: known() == 0, 20, "OpenSM has groups that were left")

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Endpoints on ports that have a subnet administrator: `FakeSa` and the in-process fabric."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
+from ipoibu._core import MemorySwitch
+from ipoibu.errors import Closed, NotPermitted
+from ipoibu.fabric.administrator import Administrator, Flush, flush_of
+from ipoibu.fabric.memory import MemoryPort
+from ipoibu.fabric.sa import SaClient
+from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
+from ipoibu.proto.sa import Pace
+from ipoibu.subnet import join_link
+from ipoibu.testing.sa import FakePort, FakeSa, port_gid
+from ipoibu.wire import mgid
+from ipoibu.wire.mcmember import JoinState
+
+DEFAULT: Final = PKey(0xFFFF)
+BROADCAST: Final = mgid.broadcast(DEFAULT)
+PACE: Final = Pace(timeout_s=0.05, attempts=2, probe_min_s=0.02, probe_max_s=0.05)
+
+
+class IbPort(MemoryPort):
+    """A memory port that host `number` of `sa` stands behind."""
+
+    def __init__(
+        self, switch: MemorySwitch, sa: FakeSa, number: int, pkeys: tuple[int, ...] = (0xFFFF,)
+    ) -> None:
+        super().__init__(switch, port_gid(number))
+        self.mads = FakePort(sa, number, pkeys)
+        self.administrator = Administrator(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
+
+    def close(self) -> None:
+        self.administrator.close()
+
+
+class Subnet:
+    """A switch, its administrator, and endpoints on them."""
+
+    def __init__(self) -> None:
+        self.sa = FakeSa()
+        self.sa.make_broadcast(DEFAULT)
+        self.switch = MemorySwitch(7)
+        self.ports: list[IbPort] = []
+        self.endpoints: list[Endpoint] = []
+        self.failures: list[str] = []
+
+    def port(self, pkeys: tuple[int, ...] = (0xFFFF,)) -> IbPort:
+        self.ports.append(IbPort(self.switch, self.sa, len(self.ports) + 2, pkeys))
+        return self.ports[-1]
+
+    def host(self, pkeys: tuple[int, ...] = (0xFFFF,), **fields: Any) -> Endpoint:
+        port = self.port(pkeys)
+        number = len(self.ports)
+        config = EndpointConfig(f"h{number}", "memory", **fields)
+        endpoint = Endpoint(config, port=port, on_failure=self.failures.append)
+        self.endpoints.append(endpoint)
+        endpoint.open()
+        endpoint.address_added(ipaddress.ip_interface(f"10.0.0.{number}/24"))
+        return endpoint
+
+    def close(self) -> None:
+        for endpoint in self.endpoints:
+            endpoint.close()
+        for port in self.ports:
+            port.close()
+
+
+@pytest.fixture
+def subnet() -> Iterator[Subnet]:
+    made = Subnet()
+    yield made
+    made.close()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def udp(source: int, target: str, data: bytes) -> bytes:
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(data), 0, 0, 64, 17, 0)
+    ends = ipaddress.ip_address(f"10.0.0.{source}"), ipaddress.ip_address(target)
+    return head + ends[0].packed + ends[1].packed + data
+
+
+def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
+    packet = udp(source, f"10.0.0.{target}", data)
+    subnet.endpoints[source - 1].send([packet])
+    return packet in subnet.endpoints[target - 1].recv(timeout=10)
+
+
+def states(sa: FakeSa, group: Any, host: int) -> JoinState:
+    found = sa.groups.get(group)
+    return found.members.get(port_gid(host), JoinState(0)) if found else JoinState(0)
+
+
+# -- the link --------------------------------------------------------------------------------------
+
+
+def test_b1_the_link_is_as_the_broadcast_groups_record_says(subnet: Subnet) -> None:
+    subnet.sa.make_broadcast(DEFAULT, qkey=0x1B1B, mtu_bytes=1024, sl=3)
+    shown = subnet.host().show()
+    assert (shown["qkey"], shown["ib_mtu"], shown["mtu"]) == ("0x00001b1b", 1024, 1020)
+    until(lambda: bool(states(subnet.sa, BROADCAST, 2) & JoinState.FULL_MEMBER))
+    until(lambda: subnet.endpoints[0].show()["state"] == "up")
+
+
+def test_b4_a_link_that_nobody_made_is_refused_and_not_created(subnet: Subnet) -> None:
+    subnet.sa.forget()
+    with pytest.raises(InsufficientComponents, match="ipoib"):
+        subnet.host()
+    assert BROADCAST not in subnet.sa.groups
+
+
+def test_b2_a_link_that_the_port_cannot_carry_is_refused_and_left(subnet: Subnet) -> None:
+    subnet.sa.make_broadcast(DEFAULT, mtu_bytes=4096)
+    with pytest.raises(LinkError, match=r"carries an InfiniBand MTU of 2048.*has 4096"):
+        subnet.host()
+    assert not states(subnet.sa, BROADCAST, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"qkey": 5}, "Q_Key is 0xb1b, not 0x5"), ({"mtu": 4092}, "MTU of 2044, not 4092")],
+)
+def test_options_that_contradict_the_link_are_refused(
+    subnet: Subnet, fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        subnet.host(**fields)
+
+
+def test_a_port_outside_of_the_partition_is_told_what_it_has_and_what_to_add(
+    subnet: Subnet,
+) -> None:
+    with pytest.raises(LinkError, match=r"no P_Key 0x8005; it has: 0xffff.*ib8005=0x0005, ipoib"):
+        subnet.host(pkey=PKey(0x8005))
+
+
+def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
+    subnet.sa.make_broadcast(DEFAULT, qkey=0x80000001)
+    port = subnet.port()
+    with pytest.raises(NotPermitted, match="CAP_NET_RAW"):
+        join_link(
+            port.administrator,
+            port.info,
+            pkey=DEFAULT,
+            qkey=None,
+            mtu_bytes=None,
+            may_control=lambda: False,
+        )
+    assert not states(subnet.sa, BROADCAST, 2)
+
+
+def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
+    shown = subnet.host(pkeys=(0x7FFF,)).show()
+    assert (shown["pkey"], shown["membership"]) == ("0xffff", "limited")
+
+
+def test_an_sa_that_does_not_answer_is_named(subnet: Subnet) -> None:
+    subnet.sa.is_deaf = True
+    with pytest.raises(NoAnswer):
+        subnet.host()
+
+
+# -- traffic ---------------------------------------------------------------------------------------
+
+
+def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
+    subnet.host(), subnet.host()
+    assert passes(subnet, 1, 2, b"there")
+    assert passes(subnet, 2, 1, b"and back")
+    asked = [message for message in subnet.sa.seen if message.attribute == 0x35]
+    assert len(asked) == 2  # each once: what is known is not asked for again
+
+
+def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> None:
+    first, second = subnet.host(), subnet.host()
+    tv = ipaddress.ip_address("239.1.2.3")
+    group = mgid.of_group(tv, DEFAULT)
+    second.join(tv)
+    until(lambda: bool(states(subnet.sa, group, 3) & JoinState.FULL_MEMBER))
+    first.send([udp(1, "239.1.2.3", b"news")])
+    assert second.recv(timeout=10) == [udp(1, "239.1.2.3", b"news")]
+    assert states(subnet.sa, group, 2) == JoinState.SEND_ONLY_FULL_MEMBER
+    second.leave(tv)
+    until(lambda: not states(subnet.sa, group, 3))  # M4
+
+
+def test_closing_leaves_every_group(subnet: Subnet) -> None:
+    endpoint = subnet.host()
+    until(lambda: bool(states(subnet.sa, BROADCAST, 2)))
+    endpoint.close()
+    subnet.ports[0].close()
+    assert not any(states(subnet.sa, group, 2) for group in subnet.sa.groups)
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def test_an_sa_that_forgot_is_told_again_while_traffic_goes_on(subnet: Subnet) -> None:
+    subnet.host(), subnet.host()
+    assert passes(subnet, 1, 2, b"before")
+    subnet.sa.is_deaf = True
+    subnet.sa.forget()
+    assert passes(subnet, 1, 2, b"without an SA")
+    subnet.sa.make_broadcast(DEFAULT)
+    subnet.sa.is_deaf = False
+    for host in (2, 3):
+        until(lambda host=host: bool(states(subnet.sa, BROADCAST, host)))  # type: ignore[misc]
+    assert passes(subnet, 2, 1, b"after")
+    assert subnet.failures == []
+
+
+def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
+    subnet.host(), subnet.host()
+    assert passes(subnet, 1, 2, b"before")
+    mads = subnet.ports[0].mads
+    mads.info = replace(mads.info, lid=9)
+    subnet.sa.plug(mads)
+    until(lambda: subnet.ports[0].administrator.info.lid == 9)
+    until(lambda: subnet.endpoints[0].show()["state"] == "up")
+    assert passes(subnet, 1, 2, b"after")
+
+
+def test_a_p_key_that_is_taken_away_ends_the_interface_and_another_does_not(
+    subnet: Subnet,
+) -> None:
+    subnet.host(pkeys=(0xFFFF, 0x8002))
+    mads = subnet.ports[0].mads
+    mads.info = replace(mads.info, pkeys=(PKey(0x8003), DEFAULT))
+    until(lambda: subnet.ports[0].administrator.info.pkeys[0] == 0x8003)
+    assert subnet.failures == []
+    mads.info = replace(mads.info, pkeys=(PKey(0x8003),))
+    until(lambda: subnet.failures == ["P_Key 0xffff was taken from the port"])
+
+
+def test_the_levels_of_a_flush_are_the_kernels() -> None:
+    info = FakePort(FakeSa()).info
+    assert flush_of(info, info) is None
+    assert flush_of(info, replace(info, sa_lid=5)) is Flush.LIGHT
+    assert flush_of(info, replace(info, lid=5)) is Flush.NORMAL
+    assert flush_of(info, replace(info, pkeys=(), lid=5)) is Flush.HEAVY
+
+
+def test_an_administrator_that_is_closed_says_so(subnet: Subnet) -> None:
+    administrator = subnet.port().administrator
+    administrator.close()
+    administrator.close()
+    with pytest.raises(Closed):
+        administrator.ask(administrator.client.class_port_info)
+
+
+def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
+    def fail() -> SaClient:
+        raise LinkError("no port")
+
+    with pytest.raises(LinkError, match="no port"):
+        Administrator(fail)
