@@ -41,6 +41,7 @@ static int step(struct ipu_pump *pump, int max)
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
     work += ipu_transmit_read(pump, max);
+    (void)ipu_transmit_reap(pump); /* most fabrics have sent by now: no wake-up for that */
     ipu_ring_wake(&pump->events);
     if (pump->tap.snap_len > 0)
         ipu_ring_wake(&pump->captured);
