@@ -22,6 +22,7 @@ from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, L
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.partition import CONTROLLED_QKEY
 from ipoibu.proto.record import group_destination, link_params, path_destination
+from ipoibu.proto.refusal import InvalidRequest, NoRecords
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 
@@ -143,8 +144,8 @@ class Subnet:
         match effect:
             case Attach(group):
                 self._begin("join", group, self._join(group))
-            case JoinToSend(group):
-                self._begin("send", group, self._join_to_send(group))
+            case JoinToSend(group, detour):
+                self._begin("send", group, self._join_to_send(group, detour))
             case FindPath(gid):
                 self._begin("path", gid, self._find_path(gid))
             case Detach(group):
@@ -168,8 +169,15 @@ class Subnet:
             destination = group_destination(record)
             self._perform(self._engine.attached(self._now(), group, destination))
 
-    async def _join_to_send(self, group: Gid) -> None:
-        ask = lambda: self._client.join_to_send(group, self._params)  # noqa: E731
+    async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
+        async def ask() -> McMemberRecord:
+            try:
+                return await self._client.join_to_send(group, self._params)
+            except (InvalidRequest, NoRecords):  # an SA that lets only receivers create groups
+                if detour is None:
+                    raise
+                return await self._client.join_to_send(detour, self._params)
+
         await self._find(group, ask, group_destination)
 
     async def _find_path(self, gid: Gid) -> None:

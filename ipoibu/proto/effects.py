@@ -95,9 +95,13 @@ class FindPath:
 
 @dataclass(frozen=True, slots=True)
 class JoinToSend:
-    """Ask the SA for a membership that only sends; answered as `FindPath` is (M1)."""
+    """Ask the SA for a membership that only sends; answered as `FindPath` is (M1).
+
+    `detour` is the group of all routers, for packets that go beyond the link to a group nobody made.
+    """
 
     mgid: Gid
+    detour: Gid | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Final
 
 from ipoibu.addr import Gid, IpAddress
@@ -48,6 +49,7 @@ from ipoibu.proto.effects import (
 from ipoibu.proto.ratelimit import is_told
 from ipoibu.proto.table import Table
 from ipoibu.proto.timers import Timers
+from ipoibu.wire import mgid
 
 
 class State(enum.Enum):
@@ -108,6 +110,10 @@ MACHINE: Final = Table("Way", State.NONE, {
 # fmt: on
 
 Waiting = SendFrame | SendPacket
+
+ALL_ROUTERS: Final[dict[int, IpAddress]] = {4: IPv4Address("224.0.0.2"), 6: IPv6Address("ff02::2")}
+LOCAL_CONTROL: Final = IPv4Network("224.0.0.0/24")
+LINK_SCOPE: Final = 2
 
 
 @dataclass(slots=True)
@@ -170,10 +176,10 @@ class Ways:
     def refused(self, now: float, gid: Gid, reason: str) -> None:
         self._feed(now, gid, Input.REFUSED, reason=reason)
 
-    def joined(self, now: float, mgid: Gid, destination: Destination) -> None:
+    def joined(self, now: float, group: Gid, destination: Destination) -> None:
         """We receive the group, and so may send to it."""
-        self._members[mgid] = destination
-        self._feed(now, mgid, Input.FOUND, destination)
+        self._members[group] = destination
+        self._feed(now, group, Input.FOUND, destination)
 
     def doubt(self, now: float) -> None:
         """The SA, or what it knows, may be another: ask for everything again, and use it meanwhile."""
@@ -193,13 +199,9 @@ class Ways:
     ) -> None:
         if self._next_hops.get(next_hop) != destination.gid:
             self._unlink(next_hop)
-        way = self._want(now, destination.gid)
-        if way is None:
-            self._out.append(_held(wanted))
-            return
-        self._next_hops[next_hop] = way.gid
-        way.published[next_hop] = wanted
-        self._out.append(_routed(wanted, way.found) if way.found else _held(wanted))
+        way = self._want(now, destination.gid, wanted)
+        found = way.found if way is not None else None
+        self._out.append(_routed(wanted, found) if found else _held(wanted))
 
     def _unlink(self, next_hop: IpAddress) -> None:
         gid = self._next_hops.pop(next_hop, None)
@@ -211,7 +213,7 @@ class Ways:
             way.waiting.remove(waiting)
             self._out.append(Count("way_unresolved"))
 
-    def _want(self, now: float, gid: Gid) -> _Way | None:
+    def _want(self, now: float, gid: Gid, wanted: Publish | None = None) -> _Way | None:
         """The way, asked for if need be; None (counted) when there is no room for another."""
         way = self._ways.get(gid)
         if way is None:
@@ -223,7 +225,12 @@ class Ways:
         way.used = now
         self._ways.move_to_end(gid)
         member = self._members.get(gid) if way.state is State.NONE else None
-        self._feed(now, gid, Input.WANTED if member is None else Input.FOUND, member)
+        if member is not None:
+            self._feed(now, gid, Input.FOUND, member)
+        if wanted is not None:
+            self._next_hops[wanted.next_hop] = gid
+            way.published[wanted.next_hop] = wanted
+        self._feed(now, gid, Input.WANTED)
         return way
 
     def _send(self, now: float, way: _Way | None, effect: Waiting) -> None:
@@ -239,10 +246,10 @@ class Ways:
         else:
             way.waiting.append(effect)
 
-    def _resign(self, now: float, mgid: Gid) -> None:
+    def _resign(self, now: float, group: Gid) -> None:
         """We no longer receive the group; who still sends to it needs a membership of its own."""
-        if self._members.pop(mgid, None) is not None:
-            self._feed(now, mgid, Input.DOUBTED)
+        if self._members.pop(group, None) is not None:
+            self._feed(now, group, Input.DOUBTED)
 
     def _feed(
         self,
@@ -270,8 +277,7 @@ class Ways:
         match action:
             case Action.ASK:
                 way.was_asked = True
-                is_group = way.gid.is_multicast
-                self._out.append(JoinToSend(way.gid) if is_group else FindPath(way.gid))
+                self._out.append(_question(way))
             case Action.LEARN:
                 way.found, way.refusals, way.backoff_s = destination, 0, GROUP_BACKOFF_MIN_S
                 self._release(way)
@@ -331,6 +337,26 @@ class Ways:
         self._out.append(Count("way_evicted"))
         self._feed(now, idle, Input.UNUSED)
         return True
+
+
+def _question(way: _Way) -> FindPath | JoinToSend:
+    if not way.gid.is_multicast:
+        return FindPath(way.gid)
+    goes_far = any(_leaves_link(ip) for ip in way.published)
+    return JoinToSend(way.gid, _all_routers(way.gid) if goes_far else None)
+
+
+def _leaves_link(ip: IpAddress) -> bool:
+    """Whether the IP group's scope is wider than the link (RFC 5771 §4, RFC 4291 §2.7)."""
+    if isinstance(ip, IPv4Address):
+        return ip.is_multicast and ip not in LOCAL_CONTROL
+    return ip.packed[1] & 0xF > LINK_SCOPE
+
+
+def _all_routers(group: Gid) -> Gid:
+    """RFC 4391 §12: they forward what nobody on the link has asked for."""
+    parts = mgid.parse_untrusted(group)  # one that we made
+    return mgid.of_group(ALL_ROUTERS[parts.family], parts.pkey, parts.scope)
 
 
 def _next_hop(waiting: Waiting) -> IpAddress | None:

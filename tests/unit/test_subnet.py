@@ -24,6 +24,7 @@ from ipoibu.subnet import join_link
 from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
+from ipoibu.wire.sa import Capability2
 
 DEFAULT: Final = PKey(0xFFFF)
 BROADCAST: Final = mgid.broadcast(DEFAULT)
@@ -66,6 +67,7 @@ class Subnet:
         endpoint = Endpoint(config, port=port, on_failure=self.failures.append)
         self.endpoints.append(endpoint)
         endpoint.open()
+        until(lambda: bool(endpoint.show()["state"] == "up"))
         endpoint.address_added(ipaddress.ip_interface(f"10.0.0.{number}/24"))
         return endpoint
 
@@ -198,6 +200,19 @@ def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> 
     assert states(subnet.sa, group, 2) == JoinState.SEND_ONLY_FULL_MEMBER
     second.leave(tv)
     until(lambda: not states(subnet.sa, group, 3))  # M4
+
+
+def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers(
+    subnet: Subnet,
+) -> None:
+    subnet.sa.capability2 = Capability2(0)
+    first, router = subnet.host(), subnet.host()
+    routers = ipaddress.ip_address("224.0.0.2")
+    router.join(routers)
+    until(lambda: bool(states(subnet.sa, mgid.of_group(routers, DEFAULT), 3)))
+    first.send([udp(1, "239.1.2.3", b"far")])
+    assert router.recv(timeout=10) == [udp(1, "239.1.2.3", b"far")]
+    assert mgid.of_group(ipaddress.ip_address("239.1.2.3"), DEFAULT) not in subnet.sa.groups
 
 
 def test_closing_leaves_every_group(subnet: Subnet) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
+import pytest
+
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.limits import GROUP_SEND_ONLY_IDLE_S, WAY_PENDING_PACKETS
@@ -34,6 +36,7 @@ from ipoibu.wire import mgid
 
 PEER: Final = Gid.parse("fe80::10:5")
 GROUP: Final = mgid.of_group(ip_address("239.1.2.3"), TEMPLATE.params.pkey)
+ROUTERS: Final = mgid.of_group(ip_address("224.0.0.2"), TEMPLATE.params.pkey)
 IP, TV = ip_address("10.0.0.2"), ip_address("239.1.2.3")
 PLAIN: Final = Destination(PEER, Qpn(0x48))
 PATH: Final = Destination(PEER, Qpn(1), dlid=7, sl=3, static_rate=2, hop_limit=0)
@@ -135,7 +138,7 @@ def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None
 
 def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:
     bed = Bed()
-    assert bed.put(NOTIFY, SendPacket(b"a", TV))[0] == JoinToSend(GROUP)
+    assert bed.put(NOTIFY, SendPacket(b"a", TV))[0] == JoinToSend(GROUP, ROUTERS)
     assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
 
 
@@ -153,7 +156,27 @@ def test_a_member_sends_without_asking_and_asks_when_it_is_none_any_more() -> No
     bed = Bed()
     bed.ways.joined(0.0, GROUP, MEMBER)
     assert bed.put(NOTIFY) == [replace(NOTIFY, destination=MEMBER)]
-    assert bed.put(Detach(GROUP)) == [Detach(GROUP), JoinToSend(GROUP)]
+    assert bed.put(Detach(GROUP)) == [Detach(GROUP), JoinToSend(GROUP, ROUTERS)]
+
+
+@pytest.mark.parametrize(
+    ("ip", "detour"),
+    [
+        ("224.0.0.251", None),
+        ("239.1.2.3", "224.0.0.2"),
+        ("ff02::fb", None),
+        ("ff05::fb", "ff02::2"),
+    ],
+)
+def test_m1_only_what_goes_beyond_the_link_may_go_by_the_routers(
+    ip: str, detour: str | None
+) -> None:
+    address = ip_address(ip)
+    group = mgid.of_group(address, TEMPLATE.params.pkey)
+    by = mgid.of_group(ip_address(detour), TEMPLATE.params.pkey) if detour else None
+    to = Destination(group, Qpn(MULTICAST_QPN))
+    out = Bed().put(Publish(address, Forward.NOTIFY, to, 2044))
+    assert out[0] == JoinToSend(group, by)
 
 
 def test_a_neighbour_that_moves_takes_the_path_of_its_new_port() -> None:
