@@ -5,7 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .runner import LabError, find_kernel, run, shell
+from .runner import INFINIBAND, LabError, find_kernel, run, shell
 
 
 def main() -> int:
@@ -20,6 +20,9 @@ def main() -> int:
     parser.add_argument("-d", "--directory", type=Path, help="keep output and logs here")
     parser.add_argument("-t", "--timeout", type=float, default=60, metavar="SECONDS")
     parser.add_argument("-m", "--memory", type=int, default=512, metavar="MIB")
+    parser.add_argument(
+        "-i", "--infiniband", action="store_true", help="rxe devices look like InfiniBand ports"
+    )
     options = parser.parse_args()
     try:
         scripts = [
@@ -31,6 +34,7 @@ def main() -> int:
             [shell(script) for script in scripts],
             timeout_s=options.timeout,
             mem_mib=options.memory,
+            kernel_arguments=[INFINIBAND] * len(options.scripts) if options.infiniband else (),
             directory=options.directory,
         )
     except (LabError, OSError, ValueError) as error:

@@ -38,6 +38,9 @@ GRACE_S = 3.0  # what the others get to end by themselves when a guest of the ru
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
 
+# Kernel argument: rxe devices look like InfiniBand ports (kernel/patches/rxe-ib.patch).
+INFINIBAND = ("rdma_rxe.ib=1",)
+
 # What a healthy kernel never says, whatever the scenario did.
 _COMPLAINT = re.compile(
     r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
@@ -114,12 +117,14 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60,
     mem_mib: int = 512,
+    kernel_arguments: Sequence[Sequence[str]] = (),
     directory: Path | None = None,
 ) -> list[Result]:
     """Boot one guest a command, all joined by vec0, and return their results in that order.
 
     Blocks until all have ended, at most `timeout_s` and a few seconds. When one fails, the others
-    are ended after GRACE_S. `directory`, /run/lab in the guests, is kept; without it a temporary one
+    are ended after GRACE_S. `kernel_arguments`, if any, has for each guest what ends its kernel's
+    command line. `directory`, /run/lab in the guests, is kept; without it a temporary one
     is used and removed.
     """
     if directory is None:
@@ -131,6 +136,7 @@ def run(
                 env=env,
                 timeout_s=timeout_s,
                 mem_mib=mem_mib,
+                kernel_arguments=kernel_arguments,
                 directory=Path(temporary),
             )
     count = len(commands)
@@ -148,6 +154,7 @@ def run(
                 wire_fd=wire.ends[index].fileno() if count > 1 else None,
                 env=env,
                 mem_mib=mem_mib,
+                kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
             )
             for index, command in enumerate(commands)
         ]
@@ -205,6 +212,7 @@ class Guest:
         wire_fd: int | None = None,
         env: Mapping[str, str] | None = None,
         mem_mib: int = 512,
+        kernel_arguments: Sequence[str] = (),
     ) -> None:
         """Describe a guest; nothing happens before `start`.
 
@@ -223,6 +231,7 @@ class Guest:
         self._wire_fd = wire_fd
         self._env = dict(env or {})
         self._mem_mib = mem_mib
+        self._kernel_arguments = tuple(kernel_arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: list[_Stream] = []
         self._started_s = 0.0
@@ -328,6 +337,7 @@ class Guest:
             *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),
             *(f"uml_dir={here}/uml/", f"umid={self.name}"),
             *(f"LAB_DIRECTORY={self.directory}", f"LAB_NAME={self.name}"),
+            *self._kernel_arguments,
         ]
         if self._wire_fd is not None:
             mac = f"02:00:00:00:00:{self._index:02x}"

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# judge_host.sh: a guest as one host of a link on which the kernel's own ib_ipoib is the judge; after
+# verbs_host.sh. What a host is: `kernel` (ib_ipoib on an rxe0 that looks like InfiniBand) or a device
+# of `ipoibu up`. Each thing that was tried is a line in /run/lab/behaviours-NAME: what, and yes or no.
+
+export IB_MTU=4092 # of the broadcast group, less the 4 bytes of encapsulation
+
+tried() { # WHAT COMMAND...
+    local answer=no what=$1
+    shift
+    if "$@" >/tmp/tried 2>&1; then answer=yes; else cat /tmp/tried >&2; fi
+    printf '%s\t%s\n' "$what" "$answer" >>"/run/lab/behaviours-$LAB_NAME"
+}
+
+has_carrier() { # NETDEV
+    local up=0
+    { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
+}
+
+kernel_start() { # datagram|connected
+    echo "$1" >/sys/class/net/ib0/mode
+    [[ $1 == datagram ]] || ip link set ib0 mtu 65520
+    ip link set ib0 up
+    ip addr add "10.9.0.$LAB_INDEX/24" dev ib0
+    ip addr add "fd00:9::$LAB_INDEX/64" dev ib0 nodad
+    until_true 10 "ib0 of the kernel" has_carrier ib0
+}
+
+side_up() { # HOST datagram|connected
+    case $1,$2 in
+        kernel,*) kernel_start "$2" ;;
+        *,datagram) ib_up "$1" --mtu "$IB_MTU" ;;
+        *) ib_up "$1" --mode connected ;;
+    esac
+}
+
+side_again() { # HOST MODE: goes away and comes back, ipoibu with another queue pair
+    if [[ $1 == kernel ]]; then
+        ip link set ib0 down
+        ip link set ib0 up
+        ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad
+        until_true 10 "ib0 of the kernel" has_carrier ib0
+    else
+        kill -KILL "$ib_pid"
+        wait "$ib_pid" || true
+        side_up "$@"
+    fi
+}
+
+side_down() { # HOST
+    if [[ $1 == kernel ]]; then
+        ip link set ib0 down
+        rdma link del rxe0
+    else
+        ib_down
+    fi
+}
+
+five_pings() { # ADDRESS [OPTION...]
+    local said
+    ping -q -c 1 -W 5 "${@:2}" "$1" # addresses are resolved, connections made
+    said=$(ping -q -c 5 -i 0.1 -W 5 "${@:2}" "$1")
+    echo "$said"
+    [[ $said == *" 5 received"* ]]
+}
+
+all_nodes_answer() { # ours among them: two addresses answer
+    local said line from=()
+    said=$(ping -c 3 -i 0.3 -W 2 ff02::1%ib0)
+    echo "$said"
+    while read -r line; do
+        [[ $line =~ ' from '([^ ]+) && " ${from[*]} " != *" ${BASH_REMATCH[1]} "* ]] &&
+            from+=("${BASH_REMATCH[1]}")
+    done <<<"$said"
+    ((${#from[@]} == 2))
+}
+
+hear_groups() {
+    receive_group UDP4-RECVFROM:5000,ip-add-membership=239.1.2.3:ib0 >"/run/lab/group4-$LAB_NAME" &
+    local receiver4=$!
+    receive_group "UDP6-RECVFROM:5001,ipv6-join-group=[ff12::1234]:ib0" >"/run/lab/group6-$LAB_NAME" &
+    local receiver6=$!
+    read -r -t 1.5 -u "$lab_tick" || true # the joins reach the fabric
+    meet "hearing-$LAB_INDEX" 40
+    wait "$receiver4" || true; put "got-4-$LAB_INDEX" yes
+    wait "$receiver6" || true; put "got-6-$LAB_INDEX" yes
+    tried "an IPv4 group it has joined reaches it" grep -q hello "/run/lab/group4-$LAB_NAME"
+    tried "an IPv6 group it has joined reaches it" grep -q hello "/run/lab/group6-$LAB_NAME"
+}
+
+tell_groups() {
+    local other=$((3 - LAB_INDEX))
+    meet "hearing-$other" 40
+    send_group "UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=10.9.0.$LAB_INDEX" "4-$other"
+    send_group "UDP6-DATAGRAM:[ff12::1234%ib0]:5001" "6-$other"
+}
+
+stream_in() { # NAME ADDRESS
+    iperf3 -s -1 -B "$2" >/dev/null & listening 5201; meet "$1" 40; wait $!
+}
+
+stream_out() { # NAME ADDRESS [OPTION...]
+    meet "$1" 40
+    iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
+}
+
+# Both hosts run this, one after the other where the order matters.
+judge() { # HOST datagram|connected
+    local turn other=$((3 - LAB_INDEX)) size=$((IB_MTU - 28))
+    [[ $2 == datagram ]] || size=60000
+    side_up "$@"
+    meet up 60
+    tried "it resolves by ARP and pings" five_pings "10.9.0.$other"
+    tried "it resolves by ND and pings" five_pings "fd00:9::$other"
+    tried "it pings over IPv4 with $size bytes, unfragmented" five_pings "10.9.0.$other" -s "$size" -M do
+    tried "it pings over IPv6 with $((size - 20)) bytes" five_pings "fd00:9::$other" -s "$((size - 20))"
+    meet pinged 60
+    for turn in 1 2; do
+        ((turn == LAB_INDEX)) && tried "all nodes answer its ping" all_nodes_answer
+        if ((turn == LAB_INDEX)); then hear_groups; else tell_groups; fi
+        if ((turn == LAB_INDEX)); then
+            stream_in "tcp4-$turn" "10.9.0.$LAB_INDEX"
+            stream_in "tcp6-$turn" "fd00:9::$LAB_INDEX"
+            stream_in "udp-$turn" "10.9.0.$LAB_INDEX"
+        else
+            tried "it sends TCP over IPv4" stream_out "tcp4-$turn" "10.9.0.$other" -t 1
+            tried "it sends TCP over IPv6" stream_out "tcp6-$turn" "fd00:9::$other" -t 1
+            tried "it sends UDP" stream_out "udp-$turn" "10.9.0.$other" -t 1 -u -b 5M -l 4000 # a socket holds few packets here
+        fi
+        meet "streamed-$turn" 60
+    done
+    for turn in 1 2; do
+        ((turn == LAB_INDEX)) && side_again "$@"
+        meet "again-$turn" 60
+        tried "it reaches the other after restart $turn" until_true 20 "an answer" \
+            ping -q -c 1 -W 1 "10.9.0.$other"
+        meet "reached-$turn" 60
+    done
+    meet done 60
+    side_down "$1"
+}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the SA of an rxe port that looks like InfiniBand answers, asked by our client over ib_umad."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import IpoibuError
+from ipoibu.fabric.sa import SaClient
+from ipoibu.proto.record import link_params
+from ipoibu.wire import mgid
+from tests.lab.inside.links import link_local
+
+from .verbs_guest import on_the_wire
+
+DEFAULT: Final = PKey(0xFFFF)
+SECOND: Final = PKey(0x8001)
+ABSENT: Final = PKey(0x8002)
+OFF_SUBNET: Final = Gid.parse("fe80::1:ff:fe00:1")
+
+
+def ask() -> None:
+    """Print the answers, one JSON object."""
+    on_the_wire()
+    print(json.dumps(asyncio.run(_ask())))
+
+
+async def _ask() -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    peer = Gid.parse(link_local(2))
+    async with SaClient.open("rxe0", 1) as sa:
+        said["send-only full members"] = (await sa.class_port_info()).has_send_only_full_member
+        for pkey in (DEFAULT, SECOND):
+            params = link_params(await sa.join(mgid.broadcast(pkey)))
+            said[f"broadcast {int(pkey):04x}"] = [params.mtu_bytes, int(params.qkey)]
+            path = await sa.path(peer, pkey)
+            said[f"path {int(pkey):04x}"] = [path.dlid, path.slid, str(path.dgid), path.hop_limit]
+        group = Gid(mgid.broadcast(DEFAULT).raw[:12] + bytes(range(4)))
+        params = link_params(await sa.join(mgid.broadcast(DEFAULT)))
+        said["group"] = (await sa.join(group, params=params)).mlid
+        await sa.leave(group)
+        said["sender"] = (await sa.join_to_send(group, params)).mlid
+        await sa.leave(group)
+        said["no path off the subnet"] = await _refusal(sa.path(OFF_SUBNET, DEFAULT))
+        said["no path in a foreign partition"] = await _refusal(sa.path(peer, ABSENT))
+        said["no join in a foreign partition"] = await _refusal(sa.join(mgid.broadcast(ABSENT)))
+        said["no tables"] = await _refusal(sa.groups(DEFAULT))
+    return said
+
+
+async def _refusal(question: Awaitable[Any]) -> str:
+    try:
+        return repr(await question)
+    except IpoibuError as error:
+        return type(error).__name__
