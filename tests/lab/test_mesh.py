@@ -46,7 +46,9 @@ def received_mbit(report: dict[str, Any]) -> float:
 
 def test_three_hosts_with_one_seed(lab_kernel: Path, tmp_path: Path) -> None:
     play(lab_kernel, tmp_path, "mesh_three", 3, limit_s=240)
-    assert (tmp_path / "group4").read_text() == (tmp_path / "group6").read_text() == "hello, group\n"
+    assert (
+        (tmp_path / "group4").read_text() == (tmp_path / "group6").read_text() == "hello, group\n"
+    )
     assert received_mbit(load(tmp_path, "forward")) > 50
     assert received_mbit(load(tmp_path, "backward")) > 50
     for name in ("a", "b", "c"):
