@@ -211,6 +211,7 @@ class VerbsUd:
         self._place = port.place
         self._groups: dict[Gid, int] = {}
         self.mtu_bytes = params.mtu_bytes
+        self._pkey_at = self._pkey_index(device, params)  # before anything is made
         limits = device.limits()
         self._max_groups = limits.max_mcast_grp
         self._objects = device.create_ud(
@@ -224,7 +225,6 @@ class VerbsUd:
         self._membership: Any = None
         _verbs = native()
         try:
-            self._pkey_at = self._pkey_index(device, params)
             self._membership = _verbs.Membership(entry.ifindex)
             self._native = _verbs.VerbsFabric(
                 self._objects.qp,
@@ -265,7 +265,8 @@ class VerbsUd:
         pkeys = device.pkeys(self._port.info.port, count)
         if params.own_pkey not in pkeys:
             there = ", ".join(str(pkey) for pkey in pkeys if pkey) or "none"
-            raise LinkError(f"{self._place}: no P_Key {params.own_pkey}; it has: {there}")
+            limited = ", the limited member's" if params.is_limited else ""
+            raise LinkError(f"{self._place}: no P_Key {params.own_pkey}{limited}; it has: {there}")
         return pkeys.index(params.own_pkey)
 
     def _translate(self, what: str, error: OSError) -> IpoibuError:

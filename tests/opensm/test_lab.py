@@ -7,6 +7,7 @@ import ipaddress
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -177,3 +178,20 @@ def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
             one.close()
         until(lambda: not set(groups) & joined(), 20, "groups were kept")
         until(lambda: known() == 0, 20, "OpenSM has groups that were left")
+
+
+def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() -> None:
+    partitions = ADMINISTERED + f"red=0x1, ipoib : {members(1, 2)};\n"
+    with Lab(2, subnet=LabSubnet(2, partitions)) as lab:
+        for number, host in enumerate(lab.hosts, 1):
+            asked = ["child", "add", "ib0", "0x8001", "--address", f"10.1.0.{number}/24"]
+            done = host.run([sys.executable, "-m", "ipoibu.cli", *asked])
+            assert done.returncode == 0, done.stderr
+        first = lab.hosts[0]
+        assert first.run(["ping", "-c", "3", "-i", "0.3", "10.1.0.2"]).returncode == 0
+        done = first.run([sys.executable, "-m", "ipoibu.cli", "child", "add", "ib0", "0x8002"])
+        assert done.returncode == 1
+        assert "no P_Key 0x8002; it has: 0xffff, 0x8001" in done.stderr
+        done = first.run([sys.executable, "-m", "ipoibu.cli", "child", "del", "ib0", "0x8001"])
+        assert done.returncode == 0, done.stderr
+        assert ping(first, lab.hosts[1], "ipv4").ok

@@ -224,11 +224,23 @@ def test_a_small_device_gets_what_it_can_hold(port: VerbsPort) -> None:
     assert (cap.max_send_wr, cap.max_recv_wr) == (50, 50)
 
 
-def test_a_pkey_that_the_port_does_not_have_is_told(port: VerbsPort) -> None:
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        (PartitionParams(PKey(0x8005), 1, 2048), "no P_Key 0x8005; it has: 0xffff"),
+        (
+            PartitionParams(PKey(0xFFFF), 1, 2048, is_limited=True),
+            "no P_Key 0x7fff, the limited member's; it has: 0xffff",
+        ),
+    ],
+)
+def test_a_pkey_that_the_port_does_not_have_is_told_before_anything_is_made(
+    port: VerbsPort, params: PartitionParams, said: str
+) -> None:
     machine().pkeys = [0xFFFF, 0]
-    with pytest.raises(LinkError, match="rxe0/1: no P_Key 0x8005; it has: 0xffff"):
-        port.open_ud(PartitionParams(pkey=PKey(0x8005), qkey=1, mtu_bytes=2048))
-    assert machine().log[-4:] == ["close qp", "close cq", "close cq", "close channel"]
+    with pytest.raises(LinkError, match=f"rxe0/1: {said}"):
+        port.open_ud(params)
+    assert not [line for line in machine().log if line.startswith("close")]
 
 
 @pytest.mark.parametrize(
