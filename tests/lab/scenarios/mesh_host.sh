@@ -37,7 +37,7 @@ mesh_pair() {
     ib_down
 }
 
-save_stats() { # NAME
+group_sent() { # NAME of the counter, from
     ipoibu stats ib0 -j >"/run/lab/$1-$LAB_NAME.json"
 }
 
@@ -73,7 +73,7 @@ mesh_three() {
         meet joined
     fi
     meet grouped 40
-    save_stats grouped
+    group_sent grouped
     if ((LAB_INDEX == 1)); then
         iperf3 -s -1 -B 10.9.0.1 >/dev/null & listening 5201; meet served; wait $!
         iperf3 -s -1 -B fd00:9::1 >/dev/null & listening 5201; meet served6; wait $!
@@ -101,9 +101,8 @@ mesh_three() {
         until_true 10 "the peers again" peers_are 2
         reach 10.9.0.3; reach fd00:9::3
     fi
-    meet reached-again 40
-    save_stats stats
     meet done 40
+    group_sent stats
     ib_down
 }
 
@@ -138,9 +137,9 @@ mesh_members() {
     else
         meet joined
         if ((LAB_INDEX == 2)); then
-            save_stats before
+            group_sent before
             flood
-            save_stats after
+            group_sent after
         fi
         meet flooded 40
     fi
