@@ -28,7 +28,6 @@ from ipoibu.fabric.base import ConnectedFabric, Fabric, PartitionParams, Port, P
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.provision import link_params
-from ipoibu.fabric.seeds import Seeds
 from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
@@ -37,7 +36,6 @@ from ipoibu.limits import (
     DEFAULT_PKEY,
     ENCAP_LEN,
     GROUPS_MAX,
-    MESH_PORT,
     NEIGH_MAX,
     SUPERFRAME_BYTES_MAX,
 )
@@ -68,8 +66,7 @@ class EndpointConfig:
     `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
     names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
-    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `peers`, `peers_file`
-    and `mesh_port` are for iWARP devices: see `ipoibu.fabric.seeds.Seeds`.
+    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up.
     """
 
     name: str
@@ -84,9 +81,6 @@ class EndpointConfig:
     partitions: Path | None = None
     parent: str | None = None
     busy_poll_us: int = 0
-    peers: tuple[str, ...] = ()
-    peers_file: Path | None = None
-    mesh_port: int = MESH_PORT
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
@@ -599,8 +593,7 @@ class Endpoint:
 
 
 def _open(config: EndpointConfig, lent: Port | None) -> PortUse:
-    seeds = Seeds(config.peers, config.peers_file, config.mesh_port)
-    port = lent or open_port(config.device, config.port, seeds)
+    port = lent or open_port(config.device, config.port)
     return SharedPort(port, lent=lent is not None).use()
 
 

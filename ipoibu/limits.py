@@ -125,24 +125,3 @@ RDMACM_RESOLVE_S: Final = 2.0  # for the kernel to find an address, and a route
 RDMACM_ANSWER_S: Final = 10.0  # for a peer to answer; rdma_cm itself would wait for a minute
 CM_ROUND: Final = 64  # datagrams handled before timers and requests have a turn
 CM_ANSWERS_BURST: Final = 100.0
-
-# The iWARP mesh
-MESH_MTU: Final = CONNECTED_MTU  # IP bytes; the largest that a message of the mesh carries
-MESH_PORT: Final = 7176  # TCP, where stations listen; unassigned by IANA
-MESH_PEERS_MAX: Final = 32  # connections at once (ext/verbs/mesh.h): replication is linear in them
-MESH_WINDOW: Final = 16  # messages that a peer may have under way: 1 MiB
-MESH_RESERVE: Final = 4  # receives beside those, for messages that grant more (ext/verbs/mesh.h)
-MESH_WINDOW_MAX: Final = 28  # ext/verbs/mesh.h
-MESH_ADDRESSES_MAX: Final = 256  # of peers, connected or not
-MESH_BACKOFF_MIN_S: Final = 1.0  # as for groups
-MESH_BACKOFF_MAX_S: Final = 16.0
-MESH_BACKOFF_JITTER: Final = 0.25  # down only
-MESH_FORGET_FAILURES: Final = 8  # of an address that only hearsay knows
-MESH_SETTLED_S: Final = 5.0  # a second connection after so long replaces the first
-MESH_HEARSAY_S: Final = (
-    10.0  # how often peers tell each other who else is there, unless asked by news
-)
-MESH_ANSWER_S: Final = 10.0  # for a peer to answer
-MESH_STALL_S: Final = 8.0  # a peer that takes nothing for so long though something waits
-MESH_SEEDS_S: Final = 2.0  # how often the peers file is looked at
-MESH_RESOLVE_S: Final = 30.0  # how often names are resolved again

@@ -6,8 +6,8 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EAGAIN, ENOTCONN
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport ENOTCONN
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import os
@@ -76,43 +76,6 @@ cdef extern from "connected.h" nogil:
     int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
     void ipu_verbs_connection_free(ipu_verbs_connection *connection)
 
-cdef extern from "mesh.h" nogil:
-    struct ipu_mesh:
-        pass
-    struct ipu_mesh_config:
-        const ibv_qp *pattern
-        in6_addr gid
-        uint32_t qpn
-        uint32_t mtu
-        uint32_t window
-    struct ipu_mesh_hello:
-        in6_addr gid
-        uint32_t qpn
-        uint32_t mtu
-        uint32_t window
-        bint we_began
-    enum:
-        IPU_MESH_COUNTERS_N
-        IPU_MESH_NOTE_BYTES
-        IPU_MESH_PEERS_MAX
-        IPU_MESH_WINDOW_MAX
-        IPU_MESH_RESERVE
-    int ipu_mesh_create(const ipu_mesh_config *config, ipu_mesh **out)
-    void ipu_mesh_free(ipu_mesh *mesh)
-    void ipu_mesh_destroy(ipu_mesh *mesh)
-    ipu_fabric *ipu_mesh_fabric(ipu_mesh *mesh)
-    int64_t ipu_mesh_add(ipu_mesh *mesh, ibv_qp *qp)
-    int ipu_mesh_establish(ipu_mesh *mesh, uint32_t peer, const ipu_mesh_hello *hello)
-    void ipu_mesh_remove(ipu_mesh *mesh, uint32_t peer)
-    int ipu_mesh_attach(ipu_mesh *mesh, const in6_addr *mgid)
-    void ipu_mesh_detach(ipu_mesh *mesh, const in6_addr *mgid)
-    int ipu_mesh_tell(ipu_mesh *mesh, uint32_t peer, const void *bytes, uint32_t len)
-    int ipu_mesh_next(ipu_mesh *mesh, uint32_t *peer, void *note)
-    int ipu_mesh_fd(const ipu_mesh *mesh)
-    void ipu_mesh_check(ipu_mesh *mesh, int64_t patience_ns)
-    void ipu_mesh_counters(const ipu_mesh *mesh, uint64_t *values)
-    const char *ipu_mesh_counter_names[IPU_MESH_COUNTERS_N]
-
 cdef extern from "membership.h" nogil:
     struct soft_membership:
         pass
@@ -127,9 +90,6 @@ cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
 PORT_DOWN = IPU_VERBS_PORT_DOWN
 PORT_CHANGED = IPU_VERBS_PORT_CHANGED
 FATAL = IPU_VERBS_FATAL
-MESH_PEERS_MAX = IPU_MESH_PEERS_MAX
-MESH_RECEIVES_MAX = IPU_MESH_WINDOW_MAX + IPU_MESH_RESERVE
-MESH_NOTE_BYTES = IPU_MESH_NOTE_BYTES
 
 
 cdef int check(int result, str what) except -1:
@@ -294,122 +254,6 @@ cdef class VerbsConnection:
     @property
     def qpn(self):
         return self.connection.connection.qpn
-
-
-@cython.no_gc_clear
-cdef class MeshFabric:
-    """A fabric of reliable connections (ext/verbs/mesh.h); every method from any thread.
-
-    Queue pairs are pyverbs'; they are held until `remove`, which comes after their end.
-    """
-
-    cdef ipu_mesh *mesh
-    cdef dict qps
-    cdef int cmd_fd
-
-    def __cinit__(self, object pattern, *, int cmd_fd, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
-                  uint32_t window):
-        cdef ipu_mesh_config config
-        config.pattern = inside(pattern, IBV_QPT_RC, cmd_fd)
-        config.gid = address(gid)
-        config.qpn = qpn
-        config.mtu = mtu_bytes
-        config.window = window
-        check(ipu_mesh_create(&config, &self.mesh), "mesh")
-        self.qps = {}
-        self.cmd_fd = cmd_fd
-
-    def __dealloc__(self):
-        if self.mesh != NULL:
-            ipu_mesh_destroy(self.mesh)
-
-    @property
-    def native(self):
-        return lend(ipu_mesh_fabric(self.mesh), FABRIC_CAPSULE, self)
-
-    @property
-    def qpn(self):
-        return ipu_mesh_fabric(self.mesh).qpn
-
-    def fileno(self):
-        return ipu_mesh_fd(self.mesh)
-
-    def add(self, object qp):
-        """Post receives on a queue pair in INIT; a number for it."""
-        cdef ibv_qp *raw = inside(qp, IBV_QPT_RC, self.cmd_fd)
-        cdef int64_t number
-        with nogil:
-            number = ipu_mesh_add(self.mesh, raw)
-        if number < 0:
-            check(<int>number, "peer")
-        self.qps[number] = qp
-        return number
-
-    def establish(self, uint32_t peer, *, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
-                  uint32_t window, bint we_began):
-        cdef ipu_mesh_hello hello
-        cdef int error
-        hello.gid = address(gid)
-        hello.qpn = qpn
-        hello.mtu = mtu_bytes
-        hello.window = window
-        hello.we_began = we_began
-        with nogil:
-            error = ipu_mesh_establish(self.mesh, peer, &hello)
-        check(error, "peer")
-
-    def remove(self, uint32_t peer):
-        with nogil:
-            ipu_mesh_remove(self.mesh, peer)
-        self.qps.pop(peer, None)
-
-    def attach(self, bytes mgid):
-        cdef in6_addr group = address(mgid)
-        with nogil:
-            ipu_mesh_attach(self.mesh, &group)
-
-    def detach(self, bytes mgid):
-        cdef in6_addr group = address(mgid)
-        with nogil:
-            ipu_mesh_detach(self.mesh, &group)
-
-    def tell(self, uint32_t peer, bytes note):
-        """Whether it was taken; if not, it may be later."""
-        cdef const char *at = PyBytes_AS_STRING(note)
-        cdef uint32_t size = len(note)
-        cdef int error
-        with nogil:
-            error = ipu_mesh_tell(self.mesh, peer, at, size)
-        return error == 0
-
-    def next(self):
-        """A peer and its note, empty when the peer has failed; None: that was all."""
-        cdef uint32_t peer = 0
-        cdef uint8_t note[IPU_MESH_NOTE_BYTES]
-        cdef int found
-        with nogil:
-            found = ipu_mesh_next(self.mesh, &peer, note)
-        if found == -EAGAIN:
-            return None
-        return peer, PyBytes_FromStringAndSize(<char *>note, found)
-
-    def check(self, double patience_s):
-        """Fail the peers that took nothing for so long though something waits."""
-        cdef int64_t patience_ns = <int64_t>(patience_s * 1e9)
-        with nogil:
-            ipu_mesh_check(self.mesh, patience_ns)
-
-    def counters(self):
-        cdef uint64_t values[IPU_MESH_COUNTERS_N]
-        ipu_mesh_counters(self.mesh, values)
-        return {ipu_mesh_counter_names[i].decode(): values[i]
-                for i in range(IPU_MESH_COUNTERS_N)}
-
-    def close(self):
-        """After the end of all queue pairs, and the pump's. Safe to repeat."""
-        with nogil:
-            ipu_mesh_free(self.mesh)
-        self.qps.clear()
 
 
 cdef class Membership:

@@ -24,9 +24,6 @@ _KEYS: Final = (
     "faults",
     "offload",
     "busy-poll",
-    "peer",
-    "peers",
-    "mesh-port",
     "log-level",
 )
 
@@ -39,9 +36,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="the interface to create, such as ib0")
     parser.add_argument(
-        "--device",
-        metavar="DEV[/PORT]",
-        help="soft:NETDEV or an RDMA device such as mlx5_0/1 or siw0",
+        "--device", metavar="DEV[/PORT]", help="soft:NETDEV or an RDMA device such as mlx5_0/1"
     )
     parser.add_argument("--pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff")
     parser.add_argument(
@@ -77,18 +72,6 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--busy-poll",
         metavar="US",
         help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
-    )
-    parser.add_argument(
-        "--peer",
-        metavar="HOST[:PORT]",
-        action="append",
-        help="iWARP: another station of the mesh; the others are found by it",
-    )
-    parser.add_argument(
-        "--peers", metavar="FILE", help="iWARP: a peer on each line, read again when it changes"
-    )
-    parser.add_argument(
-        "--mesh-port", metavar="PORT", help="iWARP: where to listen for peers; 7176 by default"
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.set_defaults(run=run)

@@ -17,17 +17,9 @@ from ipoibu.addr import IpInterface, PKey
 from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.fabric.device import parse_device
 from ipoibu.fabric.faults import FaultSpec
-from ipoibu.fabric.seeds import check_seed
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
-from ipoibu.limits import (
-    BUSY_POLL_MAX_US,
-    CONNECTED_MTU,
-    DEFAULT_PKEY,
-    IPV4_MIN_MTU,
-    IPV6_MIN_MTU,
-    MESH_PORT,
-)
+from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, DEFAULT_PKEY, IPV4_MIN_MTU, IPV6_MIN_MTU
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -124,13 +116,6 @@ def parse_file(text: str) -> Path:
     return Path(text).absolute()
 
 
-def parse_port(text: str) -> int:
-    """A TCP port."""
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
-        raise UsageError(f"{text!r} is no TCP port: expected 1 to 65535")
-    return int(text)
-
-
 _DEFAULT_PKEY: Final = PKey(DEFAULT_PKEY)
 
 # Key of the file and of the option -> how its text is read, and whether there may be several.
@@ -146,9 +131,6 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "faults": (FaultSpec.parse, False),
     "offload": (parse_offload, False),
     "busy-poll": (parse_busy_poll, False),
-    "peer": (check_seed, True),
-    "peers": (parse_file, False),
-    "mesh-port": (parse_port, False),
     "log-level": (parse_log_level, False),
 }
 
@@ -158,7 +140,7 @@ class InterfaceConfig:
     """Everything `ipoibu up` needs to know; each value is checked.
 
     `faults` spoils what the interface sends, for tests. `offload`: super-frames between the kernel
-    and the data path, as far as the kernel can. `peer`, `peers` (a file) and `mesh_port` are for iWARP.
+    and the data path, as far as the kernel can.
     """
 
     name: str
@@ -173,9 +155,6 @@ class InterfaceConfig:
     faults: FaultSpec | None = None
     offload: bool = True
     busy_poll: int = 0
-    peer: tuple[str, ...] = ()
-    peers: Path | None = None
-    mesh_port: int = MESH_PORT
     log_level: str = "warning"
 
     @property

@@ -50,9 +50,6 @@ def real_endpoint(
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,
-        peers=config.peer,
-        peers_file=config.peers,
-        mesh_port=config.mesh_port,
     )
     return Endpoint(
         endpoint_config,

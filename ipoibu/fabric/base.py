@@ -8,14 +8,12 @@ thread; `native` is the capsule that carries it. Control goes through this class
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipoibu.addr import Gid, PKey, Qpn
 
 if TYPE_CHECKING:
     from ipoibu.fabric.communication import Communication
-
-MESH_LINK_LAYER: Final = "iWARP mesh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,8 @@ class GroupParams:
 class PartitionParams:
     """What every member of the IPoIB link agrees on; from the broadcast group or from configuration (B1).
 
-    `mtu_bytes` is the InfiniBand MTU (256..4096; in a mesh 65524): the IP MTU of datagram mode is 4
-    less. `pkey` is the link's and always full (E7); `is_limited` is this port's own membership.
+    `mtu_bytes` is the InfiniBand MTU (256..4096): the IP MTU of datagram mode is 4 less. `pkey` is
+    the link's and always full (E7); `is_limited` is this port's own membership.
     """
 
     pkey: PKey
@@ -95,8 +93,7 @@ class PortInfo:
     """A port as found when it was opened. `active_mtu_bytes` is its InfiniBand MTU (256..4096).
 
     `guid` is the port GUID as it stands in the GID's low 64 bits (A3); `link_layer` is "InfiniBand"
-    or "Ethernet", as `rdma link` has it, or `MESH_LINK_LAYER`, whose MTU is 65524; `netdev` is the net
-    device below, where there is one.
+    or "Ethernet", as `rdma link` has it; `netdev` is the net device below, where there is one.
     """
 
     device: str

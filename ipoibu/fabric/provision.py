@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.base import MESH_LINK_LAYER, PartitionParams, PortInfo
+from ipoibu.fabric.base import PartitionParams, PortInfo
 from ipoibu.fabric.partition import Membership
 from ipoibu.fabric.partitions import read
 from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY, ENCAP_LEN, IB_MTUS
@@ -33,14 +33,6 @@ def link_params(
     `LinkError` if the partition does not have this port or the port cannot carry the link; both name
     the file and the line.
     """
-    if port.link_layer == MESH_LINK_LAYER:
-        if partitions is not None:
-            raise UsageError(f"{partitions}: a mesh has no subnet manager's partitions; use --pkey")
-        return PartitionParams(
-            pkey=PKey.parse(str(pkey)).full,
-            qkey=DEFAULT_QKEY if qkey is None else qkey,
-            mtu_bytes=port.active_mtu_bytes,
-        )
     if partitions is None:
         return partition_params(
             port,

@@ -82,10 +82,7 @@ class UdObjects:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedObjects:
-    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before.
-
-    `srq` is None where each has a receive queue of its own.
-    """
+    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before."""
 
     srq: Any
     send_cq: Any
@@ -94,8 +91,7 @@ class ConnectedObjects:
 
     def close(self) -> None:
         for item in (self.srq, self.send_cq, self.recv_cq, self.channel):
-            if item is not None:
-                _close(item)
+            _close(item)
 
 
 def _close(item: Any) -> None:
@@ -168,17 +164,14 @@ class VerbsDevice:
     What was lent stays the application's to close, after this.
     """
 
-    def __init__(
-        self, name: str | None, *, context: Any = None, pd: Any = None, is_iwarp: bool = False
-    ) -> None:
+    def __init__(self, name: str | None, *, context: Any = None, pd: Any = None) -> None:
         self._pyverbs = load()
         self.name: str = name or getattr(context, "name", None) or "rdma"
         self.is_lent = context is not None
         self._context = context if self.is_lent else self._open(self.name)
         self._own_pd = pd is None
         try:
-            if not is_iwarp:
-                self._refuse_iwarp()
+            self._refuse_iwarp()
             with self._translated("protection domain"):
                 self._pd = self._pyverbs.pd.PD(self._context) if self._own_pd else pd
         except BaseException:
@@ -314,24 +307,6 @@ class VerbsDevice:
                 rcq=objects.recv_cq,
                 srq=objects.srq,
                 cap=cap,
-                sq_sig_all=0,
-            )
-            return pyverbs.qp.QP(self._pd, attr)
-
-    def create_mesh(self, recv_depth: int, send_depth: int) -> ConnectedObjects:
-        """Completion queues for the queue pairs of a mesh, which have receive queues of their own."""
-        channel, send_cq, recv_cq = self._create_cqs(send_depth, recv_depth)
-        return ConnectedObjects(None, send_cq, recv_cq, channel)
-
-    def create_mesh_rc(self, objects: ConnectedObjects, send_depth: int, recv_depth: int) -> Any:
-        """An RC queue pair in RESET; three pieces to a message."""
-        pyverbs = self._pyverbs
-        with self._translated("mesh queue pair"):
-            attr = pyverbs.qp.QPInitAttr(
-                qp_type=pyverbs.enums.IBV_QPT_RC,
-                scq=objects.send_cq,
-                rcq=objects.recv_cq,
-                cap=pyverbs.qp.QPCap(send_depth, recv_depth, 3, 1, 0),
                 sq_sig_all=0,
             )
             return pyverbs.qp.QP(self._pd, attr)
