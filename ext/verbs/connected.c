@@ -21,29 +21,15 @@ static void connected_remove(void *self, struct ipu_connection *connection)
     ipu_qpn_table_remove(&((struct ipu_verbs_connected *)self)->known, connection);
 }
 
-static int pieces_of(const struct ipu_verbs *v, const struct ipu_send *send, struct ibv_sge *sge)
-{
-    int n = 0;
-    if (send->head_len > 0)
-        sge[n++] = (struct ibv_sge){.addr = (uintptr_t)send->head,
-                                    .length = send->head_len,
-                                    .lkey = ipu_verbs_lkey(v, send->head)};
-    if (send->len > 0)
-        sge[n++] = (struct ibv_sge){.addr = (uintptr_t)send->addr,
-                                    .length = send->len,
-                                    .lkey = ipu_verbs_lkey(v, send->addr)};
-    return n;
-}
-
 /* As many as the connection's queue and the completion queue that all share have room for. */
 static int room(const struct ipu_verbs_connected *all, const struct ipu_verbs_connection *to, int n)
 {
-    uint64_t own = to->depth - (to->posted - to->returned);
-    uint64_t shared = all->send_room - all->sending;
-    uint64_t least = own < shared ? own : shared;
-    if (least > IPU_VERBS_BATCH)
-        least = IPU_VERBS_BATCH;
-    return (uint64_t)n < least ? n : (int)least;
+    uint32_t least = ipu_rc_queue_room(&to->queue);
+    if (least > all->send_room - all->sending)
+        least = all->send_room - all->sending;
+    if (least > IPU_RC_BATCH)
+        least = IPU_RC_BATCH;
+    return (uint32_t)n < least ? n : (int)least;
 }
 
 static int connected_send(void *self, struct ipu_connection *connection,
@@ -52,41 +38,19 @@ static int connected_send(void *self, struct ipu_connection *connection,
     struct ipu_verbs_connected *all = self;
     struct ipu_verbs_connection *to = (struct ipu_verbs_connection *)connection;
     struct ipu_verbs *v = all->verbs;
-    struct ibv_send_wr wr[IPU_VERBS_BATCH], *bad = NULL;
-    struct ibv_sge sge[IPU_VERBS_BATCH][2];
     n = room(all, to, n);
     if (n == 0)
         return 0;
-    uint64_t signalled = 0, inlined = 0;
-    for (int i = 0; i < n; i++) {
-        bool is_last = i == n - 1, is_signalled = is_last || (i + 1) % IPU_VERBS_SIGNAL == 0;
-        bool is_inline = sends[i].head_len + sends[i].len <= all->max_inline;
-        uint64_t number = to->posted + (uint64_t)i;
-        to->cookies[number & (to->depth - 1)] = sends[i].cookie;
-        wr[i] = (struct ibv_send_wr){
-            .wr_id = number + 1,
-            .next = is_last ? NULL : &wr[i + 1],
-            .sg_list = sge[i],
-            .num_sge = pieces_of(v, &sends[i], sge[i]),
-            .opcode = IBV_WR_SEND,
-            .send_flags =
-                (is_signalled ? IBV_SEND_SIGNALED : 0) | (is_inline ? IBV_SEND_INLINE : 0),
-        };
-        signalled += is_signalled;
-        inlined += is_inline;
-    }
-    int error = ibv_post_send(to->qp, wr, &bad);
-    int taken = error == 0 ? n : bad == NULL ? 0 : (int)(bad - wr);
+    struct ipu_rc_posted posted = ipu_rc_queue_post(&to->queue, &v->regions, sends, n);
     IPU_VERBS_COUNT(v, connected_doorbells);
-    IPU_VERBS_ADD(v, connected_posted, (uint64_t)taken);
-    IPU_VERBS_ADD(v, tx_signalled, signalled);
-    IPU_VERBS_ADD(v, tx_inline, inlined);
-    to->posted += (uint64_t)taken;
-    all->sending += (uint32_t)taken;
-    if (error == 0)
+    IPU_VERBS_ADD(v, connected_posted, (uint64_t)posted.taken);
+    IPU_VERBS_ADD(v, tx_signalled, (uint64_t)posted.signalled);
+    IPU_VERBS_ADD(v, tx_inline, (uint64_t)posted.inlined);
+    all->sending += (uint32_t)posted.taken;
+    if (!posted.refused)
         return n;
     IPU_VERBS_COUNT(v, tx_errors);
-    return taken > 0 ? taken : -EIO; /* a queue pair in error takes what it then fails */
+    return posted.taken > 0 ? posted.taken : -EIO; /* one in error takes what it then fails */
 }
 
 static void list(struct ipu_verbs_connected *all, struct ipu_verbs_connection *connection)
@@ -102,21 +66,18 @@ static void list(struct ipu_verbs_connected *all, struct ipu_verbs_connection *c
 static void poll_sends(struct ipu_verbs_connected *all)
 {
     struct ipu_verbs *v = all->verbs;
-    struct ibv_wc wc[IPU_VERBS_SIGNAL];
+    struct ibv_wc wc[IPU_RC_SIGNAL];
     int n;
     if (all->sending == 0)
         return;
     do {
-        n = ibv_poll_cq(all->send_cq, IPU_VERBS_SIGNAL, wc);
+        n = ibv_poll_cq(all->send_cq, IPU_RC_SIGNAL, wc);
         for (int i = 0; i < n; i++) {
             struct ipu_verbs_connection *connection =
                 (struct ipu_verbs_connection *)ipu_qpn_table_find(&all->known, wc[i].qp_num);
             if (connection == NULL)
                 continue; /* it was given up */
-            all->sending -= (uint32_t)(wc[i].wr_id - connection->completed);
-            connection->completed = wc[i].wr_id;
-            if (wc[i].status != IBV_WC_SUCCESS && connection->failed_from == UINT64_MAX)
-                connection->failed_from = wc[i].wr_id - 1;
+            all->sending -= ipu_rc_queue_complete(&connection->queue, &wc[i]);
             if (wc[i].status == IBV_WC_WR_FLUSH_ERR)
                 IPU_VERBS_COUNT(v, flushed);
             else if (wc[i].status != IBV_WC_SUCCESS)
@@ -125,7 +86,7 @@ static void poll_sends(struct ipu_verbs_connected *all)
         }
         if (n > 0)
             all->send_armed = false;
-    } while (n == IPU_VERBS_SIGNAL);
+    } while (n == IPU_RC_SIGNAL);
     if (n < 0)
         ipu_verbs_queue_pair_fail(v); /* the device is gone */
 }
@@ -137,16 +98,12 @@ static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
     poll_sends(all);
     while (n < max && all->ended != NULL) {
         struct ipu_verbs_connection *connection = all->ended;
-        while (n < max && connection->returned < connection->completed) {
-            uint64_t number = connection->returned++;
-            sent[n++] = (struct ipu_connection_sent){
-                .cookie = connection->cookies[number & (connection->depth - 1)],
-                .connection = &connection->connection,
-                .failed = number >= connection->failed_from,
-            };
+        struct ipu_rc_queue *queue = &connection->queue;
+        sent[n].connection = &connection->connection;
+        if (ipu_rc_queue_take(queue, &sent[n].cookie, &sent[n].failed)) {
+            n++;
+            continue;
         }
-        if (connection->returned < connection->completed)
-            break;
         connection->listed = false;
         all->ended = connection->next;
         if (all->ended == NULL)
@@ -161,18 +118,18 @@ static int connected_post(void *self, const struct ipu_recv *recvs, int n)
 {
     struct ipu_verbs_connected *all = self;
     struct ipu_verbs *v = all->verbs;
-    struct ibv_recv_wr wr[IPU_VERBS_BATCH], *bad = NULL;
-    struct ibv_sge sge[IPU_VERBS_BATCH];
+    struct ibv_recv_wr wr[IPU_RC_BATCH], *bad = NULL;
+    struct ibv_sge sge[IPU_RC_BATCH];
     if (n > (int)(all->recv_depth - all->recv_posted))
         n = (int)(all->recv_depth - all->recv_posted);
-    if (n > IPU_VERBS_BATCH)
-        n = IPU_VERBS_BATCH;
+    if (n > IPU_RC_BATCH)
+        n = IPU_RC_BATCH;
     if (n <= 0 || v->closed)
         return 0;
     for (int i = 0; i < n; i++) {
         sge[i] = (struct ibv_sge){.addr = (uintptr_t)recvs[i].addr,
                                   .length = recvs[i].len,
-                                  .lkey = ipu_verbs_lkey(v, recvs[i].addr)};
+                                  .lkey = ipu_regions_lkey(&v->regions, recvs[i].addr)};
         wr[i] = (struct ibv_recv_wr){.wr_id = recvs[i].cookie,
                                      .next = i + 1 < n ? &wr[i + 1] : NULL,
                                      .sg_list = &sge[i],
@@ -192,7 +149,7 @@ static void poll_receives(struct ipu_verbs_connected *all)
     if (all->wc_next < all->wc_count)
         return;
     all->wc_next = 0;
-    all->wc_count = ibv_poll_cq(all->recv_cq, IPU_VERBS_BATCH, all->wc);
+    all->wc_count = ibv_poll_cq(all->recv_cq, IPU_RC_BATCH, all->wc);
     if (all->wc_count > 0)
         all->recv_armed = false;
     if (all->wc_count < 0) {
@@ -272,26 +229,13 @@ bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
 
 /* ---- life */
 
-static uint32_t power_of_two(uint32_t least)
-{
-    uint32_t found = 1;
-    while (found < least)
-        found *= 2;
-    return found;
-}
-
 int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
 {
     struct ibv_srq_attr srq;
-    struct ibv_qp_attr attr;
-    struct ibv_qp_init_attr init;
     if (pattern->srq == NULL || pattern->send_cq->channel == NULL ||
         pattern->send_cq->channel != pattern->recv_cq->channel || v->connected != NULL)
         return -EINVAL;
-    memset(&init, 0, sizeof init);
     int error = ibv_query_srq(pattern->srq, &srq);
-    if (error == 0)
-        error = ibv_query_qp((struct ibv_qp *)pattern, &attr, IBV_QP_CAP, &init);
     if (error != 0)
         return -abs(error);
     struct ipu_verbs_connected *all = calloc(1, sizeof *all);
@@ -306,7 +250,6 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
     all->send_room = (uint32_t)pattern->send_cq->cqe;
     all->recv_depth =
         srq.max_wr < (uint32_t)pattern->recv_cq->cqe ? srq.max_wr : (uint32_t)pattern->recv_cq->cqe;
-    all->max_inline = init.cap.max_inline_data;
     error = ipu_verbs_watch(v, all->channel->fd);
     if (error < 0) {
         free(all);
@@ -320,27 +263,12 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
 
 int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ibv_qp *qp)
 {
-    struct ibv_qp_attr attr;
-    struct ibv_qp_init_attr init;
     memset(connection, 0, sizeof *connection);
-    memset(&init, 0, sizeof init);
-    int error = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
-    if (error != 0)
-        return -abs(error);
-    if (init.cap.max_send_wr == 0 || init.cap.max_send_sge < 2)
-        return -EINVAL;
-    connection->depth = power_of_two(init.cap.max_send_wr / 2 + 1); /* not above what it takes */
-    connection->cookies = calloc(connection->depth, sizeof *connection->cookies);
-    if (connection->cookies == NULL)
-        return -ENOMEM;
-    connection->qp = qp;
     connection->connection.qpn = qp->qp_num;
-    connection->failed_from = UINT64_MAX;
-    return 0;
+    return ipu_rc_queue_init(&connection->queue, qp);
 }
 
 void ipu_verbs_connection_free(struct ipu_verbs_connection *connection)
 {
-    free(connection->cookies);
-    connection->cookies = NULL;
+    ipu_rc_queue_free(&connection->queue);
 }

@@ -2,6 +2,7 @@
 #ifndef IPU_VERBS_CONNECTED_H
 #define IPU_VERBS_CONNECTED_H
 
+#include "rc_queue.h"
 #include "verbs.h"
 
 /*
@@ -11,12 +12,7 @@
  */
 struct ipu_verbs_connection {
     struct ipu_connection connection; /* first: the pump's pointer is ours */
-    struct ibv_qp *qp;
-    /* As of struct ipu_verbs: sends are numbered, and a completion says up to which all ended. */
-    uint64_t posted, completed, returned;
-    uint64_t failed_from; /* the first send that failed; UINT64_MAX for none */
-    uint64_t *cookies;
-    uint32_t depth;                    /* of the send queue, a power of two */
+    struct ipu_rc_queue queue;
     struct ipu_verbs_connection *next; /* of those with ended sends to tell of */
     bool listed;
 };

@@ -16,9 +16,8 @@ struct ipu_verbs_connected {
     struct ipu_verbs_connection *ended, **ended_tail; /* with sends to tell of, the first first */
     uint32_t sending;   /* posted and not completed, on all connections: */
     uint32_t send_room; /* no more than the completion queue holds */
-    uint32_t max_inline;
     uint32_t recv_depth, recv_posted;
-    struct ibv_wc wc[IPU_VERBS_BATCH]; /* [wc_next, wc_count) are received and not told */
+    struct ibv_wc wc[IPU_RC_BATCH]; /* [wc_next, wc_count) are received and not told */
     int wc_next, wc_count;
     bool send_armed, recv_armed; /* as in struct ipu_verbs */
     bool send_event, recv_event;

@@ -39,24 +39,7 @@ int64_t ipu_verbs_now_ns(void)
 static int memory(void *self, void *base, size_t len)
 {
     struct ipu_verbs *v = self;
-    if (v->closed || v->region_count == IPU_VERBS_REGIONS)
-        return -ENOSPC;
-    errno = 0;
-    struct ibv_mr *mr = ibv_reg_mr(v->pd, base, len, IBV_ACCESS_LOCAL_WRITE);
-    if (mr == NULL)
-        return errno != 0 ? -errno : -EIO;
-    v->regions[v->region_count++] = mr;
-    return 0;
-}
-
-uint32_t ipu_verbs_lkey(const struct ipu_verbs *v, const void *addr)
-{
-    for (int i = 0; i < v->region_count; i++) {
-        const struct ibv_mr *mr = v->regions[i];
-        if ((uintptr_t)addr - (uintptr_t)mr->addr < mr->length)
-            return mr->lkey;
-    }
-    return 0; /* the device refuses it */
+    return v->closed ? -ENOSPC : ipu_regions_add(&v->regions, v->pd, base, len);
 }
 
 /* ---- waiting */
@@ -274,9 +257,7 @@ void ipu_verbs_free(struct ipu_verbs *v)
     ipu_verbs_maker_collect(v);
     v->parked_count = 0;
     ipu_verbs_handle_close(v);
-    for (int i = 0; i < v->region_count; i++)
-        ibv_dereg_mr(v->regions[i]);
-    v->region_count = 0;
+    ipu_regions_close(&v->regions);
 }
 
 void ipu_verbs_destroy(struct ipu_verbs *v)

@@ -20,7 +20,7 @@ int ipu_verbs_post(void *self, const struct ipu_recv *recvs, int n)
     for (int i = 0; i < n; i++) {
         sge[i] = (struct ibv_sge){.addr = (uintptr_t)recvs[i].addr,
                                   .length = recvs[i].len,
-                                  .lkey = ipu_verbs_lkey(v, recvs[i].addr)};
+                                  .lkey = ipu_regions_lkey(&v->regions, recvs[i].addr)};
         wr[i] = (struct ibv_recv_wr){.wr_id = recvs[i].cookie,
                                      .next = i + 1 < n ? &wr[i + 1] : NULL,
                                      .sg_list = &sge[i],

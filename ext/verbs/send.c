@@ -22,7 +22,7 @@ static bool has_room(const struct ipu_verbs *v, const struct chain *chain)
 static struct ibv_sge piece(const struct ipu_verbs *v, const void *addr, uint32_t len)
 {
     return (struct ibv_sge){
-        .addr = (uintptr_t)addr, .length = len, .lkey = ipu_verbs_lkey(v, addr)};
+        .addr = (uintptr_t)addr, .length = len, .lkey = ipu_regions_lkey(&v->regions, addr)};
 }
 
 static void add(struct ipu_verbs *v, struct chain *chain, const struct ipu_send *send)

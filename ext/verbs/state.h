@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 
 #include "counters.h"
+#include "regions.h"
 #include "verbs.h"
 
 /*
@@ -20,7 +21,6 @@ enum {
     IPU_VERBS_SIGNAL = 16, /* every so many of a chain, and its last one, have a completion */
     IPU_VERBS_LOST = 256,  /* sends that ended without a work request, not yet given back */
     IPU_VERBS_PARKED = 64, /* sends that wait for their handle; not all of the pump's frames */
-    IPU_VERBS_REGIONS = 8,
 };
 
 /*
@@ -104,8 +104,7 @@ struct ipu_verbs {
     bool owns_events;
     bool closed;
 
-    struct ibv_mr *regions[IPU_VERBS_REGIONS];
-    int region_count;
+    struct ipu_regions regions;
 
     /*
      * Sends are numbered as they are posted; a completion names the number up to which all have
@@ -154,9 +153,6 @@ int64_t ipu_verbs_now_ns(void);
 
 /* Wake the pump when the completion channel is readable, which does not block from here on. */
 int ipu_verbs_watch(struct ipu_verbs *v, int fd);
-
-/* The local key of the region that holds the address. */
-uint32_t ipu_verbs_lkey(const struct ipu_verbs *v, const void *addr);
 
 /* queue_pair.c: from RESET to RTS; to ERROR, where everything posted comes back. */
 int ipu_verbs_queue_pair_raise(struct ipu_verbs *v);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_VERBS_RC_QUEUE_H
+#define IPU_VERBS_RC_QUEUE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+
+#include "fabric.h"
+#include "regions.h"
+
+/*
+ * The send queue of an RC queue pair. Sends are numbered as they are posted; a completion names the
+ * number up to which all have ended, so an unsignalled one comes back with the signalled one
+ * behind it. returned <= completed <= posted <= returned + depth. One thread.
+ */
+enum {
+    IPU_RC_BATCH = 64,  /* work requests in one chain */
+    IPU_RC_SIGNAL = 16, /* every so many of a chain, and its last one, have a completion */
+};
+
+struct ipu_rc_queue {
+    struct ibv_qp *qp;
+    uint64_t posted, completed, returned;
+    uint64_t failed_from; /* the first send that failed; UINT64_MAX for none */
+    uint64_t *cookies;
+    uint32_t depth; /* a power of two */
+    uint32_t max_inline;
+};
+
+struct ipu_rc_posted {
+    int taken, signalled, inlined;
+    bool refused; /* the device did not take them all */
+};
+
+/* 0 or negative errno; the queue pair takes two pieces to a message. */
+int ipu_rc_queue_init(struct ipu_rc_queue *queue, struct ibv_qp *qp);
+void ipu_rc_queue_free(struct ipu_rc_queue *queue);
+
+static inline uint32_t ipu_rc_queue_room(const struct ipu_rc_queue *queue)
+{
+    return queue->depth - (uint32_t)(queue->posted - queue->returned);
+}
+
+/* One doorbell for n <= IPU_RC_BATCH messages, for which there is room. */
+struct ipu_rc_posted ipu_rc_queue_post(struct ipu_rc_queue *queue,
+                                       const struct ipu_regions *regions,
+                                       const struct ipu_send *sends, int n);
+
+/* A completion; how many sends have ended by it. */
+static inline uint32_t ipu_rc_queue_complete(struct ipu_rc_queue *queue, const struct ibv_wc *wc)
+{
+    uint32_t ended = (uint32_t)(wc->wr_id - queue->completed);
+    queue->completed = wc->wr_id;
+    if (wc->status != IBV_WC_SUCCESS && queue->failed_from == UINT64_MAX)
+        queue->failed_from = wc->wr_id - 1;
+    return ended;
+}
+
+/* The next ended send's cookie, in order; false when there is none. */
+static inline bool ipu_rc_queue_take(struct ipu_rc_queue *queue, uint64_t *cookie, bool *failed)
+{
+    if (queue->returned == queue->completed)
+        return false;
+    uint64_t number = queue->returned++;
+    *cookie = queue->cookies[number & (queue->depth - 1)];
+    *failed = number >= queue->failed_from;
+    return true;
+}
+
+#endif
