@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "frame.h"
+#include "mesh_state.h"
+
+enum {
+    ARP_LEN = 56,
+    ARP_OPERATION = 7, /* the low byte of it */
+    ARP_SENDER_IP = 28,
+    ARP_TARGET_IP = 52,
+    IPV4_HEADER = 20,
+    IPV4_DESTINATION = 16,
+    IPV6_HEADER = 40,
+    IPV6_DESTINATION = 24,
+};
+
+/* ---- receives */
+
+int mesh_post(void *self, const struct ipu_recv *recvs, int n)
+{
+    struct ipu_mesh *m = self;
+    struct ipu_mesh_peer *peer;
+    int taken = 0;
+    if (m->closed)
+        return -EIO;
+    while (taken < n && m->stock_count < m->slot_count)
+        m->stock[m->stock_count++] = recvs[taken++];
+    LIST_FOREACH(peer, &m->peers, all)
+    mesh_feed(m, peer);
+    return taken;
+}
+
+static void restock(struct ipu_mesh *m, const struct ipu_recv *recv)
+{
+    m->stock[m->stock_count++] = *recv;
+}
+
+/* The stock and the slots have room for all receives that there are: m->slot_count. */
+void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+{
+    struct ibv_recv_wr wr[MESH_BATCH], *bad = NULL;
+    struct ibv_sge sge[MESH_BATCH];
+    uint32_t wanted = IPU_MESH_WINDOW + IPU_MESH_SLACK - peer->recv_posted;
+    int n = 0;
+    if (peer->leaving || peer->broken || m->closed)
+        return;
+    for (; n < MESH_BATCH && (uint32_t)n < wanted && m->stock_count > 0; n++) {
+        const struct ipu_recv *recv = &m->stock[--m->stock_count];
+        uint32_t slot = m->free_slot;
+        m->free_slot = m->slots[slot].next;
+        m->slots[slot].recv = *recv;
+        uint8_t *at = (uint8_t *)recv->addr + IPU_GRH_LEN;
+        sge[n] = (struct ibv_sge){.addr = (uintptr_t)at,
+                                  .length = recv->len - IPU_GRH_LEN,
+                                  .lkey = ipu_regions_lkey(&m->regions, at)};
+        wr[n] = (struct ibv_recv_wr){.wr_id = slot, .sg_list = &sge[n], .num_sge = 1};
+        if (n > 0)
+            wr[n - 1].next = &wr[n];
+    }
+    if (n == 0)
+        return;
+    int error = ibv_post_recv(peer->queue.qp, wr, &bad);
+    int taken = error == 0 ? n : bad == NULL ? 0 : (int)(bad - wr);
+    MESH_COUNT(m, rx_doorbells);
+    peer->recv_posted += (uint32_t)taken;
+    for (int i = taken; i < n; i++) {
+        uint32_t slot = (uint32_t)wr[i].wr_id;
+        restock(m, &m->slots[slot].recv);
+        m->slots[slot].next = m->free_slot;
+        m->free_slot = slot;
+    }
+    if (error != 0) {
+        MESH_COUNT(m, rx_errors);
+        mesh_peer_broke(m, peer);
+    } else if (!peer->ready && peer->recv_posted == IPU_MESH_WINDOW + IPU_MESH_SLACK) {
+        peer->ready = true;
+        mesh_mail_tell(m, peer, IPU_MESH_READY, NULL, 0);
+    }
+    mesh_send_window(m, peer);
+}
+
+/* ---- what is received */
+
+/* Which group a frame was sent to goes by its own addresses: there is no GRH on the wire. */
+static struct in6_addr destination(const struct ipu_mesh *m, const uint8_t *frame, uint32_t len)
+{
+    const uint8_t *packet = frame + IPU_ENCAP_LEN;
+    uint32_t type = (uint32_t)(frame[0] << 8 | frame[1]), packet_len = len - IPU_ENCAP_LEN;
+    struct in6_addr mgid = m->broadcast;
+    if (type == IPU_TYPE_ARP && packet_len >= ARP_LEN &&
+        (packet[ARP_OPERATION] == 1 ||
+         memcmp(packet + ARP_SENDER_IP, packet + ARP_TARGET_IP, 4) == 0))
+        return mgid;
+    if (type == IPU_TYPE_IPV4 && packet_len >= IPV4_HEADER &&
+        packet[IPV4_DESTINATION] >> 4 == 0xe) { /* G3 */
+        memset(mgid.s6_addr + 6, 0, 6);
+        memcpy(mgid.s6_addr + 12, packet + IPV4_DESTINATION, 4);
+        mgid.s6_addr[12] &= 0x0f;
+        return mgid;
+    }
+    if (type == IPU_TYPE_IPV6 && packet_len >= IPV6_HEADER && packet[IPV6_DESTINATION] == 0xff) {
+        mgid.s6_addr[2] = 0x60; /* G2 */
+        memcpy(mgid.s6_addr + 6, packet + IPV6_DESTINATION + 6, 10);
+        return mgid;
+    }
+    return m->fabric.gid;
+}
+
+static void make_grh(const struct ipu_mesh *m, const struct ipu_mesh_peer *peer, uint8_t *grh,
+                     uint32_t len)
+{
+    const struct in6_addr dgid = destination(m, grh + IPU_GRH_LEN, len);
+    memset(grh, 0, 8);
+    grh[0] = 0x60;
+    grh[4] = (uint8_t)(len >> 8);
+    grh[5] = (uint8_t)len;
+    grh[6] = 0x1b; /* InfiniBand's next header */
+    grh[7] = 1;
+    memcpy(grh + 8, &peer->gid, 16);
+    memcpy(grh + 24, &dgid, 16);
+}
+
+static void control_untrusted(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
+                              const uint8_t *message, uint32_t len)
+{
+    if (len < 1 || len > IPU_MESH_CONTROL_MAX) {
+        MESH_COUNT(m, rx_bad_control);
+        peer->got++;
+        return;
+    }
+    if (message[0] != IPU_MESH_CREDIT) {
+        MESH_COUNT(m, rx_control);
+        peer->got++;
+        mesh_mail_tell(m, peer, IPU_MESH_CONTROL, message, len);
+        return;
+    }
+    if (len < 8) {
+        MESH_COUNT(m, rx_bad_control);
+        return;
+    }
+    uint32_t limit = (uint32_t)message[4] << 24 | (uint32_t)message[5] << 16 |
+                     (uint32_t)message[6] << 8 | message[7];
+    uint32_t more = limit - peer->sent; /* never less than it had said, and no more than it may */
+    if ((int32_t)(limit - peer->limit) <= 0 || more > IPU_MESH_WINDOW) {
+        MESH_COUNT(m, rx_bad_control);
+        return;
+    }
+    peer->limit = limit;
+    MESH_COUNT(m, windows_heard);
+    mesh_send_waiting(m, peer);
+}
+
+void mesh_receive_poll(struct ipu_mesh *m)
+{
+    if (m->closed || m->wc_next < m->wc_count)
+        return;
+    m->wc_next = 0;
+    m->wc_count = ibv_poll_cq(m->recv_cq, MESH_BATCH, m->wc);
+    if (m->wc_count > 0)
+        m->recv_armed = false;
+    if (m->wc_count < 0)
+        m->wc_count = 0;
+}
+
+/* Whether it is a frame for the pump; otherwise its receive is in the stock again. */
+static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_received *done)
+{
+    uint32_t slot = (uint32_t)wc->wr_id;
+    struct ipu_mesh_peer *peer = mesh_peer_by_number(m, wc->qp_num);
+    const struct ipu_recv recv = m->slots[slot].recv;
+    uint8_t *frame = (uint8_t *)recv.addr + IPU_GRH_LEN;
+    m->slots[slot].next = m->free_slot;
+    m->free_slot = slot;
+    if (peer != NULL)
+        peer->recv_posted--;
+    if (peer == NULL || wc->status != IBV_WC_SUCCESS) {
+        restock(m, &recv);
+        if (wc->status == IBV_WC_WR_FLUSH_ERR)
+            MESH_COUNT(m, flushed);
+        else if (wc->status != IBV_WC_SUCCESS)
+            MESH_COUNT(m, rx_errors);
+        if (peer != NULL && wc->status != IBV_WC_SUCCESS)
+            mesh_peer_broke(m, peer);
+        return false;
+    }
+    peer->may_send = true; /* who was asked speaks second (MPA) */
+    uint32_t type = wc->byte_len >= 2 ? (uint32_t)(frame[0] << 8 | frame[1]) : 0;
+    if (wc->byte_len >= IPU_ENCAP_LEN && type == IPU_MESH_TYPE) {
+        control_untrusted(m, peer, frame + IPU_ENCAP_LEN, wc->byte_len - IPU_ENCAP_LEN);
+        restock(m, &recv);
+        return false;
+    }
+    peer->got++;
+    if (wc->byte_len < IPU_ENCAP_LEN || !peer->named || peer->leaving) {
+        if (wc->byte_len < IPU_ENCAP_LEN)
+            MESH_COUNT(m, rx_runt);
+        else
+            MESH_COUNT(m, rx_early);
+        restock(m, &recv);
+        return false;
+    }
+    make_grh(m, peer, recv.addr, wc->byte_len);
+    *done = (struct ipu_received){.cookie = recv.cookie,
+                                  .byte_len = IPU_GRH_LEN + wc->byte_len,
+                                  .src_qpn = peer->qpn,
+                                  .flags = IPU_RECEIVED_GRH};
+    return true;
+}
+
+int mesh_received(void *self, struct ipu_received *done, int max)
+{
+    struct ipu_mesh *m = self;
+    struct ipu_mesh_peer *peer;
+    int n = 0, seen = m->wc_next;
+    mesh_mail_read(m);
+    mesh_receive_poll(m);
+    while (n < max && m->wc_next < m->wc_count)
+        n += take(m, &m->wc[m->wc_next++], &done[n]);
+    if (m->wc_next == seen && n == 0)
+        return 0;
+    bool leaves = false;
+    LIST_FOREACH(peer, &m->peers, all)
+    {
+        mesh_feed(m, peer);
+        mesh_send_waiting(m, peer);
+        leaves |= peer->leaving;
+    }
+    if (leaves)
+        mesh_settle(m);
+    return n;
+}
