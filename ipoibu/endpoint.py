@@ -24,7 +24,16 @@ from ipoibu.addr import RC_FLAG, HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
 from ipoibu.connected import Connected
 from ipoibu.errors import Closed, LinkError, UsageError
-from ipoibu.fabric.base import ConnectedFabric, Fabric, PartitionParams, Port, PortInfo
+from ipoibu.fabric.base import (
+    IWARP,
+    ConnectedFabric,
+    Fabric,
+    MeshFabric,
+    MeshOptions,
+    PartitionParams,
+    Port,
+    PortInfo,
+)
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.provision import link_params
@@ -66,7 +75,8 @@ class EndpointConfig:
     `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
     names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
-    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up.
+    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `mesh` says where the
+    peers of an iWARP device are (docs/mesh.md).
     """
 
     name: str
@@ -81,6 +91,7 @@ class EndpointConfig:
     partitions: Path | None = None
     parent: str | None = None
     busy_poll_us: int = 0
+    mesh: MeshOptions | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
@@ -177,7 +188,10 @@ class Endpoint:
         if connected:
             device_mtu_bytes = config.mtu or CONNECTED_MTU
             mtu_bytes = min(mtu_bytes, device_mtu_bytes)
-        fabric: Fabric = port.open_connected(params) if connected else port.open_ud(params)
+        fabric = self._open_fabric(port, params)
+        self._mesh: MeshFabric | None = None
+        if port.info.link_layer == IWARP:
+            self._mesh = fabric  # type: ignore[assignment]
         try:
             if config.faults is not None:
                 fabric = FaultyUd(fabric, config.faults)
@@ -217,6 +231,7 @@ class Endpoint:
             fabric,
             on_address=self._on_address,
             on_failure=self._on_failure,
+            mesh=self._mesh,
         )
         if port.administrator is not None:
             self._shell.subnet = Subnet(
@@ -272,6 +287,13 @@ class Endpoint:
             mtu_bytes=asked_bytes,
             may_control=lambda: True,  # the built-in HCA's queue pairs need no privilege
         )
+
+    def _open_fabric(self, port: PortUse, params: PartitionParams) -> Fabric:
+        if self._is_connected:
+            return port.open_connected(params)
+        if self.config.mesh is not None:
+            return port.open_mesh(params, self.config.mesh)
+        return port.open_ud(params)
 
     @property
     def _is_connected(self) -> bool:
@@ -347,6 +369,7 @@ class Endpoint:
 
     def address_removed(self, address: IpInterface) -> None:
         self._call(lambda: self._input(self._engine.address_removed, address))
+        self._call(self._shell.announce)
 
     def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
         """Packets to `network` go to the gateway `via` (of either family), or are on-link without.
@@ -536,11 +559,14 @@ class Endpoint:
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
         the messages and bytes of IP sent and received, and retries (packets sent again, None where
-        the device does not say). No connections in datagram mode.
+        the device does not say). No connections in datagram mode, but on a mesh: there `locator` says
+        where the peer listens, and what is not known is None.
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
         connected = self._shell.connected
+        if self._mesh is not None:
+            return self._mesh.peers()
         return self._call(connected.snapshot) if connected is not None else []
 
     def groups(self) -> list[dict[str, Any]]:

@@ -55,6 +55,18 @@ DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
+# iWARP mesh
+MESH_MTU_MAX: Final = CONNECTED_MTU  # of an IP packet, one message each
+MESH_PORT: Final = 4792  # of RDMA-CM over TCP, next to RoCEv2's; not registered
+MESH_PEERS_MAX: Final = 48  # each holds 40 receives of 64 KiB
+MESH_CONTACTS_MAX: Final = 256  # places where a station may listen
+MESH_FAILURES_MAX: Final = 8  # in a row, then a place that only peers told of is forgotten
+MESH_ANSWER_S: Final = 10.0  # until a connection is there
+MESH_BACKOFF_MIN_S: Final = 1.0  # between attempts, doubled ...
+MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
+MESH_FILE_S: Final = 2.0  # how often the peers file is looked at
+MESH_RESOLVE_S: Final = 30.0  # and names are resolved anew
+
 # Multicast groups
 GROUPS_MAX: Final = 4096  # counted drop and a log line beyond; Linux has no cap, rxe has 8192
 GROUP_PENDING_PACKETS: Final = 3  # Linux IPOIB_MAX_MCAST_QUEUE

@@ -8,6 +8,7 @@ this file only translates: pump events into engine inputs, engine effects into p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 from collections import Counter, deque
@@ -20,7 +21,8 @@ from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, IpNetwork, Qpn
 from ipoibu.connected import EVENTS as CONNECTED_EVENTS
 from ipoibu.connected import Connected
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Fabric, Port
+from ipoibu.fabric.base import Fabric, MeshFabric, Port
+from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
     Attach,
@@ -42,6 +44,7 @@ from ipoibu.subnet import Subnet
 
 _log = logging.getLogger(__name__)
 
+_USABLE: Final = (State.ANNOUNCING, State.PREFERRED)
 PORT_POLL_S: Final = 1.0  # a port that went down or came back is noticed this late at most
 ROUTE_KINDS: Final = {"unicast": 0, "broadcast": 2, "unreachable": 3}  # ext/route.h
 _GATEWAY: Final = 1
@@ -76,7 +79,9 @@ class Shell:
         *,
         on_address: Callable[[IpAddress, bool], None],
         on_failure: Callable[[str], None],
+        mesh: MeshFabric | None = None,
     ) -> None:
+        self._mesh = mesh
         self.counts: Counter[str] = Counter()
         self.connected: Connected | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
@@ -103,6 +108,8 @@ class Shell:
         self.perform(self._engine.start(self._loop.time()))
         if self.connected is not None:
             self.connected.open()
+        if self._mesh is not None:
+            self._mesh.listen(self._learned)
         self._drain()
 
     def stop(self) -> None:
@@ -238,6 +245,7 @@ class Shell:
                 self._fabric.detach(mgid)
             case AddressVerdict(address, duplicate):
                 self._on_address(address, duplicate)
+                self.announce()
             case Count(reason):
                 self.counts[reason] += 1
             case Log(level, text):
@@ -261,6 +269,21 @@ class Shell:
             self._timer = None
         if deadline is not None:
             self._timer = self._loop.call_at(deadline, self._expired)
+
+    # ---- a mesh
+
+    def announce(self) -> None:
+        """Tell the mesh which addresses we may use now."""
+        if self._mesh is not None:
+            usable = (it.address for it in self._engine.addresses() if it.state in _USABLE)
+            self._mesh.announce(usable)
+
+    def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
+        def learn() -> None:
+            self.perform(self._engine.learned(self._loop.time(), hwaddr, addresses))
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+            self._loop.call_soon_threadsafe(learn)
 
     # ---- routes: the engine has no part in them
 

@@ -76,6 +76,46 @@ cdef extern from "connected.h" nogil:
     int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
     void ipu_verbs_connection_free(ipu_verbs_connection *connection)
 
+cdef extern from "mesh.h" nogil:
+    struct ipu_mesh:
+        pass
+    struct ipu_mesh_config:
+        const ibv_qp *pattern
+        in6_addr gid
+        uint32_t qpn
+        uint32_t mtu
+        uint32_t peers_max
+        in6_addr broadcast
+    struct ipu_mesh_event:
+        uint64_t id
+        int type
+        uint32_t len
+        uint8_t *message
+    enum:
+        IPU_MESH_WINDOW
+        IPU_MESH_SLACK
+        IPU_MESH_CONTROL_MAX
+        IPU_MESH_READY
+        IPU_MESH_CONTROL
+        IPU_MESH_BROKEN
+        IPU_MESH_GONE
+        IPU_MESH_COUNTERS_N
+    int ipu_mesh_create(const ipu_mesh_config *config, ipu_mesh **out)
+    void ipu_mesh_free(ipu_mesh *mesh)
+    void ipu_mesh_destroy(ipu_mesh *mesh)
+    ipu_fabric *ipu_mesh_fabric(ipu_mesh *mesh)
+    int ipu_mesh_add(ipu_mesh *mesh, uint64_t id, ibv_qp *qp)
+    int ipu_mesh_name(ipu_mesh *mesh, uint64_t id, const in6_addr *gid, uint32_t qpn,
+                      uint32_t window, bint may_send)
+    int ipu_mesh_groups(ipu_mesh *mesh, uint64_t id, const in6_addr *mgids, int n)
+    int ipu_mesh_group(ipu_mesh *mesh, uint64_t id, const in6_addr *mgid, bint is_in)
+    int ipu_mesh_tell(ipu_mesh *mesh, uint64_t id, const void *message, size_t len)
+    int ipu_mesh_remove(ipu_mesh *mesh, uint64_t id)
+    bint ipu_mesh_hear(ipu_mesh *mesh, ipu_mesh_event *event)
+    int ipu_mesh_event_fd(const ipu_mesh *mesh)
+    void ipu_mesh_counters(const ipu_mesh *mesh, uint64_t *values)
+    const char *ipu_mesh_counter_names[IPU_MESH_COUNTERS_N]
+
 cdef extern from "membership.h" nogil:
     struct soft_membership:
         pass
@@ -90,6 +130,14 @@ cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
 PORT_DOWN = IPU_VERBS_PORT_DOWN
 PORT_CHANGED = IPU_VERBS_PORT_CHANGED
 FATAL = IPU_VERBS_FATAL
+
+MESH_READY = IPU_MESH_READY
+MESH_CONTROL = IPU_MESH_CONTROL
+MESH_BROKEN = IPU_MESH_BROKEN
+MESH_GONE = IPU_MESH_GONE
+MESH_WINDOW = IPU_MESH_WINDOW
+MESH_RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK
+MESH_CONTROL_BYTES = IPU_MESH_CONTROL_MAX
 
 
 cdef int check(int result, str what) except -1:
@@ -254,6 +302,92 @@ cdef class VerbsConnection:
     @property
     def qpn(self):
         return self.connection.connection.qpn
+
+
+@cython.no_gc_clear
+cdef class VerbsMesh:
+    """A fabric of datagrams over RC queue pairs of pyverbs (ext/verbs/mesh.h)."""
+
+    cdef ipu_mesh *mesh
+    cdef dict qps
+    cdef bint open
+
+    def __cinit__(self, object pattern, *, int cmd_fd, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
+                  uint32_t peers_max, bytes broadcast):
+        cdef ipu_mesh_config config
+        config.pattern = inside(pattern, IBV_QPT_RC, cmd_fd)
+        config.gid = address(gid)
+        config.qpn = qpn
+        config.mtu = mtu_bytes
+        config.peers_max = peers_max
+        config.broadcast = address(broadcast)
+        check(ipu_mesh_create(&config, &self.mesh), "mesh")
+        self.qps = {}
+        self.open = True
+
+    def __dealloc__(self):
+        if self.mesh != NULL:
+            ipu_mesh_destroy(self.mesh)
+
+    @property
+    def native(self):
+        return lend(ipu_mesh_fabric(self.mesh), FABRIC_CAPSULE, self)
+
+    @property
+    def event_fd(self):
+        """Readable while `hear` has something."""
+        return ipu_mesh_event_fd(self.mesh)
+
+    def add(self, uint64_t peer, object qp, *, int cmd_fd):
+        """Post receives for a queue pair in INIT; MESH_READY follows."""
+        check(ipu_mesh_add(self.mesh, peer, inside(qp, IBV_QPT_RC, cmd_fd)), "peer")
+        self.qps[peer] = qp
+
+    def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send):
+        """Which station it is, how many messages it takes, and whether we may speak first."""
+        cdef in6_addr station = address(gid)
+        check(ipu_mesh_name(self.mesh, peer, &station, qpn, window, may_send), "peer")
+
+    def groups(self, uint64_t peer, list mgids):
+        """The groups that it is in, instead of those before."""
+        cdef bytes raw = b"".join(mgids)
+        if len(raw) != 16 * len(mgids):
+            raise ValueError("a group has 16 bytes")
+        check(ipu_mesh_groups(self.mesh, peer, <const in6_addr *>PyBytes_AS_STRING(raw),
+                              <int>len(mgids)), "groups")
+
+    def group(self, uint64_t peer, bytes mgid, bint is_in):
+        cdef in6_addr group = address(mgid)
+        check(ipu_mesh_group(self.mesh, peer, &group, is_in), "group")
+
+    def tell(self, uint64_t peer, bytes message):
+        """A control message, in order, as soon as there is room."""
+        check(ipu_mesh_tell(self.mesh, peer, PyBytes_AS_STRING(message), len(message)), "message")
+
+    def remove(self, uint64_t peer):
+        """Its queue pair is in ERROR; MESH_GONE follows, then it may be destroyed."""
+        check(ipu_mesh_remove(self.mesh, peer), "peer")
+
+    def hear(self):
+        """The next (peer, what, message), or None."""
+        cdef ipu_mesh_event event
+        if not ipu_mesh_hear(self.mesh, &event):
+            return None
+        if event.type == IPU_MESH_GONE:
+            self.qps.pop(event.id, None)
+        return event.id, event.type, PyBytes_FromStringAndSize(<char *>event.message, event.len)
+
+    def counters(self):
+        cdef uint64_t values[IPU_MESH_COUNTERS_N]
+        ipu_mesh_counters(self.mesh, values)
+        return {ipu_mesh_counter_names[i].decode(): values[i] for i in range(IPU_MESH_COUNTERS_N)}
+
+    def close(self):
+        """After the end of the queue pairs and the pump's: give memory back."""
+        if self.open:
+            self.open = False
+            ipu_mesh_free(self.mesh)
+            self.qps.clear()
 
 
 cdef class Membership:

@@ -25,16 +25,19 @@ def text(answers: Answers) -> str:
 
 
 def _entry(entry: dict[str, Any]) -> str:
-    words = [
-        f"{entry['peer']} dev {entry['dev']} {entry['role']} {entry['state'].upper()}",
-        f"qpn {entry['qpn']} remote {entry['remote_qpn']}",
-    ]
+    words = [f"{entry['peer']} dev {entry['dev']} {entry['role']} {entry['state'].upper()}"]
+    if entry.get("locator"):
+        words.append(f"at {entry['locator']}")
+    if entry["qpn"]:
+        words.append(f"qpn {entry['qpn']} remote {entry['remote_qpn']}")
     if entry["mtu"]:
         words.append(f"mtu {entry['mtu']}")
     if entry["superframes"]:
         words.append("superframes")
     if entry["retries"]:
         words.append(f"retries {entry['retries']}")
+    if entry["tx_messages"] is None:
+        return " ".join(words)
     words.append(
         f"tx {entry['tx_messages']}/{entry['tx_bytes']} rx {entry['rx_messages']}/{entry['rx_bytes']}"
         f" age {entry['age_s']:.1f}s idle {entry['idle_s']:.1f}s"

@@ -24,6 +24,9 @@ _KEYS: Final = (
     "faults",
     "offload",
     "busy-poll",
+    "peer",
+    "peers-file",
+    "mesh-port",
     "log-level",
 )
 
@@ -73,6 +76,16 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="US",
         help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
     )
+    parser.add_argument(
+        "--peer",
+        metavar="HOST[:PORT]",
+        action="append",
+        help="on iWARP: a station to find the others by, or a name of several",
+    )
+    parser.add_argument(
+        "--peers-file", metavar="FILE", help="on iWARP: one peer a line, read again when it changes"
+    )
+    parser.add_argument("--mesh-port", metavar="PORT", help="on iWARP: where to listen; 4792")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.set_defaults(run=run)
 

@@ -90,6 +90,20 @@ def parse_profile(text: str) -> str:
     return text
 
 
+def parse_peer_text(text: str) -> str:
+    """HOST[:PORT], as it was given."""
+    from ipoibu.fabric.mesh_peers import parse_peer
+
+    parse_peer(text)
+    return text
+
+
+def parse_port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 1 << 16:
+        raise UsageError(f"{text!r} is no port: expected 1 to 65535")
+    return int(text)
+
+
 def parse_offload(text: str) -> bool:
     if text not in ("on", "off"):
         raise UsageError(f"{text!r} is neither on nor off")
@@ -131,6 +145,9 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "faults": (FaultSpec.parse, False),
     "offload": (parse_offload, False),
     "busy-poll": (parse_busy_poll, False),
+    "peer": (parse_peer_text, True),
+    "peers-file": (parse_file, False),
+    "mesh-port": (parse_port, False),
     "log-level": (parse_log_level, False),
 }
 
@@ -155,6 +172,9 @@ class InterfaceConfig:
     faults: FaultSpec | None = None
     offload: bool = True
     busy_poll: int = 0
+    peer: tuple[str, ...] = ()
+    peers_file: Path | None = None
+    mesh_port: int | None = None
     log_level: str = "warning"
 
     @property

@@ -23,12 +23,19 @@ from ipoibu.daemon.running import (
     RunningInterface,
 )
 from ipoibu.errors import LinkError
+from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
     from ipoibu.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
+
+
+def _mesh(config: InterfaceConfig) -> MeshOptions | None:
+    if not (config.peer or config.peers_file or config.mesh_port):
+        return None
+    return MeshOptions(config.peer, config.peers_file, config.mesh_port or 0)
 
 
 def real_endpoint(
@@ -50,6 +57,7 @@ def real_endpoint(
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,
+        mesh=_mesh(config),
     )
     return Endpoint(
         endpoint_config,

@@ -7,10 +7,12 @@ thread; `native` is the capsule that carries it. Control goes through this class
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
 
 if TYPE_CHECKING:
     from ipoibu.fabric.communication import Communication
@@ -88,12 +90,16 @@ class PartitionParams:
         return PKey(self.pkey & 0x7FFF) if self.is_limited else self.pkey
 
 
+IWARP = "iWARP"  # a link layer
+
+
 @dataclass(frozen=True, slots=True)
 class PortInfo:
     """A port as found when it was opened. `active_mtu_bytes` is its InfiniBand MTU (256..4096).
 
     `guid` is the port GUID as it stands in the GID's low 64 bits (A3); `link_layer` is "InfiniBand"
-    or "Ethernet", as `rdma link` has it; `netdev` is the net device below, where there is one.
+    or "Ethernet", as `rdma link` has it, or "iWARP", whose MTU is that of the mesh (docs/mesh.md);
+    `netdev` is the net device below, where there is one.
     """
 
     device: str
@@ -143,6 +149,24 @@ class ConnectedPort(Port, Protocol):
         ...
 
 
+class MeshPort(Port, Protocol):
+    """A port whose stations are connected with one another, and have to be found first."""
+
+    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
+        """As `open_ud`: looks for peers from the start."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """Where peers are: each of `peers`, and each line of the `file`, is HOST[:PORT]; `port` is where we
+    listen, 0 for the default."""
+
+    peers: tuple[str, ...] = ()
+    file: Path | None = None
+    port: int = 0
+
+
 class Fabric(Protocol):
     """One UD queue pair on one port.
 
@@ -168,6 +192,22 @@ class Fabric(Protocol):
     def counters(self) -> dict[str, int]: ...
 
     def close(self) -> None: ...
+
+
+class MeshFabric(Fabric, Protocol):
+    """A fabric of connections that says who is there."""
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        """The interface's addresses, which peers are told."""
+        ...
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
+        """Call it, on whatever thread, with what a station says of itself."""
+        ...
+
+    def peers(self) -> list[dict[str, Any]]:
+        """Every connection, as `Endpoint.connections` has them."""
+        ...
 
 
 class ConnectedFabric(Fabric, Protocol):

@@ -21,7 +21,12 @@ def open_port(device: str, port: int = 1) -> Port:
     """Open a port by name; `NoSuchDevice`, `NotPermitted` or `LinkError` says why it is not there."""
     if not device.startswith(PREFIX):
         from ipoibu.fabric.verbs import VerbsPort  # the RDMA libraries, only where one is wanted
+        from ipoibu.fabric.verbs_objects import is_iwarp
 
+        if is_iwarp(device):
+            from ipoibu.fabric.iwarp import IwarpPort
+
+            return IwarpPort(device, port)
         return VerbsPort(device, port)
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.fabric.base import IWARP, PartitionParams, PortInfo
 from ipoibu.fabric.partition import Membership
 from ipoibu.fabric.partitions import read
 from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY, ENCAP_LEN, IB_MTUS
@@ -38,7 +38,7 @@ def link_params(
             port,
             pkey=pkey,
             qkey=DEFAULT_QKEY if qkey is None else qkey,
-            mtu_bytes=_ib_mtu_for(mtu_bytes),
+            mtu_bytes=_ib_mtu_for(port, mtu_bytes),
         )
     found = read(partitions).partition(PKey.parse(str(pkey)))
     guid = int.from_bytes(port.guid, "big")
@@ -58,8 +58,10 @@ def link_params(
     return replace(params, is_limited=membership is Membership.LIMITED)
 
 
-def _ib_mtu_for(ip_mtu_bytes: int | None) -> int | None:
+def _ib_mtu_for(port: PortInfo, ip_mtu_bytes: int | None) -> int | None:
     """The InfiniBand MTU that carries this IP MTU; None where the default does (T1)."""
+    if port.link_layer == IWARP:
+        return None if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
     needed = 0 if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
     if needed <= DEFAULT_IB_MTU:
         return None

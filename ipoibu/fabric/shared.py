@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import threading
 
-from ipoibu.errors import Closed, LinkError
+from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.base import (
     ConnectedFabric,
     ConnectedPort,
     Fabric,
+    MeshFabric,
+    MeshOptions,
+    MeshPort,
     PartitionParams,
     Port,
     PortInfo,
@@ -85,6 +88,16 @@ class SharedPort:
         with self._lock:
             return self._connectable().communication()
 
+    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
+        with self._lock:
+            if not hasattr(self._port, "open_mesh"):
+                raise UsageError(
+                    f"{self.info.device}/{self.info.port}: peers are for iWARP devices; "
+                    "here multicast finds them"
+                )
+            port: MeshPort = self._port  # type: ignore[assignment]
+            return port.open_mesh(params, options)
+
     def _connectable(self) -> ConnectedPort:
         if not hasattr(self._port, "open_connected"):
             raise LinkError(
@@ -131,6 +144,9 @@ class PortUse:
 
     def communication(self) -> Communication:
         return self.shared.communication()
+
+    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
+        return self.shared.open_mesh(params, options)
 
     def close(self) -> None:
         """Let go of the port. Safe to repeat."""

@@ -82,16 +82,20 @@ class UdObjects:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedObjects:
-    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before."""
+    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before.
 
-    srq: Any
+    `srq` is None where each queue pair has receives of its own.
+    """
+
+    srq: Any | None
     send_cq: Any
     recv_cq: Any
     channel: Any
 
     def close(self) -> None:
         for item in (self.srq, self.send_cq, self.recv_cq, self.channel):
-            _close(item)
+            if item is not None:
+                _close(item)
 
 
 def _close(item: Any) -> None:
@@ -151,6 +155,19 @@ def device_names() -> list[str]:
     return sorted(device.name.decode() for device in _devices(load()))
 
 
+def is_iwarp(name: str) -> bool:
+    """Whether a device of that name is there and of the kind that has connections only."""
+    return _is_iwarp(load(), name)
+
+
+def _is_iwarp(pyverbs: SimpleNamespace, name: str) -> bool:
+    iwarp = pyverbs.enums.IBV_TRANSPORT_IWARP
+    return any(
+        (device.name.decode(), device.transport_type) == (name, iwarp)
+        for device in _devices(pyverbs)
+    )
+
+
 def _devices(pyverbs: SimpleNamespace) -> list[Any]:
     try:
         return list(pyverbs.device.get_device_list())
@@ -164,14 +181,17 @@ class VerbsDevice:
     What was lent stays the application's to close, after this.
     """
 
-    def __init__(self, name: str | None, *, context: Any = None, pd: Any = None) -> None:
+    def __init__(
+        self, name: str | None, *, context: Any = None, pd: Any = None, is_iwarp: bool = False
+    ) -> None:
         self._pyverbs = load()
         self.name: str = name or getattr(context, "name", None) or "rdma"
         self.is_lent = context is not None
         self._context = context if self.is_lent else self._open(self.name)
         self._own_pd = pd is None
         try:
-            self._refuse_iwarp()
+            if not is_iwarp:
+                self._refuse_iwarp()
             with self._translated("protection domain"):
                 self._pd = self._pyverbs.pd.PD(self._context) if self._own_pd else pd
         except BaseException:
@@ -187,10 +207,8 @@ class VerbsDevice:
             return self._pyverbs.device.Context(name=name)
 
     def _refuse_iwarp(self) -> None:
-        for device in _devices(self._pyverbs):
-            is_ours = device.name.decode() == self.name
-            if is_ours and device.transport_type == self._pyverbs.enums.IBV_TRANSPORT_IWARP:
-                raise LinkError(f"{self.name} is an iWARP device: it has no datagrams (UD)")
+        if _is_iwarp(self._pyverbs, self.name):
+            raise LinkError(f"{self.name} is an iWARP device: it has no datagrams (UD)")
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -296,18 +314,29 @@ class VerbsDevice:
             raise
         return ConnectedObjects(shared, send_cq, recv_cq, channel)
 
-    def create_rc(self, objects: ConnectedObjects, send_depth: int, inline_bytes: int) -> Any:
+    def create_mesh(self, recv_depth: int, send_depth: int) -> ConnectedObjects:
+        """Completion queues for RC queue pairs that share nothing else."""
+        channel, send_cq, recv_cq = self._create_cqs(send_depth, recv_depth)
+        return ConnectedObjects(None, send_cq, recv_cq, channel)
+
+    def create_rc(
+        self,
+        objects: ConnectedObjects,
+        send_depth: int,
+        inline_bytes: int,
+        recv_depth: int = 0,
+    ) -> Any:
         """An RC queue pair in RESET; `LinkError` where the device refuses so many inline bytes."""
         pyverbs = self._pyverbs
         with self._translated("connected queue pair"):
-            cap = pyverbs.qp.QPCap(send_depth, 0, 2, 0, inline_bytes)
+            cap = pyverbs.qp.QPCap(send_depth, recv_depth, 2, 1 if recv_depth else 0, inline_bytes)
             attr = pyverbs.qp.QPInitAttr(
                 qp_type=pyverbs.enums.IBV_QPT_RC,
                 scq=objects.send_cq,
                 rcq=objects.recv_cq,
-                srq=objects.srq,
                 cap=cap,
                 sq_sig_all=0,
+                **({} if objects.srq is None else {"srq": objects.srq}),
             )
             return pyverbs.qp.QP(self._pd, attr)
 

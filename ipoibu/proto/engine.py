@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
@@ -92,6 +93,15 @@ class Engine:
             raise ValueError(f"{event!r} is not a port event")
         self._station.hwaddr = hwaddr or self._station.hwaddr
         self._link.feed(now, link.PORT_EVENTS[event])
+        return self._station.take(now)
+
+    def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> list[Effect]:
+        """A station says of itself which addresses it has, as stations of a mesh do when they meet."""
+        for address in addresses:
+            if address in self._addresses:
+                self._addresses.claimed(now, address, hwaddr)
+            elif is_host(address):
+                self._neighbours.introduced(now, address, hwaddr)
         return self._station.take(now)
 
     def attached(

@@ -11,7 +11,7 @@ from typing import Final
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.fabric.base import IWARP, PartitionParams, PortInfo
 from ipoibu.limits import (
     DEFAULT_HOP_LIMIT,
     DEFAULT_IB_MTU,
@@ -100,9 +100,23 @@ def ip_mtu(
     return mtu_bytes
 
 
+def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
+    """A mesh has no InfiniBand MTUs: any message does, up to the largest."""
+    if requested_bytes is None:
+        return port.active_mtu_bytes
+    if not IPV4_MIN_MTU + ENCAP_LEN <= requested_bytes <= port.active_mtu_bytes:
+        largest = port.active_mtu_bytes - ENCAP_LEN
+        raise UsageError(
+            f"MTU {requested_bytes - ENCAP_LEN} does not fit: choose {IPV4_MIN_MTU}..{largest}"
+        )
+    return requested_bytes
+
+
 def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
     """B2: the link's MTU fits the port."""
     place = f"{port.device}/{port.port}"
+    if port.link_layer == IWARP:
+        return _mesh_mtu(port, requested_bytes)
     if port.active_mtu_bytes not in IB_MTUS:
         raise LinkError(f"{place} reports an MTU of {port.active_mtu_bytes}: no InfiniBand MTU")
     if requested_bytes is None:

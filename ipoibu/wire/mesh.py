@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What stations of an iWARP mesh say to each other; a profile of our own, docs/mesh.md.
+
+A greeting goes into the private data of the connection, both ways:
+
+    | "ipom" 4 | version 1 | 0 1 | window 2 | hardware address 20 | MTU 4 | P_Key 2 | port 2 |
+
+Control messages follow a header like the encapsulation's, of Type 0x88B5; in them a list:
+
+    | operation 1 | 0 3 | entry ... |    an MGID of 16 bytes, or | IP version 1 | 0 1 | port 2 | address 16 |
+
+The operation 5 is about the window, and never leaves the C core (ext/verbs/mesh_send.c).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from ipoibu.addr import GID_LEN, HWADDR_LEN, MULTICAST_QPN, Gid, HwAddr, IpAddress, PKey
+from ipoibu.errors import BadFrame
+from ipoibu.limits import IPV4_MIN_MTU, MESH_MTU_MAX
+from ipoibu.wire import Octets
+
+REASONS: Final = frozenset(
+    {"mesh_greeting", "mesh_version", "mesh_hwaddr", "mesh_operation", "mesh_list", "mesh_address"}
+)
+
+VERSION: Final = 1
+LIST_MAX: Final = (
+    100  # entries of one message: it is shorter than the smallest datagram MTU we default to
+)
+_MARK: Final = b"ipom"
+_GREETING: Final = struct.Struct(f"!4sBxH{HWADDR_LEN}sIHH")
+_ENTRY: Final = struct.Struct("!BxH16s")
+_HEADER_LEN: Final = 4
+_IPV4_PAD: Final = bytes(12)
+
+
+class Operation(enum.IntEnum):
+    """What a control message is about."""
+
+    GROUPS = 1  # the groups that the sender is in, instead of all before
+    JOIN = 2  # and more of them
+    LEAVE = 3
+    PEERS = 4  # where other stations listen
+    WINDOW = 5
+    ADDRESSES = 6  # the sender's IP addresses, instead of all before
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Locator:
+    """Where a station listens: an address of its net device and a port; link-local ones have no scope."""
+
+    ip: IpAddress
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if self.ip.version == 6 else f"{self.ip}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Who a station is. `mtu_bytes` is the largest IP packet that it takes, `window` how many messages
+    it takes before it says more, `port` where it listens, on the address that it comes from."""
+
+    hwaddr: HwAddr
+    mtu_bytes: int
+    window: int
+    pkey: PKey
+    port: int
+
+    def pack(self) -> bytes:
+        """36 bytes."""
+        return _GREETING.pack(
+            _MARK,
+            VERSION,
+            self.window,
+            self.hwaddr.pack(),
+            self.mtu_bytes,
+            self.pkey,
+            self.port,
+        )
+
+
+def greeting_untrusted(data: Octets) -> Greeting:
+    """Read private data; what is behind the greeting is padding."""
+    if len(data) < _GREETING.size:
+        raise BadFrame("mesh_greeting")
+    mark, version, window, raw, mtu_bytes, pkey, port = _GREETING.unpack_from(data)
+    if mark != _MARK:
+        raise BadFrame("mesh_greeting")
+    if version != VERSION:
+        raise BadFrame("mesh_version")
+    hwaddr = HwAddr.unpack(raw)
+    if hwaddr.gid.is_multicast or not any(hwaddr.gid.raw) or hwaddr.qpn in (0, MULTICAST_QPN):
+        raise BadFrame("mesh_hwaddr")
+    if window == 0 or mtu_bytes < IPV4_MIN_MTU or pkey & 0x7FFF == 0:
+        raise BadFrame("mesh_greeting")
+    return Greeting(
+        HwAddr(hwaddr.qpn, hwaddr.gid), min(mtu_bytes, MESH_MTU_MAX), window, PKey(pkey), port
+    )
+
+
+def groups(operation: Operation, mgids: Sequence[Gid]) -> Iterator[bytes]:
+    """As many messages as it takes; those after a GROUPS are JOINs."""
+    for at in range(0, max(1, len(mgids)), LIST_MAX):
+        kind = Operation.JOIN if at and operation is Operation.GROUPS else operation
+        yield bytes((kind, 0, 0, 0)) + b"".join(it.raw for it in mgids[at : at + LIST_MAX])
+
+
+def peers(locators: Sequence[Locator]) -> Iterator[bytes]:
+    for at in range(0, len(locators), LIST_MAX):
+        entries = (_entry(it.ip, it.port) for it in locators[at : at + LIST_MAX])
+        yield bytes((Operation.PEERS, 0, 0, 0)) + b"".join(entries)
+
+
+def addresses(ips: Sequence[IpAddress]) -> bytes:
+    """The first hundred, if there are more."""
+    return bytes((Operation.ADDRESSES, 0, 0, 0)) + b"".join(_entry(ip, 0) for ip in ips[:LIST_MAX])
+
+
+def operation_untrusted(message: Octets) -> Operation:
+    if len(message) < _HEADER_LEN:
+        raise BadFrame("mesh_operation")
+    try:
+        return Operation(message[0])
+    except ValueError:
+        raise BadFrame("mesh_operation") from None
+
+
+def groups_untrusted(message: Octets) -> list[Gid]:
+    """The list of GROUPS, JOIN or LEAVE."""
+    body = bytes(message[_HEADER_LEN:])
+    if len(body) % GID_LEN:
+        raise BadFrame("mesh_list")
+    mgids = [Gid(body[at : at + GID_LEN]) for at in range(0, len(body), GID_LEN)]
+    if not all(mgid.is_multicast for mgid in mgids):
+        raise BadFrame("mesh_list")
+    return mgids
+
+
+def locators_untrusted(message: Octets) -> list[Locator]:
+    """The list of PEERS, or of ADDRESSES, whose ports mean nothing."""
+    body = bytes(message[_HEADER_LEN:])
+    if len(body) % _ENTRY.size:
+        raise BadFrame("mesh_list")
+    return [_locator(*fields) for fields in _ENTRY.iter_unpack(body)]
+
+
+def _entry(ip: IpAddress, port: int) -> bytes:
+    return _ENTRY.pack(ip.version, port, ip.packed if ip.version == 6 else _IPV4_PAD + ip.packed)
+
+
+def _locator(version: int, port: int, raw: bytes) -> Locator:
+    if version not in (4, 6):
+        raise BadFrame("mesh_address")
+    ip: IpAddress = IPv4Address(raw[12:]) if version == 4 else IPv6Address(raw)
+    if ip.is_multicast or ip.is_unspecified:
+        raise BadFrame("mesh_address")
+    return Locator(ip, port)
