@@ -111,6 +111,7 @@ cdef extern from "mesh.h" nogil:
     int ipu_mesh_group(ipu_mesh *mesh, uint64_t id, const in6_addr *mgid, bint is_in)
     int ipu_mesh_tell(ipu_mesh *mesh, uint64_t id, const void *message, size_t len)
     int ipu_mesh_remove(ipu_mesh *mesh, uint64_t id)
+    int ipu_mesh_forget(ipu_mesh *mesh, uint64_t id)
     bint ipu_mesh_hear(ipu_mesh *mesh, ipu_mesh_event *event)
     int ipu_mesh_event_fd(const ipu_mesh *mesh)
     void ipu_mesh_counters(const ipu_mesh *mesh, uint64_t *values)
@@ -365,16 +366,19 @@ cdef class VerbsMesh:
         check(ipu_mesh_tell(self.mesh, peer, PyBytes_AS_STRING(message), len(message)), "message")
 
     def remove(self, uint64_t peer):
-        """Its queue pair is in ERROR; MESH_GONE follows, then it may be destroyed."""
+        """Nothing more goes to it: after MESH_GONE its queue pair is destroyed, then `forget`."""
         check(ipu_mesh_remove(self.mesh, peer), "peer")
+
+    def forget(self, uint64_t peer):
+        """Its queue pair is destroyed: its buffers come back."""
+        self.qps.pop(peer, None)
+        check(ipu_mesh_forget(self.mesh, peer), "peer")
 
     def hear(self):
         """The next (peer, what, message), or None."""
         cdef ipu_mesh_event event
         if not ipu_mesh_hear(self.mesh, &event):
             return None
-        if event.type == IPU_MESH_GONE:
-            self.qps.pop(event.id, None)
         return event.id, event.type, PyBytes_FromStringAndSize(<char *>event.message, event.len)
 
     def counters(self):

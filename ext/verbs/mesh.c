@@ -88,12 +88,10 @@ void mesh_settle(struct ipu_mesh *m)
     struct ipu_mesh_peer *peer, *next;
     for (peer = LIST_FIRST(&m->peers); peer != NULL; peer = next) {
         next = LIST_NEXT(peer, all);
-        if (!peer->leaving || peer->listed || peer->recv_posted > 0 ||
-            peer->queue.posted != peer->queue.returned)
+        if (!peer->forgotten || peer->listed || peer->queue.posted != peer->queue.returned)
             continue;
         unchain(m, peer);
         m->version++;
-        mesh_mail_tell(m, peer, IPU_MESH_GONE, NULL, 0); /* from here on it may be destroyed */
         mesh_peer_free(peer);
     }
 }

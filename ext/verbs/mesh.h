@@ -15,9 +15,11 @@
  * identity. iWARP ends a connection that finds no receive posted, so every peer has receives of
  * its own and sends no more than it was told of.
  *
- * Queue pairs are somebody else's (pyverbs'), who makes and connects them, and destroys one after
- * IPU_MESH_GONE. Threads: the pump's calls the fabric; the calls below that name a peer, and
- * ipu_mesh_hear(), may come from any one other thread; the rest while no pump runs.
+ * Queue pairs are somebody else's (pyverbs'), who makes and connects them. One that is to end is
+ * removed; after IPU_MESH_GONE it is destroyed and then forgotten, which is when its buffers come
+ * back: siw does not flush the receives of a queue pair that its peer terminated. Threads: the
+ * pump's calls the fabric; the calls below that name a peer, and ipu_mesh_hear(), may come from any
+ * one other thread; the rest while no pump runs.
  */
 struct ipu_mesh;
 
@@ -58,8 +60,10 @@ int ipu_mesh_groups(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *m
 int ipu_mesh_group(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mgid, bool is_in);
 /* A control message, in order, when there is room. */
 int ipu_mesh_tell(struct ipu_mesh *mesh, uint64_t id, const void *message, size_t len);
-/* Its queue pair is in the error state: IPU_MESH_GONE tells that everything came back. */
+/* Nothing more goes to it: IPU_MESH_GONE tells when its queue pair may be destroyed. */
 int ipu_mesh_remove(struct ipu_mesh *mesh, uint64_t id);
+/* The queue pair is destroyed. */
+int ipu_mesh_forget(struct ipu_mesh *mesh, uint64_t id);
 
 enum ipu_mesh_event_type {
     IPU_MESH_READY = 1,
@@ -97,6 +101,7 @@ int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
     X(rx_runt)        /* messages without a whole header */                                        \
     X(windows_told)   /* messages about the window, ours */                                        \
     X(windows_heard)  /* and the peers' */                                                         \
+    X(stale)          /* completions of queue pairs that were destroyed meanwhile */               \
     X(flushed)        /* work that came back because a connection ended */                         \
     X(events)         /* completion events */
 

@@ -45,6 +45,8 @@ int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
         free(made);
         return error;
     }
+    /* Numbers that no other queue had, so that a late completion of one is told apart. */
+    peer->queue.posted = peer->queue.completed = peer->queue.returned = id << 32;
     peer->id = id;
     peer->qp_num = qp->qp_num;
     peer->told = IPU_MESH_WINDOW;
@@ -89,6 +91,11 @@ int ipu_mesh_tell(struct ipu_mesh *m, uint64_t id, const void *message, size_t l
 int ipu_mesh_remove(struct ipu_mesh *m, uint64_t id)
 {
     return put(m, command(MESH_REMOVE, id, NULL, 0));
+}
+
+int ipu_mesh_forget(struct ipu_mesh *m, uint64_t id)
+{
+    return put(m, command(MESH_FORGET, id, NULL, 0));
 }
 
 bool ipu_mesh_hear(struct ipu_mesh *m, struct ipu_mesh_event *event)
@@ -215,8 +222,15 @@ static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mes
         peer->waiting_count++;
         return false;
     case MESH_REMOVE:
+        if (!peer->leaving)
+            mesh_mail_tell(m, peer, IPU_MESH_GONE, NULL, 0);
         peer->leaving = true;
         m->version++;
+        break;
+    case MESH_FORGET:
+        peer->leaving = peer->forgotten = true;
+        mesh_send_end(m, peer);
+        mesh_receive_end(m, peer);
         break;
     }
     return true;

@@ -32,6 +32,13 @@ int mesh_post(void *self, const struct ipu_recv *recvs, int n)
     return taken;
 }
 
+static void free_slot(struct ipu_mesh *m, uint32_t slot)
+{
+    m->slots[slot].owner = NULL;
+    m->slots[slot].next = m->free_slot;
+    m->free_slot = slot;
+}
+
 static void restock(struct ipu_mesh *m, const struct ipu_recv *recv)
 {
     m->stock[m->stock_count++] = *recv;
@@ -51,11 +58,15 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         uint32_t slot = m->free_slot;
         m->free_slot = m->slots[slot].next;
         m->slots[slot].recv = *recv;
+        m->slots[slot].owner = peer;
+        m->slots[slot].generation++;
         uint8_t *at = (uint8_t *)recv->addr + IPU_GRH_LEN;
         sge[n] = (struct ibv_sge){.addr = (uintptr_t)at,
                                   .length = recv->len - IPU_GRH_LEN,
                                   .lkey = ipu_regions_lkey(&m->regions, at)};
-        wr[n] = (struct ibv_recv_wr){.wr_id = slot, .sg_list = &sge[n], .num_sge = 1};
+        wr[n] = (struct ibv_recv_wr){.wr_id = (uint64_t)m->slots[slot].generation << 32 | slot,
+                                     .sg_list = &sge[n],
+                                     .num_sge = 1};
         if (n > 0)
             wr[n - 1].next = &wr[n];
     }
@@ -68,8 +79,7 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
     for (int i = taken; i < n; i++) {
         uint32_t slot = (uint32_t)wr[i].wr_id;
         restock(m, &m->slots[slot].recv);
-        m->slots[slot].next = m->free_slot;
-        m->free_slot = slot;
+        free_slot(m, slot);
     }
     if (error != 0) {
         MESH_COUNT(m, rx_errors);
@@ -79,6 +89,16 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         mesh_mail_tell(m, peer, IPU_MESH_READY, NULL, 0);
     }
     mesh_send_window(m, peer);
+}
+
+void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+{
+    for (uint32_t slot = 0; peer->recv_posted > 0 && slot < m->slot_count; slot++)
+        if (m->slots[slot].owner == peer) {
+            restock(m, &m->slots[slot].recv);
+            free_slot(m, slot);
+            peer->recv_posted--;
+        }
 }
 
 /* ---- what is received */
@@ -171,18 +191,20 @@ static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_receive
     struct ipu_mesh_peer *peer = mesh_peer_by_number(m, wc->qp_num);
     const struct ipu_recv recv = m->slots[slot].recv;
     uint8_t *frame = (uint8_t *)recv.addr + IPU_GRH_LEN;
-    m->slots[slot].next = m->free_slot;
-    m->free_slot = slot;
-    if (peer != NULL)
-        peer->recv_posted--;
-    if (peer == NULL || wc->status != IBV_WC_SUCCESS) {
+    if (peer == NULL || m->slots[slot].owner != peer ||
+        m->slots[slot].generation != (uint32_t)(wc->wr_id >> 32)) {
+        MESH_COUNT(m, stale);
+        return false;
+    }
+    free_slot(m, slot);
+    peer->recv_posted--;
+    if (wc->status != IBV_WC_SUCCESS) {
         restock(m, &recv);
         if (wc->status == IBV_WC_WR_FLUSH_ERR)
             MESH_COUNT(m, flushed);
-        else if (wc->status != IBV_WC_SUCCESS)
+        else
             MESH_COUNT(m, rx_errors);
-        if (peer != NULL && wc->status != IBV_WC_SUCCESS)
-            mesh_peer_broke(m, peer);
+        mesh_peer_broke(m, peer);
         return false;
     }
     peer->may_send = true; /* who was asked speaks second (MPA) */
@@ -220,14 +242,10 @@ int mesh_received(void *self, struct ipu_received *done, int max)
         n += take(m, &m->wc[m->wc_next++], &done[n]);
     if (m->wc_next == seen && n == 0)
         return 0;
-    bool leaves = false;
     LIST_FOREACH(peer, &m->peers, all)
     {
         mesh_feed(m, peer);
         mesh_send_waiting(m, peer);
-        leaves |= peer->leaving;
     }
-    if (leaves)
-        mesh_settle(m);
     return n;
 }

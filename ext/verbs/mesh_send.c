@@ -273,18 +273,33 @@ void mesh_send_window(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 
 /* ---- completions */
 
+static void list(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+{
+    if (!peer->listed)
+        STAILQ_INSERT_TAIL(&m->ended, peer, ended);
+    peer->listed = true;
+}
+
+void mesh_send_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+{
+    m->sending -= (uint32_t)(peer->queue.posted - peer->queue.completed);
+    peer->queue.completed = peer->queue.posted;
+    list(m, peer);
+}
+
 void mesh_send_poll(struct ipu_mesh *m)
 {
     struct ibv_wc wc[IPU_RC_SIGNAL];
     int n;
-    if (m->sending == 0)
-        return;
     do {
         n = ibv_poll_cq(m->send_cq, IPU_RC_SIGNAL, wc);
         for (int i = 0; i < n; i++) {
             struct ipu_mesh_peer *peer = mesh_peer_by_number(m, wc[i].qp_num);
-            if (peer == NULL)
+            if (peer == NULL || wc[i].wr_id - peer->queue.completed - 1 >=
+                                    peer->queue.posted - peer->queue.completed) {
+                MESH_COUNT(m, stale);
                 continue;
+            }
             m->sending -= ipu_rc_queue_complete(&peer->queue, &wc[i]);
             if (wc[i].status == IBV_WC_WR_FLUSH_ERR)
                 MESH_COUNT(m, flushed);
@@ -292,9 +307,7 @@ void mesh_send_poll(struct ipu_mesh *m)
                 MESH_COUNT(m, tx_errors);
             if (wc[i].status != IBV_WC_SUCCESS)
                 mesh_peer_broke(m, peer);
-            if (!peer->listed)
-                STAILQ_INSERT_TAIL(&m->ended, peer, ended);
-            peer->listed = true;
+            list(m, peer);
         }
         if (n > 0)
             m->send_armed = false;
@@ -321,7 +334,7 @@ int mesh_sent(void *self, uint64_t *cookies, int max)
         STAILQ_REMOVE_HEAD(&m->ended, ended);
         peer->listed = false;
         mesh_send_waiting(m, peer);
-        if (peer->leaving)
+        if (peer->forgotten)
             mesh_settle(m);
     }
     return n;

@@ -29,7 +29,15 @@ enum {
 
 struct mesh_command {
     STAILQ_ENTRY(mesh_command) queue;
-    enum { MESH_ADD, MESH_NAME, MESH_SET_GROUPS, MESH_GROUP, MESH_TELL, MESH_REMOVE } kind;
+    enum {
+        MESH_ADD,
+        MESH_NAME,
+        MESH_SET_GROUPS,
+        MESH_GROUP,
+        MESH_TELL,
+        MESH_REMOVE,
+        MESH_FORGET
+    } kind;
     uint64_t id;
     struct ipu_mesh_peer *peer; /* MESH_ADD */
     struct in6_addr gid;        /* the peer's, or the group's */
@@ -60,7 +68,7 @@ struct ipu_mesh_peer {
     struct ipu_rc_queue queue;
     struct in6_addr gid; /* the station, when it is named */
     uint32_t qpn;
-    bool named, may_send, ready, leaving, broken, listed;
+    bool named, may_send, ready, leaving, forgotten, broken, listed;
     uint32_t sent, limit; /* messages that count, and how many in all may be */
     uint32_t got, told;   /* the same of what the peer sends */
     uint32_t recv_posted;
@@ -87,7 +95,9 @@ struct mesh_cast {
 
 struct mesh_slot {
     struct ipu_recv recv;
-    uint32_t next; /* free */
+    struct ipu_mesh_peer *owner; /* NULL: free */
+    uint32_t next;               /* free */
+    uint32_t generation;         /* of its use: queue pair numbers are used again at once */
 };
 
 struct ipu_mesh {
@@ -157,7 +167,7 @@ struct ipu_mesh_peer *mesh_peer_by_id(struct ipu_mesh *mesh, uint64_t id);
 void mesh_peer_add(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 void mesh_peer_broke(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 void mesh_peer_free(struct ipu_mesh_peer *peer);
-/* Peers that leave and of whom nothing is under way. */
+/* Peers that are forgotten and of whom everything has come back. */
 void mesh_settle(struct ipu_mesh *mesh);
 
 /* mesh_send.c */
@@ -166,6 +176,8 @@ void mesh_handle_destroy(void *self, void *ah);
 int mesh_send(void *self, const struct ipu_send *sends, int n);
 int mesh_sent(void *self, uint64_t *cookies, int max);
 void mesh_send_poll(struct ipu_mesh *mesh);
+/* The queue pair is destroyed: what was under way has ended. */
+void mesh_send_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Control messages that wait, as far as there is room. */
 void mesh_send_waiting(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* The peer may send so many in all. */
@@ -175,6 +187,8 @@ void mesh_send_window(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 int mesh_post(void *self, const struct ipu_recv *recvs, int n);
 int mesh_received(void *self, struct ipu_received *done, int max);
 void mesh_receive_poll(struct ipu_mesh *mesh);
+/* The queue pair is destroyed: its receives go back to the stock. */
+void mesh_receive_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Give the peer the receives that it lacks. */
 void mesh_feed(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 

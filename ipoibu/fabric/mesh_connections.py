@@ -3,7 +3,7 @@
 
     dial:    address, route, queue pair, its receives (READY), connect, ESTABLISHED
     accept:  CONNECT_REQUEST, queue pair, its receives (READY), accept, ESTABLISHED
-    part:    the queue pair into ERROR, the core lets go of it (GONE), then both are destroyed
+    part:    the core lets go of the queue pair (GONE), which is destroyed, and forgotten by the core
 
 iWARP has receives posted before a connection is there, since the peer may use them at once.
 """
@@ -62,13 +62,18 @@ _IGNORED: Final = (CmEventType.TIMEWAIT_EXIT, CmEventType.ADDR_CHANGE)
 
 @dataclass(slots=True)
 class _Wire:
-    """One connection, or one that will be. `is_ours`: we asked."""
+    """One connection, or one that will be. `is_ours`: we asked.
+
+    `is_dialing`: the kernel is at it on a thread of its own, and nothing is destroyed meanwhile.
+    """
 
     handle: Handle
     id: CmId
     is_ours: bool
     qp: Any = None
     is_leaving: bool = False
+    is_dialing: bool = False
+    is_over: bool = False
 
 
 class MeshConnections:
@@ -161,14 +166,20 @@ class MeshConnections:
             self._closing = True
         os.eventfd_write(self._wake_fd, 1)
         self._thread.join()
+        given_up = [wire for wire in self._wires.values() if wire.is_dialing]
         for wire in self._wires.values():
             if wire.qp is not None:
                 self._device.fail(wire.qp)
-        self._channel.close()
-        for wire in self._wires.values():
+            if wire.is_dialing:
+                continue
+            wire.id.close()
             if wire.qp is not None:
                 self._device.destroy(wire.qp)
         self._wires.clear()
+        if given_up:  # the kernel ends these with the process
+            _log.info("%d connections were still being made", len(given_up))
+            return
+        self._channel.close()
         os.close(self._wake_fd)
 
     def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
@@ -294,11 +305,33 @@ class MeshConnections:
             self._lose(wire)
 
     def _ready(self, wire: _Wire) -> None:
-        qpn = Qpn(wire.qp.qp_num)
         if wire.is_ours:
-            wire.id.connect(qpn, self._greeting, retries=0, rnr_retries=0, has_srq=False)
+            wire.is_dialing = True
+            name = f"ipoibu-dial-{wire.handle}"
+            threading.Thread(target=self._dialing, args=(wire,), name=name, daemon=True).start()
         else:
+            qpn = Qpn(wire.qp.qp_num)
             wire.id.accept(qpn, self._greeting, rnr_retries=0, has_srq=False)
+
+    def _dialing(self, wire: _Wire) -> None:
+        """siw connects its TCP within the call, which takes minutes where packets are dropped."""
+        failure: OSError | None = None
+        try:
+            qpn = Qpn(wire.qp.qp_num)
+            wire.id.connect(qpn, self._greeting, retries=0, rnr_retries=0, has_srq=False)
+        except OSError as error:
+            failure = error
+        with self._lock:
+            wire.is_dialing = False
+            if self._closing:
+                return  # close() has given it up
+            if wire.is_over:
+                self._destroy(wire)
+            elif failure is not None and not wire.is_leaving:
+                _log.info("a connection of the mesh cannot be made: %s", failure)
+                self._counts["mesh_failed"] += 1
+                self._lose(wire)
+        os.eventfd_write(self._wake_fd, 1)
 
     # ---- effects
 
@@ -376,9 +409,14 @@ class MeshConnections:
             _log.exception("a queue pair stays until the interface ends")
 
     def _destroy(self, wire: _Wire) -> None:
+        wire.is_over = True
+        if wire.is_dialing:
+            return
         self._wires.pop(wire.handle, None)
         self._by_id.pop(wire.id, None)
         wire.id.close()
         if wire.qp is not None:
             self._device.destroy(wire.qp)
             wire.qp = None
+            with contextlib.suppress(OSError):  # out of memory: they come back with the interface
+                self._core.forget(wire.handle)

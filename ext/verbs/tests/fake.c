@@ -96,6 +96,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+    if (qp->qp_type == IBV_QPT_RC)
+        return fake_rc_post_recv(qp, wr, bad);
     CHECK(qp == &fake.qp);
     for (int n = 0; wr != NULL; wr = wr->next, n++) {
         if (n == fake.refuse_recv_after) {

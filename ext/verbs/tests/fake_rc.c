@@ -75,6 +75,18 @@ int fake_rc_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
     return 0;
 }
 
+int fake_rc_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    (void)bad;
+    for (; wr != NULL; wr = wr->next) {
+        CHECK(fake_rc.recv_count < FAKE_QUEUE && wr->num_sge == 1);
+        fake_rc.recv_qp[fake_rc.recv_count] = qp;
+        fake_rc.recv_addr[fake_rc.recv_count] = (uint8_t *)(uintptr_t)wr->sg_list->addr;
+        fake_rc.recvs[fake_rc.recv_count++] = *wr;
+    }
+    return 0;
+}
+
 int fake_rc_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     CHECK(srq == &fake_rc.srq);

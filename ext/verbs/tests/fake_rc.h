@@ -27,6 +27,8 @@ struct fake_rc {
     int doorbells;
     int refuse_send_after; /* of one doorbell; -1: none */
     struct ibv_recv_wr recvs[FAKE_QUEUE];
+    struct ibv_qp *recv_qp[FAKE_QUEUE]; /* whose, if it is not shared */
+    uint8_t *recv_addr[FAKE_QUEUE];
     int recv_next, recv_count;
     int refuse_recv_after;
     struct ibv_wc send_wc[FAKE_QUEUE], recv_wc[FAKE_QUEUE];
@@ -48,6 +50,7 @@ void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status sta
 
 /* What fake.c hands over. */
 int fake_rc_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int fake_rc_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int fake_rc_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int fake_rc_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 void fake_rc_notify(struct ibv_cq *cq);

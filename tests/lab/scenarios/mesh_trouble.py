@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What bothers a host of an iWARP mesh: peers that speak garbage, a thousand connections, and leaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from pyverbs.device import Context
+from pyverbs.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_SEND_SIGNALED,
+    IBV_WC_SUCCESS,
+    IBV_WR_SEND,
+)
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP
+from pyverbs.wr import SGE, SendWR
+
+from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.fabric.rdmacm import CmEvent, CmEventType, EventChannel, SocketAddress
+from ipoibu.fabric.verbs_objects import VerbsDevice
+from ipoibu.limits import MESH_MTU_MAX, MESH_PORT
+from ipoibu.wire.mesh import Greeting
+from tests.lab.inside.meeting import SHARE
+
+CONNECTS = 1000
+WAIT_S = 20
+SEND_S = 0.5
+MESSAGE_MAX = 4096
+GREETING = Greeting(
+    HwAddr(Qpn(0x424242), Gid.parse("fe80::bad")), MESH_MTU_MAX, 32, PKey(0xFFFF), 9
+).pack()
+
+
+def _held(pid: str) -> dict[str, int]:
+    """What a daemon holds, and what the kernel holds of RDMA for everybody."""
+    words = ["rdma", "-j", "resource", "show"]
+    out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    device = json.loads(out)[0]
+    held = {key: device[key] for key in ("qp", "cq", "cm_id", "mr", "pd") if key in device}
+    held["fds"] = len(os.listdir(f"/proc/{pid}/fd"))
+    status = Path(f"/proc/{pid}/status").read_text()
+    held["threads"] = int(status.partition("Threads:")[2].split()[0])
+    held["rss_kb"] = int(status.partition("VmRSS:")[2].split()[0])
+    return held
+
+
+def before(pid: str) -> None:
+    Path("/tmp/held").write_text(json.dumps(_held(pid)))
+
+
+def after(pid: str) -> None:
+    """Hand what was held before and is held now to the test, when the last connections are gone."""
+    was = json.loads(Path("/tmp/held").read_text())
+    for _ in range(50):
+        held = _held(pid)
+        if held["qp"] <= was["qp"] and held["cm_id"] <= was["cm_id"]:
+            break
+        time.sleep(0.2)
+    (SHARE / "held.json").write_text(json.dumps([was, held]))
+
+
+class _Asker:
+    """Asks for connections with whatever greeting, one after the other."""
+
+    def __init__(self, host: str) -> None:
+        self._target = SocketAddress(ip_address(host), MESH_PORT)
+        self._context = Context(name="siw0")
+        self._pd = PD(self._context)
+        self._device = VerbsDevice("siw0", context=self._context, pd=self._pd, is_iwarp=True)
+        self._memory = MR(self._pd, MESSAGE_MAX, IBV_ACCESS_LOCAL_WRITE)
+        self._objects = self._device.create_mesh(64, 64)
+        self._channel = EventChannel()
+
+    def ask(self, greeting: bytes, messages: Sequence[bytes] = ()) -> CmEventType:
+        """What became of it; of one that is established, after the messages were sent."""
+        found = self._channel.create()
+        qp = self._device.create_rc(self._objects, 16, 0, 16)
+        try:
+            found.resolve_address(self._target, 2000)
+            while True:
+                event = self._next()
+                if event.type is CmEventType.ADDR_RESOLVED:
+                    found.resolve_route(2000)
+                elif event.type is CmEventType.ROUTE_RESOLVED:
+                    self._device.raise_rc(qp, 1, 0)
+                    qpn = Qpn(qp.qp_num)
+                    found.connect(qpn, greeting, retries=0, rnr_retries=0, has_srq=False)
+                else:
+                    break
+            for message in messages:
+                if not self._send(qp, message):
+                    return CmEventType.DISCONNECTED
+            return event.type
+        finally:
+            self._device.fail(qp)
+            found.close()
+            self._device.destroy(qp)
+
+    def _send(self, qp: QP, message: bytes) -> bool:
+        """Whether the message went out; siw says nothing when the peer has ended the connection."""
+        self._memory.write(message, len(message))
+        piece = SGE(self._memory.buf, len(message), self._memory.lkey)
+        qp.post_send(
+            SendWR(num_sge=1, sg=[piece], opcode=IBV_WR_SEND, send_flags=IBV_SEND_SIGNALED)
+        )
+        deadline = time.monotonic() + SEND_S
+        while time.monotonic() < deadline:
+            count, done = self._objects.send_cq.poll()
+            if count:
+                return bool(done[0].status == IBV_WC_SUCCESS)
+            time.sleep(0.001)
+        return False
+
+    def _next(self) -> CmEvent:
+        while (event := self._channel.event()) is None:
+            assert select.select([self._channel], [], [], WAIT_S)[0], "rdma_cm is silent"
+        return event
+
+
+def garbage(host: str) -> None:
+    """No greeting, or a wrong one; then a good one, and messages that make no sense."""
+    rng = random.Random(1)
+    asker = _Asker(host)
+    said = []
+    for greeting in [b"", b"ipom", rng.randbytes(36), GREETING[:-1], b"ipom\x02" + GREETING[5:]]:
+        said.append(asker.ask(greeting).name)
+    for _ in range(20):
+        spoiled = bytearray(GREETING)
+        spoiled[rng.randrange(5)] ^= 1 << rng.randrange(8)
+        said.append(asker.ask(bytes(spoiled)).name)
+    (SHARE / "garbage.json").write_text(json.dumps(said))
+    chatter = []
+    for _ in range(20):
+        messages = [_nonsense(rng) for _ in range(20)]
+        chatter.append(asker.ask(GREETING, messages).name)
+    flood = [b"\x08\x00\0\0" + bytes(60)] * 200  # more than it was told it may
+    chatter.append(asker.ask(GREETING, flood).name)
+    (SHARE / "chatter.json").write_text(json.dumps(chatter))
+
+
+def _nonsense(rng: random.Random) -> bytes:
+    """A message of any type and length: control, IP, ARP, none."""
+    kind = rng.choice(
+        [b"\x88\xb5", b"\x88\xb5", b"\x88\xb5", b"\x08\0", b"\x08\x06", b"\x86\xdd", b"??"]
+    )
+    body = rng.randbytes(rng.randrange(0, 3000))
+    if kind == b"\x88\xb5":
+        body = bytes((rng.randrange(8),)) + body
+    return (kind + b"\0\0" + body)[: rng.choice([1, 3, 4, 8, 20, 4000])]
+
+
+def connects(host: str) -> None:
+    """A thousand connections that are made and given up."""
+    asker = _Asker(host)
+    said: dict[str, int] = {}
+    for _ in range(CONNECTS):
+        name = asker.ask(GREETING).name
+        said[name] = said.get(name, 0) + 1
+    (SHARE / "connects.json").write_text(json.dumps(said))
