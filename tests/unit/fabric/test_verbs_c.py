@@ -45,7 +45,13 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_there_are_programs_to_run() -> None:
-    assert set(PROGRAMS) == {"test_connected", "test_handles", "test_mesh", "test_receive", "test_send"}
+    assert set(PROGRAMS) == {
+        "test_connected",
+        "test_handles",
+        "test_mesh",
+        "test_receive",
+        "test_send",
+    }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

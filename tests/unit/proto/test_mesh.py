@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Who is connected with whom in a mesh."""
+
+from __future__ import annotations
+
+import random
+from ipaddress import ip_address
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.limits import (
+    MESH_ANSWER_S,
+    MESH_BACKOFF_MAX_S,
+    MESH_CONTACTS_MAX,
+    MESH_FAILURES_MAX,
+    MESH_PORT,
+)
+from ipoibu.proto.effects import Count
+from ipoibu.proto.mesh import (
+    Accept,
+    Dial,
+    Hangup,
+    InGroup,
+    InGroups,
+    Learned,
+    Mesh,
+    MeshConfig,
+    MeshEffect,
+    Name,
+    Phase,
+    Refuse,
+    Tell,
+)
+from ipoibu.wire import mesh
+from ipoibu.wire.mesh import Greeting, Locator, Operation
+
+GROUP: Final = Gid.parse("ff12:401b:ffff::1")
+
+
+def greeting(number: int, **other: Any) -> Greeting:
+    fields: dict[str, Any] = {
+        "hwaddr": HwAddr(Qpn(number), Gid.parse(f"fe80::{number:x}")),
+        "mtu_bytes": 65520,
+        "window": 32,
+        "pkey": PKey(0xFFFF),
+        "port": MESH_PORT,
+    }
+    return Greeting(**(fields | other))
+
+
+def place(number: int) -> Locator:
+    return Locator(ip_address(f"10.0.0.{number}"), MESH_PORT)
+
+
+OURS: Final = greeting(0x50)
+
+
+class Desk:
+    """One station, whose kernel the test plays."""
+
+    def __init__(self, peers_max: int = 8) -> None:
+        self.now = 0.0
+        self.mesh = Mesh(MeshConfig(OURS, peers_max), random.Random(1))
+
+    def seed(self, *numbers: int) -> list[MeshEffect]:
+        return self.mesh.seeds(self.now, {place(it) for it in numbers})
+
+    def opened(self, handle: int, number: int) -> list[MeshEffect]:
+        return self.mesh.opened(self.now, handle, greeting(number).pack())
+
+    def ask(self, number: int, **other: Any) -> tuple[int, list[MeshEffect]]:
+        handle = self.mesh.new_handle()
+        raw = greeting(number, **other).pack()
+        return handle, self.mesh.requested(self.now, handle, place(number).ip, raw)
+
+    def meet(self, number: int) -> int:
+        """An open connection that we asked for."""
+        (dial,) = pick(Dial, self.seed(number))
+        self.opened(dial.handle, number)
+        handle: int = dial.handle
+        return handle
+
+    def wait(self, seconds: float) -> list[MeshEffect]:
+        until, found = self.now + seconds, []
+        while (at := self.mesh.deadline()) is not None and at <= until:
+            self.now = max(self.now, at)
+            found += self.mesh.timer(self.now)
+        self.now = until
+        return found
+
+    @property
+    def open(self) -> set[HwAddr | None]:
+        return {it.hwaddr for it in self.mesh.snapshot() if it.phase is Phase.OPEN}
+
+
+def pick(kind: type, effects: list[MeshEffect]) -> list[Any]:
+    return [it for it in effects if isinstance(it, kind)]
+
+
+def counts(effects: list[MeshEffect]) -> list[str]:
+    return [it.reason for it in pick(Count, effects)]
+
+
+def told(effects: list[MeshEffect], handle: int) -> list[Operation]:
+    return [
+        mesh.operation_untrusted(it.message) for it in pick(Tell, effects) if it.handle == handle
+    ]
+
+
+def test_a_seed_is_dialed_and_greeted() -> None:
+    desk = Desk()
+    (dial,) = pick(Dial, desk.seed(1))
+    assert dial.locator == place(1)
+    effects = desk.opened(dial.handle, 1)
+    assert pick(Name, effects) == [Name(dial.handle, greeting(1), True)]
+    assert told(effects, dial.handle) == [Operation.GROUPS, Operation.ADDRESSES]
+    assert desk.open == {greeting(1).hwaddr}
+    assert desk.seed(1) == []
+
+
+def test_a_request_is_accepted_and_speaks_first() -> None:
+    desk = Desk()
+    handle, effects = desk.ask(1)
+    assert effects == [Accept(handle), Name(handle, greeting(1), False)]
+    assert told(desk.mesh.established(0, handle), handle) == [
+        Operation.GROUPS,
+        Operation.ADDRESSES,
+    ]
+    assert desk.open == {greeting(1).hwaddr}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [({"pkey": PKey(0x8001)}, "mesh_other_partition"), ({"mtu_bytes": 1500}, "mesh_other_mtu")],
+)
+def test_who_does_not_suit_is_refused_and_hung_up(other: dict[str, Any], reason: str) -> None:
+    desk = Desk()
+    handle, effects = desk.ask(1, **other)
+    assert pick(Refuse, effects) == [Refuse(handle)]
+    assert reason in counts(effects)
+    (dial,) = pick(Dial, desk.seed(2))
+    effects = desk.mesh.opened(0, dial.handle, greeting(2, **other).pack())
+    assert pick(Hangup, effects) == [Hangup(dial.handle)]
+    assert desk.open == set()
+
+
+def test_garbage_instead_of_a_greeting_is_refused_and_counted() -> None:
+    desk = Desk()
+    handle = desk.mesh.new_handle()
+    effects = desk.mesh.requested(0, handle, place(1).ip, b"garbage")
+    assert effects == [Count("mesh_greeting"), Refuse(handle)]
+    (dial,) = pick(Dial, desk.seed(1))
+    effects = desk.mesh.opened(0, dial.handle, b"")
+    assert pick(Hangup, effects) == [Hangup(dial.handle)]
+
+
+def test_we_do_not_connect_with_ourselves() -> None:
+    desk = Desk()
+    handle, effects = desk.ask(0x50)
+    assert effects == [Refuse(handle)]
+    (dial,) = pick(Dial, desk.seed(7))
+    desk.mesh.ended(0, dial.handle, OURS.pack())  # the refusal says who refused
+    assert desk.wait(100) == []
+    assert desk.seed(7) == []
+
+
+@pytest.mark.parametrize("number", [0x10, 0x90])
+@pytest.mark.parametrize("first_is_ours", [True, False])
+def test_of_connections_that_cross_the_lesser_ones_stays(number: int, first_is_ours: bool) -> None:
+    desk = Desk()
+    (dial,) = pick(Dial, desk.seed(number))
+    passive, _ = desk.ask(number)
+    if first_is_ours:
+        desk.opened(dial.handle, number)
+        effects = desk.mesh.established(0, passive)
+    else:
+        desk.mesh.established(0, passive)
+        effects = desk.opened(dial.handle, number)
+    stays_ours = OURS.hwaddr.pack() < greeting(number).hwaddr.pack()
+    assert pick(Hangup, effects) == [Hangup(passive if stays_ours else dial.handle)]
+    assert "mesh_twice" in counts(effects)
+    (left,) = desk.mesh.snapshot()
+    assert (left.is_ours, left.hwaddr) == (stays_ours, greeting(number).hwaddr)
+
+
+def test_of_two_that_a_peer_asked_for_the_newer_stays() -> None:
+    desk = Desk()
+    older, _ = desk.ask(1)
+    desk.mesh.established(0, older)
+    newer, _ = desk.ask(1)
+    assert pick(Hangup, desk.mesh.established(0, newer)) == [Hangup(older)]
+    assert len(desk.mesh.snapshot()) == 1
+
+
+def test_peers_tell_each_other_where_the_others_are() -> None:
+    desk = Desk()
+    first = desk.meet(1)
+    second, _ = desk.ask(2)
+    effects = desk.mesh.established(0, second)
+    peers = [it for it in pick(Tell, effects) if it.message[0] == Operation.PEERS]
+    assert {it.handle: mesh.locators_untrusted(it.message) for it in peers} == {
+        first: [place(2)],
+        second: [place(1)],
+    }
+
+
+def test_a_place_that_a_peer_tells_of_is_dialed_once() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    (message,) = mesh.peers([place(2), place(1), place(2)])
+    (dial,) = pick(Dial, desk.mesh.control(0, handle, message))
+    assert dial.locator == place(2)
+    assert desk.mesh.control(0, handle, message) == []
+
+
+def test_a_station_found_at_two_places_is_connected_once() -> None:
+    desk = Desk()
+    first, second = pick(Dial, desk.seed(1, 2))
+    desk.opened(first.handle, 1)
+    effects = desk.opened(second.handle, 1)
+    assert pick(Hangup, effects) == [Hangup(first.handle)]  # both are of our asking
+    assert pick(Dial, desk.wait(100)) == []
+    desk.mesh.ended(desk.now, second.handle)
+    assert {it.locator for it in pick(Dial, desk.wait(20))} >= {place(2)}
+
+
+def test_a_seed_is_tried_for_ever_with_growing_waits() -> None:
+    desk = Desk()
+    (dial,) = pick(Dial, desk.seed(1))
+    waits = []
+    for _ in range(12):
+        began = desk.now
+        assert pick(Hangup, desk.mesh.ended(desk.now, dial.handle)) == []
+        while not (dials := pick(Dial, desk.wait(0.05))):
+            pass
+        (dial,) = dials
+        waits.append(desk.now - began)
+    assert waits[0] < 1.1
+    assert all(MESH_BACKOFF_MAX_S * 0.7 <= it <= MESH_BACKOFF_MAX_S + 0.1 for it in waits[5:])
+
+
+def test_a_place_that_only_peers_told_of_is_forgotten_at_last() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    (message,) = mesh.peers([place(2)])
+    (dial,) = pick(Dial, desk.mesh.control(0, handle, message))
+    for _ in range(MESH_FAILURES_MAX):
+        desk.mesh.ended(desk.now, dial.handle)
+        while not (dials := pick(Dial, desk.wait(0.05))):
+            pass
+        (dial,) = dials
+    desk.mesh.ended(desk.now, dial.handle)
+    assert desk.wait(1000) == []
+    assert len(pick(Dial, desk.mesh.control(desk.now, handle, message))) == 1  # told of anew
+
+
+def test_silence_ends_an_attempt_of_either_kind() -> None:
+    desk = Desk()
+    (dial,) = pick(Dial, desk.seed(1))
+    handle, _ = desk.ask(2)
+    effects = desk.wait(MESH_ANSWER_S)
+    assert {it.handle for it in pick(Hangup, effects)} == {dial.handle, handle}
+    assert counts(effects) == ["mesh_no_answer"] * 2
+
+
+def test_there_are_no_more_connections_than_the_cap() -> None:
+    desk = Desk(peers_max=2)
+    effects = desk.seed(1, 2, 3)
+    assert len(pick(Dial, effects)) == 2
+    assert counts(effects) == ["mesh_full"]
+    handle, effects = desk.ask(4)
+    assert pick(Refuse, effects) == [Refuse(handle)]
+    assert counts(effects) == ["mesh_full"]
+
+
+def test_there_are_no_more_places_than_the_cap() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    many = [Locator(ip_address(f"10.1.{n >> 8}.{n & 255}"), 1) for n in range(MESH_CONTACTS_MAX)]
+    refused = [
+        reason
+        for message in mesh.peers(many)
+        for reason in counts(desk.mesh.control(0, handle, message))
+    ]
+    assert "mesh_contacts_full" in refused
+
+
+def test_groups_are_told_to_all_and_heard_from_each() -> None:
+    desk = Desk()
+    desk.mesh.joined(GROUP)
+    handle = desk.meet(1)
+    effects = desk.mesh.joined(Gid(GROUP.raw[:15] + b"\2"))
+    assert told(effects, handle) == [Operation.JOIN]
+    assert desk.mesh.joined(GROUP) == []
+    assert told(desk.mesh.left(GROUP), handle) == [Operation.LEAVE]
+    assert desk.mesh.left(GROUP) == []
+    (everything,) = mesh.groups(Operation.GROUPS, [GROUP])
+    assert desk.mesh.control(0, handle, everything) == [InGroups(handle, (GROUP,))]
+    (join,) = mesh.groups(Operation.JOIN, [GROUP])
+    (leave,) = mesh.groups(Operation.LEAVE, [GROUP])
+    assert desk.mesh.control(0, handle, join) == [InGroup(handle, GROUP, True)]
+    assert desk.mesh.control(0, handle, leave) == [InGroup(handle, GROUP, False)]
+
+
+def test_addresses_are_told_to_all_and_learned_from_each() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    ours = [ip_address("10.9.0.1")]
+    assert told(desk.mesh.addresses(ours), handle) == [Operation.ADDRESSES]
+    theirs = (ip_address("10.9.0.2"), ip_address("fd00::2"))
+    effects = desk.mesh.control(0, handle, mesh.addresses(theirs))
+    assert effects == [Learned(greeting(1).hwaddr, theirs)]
+
+
+@pytest.mark.parametrize("message", [b"", b"\x09\0\0\0", b"\x05\0\0\0\0\0\0\1", b"\x01\0\0\0x"])
+def test_a_message_that_makes_no_sense_is_counted(message: bytes) -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    (reason,) = counts(desk.mesh.control(0, handle, message))
+    assert reason in mesh.REASONS
+    assert desk.open
+
+
+def test_what_is_over_is_not_heard_any_more() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    assert pick(Hangup, desk.mesh.stop()) == [Hangup(handle)]
+    for effects in (
+        desk.mesh.control(0, handle, mesh.addresses([])),
+        desk.mesh.ended(0, handle),
+        desk.opened(handle, 1),
+        desk.mesh.established(0, handle),
+    ):
+        assert effects == []
