@@ -178,7 +178,7 @@ class Mesh:
         self._rng = rng
         self._timers = Timers()
         self._effects: list[MeshEffect] = []
-        self._handles = itertools.count(1)
+        self._handles = itertools.count(start=1)
         self._contacts: dict[Locator, _Contact] = {}
         self._ourselves: set[Locator] = set()
         self._links: dict[Handle, _Link] = {}
