@@ -186,8 +186,7 @@ class MeshConnections:
         with self._lock:
             if not self._closing:
                 self._perform(act())
-        if not self._closing:
-            os.eventfd_write(self._wake_fd, 1)  # there may be an earlier deadline
+                os.eventfd_write(self._wake_fd, 1)  # there may be an earlier deadline
 
     # ---- the thread
 
@@ -331,7 +330,7 @@ class MeshConnections:
                 _log.info("a connection of the mesh cannot be made: %s", failure)
                 self._counts["mesh_failed"] += 1
                 self._lose(wire)
-        os.eventfd_write(self._wake_fd, 1)
+            os.eventfd_write(self._wake_fd, 1)
 
     # ---- effects
 
