@@ -25,6 +25,7 @@ from ipoibu.proto.record import group_destination, link_params, path_destination
 from ipoibu.proto.refusal import InvalidRequest, NoRecords
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
+from ipoibu.wire.notice import Notice, Trap
 
 _log = logging.getLogger(__name__)
 
@@ -214,11 +215,18 @@ class Subnet:
 
     # ---- changes
 
-    def _heard(self, flush: Flush) -> None:
+    def _heard(self, change: Flush | Notice) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._flush, flush)
+            if isinstance(change, Notice):
+                self._loop.call_soon_threadsafe(self._noticed, change)
+            else:
+                self._loop.call_soon_threadsafe(self._flush, change)
         except RuntimeError:  # the interface is closed
-            _log.debug("flush %s after the end", flush.name)
+            _log.debug("%s after the end", change)
+
+    def _noticed(self, notice: Notice) -> None:
+        exists = notice.trap is Trap.GROUP_CREATED
+        self._perform(self._engine.group_changed(self._now(), notice.gid, exists=exists))
 
     def _flush(self, flush: Flush) -> None:
         now = self._now()

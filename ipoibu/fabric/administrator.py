@@ -2,7 +2,8 @@
 """The subnet administrator of one port, for all interfaces on it: `SaClient` on a thread of its own.
 
 Interfaces live on loops of their own and come and go, while the SA knows one port with one set of
-memberships. Whatever happens to the port or the SA is told to every listener as a `Flush`.
+memberships. Whatever happens to the port or the SA is told to every listener as a `Flush`, what
+happens to a group as a `Notice`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from ipoibu.errors import Closed, IpoibuError
+from ipoibu.errors import Closed, IpoibuError, LinkError
 from ipoibu.fabric.sa import LEAVE_S, SaClient
 from ipoibu.fabric.umad import MadPortInfo
 from ipoibu.proto.refusal import NoRecords, SaError
 from ipoibu.proto.sa import Change
+from ipoibu.wire.notice import Notice, Trap
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -58,7 +60,7 @@ class Administrator:
     ) -> None:
         self._confirm_s = confirm_s
         self._loop = asyncio.new_event_loop()
-        self._listeners: list[Callable[[Flush], None]] = []
+        self._listeners: list[Callable[[Flush | Notice], None]] = []
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ipoibu-sa", daemon=True
         )
@@ -80,8 +82,9 @@ class Administrator:
         """The client's, by name."""
         return dict(self._client.counts)
 
-    def listen(self, listener: Callable[[Flush], None]) -> Callable[[], None]:
-        """`listener` hears of changes, on the thread here; the result ends it."""
+    def listen(self, listener: Callable[[Flush | Notice], None]) -> Callable[[], None]:
+        """`listener` hears of changes, and of groups that come and go (M2), on the thread here; the
+        result ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -120,12 +123,22 @@ class Administrator:
         self._loop.close()
 
     async def _begin(self) -> list[asyncio.Task[None]]:
-        watches = self._hear(), self._watch(), self._confirm()
+        watches = self._hear(), self._watch(), self._confirm(), self._subscribe()
         return [asyncio.create_task(watch) for watch in watches]
+
+    async def _subscribe(self) -> None:
+        """M2. Without reports a group's coming and going is noticed by asking again, later."""
+        for trap in (Trap.GROUP_CREATED, Trap.GROUP_DELETED):
+            try:
+                await self._client.subscribe(trap)
+            except LinkError as error:
+                _log.info("%s", error)
 
     async def _hear(self) -> None:
         async for event in self._client.events():
-            if event is Change.RETURNED:
+            if isinstance(event, Notice):
+                self._tell(event)
+            elif event is Change.RETURNED:
                 # Broadcast groups first; then each interface asks for what it uses.
                 for (group, _), error in (await self._client.rejoin()).items():
                     _log.warning("after the subnet administrator's return: %s: %s", group, error)
@@ -159,9 +172,9 @@ class Administrator:
                 except SaError as error:
                     _log.debug("%s", error)
 
-    def _tell(self, flush: Flush) -> None:
+    def _tell(self, change: Flush | Notice) -> None:
         for listener in list(self._listeners):
-            listener(flush)
+            listener(change)
 
 
 async def _made(make: Callable[[], _T]) -> _T:

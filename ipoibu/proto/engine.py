@@ -144,6 +144,14 @@ class Engine:
             self._station.ways.doubt(now)
         return self._station.take(now)
 
+    def group_changed(self, now: float, mgid: Gid, *, exists: bool) -> list[Effect]:
+        """The SA reports that somebody created the group, or that it is gone (M2)."""
+        if self._station.ways is not None:
+            if not exists:
+                self._groups.renew(mgid)
+            self._station.ways.changed(now, mgid, exists=exists)
+        return self._station.take(now)
+
     # -- packets ---------------------------------------------------------------------------------
 
     def frame(self, now: float, source: FrameSource, frame: bytes) -> list[Effect]:

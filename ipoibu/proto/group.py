@@ -253,10 +253,14 @@ class Groups:
         for group in list(self._groups.values()):
             self._feed(now, group, MemberInput.CLOSED)
 
-    def renew(self) -> None:
-        """Ask for every group that we receive again, the broadcast group first (B1)."""
+    def renew(self, only: Gid | None = None) -> None:
+        """Ask for every group that we receive again, the broadcast group first (B1), or for one."""
         broadcast = self._station.mgid(LIMITED_BROADCAST)
-        members = [group.mgid for group in self._groups.values() if group.state is Member.MEMBER]
+        members = [
+            group.mgid
+            for group in self._groups.values()
+            if group.state is Member.MEMBER and only in (None, group.mgid)
+        ]
         for mgid in sorted(members, key=lambda mgid: mgid != broadcast):
             self._station.emit(Attach(mgid))
 

@@ -187,6 +187,16 @@ class Ways:
             if gid not in self._members:
                 self._feed(now, gid, Input.DOUBTED)
 
+    def changed(self, now: float, group: Gid, *, exists: bool) -> None:
+        """A group that now `exists` is asked for at once if it was refused or had a detour; one that is
+        gone if it was in use. So the existence of groups is remembered, and corrected (M5)."""
+        way = self._ways.get(group)
+        if way is None or group in self._members:
+            return
+        has_detour = way.found is not None and way.found.gid != group
+        if not exists or has_detour or way.state is State.BACKOFF:
+            self._feed(now, group, Input.DOUBTED)
+
     def clear(self, now: float) -> None:
         """The link is down."""
         for gid in list(self._ways):

@@ -14,6 +14,7 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
+from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.administrator import Administrator, Flush, flush_of
 from ipoibu.fabric.memory import MemoryPort
@@ -24,6 +25,7 @@ from ipoibu.subnet import join_link
 from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
+from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import Capability2
 
 DEFAULT: Final = PKey(0xFFFF)
@@ -238,6 +240,28 @@ def test_an_sa_that_forgot_is_told_again_while_traffic_goes_on(subnet: Subnet) -
         until(lambda host=host: bool(states(subnet.sa, BROADCAST, host)))  # type: ignore[misc]
     assert passes(subnet, 2, 1, b"after")
     assert subnet.failures == []
+
+
+def test_m2_a_group_that_the_sa_reports_as_deleted_is_joined_again(subnet: Subnet) -> None:
+    endpoint = subnet.host()
+    tv = ipaddress.ip_address("239.1.2.3")
+    group = mgid.of_group(tv, DEFAULT)
+    endpoint.join(tv)
+    until(lambda: bool(states(subnet.sa, group, 2)))
+    until(lambda: (Trap.GROUP_DELETED, 2) in subnet.sa.subscribers)
+    until(lambda: any(one["mgid"] == str(group) for one in endpoint.groups()))
+    until(
+        lambda: all(
+            one["state"] == "member" for one in endpoint.groups() if one["mgid"] == str(group)
+        )
+    )
+    del subnet.sa.groups[group]
+    subnet.ports[0].administrator.ask(lambda: _report(subnet.sa, group)).result()
+    until(lambda: bool(states(subnet.sa, group, 2)))
+
+
+async def _report(sa: FakeSa, group: Gid) -> None:
+    sa.report(Notice(Trap.GROUP_DELETED, group))
 
 
 def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:

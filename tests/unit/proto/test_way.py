@@ -142,6 +142,31 @@ def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:
     assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
 
 
+def test_m5_a_group_that_was_refused_is_asked_for_when_somebody_creates_it() -> None:
+    """M2, M5."""
+    bed = Bed()
+    bed.put(NOTIFY)
+    bed.refused(GROUP)
+    bed.ways.changed(bed.now, GROUP, exists=True)
+    assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
+    bed.found(MEMBER)
+    bed.ways.changed(bed.now, GROUP, exists=True)  # our own join's report
+    assert bed.put() == []
+    bed.ways.changed(bed.now, GROUP, exists=False)
+    assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
+
+
+def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
+    bed = Bed()
+    bed.put(NOTIFY)
+    by = replace(MEMBER, gid=ROUTERS)
+    bed.ways.found(bed.now, GROUP, by)
+    assert bed.put() == [replace(NOTIFY, destination=by)]
+    bed.ways.changed(bed.now, GROUP, exists=True)
+    assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
+    assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER)]
+
+
 def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
     bed = Bed()
     bed.put(NOTIFY)
