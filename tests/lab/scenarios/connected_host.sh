@@ -55,7 +55,7 @@ connect() { # DEVICE
     else
         use_iperf forward 10.9.0.1 -t 2
         use_iperf backward fd00:9::1 -t 2 -R
-        use_iperf udp 10.9.0.1 -t 2 -u -b 50M -l 8000
+        use_iperf udp 10.9.0.1 -t 2 -u -b 10M -l 8000
     fi
     show_all
     meet done 40

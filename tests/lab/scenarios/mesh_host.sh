@@ -55,7 +55,7 @@ gather() {
             send_group "UDP6-DATAGRAM:[ff12::1234%ib0]:5001" 6
             use_iperf forward 10.9.0.1 -t 2
             use_iperf backward fd00:9::1 -t 2 -R
-            use_iperf udp 10.9.0.1 -t 2 -u -b 50M -l 8000
+            use_iperf udp 10.9.0.1 -t 2 -u -b 10M -l 8000
         else
             meet forward 60; meet backward 60; meet udp 60
         fi
