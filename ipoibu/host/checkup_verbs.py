@@ -34,7 +34,8 @@ def verbs_port(name: str, port: int, root: Path = SYSFS) -> Iterator[Finding]:
         yield Finding("rdma_port", "fail", detail, f"--device {name}/{(known or ['1'])[0]}")
         return
     if _word(root / name / "node_type").endswith("RNIC"):
-        yield Finding("link_layer", "fail", f"{name} is an iWARP device: it has no datagrams (UD)")
+        yield Finding("link_layer", "ok", f"{name} is an iWARP device: a mesh (docs/mesh.md)")
+        yield port_state(here, f"{name}/{port}", None)
         return
     if _word(here / "link_layer") != "Ethernet":
         detail = f"{name}/{port} is an InfiniBand port; this version opens RoCE ports only"

@@ -70,18 +70,25 @@ def test_another_port_is_named(sysfs: Path) -> None:
     assert found.remedy == "--device rxe0/1"
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("node_type", "4: RNIC\n", "iWARP"),
-        ("ports/1/link_layer", "InfiniBand\n", "opens RoCE ports only"),
-    ],
-)
-def test_a_device_of_another_kind_is_told(sysfs: Path, file: str, text: str, words: str) -> None:
-    (sysfs / "rxe0" / file).write_text(text)
+def test_an_infiniband_port_is_told(sysfs: Path) -> None:
+    (sysfs / "rxe0/ports/1/link_layer").write_text("InfiniBand\n")
     found = findings(sysfs)["link_layer"]
     assert found.status == "fail"
-    assert words in found.detail
+    assert "opens RoCE ports only" in found.detail
+
+
+def test_an_iwarp_device_carries_a_mesh(sysfs: Path) -> None:
+    (sysfs / "rxe0/node_type").write_text("4: RNIC\n")
+    found = findings(sysfs)
+    assert (found["link_layer"].status, found["rdma_port"].status) == ("ok", "ok")
+    assert "iWARP" in found["link_layer"].detail
+    assert "gid" not in found  # a mesh makes its own
+
+
+def test_an_iwarp_port_that_is_down_is_told(sysfs: Path) -> None:
+    (sysfs / "rxe0/node_type").write_text("4: RNIC\n")
+    (sysfs / "rxe0/ports/1/state").write_text("1: DOWN\n")
+    assert findings(sysfs)["rdma_port"].status == "fail"
 
 
 def test_a_port_that_is_down_is_brought_up_by_its_net_device(sysfs: Path) -> None:
