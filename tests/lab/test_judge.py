@@ -8,67 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .judge import BEGIN, COMMON, END, LARGE, PAGE, PAIRS, judge, table
 from .runner import INFINIBAND, python, run, shell
 from .scenarios import own_sa
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
-
-SCENARIOS = '"$LAB_INSIDE/../scenarios'
-PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/judge_host.sh"\n'
-KERNEL = "kernel"
-
-# What each host of a pair tries towards the other.
-COMMON = [
-    "it resolves by ARP and pings",
-    "it resolves by ND and pings",
-    "all nodes answer its ping",
-    "an IPv4 group it has joined reaches it",
-    "an IPv6 group it has joined reaches it",
-    "it sends TCP over IPv4",
-    "it sends TCP over IPv6",
-    "it sends UDP",
-    "it reaches the other after restart 1",
-    "it reaches the other after restart 2",
-]
-LARGE = {
-    "datagram": [
-        "it pings over IPv4 with 4064 bytes, unfragmented",
-        "it pings over IPv6 with 4044 bytes",
-    ],
-    "connected": [
-        "it pings over IPv4 with 60000 bytes, unfragmented",
-        "it pings over IPv6 with 59980 bytes",
-    ],
-}
-PAIRS = [
-    ("datagram", KERNEL, KERNEL),
-    ("connected", KERNEL, KERNEL),
-    ("datagram", "rxe0", KERNEL),
-    ("datagram", KERNEL, "rxe0"),
-    ("datagram", "soft:vec0", KERNEL),
-    ("datagram", KERNEL, "soft:vec0"),
-]
-
-
-def judge(kernel: Path, directory: Path, mode: str, *hosts: str) -> list[dict[str, str]]:
-    """What every host has tried, and with which success."""
-    commands = [
-        shell(
-            PRELUDE
-            + (
-                f"link_up vec0; rdma_up rxe0 rxe vec0; judge {host} {mode}"
-                if host == KERNEL
-                else f"as_host {host} judge {host} {mode}"
-            )
-        )
-        for host in hosts
-    ]
-    arguments = [INFINIBAND if host == KERNEL else () for host in hosts]
-    results = run(kernel, commands, directory=directory, timeout_s=150, kernel_arguments=arguments)
-    for result in results:
-        result.check()
-    files = [directory / f"behaviours-{result.name}" for result in results]
-    return [dict(line.split("\t") for line in file.read_text().splitlines()) for file in files]
 
 
 @pytest.mark.parametrize(("mode", "first", "second"), PAIRS)
@@ -84,6 +28,13 @@ def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
     for name in ("udp-1", "udp-2"):
         received = json.loads((tmp_path / f"{name}.json").read_text())["end"]["sum"]
         assert received["lost_percent"] < 5, name
+
+
+def test_the_page_tells_what_these_tests_hold() -> None:
+    seen = [
+        (pair, [dict.fromkeys(COMMON + LARGE[pair[0]], "yes") for _ in range(2)]) for pair in PAIRS
+    ]
+    assert BEGIN + table(seen) + END in PAGE.read_text()
 
 
 def test_the_administrator_of_a_port_answers_our_client(lab_kernel: Path, tmp_path: Path) -> None:

@@ -18,20 +18,30 @@ has_carrier() { # NETDEV
     { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
 }
 
-kernel_start() { # datagram|connected
-    echo "$1" >/sys/class/net/ib0/mode
-    [[ $1 == datagram ]] || ip link set ib0 mtu 65520
+# Modes: datagram; connected; mixed, where the kernel has connected mode and ipoibu has not; partition,
+# which is datagram mode in the partition 0x8001.
+kernel_start() { # MODE
+    case $1 in
+        connected | mixed)
+            echo connected >/sys/class/net/ib0/mode
+            ip link set ib0 mtu 65520 ;;
+        partition)
+            ip link set ib0 name full0
+            echo 0x8001 >/sys/class/net/full0/create_child
+            ip link set full0.8001 name ib0 ;;
+    esac
     ip link set ib0 up
     ip addr add "10.9.0.$LAB_INDEX/24" dev ib0
     ip addr add "fd00:9::$LAB_INDEX/64" dev ib0 nodad
     until_true 10 "ib0 of the kernel" has_carrier ib0
 }
 
-side_up() { # HOST datagram|connected
+side_up() { # HOST MODE
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
-        *,datagram) ib_up "$1" --mtu "$IB_MTU" ;;
-        *) ib_up "$1" --mode connected ;;
+        *,connected) ib_up "$1" --mode connected ;;
+        *,partition) ib_up "$1" --mtu "$IB_MTU" --pkey 0x8001 ;;
+        *) ib_up "$1" --mtu "$IB_MTU" ;;
     esac
 }
 
@@ -106,14 +116,17 @@ stream_out() { # NAME ADDRESS [OPTION...]
 }
 
 # Both hosts run this, one after the other where the order matters.
-judge() { # HOST datagram|connected
-    local turn other=$((3 - LAB_INDEX)) size=$((IB_MTU - 28))
-    [[ $2 == datagram ]] || size=60000
+judge() { # HOST MODE
+    local turn other=$((3 - LAB_INDEX)) size=$((IB_MTU - 28)) whole=(-M do)
+    case $2 in
+        connected) size=60000 ;;
+        mixed) size=20000 whole=() ;; # in fragments, once the kernel has learned the path's MTU
+    esac
     side_up "$@"
     meet up 60
     tried "it resolves by ARP and pings" five_pings "10.9.0.$other"
     tried "it resolves by ND and pings" five_pings "fd00:9::$other"
-    tried "it pings over IPv4 with $size bytes, unfragmented" five_pings "10.9.0.$other" -s "$size" -M do
+    tried "it pings over IPv4 with $size bytes" five_pings "10.9.0.$other" -s "$size" "${whole[@]}"
     tried "it pings over IPv6 with $((size - 20)) bytes" five_pings "fd00:9::$other" -s "$((size - 20))"
     meet pinged 60
     for turn in 1 2; do
