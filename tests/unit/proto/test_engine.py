@@ -117,6 +117,30 @@ def test_published_neighbours_carry_the_interface_s_mtu() -> None:
     assert bench.host.table[PEER_V4].mtu_bytes == 1500
 
 
+# -- a mesh --------------------------------------------------------------------------------------
+
+
+def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
+    bench = Bench()
+    engine = bench.host.engine
+    addresses = [PEER_V4, PEER_V6, ip_address("224.0.0.1")]
+    bench.host.carry_out(engine.learned(bench.now, PEER, addresses))
+    for ip in (str(PEER_V4), str(PEER_V6)):
+        found = bench.neighbour(ip)
+        assert found is not None
+        assert found.hwaddr == PEER
+        assert bench.forward(ip) is not None  # a packet goes out at once
+    assert bench.neighbour("224.0.0.1") is None
+    assert bench.sent == []  # nobody was asked
+
+
+def test_a_station_that_says_our_address_is_a_duplicate() -> None:
+    bench = Bench()
+    bench.host.carry_out(bench.host.engine.learned(bench.now, PEER, [OUR_V4]))
+    assert bench.host.counts["address_conflict"] == 1
+    assert bench.neighbour(str(OUR_V4)) is None
+
+
 # -- odd inputs ----------------------------------------------------------------------------------
 
 
