@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import ip_address, ip_interface
+from ipaddress import IPv4Address, ip_address, ip_interface
 
 import pytest
 
@@ -123,13 +123,13 @@ def test_published_neighbours_carry_the_interface_s_mtu() -> None:
 def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
     bench = Bench()
     engine = bench.host.engine
-    addresses = [PEER_V4, PEER_V6, ip_address("224.0.0.1")]
+    addresses = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
     bench.host.carry_out(engine.learned(bench.now, PEER, addresses))
-    for ip in (str(PEER_V4), str(PEER_V6)):
-        found = bench.neighbour(ip)
+    for address in (str(PEER_V4), str(PEER_V6)):
+        found = bench.neighbour(address)
         assert found is not None
         assert found.hwaddr == PEER
-        assert bench.forward(ip) is not None  # a packet goes out at once
+        assert bench.forward(address) is not None  # a packet goes out at once
     assert bench.neighbour("224.0.0.1") is None
     assert bench.sent == []  # nobody was asked
 
