@@ -36,7 +36,6 @@ from ipoibu.fabric.base import (
 )
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
-from ipoibu.fabric.provision import link_params
 from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
@@ -52,7 +51,7 @@ from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
-from ipoibu.subnet import Subnet, join_link
+from ipoibu.subnet import Subnet, leave_link, params_of
 from ipoibu.wire import mgid
 
 _log = logging.getLogger(__name__)
@@ -141,6 +140,7 @@ class Endpoint:
         try:
             self._set_up(port)
         except BaseException:
+            leave_link(port, self.config.pkey)
             port.close()
             raise
 
@@ -183,7 +183,13 @@ class Endpoint:
             raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
         connected = self._is_connected
         asked_bytes = None if connected else config.mtu
-        params = self._link_params(port, asked_bytes)
+        params = params_of(
+            port,
+            pkey=config.pkey,
+            qkey=config.qkey,
+            mtu_bytes=asked_bytes,
+            partitions=config.partitions,
+        )
         mtu_bytes = device_mtu_bytes = ip_mtu(params, asked_bytes, ipv6=False)
         if connected:
             device_mtu_bytes = config.mtu or CONNECTED_MTU
@@ -262,31 +268,6 @@ class Endpoint:
         except BaseException:
             self.close()
             raise
-
-    def _link_params(self, port: PortUse, asked_bytes: int | None) -> PartitionParams:
-        """What the link is like: by the subnet administrator where there is one, else as configured."""
-        config = self.config
-        if port.administrator is None:
-            return link_params(
-                port.info,
-                pkey=config.pkey,
-                qkey=config.qkey,
-                mtu_bytes=asked_bytes,
-                partitions=config.partitions,
-            )
-        if config.partitions is not None:
-            raise UsageError(
-                f"{port.info.device}: the subnet administrator tells the link's parameters, "
-                f"not {config.partitions}"
-            )
-        return join_link(
-            port.administrator,
-            port.info,
-            pkey=config.pkey,
-            qkey=config.qkey,
-            mtu_bytes=asked_bytes,
-            may_control=lambda: True,  # the built-in HCA's queue pairs need no privilege
-        )
 
     def _open_fabric(self, port: PortUse, params: PartitionParams) -> Fabric:
         if self._is_connected:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.fabric import provision
 from ipoibu.fabric.administrator import Administrator, Flush
 from ipoibu.fabric.base import Destination, Fabric, PartitionParams, PortInfo
 from ipoibu.fabric.partition import line
+from ipoibu.fabric.shared import PortUse
 from ipoibu.limits import ENCAP_LEN
 from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
 from ipoibu.proto.engine import Engine
@@ -32,6 +35,41 @@ _log = logging.getLogger(__name__)
 Request = Attach | Detach | FindPath | JoinToSend | LeaveToSend
 EFFECTS: Final = (Attach, Detach, FindPath, JoinToSend, LeaveToSend)
 _SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMBER)
+
+
+def params_of(
+    port: PortUse,
+    *,
+    pkey: PKey,
+    qkey: int | None,
+    mtu_bytes: int | None,
+    partitions: Path | None,
+) -> PartitionParams:
+    """What the link is like: by the subnet administrator where there is one, else as configured."""
+    if port.administrator is None:
+        return provision.link_params(
+            port.info, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, partitions=partitions
+        )
+    if partitions is not None:
+        raise UsageError(
+            f"{port.info.device}: the subnet administrator tells the link's parameters, "
+            f"not {partitions}"
+        )
+    return join_link(
+        port.administrator,
+        port.info,
+        pkey=pkey,
+        qkey=qkey,
+        mtu_bytes=mtu_bytes,
+        may_control=lambda: True,  # the built-in HCA's queue pairs need no privilege
+    )
+
+
+def leave_link(port: PortUse, pkey: PKey) -> None:
+    """Undo `params_of`, for an interface that did not come up."""
+    administrator, group = port.administrator, mgid.broadcast(pkey.full)
+    if administrator is not None and (group, JoinState.FULL_MEMBER) in administrator.client.held:
+        administrator.ask(lambda: administrator.client.leave(group))
 
 
 def join_link(

@@ -58,7 +58,7 @@ def checkup(device: str | None = None) -> list[Finding]:
     rdma = device is not None and not device.startswith("soft:")
     findings = [tun(), net_admin(), extension(), ipv6(), *rdma_stack(needed=rdma)]
     if device is not None and not rdma:
-        netdev = device.removeprefix("soft:").partition("/")[0]
+        netdev = device.removeprefix("soft:").partition("/")[0].partition("@")[0]
         findings += net_device(netdev)
     elif device is not None:
         name, _, port = device.partition("/")

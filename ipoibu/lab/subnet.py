@@ -23,15 +23,14 @@ class LabSubnet:
         if hosts > LAB_HOSTS_MAX:
             raise UsageError(f"an InfiniBand lab has up to {LAB_HOSTS_MAX} hosts, not {hosts}")
         self._stack = contextlib.ExitStack()
+        self._hosts = hosts
         self.partitions = partitions
-        self.directory = Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-"))
-        )
-        self.ibsim = Ibsim(self.directory, hosts + 2)
-        self._asker = hosts + 2
 
     def start(self) -> None:
-        self._stack.enter_context(self.ibsim)
+        """`SimulationError` names what to install, or says what did not come up."""
+        temporary = tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-")
+        self.directory = Path(self._stack.enter_context(temporary))
+        self.ibsim = self._stack.enter_context(Ibsim(self.directory, self._hosts + 2))
         self.ibsim.start_opensm(self.partitions)
 
     def close(self) -> None:
@@ -39,7 +38,7 @@ class LabSubnet:
 
     def query(self, *command: str) -> str:
         """What a diagnostic program (`saquery`) prints on a host that is none of the lab's."""
-        return self.ibsim.output(self._asker, *command)
+        return self.ibsim.output(self._hosts + 2, *command)
 
     def device(self, netdev: str) -> str:
         return f"soft:{netdev}@{DEVICE}"

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,7 +18,8 @@ from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.administrator import Administrator, Flush, flush_of
-from ipoibu.fabric.memory import MemoryPort
+from ipoibu.fabric.base import PartitionParams
+from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa import SaClient
 from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
 from ipoibu.proto.sa import Pace
@@ -172,6 +174,23 @@ def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
 def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
     shown = subnet.host(pkeys=(0x7FFF,)).show()
     assert (shown["pkey"], shown["membership"]) == ("0xffff", "limited")
+
+
+def test_a_file_has_nothing_to_say_where_there_is_an_sa(subnet: Subnet) -> None:
+    with pytest.raises(UsageError, match="the subnet administrator tells"):
+        subnet.host(partitions=Path("/etc/opensm/partitions.conf"))
+
+
+def test_an_interface_that_does_not_come_up_leaves_the_link(
+    subnet: Subnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: IbPort, params: PartitionParams) -> MemoryUd:
+        raise LinkError("no queue pair")
+
+    monkeypatch.setattr(IbPort, "open_ud", fail)
+    with pytest.raises(LinkError, match="no queue pair"):
+        subnet.host()
+    until(lambda: not states(subnet.sa, BROADCAST, 2))
 
 
 def test_an_sa_that_does_not_answer_is_named(subnet: Subnet) -> None:

@@ -34,6 +34,12 @@ def test_the_built_in_hca_has_one_port() -> None:
         open_port("soft:lo", 2)
 
 
+@pytest.mark.parametrize("device", ["soft:@ibsim0", "soft:eth0@"])
+def test_an_infiniband_personality_names_both_of_its_halves(device: str) -> None:
+    with pytest.raises(UsageError, match="expected soft:NETDEV@UMAD"):
+        open_port(device)
+
+
 @pytest.mark.parametrize("netdev", ["nosuchdev0", "a-name-that-is-far-too-long"])
 def test_a_net_device_that_is_not_there_is_named(netdev: str) -> None:
     with pytest.raises(NoSuchDevice, match=f"soft:{netdev}: no such network device; `ip link`"):
