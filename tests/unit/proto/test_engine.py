@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, ip_address, ip_interface
 
 import pytest
 
-from ipoibu.addr import HwAddr, PKey, Qpn
+from ipoibu.addr import HwAddr, IpAddress, PKey, Qpn
 from ipoibu.errors import UsageError
 from ipoibu.limits import ICMP_ERRORS_BURST
 from ipoibu.proto.effects import Count
@@ -123,7 +123,7 @@ def test_published_neighbours_carry_the_interface_s_mtu() -> None:
 def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
     bench = Bench()
     engine = bench.host.engine
-    addresses = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
+    addresses: list[IpAddress] = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
     bench.host.carry_out(engine.learned(bench.now, PEER, addresses))
     for address in (str(PEER_V4), str(PEER_V6)):
         found = bench.neighbour(address)
