@@ -101,7 +101,8 @@ def scenario(lab_kernel: Path, tmp_path: Path, target: str, *args: str) -> Any:
 def test_a_broken_queue_pair_comes_back_with_every_buffer(lab_kernel: Path, tmp_path: Path) -> None:
     counters = scenario(lab_kernel, tmp_path, "verbs_pair:broken")
     assert counters["fabric_errors"] == counters["fabric_recoveries"] == 20
-    assert counters["flushed"] == counters["rx_failed"] == 20 * 1024
+    assert counters["flushed"] == counters["rx_failed"]
+    assert 20 * 1000 < counters["flushed"] <= 20 * 1024  # a few have just received something
     assert counters["handles_created"] <= 4  # they outlive the breaks
 
 
