@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-    from ipoibu.endpoint import Endpoint, EndpointConfig
+    from ipoibu.endpoint import Endpoint
+    from ipoibu.endpoint_config import EndpointConfig
     from ipoibu.errors import (
         Closed,
         IpoibuError,
@@ -41,7 +42,8 @@ __version__ = version("ipoibu")
 
 _HOMES = {
     "ipoibu.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
-    "ipoibu.endpoint": ("Endpoint", "EndpointConfig"),
+    "ipoibu.endpoint": ("Endpoint",),
+    "ipoibu.endpoint_config": ("EndpointConfig",),
     "ipoibu.errors": (
         "Closed",
         "IpoibuError",

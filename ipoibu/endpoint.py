@@ -14,8 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,25 +22,23 @@ from ipoibu import _core
 from ipoibu.addr import RC_FLAG, HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
 from ipoibu.connected import Connected
+from ipoibu.endpoint_config import EndpointConfig
 from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.base import (
     IWARP,
     ConnectedFabric,
     Fabric,
     MeshFabric,
-    MeshOptions,
     PartitionParams,
     Port,
     PortInfo,
 )
 from ipoibu.fabric.device import open_port
-from ipoibu.fabric.faults import FaultSpec, FaultyUd
+from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.limits import (
-    BUSY_POLL_MAX_US,
     CONNECTED_FRAMES,
     CONNECTED_MTU,
-    DEFAULT_PKEY,
     ENCAP_LEN,
     GROUPS_MAX,
     NEIGH_MAX,
@@ -60,41 +57,6 @@ _Packets = TypeVar("_Packets", bytes, _core.Frame)
 
 Packet = bytes | bytearray | memoryview
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
-_DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointConfig:
-    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
-
-    `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
-    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP. `cm_profile`:
-    "linux" has a connection for each direction, "rfc" one for both (C6); all of a link had better agree.
-
-    `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
-    given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
-    names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
-    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `mesh` says where the
-    peers of an iWARP device are (docs/mesh.md).
-    """
-
-    name: str
-    device: str
-    port: int = 1
-    pkey: PKey = _DEFAULT_PARTITION
-    qkey: int | None = None
-    mtu: int | None = None
-    mode: str = "datagram"
-    cm_profile: str = "linux"
-    faults: FaultSpec | None = None
-    partitions: Path | None = None
-    parent: str | None = None
-    busy_poll_us: int = 0
-    mesh: MeshOptions | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
-            raise UsageError(f"busy_poll_us {self.busy_poll_us}: expected 0 to {BUSY_POLL_MAX_US}")
 
 
 class Endpoint:

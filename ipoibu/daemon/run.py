@@ -43,7 +43,8 @@ def real_endpoint(
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
     from ipoibu._core import TunDevice
-    from ipoibu.endpoint import Endpoint, EndpointConfig
+    from ipoibu.endpoint import Endpoint
+    from ipoibu.endpoint_config import EndpointConfig
 
     device, port = config.device
     endpoint_config = EndpointConfig(

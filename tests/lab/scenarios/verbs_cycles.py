@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pyverbs.device import Context
 from pyverbs.pd import PD
 
+from ipoibu import Endpoint, EndpointConfig
 from ipoibu.addr import MULTICAST_QPN, Gid, Qpn
-from ipoibu.endpoint import Endpoint, EndpointConfig
 from ipoibu.fabric.base import Destination
 from ipoibu.fabric.verbs import VerbsPort
 from tests.lab.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources

@@ -14,7 +14,7 @@ from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.pd import PD
 
-from ipoibu.endpoint import Endpoint, EndpointConfig
+from ipoibu import Endpoint, EndpointConfig
 from ipoibu.fabric.base import Destination
 from ipoibu.fabric.verbs import VerbsPort
 from tests.lab.inside.meeting import until

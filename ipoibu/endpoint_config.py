@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an IPoIB endpoint is to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipoibu.addr import PKey
+from ipoibu.errors import UsageError
+from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.faults import FaultSpec
+from ipoibu.limits import BUSY_POLL_MAX_US, DEFAULT_PKEY
+
+_DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
+
+    `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
+    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP. `cm_profile`:
+    "linux" has a connection for each direction, "rfc" one for both (C6); all of a link had better agree.
+
+    `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
+    given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
+    names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
+    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `mesh` says where the
+    peers of an iWARP device are (docs/mesh.md).
+    """
+
+    name: str
+    device: str
+    port: int = 1
+    pkey: PKey = _DEFAULT_PARTITION
+    qkey: int | None = None
+    mtu: int | None = None
+    mode: str = "datagram"
+    cm_profile: str = "linux"
+    faults: FaultSpec | None = None
+    partitions: Path | None = None
+    parent: str | None = None
+    busy_poll_us: int = 0
+    mesh: MeshOptions | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
+            raise UsageError(f"busy_poll_us {self.busy_poll_us}: expected 0 to {BUSY_POLL_MAX_US}")
