@@ -8,10 +8,8 @@ import errno
 import logging
 import os
 import random
-import select
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -36,6 +34,7 @@ from ipoibu.fabric.base import (
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared import PortUse, SharedPort
+from ipoibu.inbox import Inbox
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     CONNECTED_MTU,
@@ -53,7 +52,6 @@ from ipoibu.wire import mgid
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_Packets = TypeVar("_Packets", bytes, _core.Frame)
 
 Packet = bytes | bytearray | memoryview
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
@@ -92,7 +90,7 @@ class Endpoint:
         self._on_address = on_address or (lambda address, duplicate: None)
         self._on_failure = on_failure or (lambda reason: None)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._receiving = threading.Lock()
+        self._inbox = Inbox()
 
     # ---- life
 
@@ -364,7 +362,7 @@ class Endpoint:
 
         An empty list after the time; `timeout` 0 only looks. One thread at a time.
         """
-        return self._receive(self._embedded().recv, max, timeout)
+        return self._inbox.receive(self._embedded, _core.QueueDevice.recv, max, timeout)
 
     def reserve(self, max: int = 64) -> list[_core.Frame]:
         """Up to `max` frames of the data path's memory to be filled: views write to them, and `length`
@@ -385,29 +383,7 @@ class Endpoint:
         A frame goes back when it and its views are forgotten, or by `release`. Beyond half of all
         frames held (512), further packets are copied. Frames stay readable after `close`.
         """
-        return self._receive(self._embedded().recv_frames, max, timeout)
-
-    def _receive(
-        self, take: Callable[[int], list[_Packets]], max: int, timeout: float | None
-    ) -> list[_Packets]:
-        queue = self._embedded()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._receiving:
-            while True:
-                packets = take(max)
-                if packets or timeout == 0:
-                    return packets
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return []
-                if queue.arm():
-                    continue
-                poll = select.poll()
-                poll.register(queue.fd, select.POLLIN)
-                # Woken now and then, so that a close from another thread is seen.
-                poll.poll(1000 if left is None else min(1000, left * 1000))
-                queue.disarm()
-                self._embedded()
+        return self._inbox.receive(self._embedded, _core.QueueDevice.recv_frames, max, timeout)
 
     async def asend(self, packets: Iterable[Packet]) -> int:
         """As `send`, but waits while there is no room until all are taken; returns their number."""
@@ -420,29 +396,11 @@ class Endpoint:
 
     async def arecv(self, max: int = 64) -> list[bytes]:
         """As `recv`, without a time-out, on the caller's event loop."""
-        return await self._areceive(self._embedded().recv, max)
+        return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv, max)
 
     async def arecv_frames(self, max: int = 64) -> list[_core.Frame]:
         """As `recv_frames`, without a time-out, on the caller's event loop."""
-        return await self._areceive(self._embedded().recv_frames, max)
-
-    async def _areceive(self, take: Callable[[int], list[_Packets]], max: int) -> list[_Packets]:
-        queue = self._embedded()
-        loop = asyncio.get_running_loop()
-        while True:
-            packets = take(max)
-            if packets:
-                return packets
-            if queue.arm():
-                continue
-            readable = loop.create_future()
-            loop.add_reader(queue.fd, _resolve, readable)
-            try:
-                await asyncio.wait((readable,), timeout=1)
-            finally:
-                loop.remove_reader(queue.fd)
-                queue.disarm()
-            self._embedded()
+        return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv_frames, max)
 
     # ---- what is there
 
@@ -571,8 +529,3 @@ def _pump_error(device: str, error: OSError) -> LinkError:
     if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
         what += "; if it is the limit of locked memory: ulimit -l unlimited"
     return LinkError(f"{device}: cannot start the data path: {what}")
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Waiting for received packets: of a thread, or on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ipoibu import _core
+
+_Packets = TypeVar("_Packets", bytes, _core.Frame)
+Opened = Callable[[], _core.QueueDevice]
+Take = Callable[[_core.QueueDevice, int], list[_Packets]]
+
+_LOOK_S: Final = 1  # who waits looks so often whether the queue was closed by another thread
+
+
+class Inbox:
+    """Waits for a queue's packets, for one receiver at a time.
+
+    `opened` returns the queue, or raises what ends the wait; it is asked for each time, because an inbox
+    that kept it would keep its owner from going when it is forgotten. `take` is how the queue receives.
+    """
+
+    def __init__(self) -> None:
+        self._receiving = threading.Lock()
+
+    def receive(
+        self, opened: Opened, take: Take[_Packets], max: int, timeout: float | None
+    ) -> list[_Packets]:
+        """At most `max` packets, or none after `timeout` seconds; 0 only looks, None waits on."""
+        queue = opened()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._receiving:
+            while True:
+                packets = take(queue, max)
+                if packets or timeout == 0:
+                    return packets
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return []
+                if queue.arm():
+                    continue
+                poll = select.poll()
+                poll.register(queue.fd, select.POLLIN)
+                poll.poll((_LOOK_S if left is None else min(_LOOK_S, left)) * 1000)
+                queue.disarm()
+                opened()
+
+    async def areceive(self, opened: Opened, take: Take[_Packets], max: int) -> list[_Packets]:
+        """As `receive`, without a time-out, on the caller's event loop."""
+        queue = opened()
+        loop = asyncio.get_running_loop()
+        while True:
+            packets = take(queue, max)
+            if packets:
+                return packets
+            if queue.arm():
+                continue
+            readable = loop.create_future()
+            loop.add_reader(queue.fd, _resolve, readable)
+            try:
+                await asyncio.wait((readable,), timeout=_LOOK_S)
+            finally:
+                loop.remove_reader(queue.fd)
+                queue.disarm()
+            opened()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
