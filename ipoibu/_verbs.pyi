@@ -6,6 +6,8 @@ from typing import Final, Protocol
 PORT_DOWN: Final[int]
 PORT_CHANGED: Final[int]
 FATAL: Final[int]
+PKEYS_CHANGED: Final[int]
+SUBNET_CHANGED: Final[int]
 
 class LayoutError(Exception): ...
 

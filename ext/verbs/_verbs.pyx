@@ -57,6 +57,8 @@ cdef extern from "verbs.h" nogil:
         IPU_VERBS_PORT_DOWN
         IPU_VERBS_PORT_CHANGED
         IPU_VERBS_FATAL
+        IPU_VERBS_PKEYS_CHANGED
+        IPU_VERBS_SUBNET_CHANGED
     int ipu_verbs_create(const ipu_verbs_config *config, ipu_verbs **out)
     void ipu_verbs_free(ipu_verbs *verbs)
     void ipu_verbs_destroy(ipu_verbs *verbs)
@@ -131,6 +133,8 @@ cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
 PORT_DOWN = IPU_VERBS_PORT_DOWN
 PORT_CHANGED = IPU_VERBS_PORT_CHANGED
 FATAL = IPU_VERBS_FATAL
+PKEYS_CHANGED = IPU_VERBS_PKEYS_CHANGED
+SUBNET_CHANGED = IPU_VERBS_SUBNET_CHANGED
 
 MESH_READY = IPU_MESH_READY
 MESH_CONTROL = IPU_MESH_CONTROL
@@ -261,7 +265,7 @@ cdef class VerbsFabric:
         ipu_verbs_break(self.verbs)
 
     def events(self):
-        """What the device said since the last call: PORT_DOWN, PORT_CHANGED, FATAL, or'ed."""
+        """What the device said since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
         return ipu_verbs_events(self.verbs)
 
     def counters(self):

@@ -126,11 +126,13 @@ static unsigned int meaning(struct ipu_verbs *v, const struct ibv_async_event *e
         return event->element.port_num == v->port ? IPU_VERBS_PORT_DOWN : 0;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_GID_CHANGE:
+        return event->element.port_num == v->port ? IPU_VERBS_PORT_CHANGED : 0;
+    case IBV_EVENT_PKEY_CHANGE:
+        return event->element.port_num == v->port ? IPU_VERBS_PKEYS_CHANGED : 0;
     case IBV_EVENT_SM_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
-        return event->element.port_num == v->port ? IPU_VERBS_PORT_CHANGED : 0;
+        return event->element.port_num == v->port ? IPU_VERBS_SUBNET_CHANGED : 0;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_QP_REQ_ERR:

@@ -49,8 +49,10 @@ void ipu_verbs_break(struct ipu_verbs *verbs);
 /* What the context's asynchronous events said since the last call; without waiting. */
 enum {
     IPU_VERBS_PORT_DOWN = 1,
-    IPU_VERBS_PORT_CHANGED = 2, /* active again, or another LID, P_Key table, GID table, manager */
-    IPU_VERBS_FATAL = 4,        /* the device is gone for good */
+    IPU_VERBS_PORT_CHANGED = 2,   /* active again, or another LID or GID */
+    IPU_VERBS_FATAL = 4,          /* the device is gone for good */
+    IPU_VERBS_PKEYS_CHANGED = 8,  /* another P_Key table */
+    IPU_VERBS_SUBNET_CHANGED = 16 /* another subnet manager, or one that has forgotten us */
 };
 unsigned int ipu_verbs_events(struct ipu_verbs *verbs);
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import enum
 import logging
 import threading
@@ -38,15 +39,15 @@ class Flush(enum.IntEnum):
     HEAVY = 2  # the P_Keys are others: the queue pair is worthless if its own is gone
 
 
-def flush_of(before: MadPortInfo, after: MadPortInfo) -> Flush | None:
-    """What a change of the port means."""
-    if before.pkeys != after.pkeys:
-        return Flush.HEAVY
+def flushes_of(before: MadPortInfo, after: MadPortInfo) -> list[Flush]:
+    """What a change of the port means. A heavy flush is nothing to who kept his P_Key: he hears of
+    what else has changed, too."""
+    found = [Flush.HEAVY] if before.pkeys != after.pkeys else []
     if (before.lid, before.gid) != (after.lid, after.gid):
-        return Flush.NORMAL
-    if (before.sa_lid, before.sa_sl) != (after.sa_lid, after.sa_sl):
-        return Flush.LIGHT
-    return None
+        found.append(Flush.NORMAL)
+    elif (before.sa_lid, before.sa_sl) != (after.sa_lid, after.sa_sl):
+        found.append(Flush.LIGHT)
+    return found
 
 
 class Administrator:
@@ -93,6 +94,21 @@ class Administrator:
         if self._loop.is_closed():
             raise Closed("the subnet administrator's client was closed")
         return asyncio.run_coroutine_threadsafe(_late(question), self._loop)
+
+    def told(self, flush: Flush) -> None:
+        """The device says of itself that something has changed: look now, not in a second.
+
+        From any thread. A change that is seen is told as what it is; LIGHT (client re-register) and
+        NORMAL (the port was down) leave nothing to be seen, and happen anyway. HEAVY does not: a P_Key
+        table whose entries are where they were, as the kernel has it.
+        """
+
+        def act() -> None:
+            if flush not in self._look() and flush is not Flush.HEAVY:
+                self._flush(flush)
+
+        with contextlib.suppress(RuntimeError):  # closed: nobody to tell
+            self._loop.call_soon_threadsafe(act)
 
     @property
     def client(self) -> SaClient:
@@ -148,16 +164,26 @@ class Administrator:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                after = self._client.look()
-            except IpoibuError as error:
-                _log.warning("%s", error)
-                continue
-            flush, self._info = flush_of(self._info, after), after
-            if flush is Flush.LIGHT:
-                self._client.reregister()
-            elif flush is not None:
-                self._tell(flush)
+            self._look()
+
+    def _look(self) -> list[Flush]:
+        """What has changed since the last look; everybody was told."""
+        try:
+            after = self._client.look()
+        except IpoibuError as error:
+            _log.warning("%s", error)
+            return []
+        before, self._info = self._info, after
+        found = flushes_of(before, after)
+        for flush in found:
+            self._flush(flush)
+        return found
+
+    def _flush(self, flush: Flush) -> None:
+        if flush is Flush.LIGHT:
+            self._client.reregister()  # `_hear` tells of it when everything is joined again
+        else:
+            self._tell(flush)
 
     async def _confirm(self) -> None:
         """Stands in for CLIENT_REREGISTER, which libibumad does not pass on: ask whether we still are

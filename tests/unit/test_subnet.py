@@ -17,7 +17,7 @@ from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
-from ipoibu.fabric.administrator import Administrator, Flush, flush_of
+from ipoibu.fabric.administrator import Administrator, Flush, flushes_of
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa import SaClient
@@ -308,10 +308,29 @@ def test_a_p_key_that_is_taken_away_ends_the_interface_and_another_does_not(
 
 def test_the_levels_of_a_flush_are_the_kernels() -> None:
     info = FakePort(FakeSa()).info
-    assert flush_of(info, info) is None
-    assert flush_of(info, replace(info, sa_lid=5)) is Flush.LIGHT
-    assert flush_of(info, replace(info, lid=5)) is Flush.NORMAL
-    assert flush_of(info, replace(info, pkeys=(), lid=5)) is Flush.HEAVY
+    assert flushes_of(info, info) == []
+    assert flushes_of(info, replace(info, sa_lid=5)) == [Flush.LIGHT]
+    assert flushes_of(info, replace(info, lid=5, sa_lid=5)) == [Flush.NORMAL]
+    assert flushes_of(info, replace(info, pkeys=(), lid=5)) == [Flush.HEAVY, Flush.NORMAL]
+
+
+def test_what_the_device_says_is_acted_on_at_once(
+    subnet: Subnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; nobody looks by himself."""
+    monkeypatch.setattr("ipoibu.fabric.administrator.LOOK_S", 3600)
+    administrator = Administrator(lambda: SaClient(FakePort(subnet.sa, 9), pace=PACE))
+    heard: list[object] = []
+    administrator.listen(heard.append)
+    administrator.told(Flush.HEAVY)  # the table is as it was
+    administrator.told(Flush.LIGHT)
+    until(lambda: heard == [Flush.LIGHT])
+    administrator.told(Flush.NORMAL)
+    until(lambda: heard == [Flush.LIGHT, Flush.NORMAL])
+    assert administrator.counters()["sa_rejoined"] == 1
+    administrator.close()
+    administrator.told(Flush.LIGHT)
+    assert heard == [Flush.LIGHT, Flush.NORMAL]
 
 
 def test_an_administrator_that_is_closed_says_so(subnet: Subnet) -> None:

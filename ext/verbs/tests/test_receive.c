@@ -197,6 +197,14 @@ static void asynchronous_events_tell_of_the_port_and_the_device(void)
     fake_say(IBV_EVENT_GID_CHANGE, 1);
     CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_PORT_DOWN | IPU_VERBS_PORT_CHANGED);
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    fake_say(IBV_EVENT_PKEY_CHANGE, 1);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_PKEYS_CHANGED);
+    fake_say(IBV_EVENT_SM_CHANGE, 1);
+    fake_say(IBV_EVENT_LID_CHANGE, 1);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_SUBNET_CHANGED | IPU_VERBS_PORT_CHANGED);
+    fake_say(IBV_EVENT_CLIENT_REREGISTER, 1);
+    fake_say(IBV_EVENT_CLIENT_REREGISTER, 2);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_SUBNET_CHANGED);
     fake_say(IBV_EVENT_DEVICE_FATAL, 0);
     CHECK_EQ(ipu_verbs_events(fake_verbs), IPU_VERBS_FATAL);
     CHECK_EQ(fake.unacked, 0);

@@ -120,6 +120,8 @@ def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") ->
         PORT_DOWN=1,
         PORT_CHANGED=2,
         FATAL=4,
+        PKEYS_CHANGED=8,
+        SUBNET_CHANGED=16,
     )
 
 
