@@ -67,7 +67,7 @@ cdef extern from "verbs.h" nogil:
     void ipu_verbs_break(ipu_verbs *verbs)
     unsigned int ipu_verbs_events(ipu_verbs *verbs)
     void ipu_verbs_counters(const ipu_verbs *verbs, uint64_t *values)
-    const char *ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
+    const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
 
 cdef extern from "connected.h" nogil:
     struct ipu_connection:
@@ -117,7 +117,7 @@ cdef extern from "mesh.h" nogil:
     bint ipu_mesh_hear(ipu_mesh *mesh, ipu_mesh_event *event)
     int ipu_mesh_event_fd(const ipu_mesh *mesh)
     void ipu_mesh_counters(const ipu_mesh *mesh, uint64_t *values)
-    const char *ipu_mesh_counter_names[IPU_MESH_COUNTERS_N]
+    const char *const ipu_mesh_counter_names[IPU_MESH_COUNTERS_N]
 
 cdef extern from "membership.h" nogil:
     struct soft_membership:
@@ -158,6 +158,10 @@ cdef in6_addr address(bytes raw) except *:
         raise ValueError(f"an address has 16 bytes, not {len(raw)}")
     memcpy(&out, PyBytes_AS_STRING(raw), 16)
     return out
+
+
+cdef dict named(const char *const *names, const uint64_t *values, int n):
+    return {names[i].decode(): values[i] for i in range(n)}
 
 
 cdef void release(object capsule) noexcept:
@@ -271,8 +275,7 @@ cdef class VerbsFabric:
     def counters(self):
         cdef uint64_t values[IPU_VERBS_COUNTERS_N]
         ipu_verbs_counters(self.verbs, values)
-        return {ipu_verbs_counter_names[i].decode(): values[i]
-                for i in range(IPU_VERBS_COUNTERS_N)}
+        return named(ipu_verbs_counter_names, values, IPU_VERBS_COUNTERS_N)
 
     def close(self):
         """After the queue pair's end and the pump's: give back address handles and memory."""
@@ -388,7 +391,7 @@ cdef class VerbsMesh:
     def counters(self):
         cdef uint64_t values[IPU_MESH_COUNTERS_N]
         ipu_mesh_counters(self.mesh, values)
-        return {ipu_mesh_counter_names[i].decode(): values[i] for i in range(IPU_MESH_COUNTERS_N)}
+        return named(ipu_mesh_counter_names, values, IPU_MESH_COUNTERS_N)
 
     def close(self):
         """After the end of the queue pairs and the pump's: give memory back."""

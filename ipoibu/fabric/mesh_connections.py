@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
@@ -210,14 +210,17 @@ class MeshConnections:
             more = event is not None
             if event is None:
                 break
-            self._guarded(lambda event=event: self._event(event), event.type.name)  # type: ignore[misc]
+            with self._guarded(event.type.name):
+                self._event(event)
         for _ in range(_LOOKS_MAX):
             heard = self._core.hear()
             more |= heard is not None
             if heard is None:
                 break
-            self._guarded(lambda heard=heard: self._heard(*heard), "a message")  # type: ignore[misc]
-        self._guarded(lambda: self._perform(self._mesh.timer(time.monotonic())), "a timer")
+            with self._guarded("a message"):
+                self._heard(*heard)
+        with self._guarded("a timer"):
+            self._perform(self._mesh.timer(time.monotonic()))
         if more:
             return 0.0
         deadline = self._mesh.deadline()
@@ -225,9 +228,10 @@ class MeshConnections:
             return None
         return max(0.0, (deadline - time.monotonic()) * 1000 + 1)
 
-    def _guarded(self, act: Callable[[], None], what: str) -> None:
+    @contextlib.contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
         try:
-            act()
+            yield
         except Exception:
             # A defect of ours. One message is lost; the mesh must not stop with it.
             self._counts["defect"] += 1

@@ -25,7 +25,6 @@ from ipoibu.errors import IpoibuError, LinkError, NotPermitted
 from ipoibu.fabric.base import Destination, RcAttributes
 
 LIBRARY: Final = "librdmacm.so.1"
-PRIVATE_MAX_BYTES: Final = 56  # of a request: 92, less the 36 that the kernel puts in front
 
 _PORT_SPACE_TCP: Final = 0x0106
 _OPTION_ID: Final = 0
@@ -331,10 +330,6 @@ class CmId:
         context: Any = _ffi.cast("struct ibv_context *", self._raw.verbs)
         name: Any = _ffi.string(context.device.name)
         return str(name, "ascii", "replace")
-
-    @property
-    def source(self) -> SocketAddress:
-        return SocketAddress.unpack(bytes(_ffi.buffer(self._raw.source)))
 
     @property
     def target(self) -> SocketAddress:

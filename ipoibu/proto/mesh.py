@@ -379,17 +379,16 @@ class Mesh:
 
     def _open(self, now: float, link: _Link, greeting: Greeting) -> None:
         self._timers.cancel(self._overdue, link.handle)
+        self._settle(link, greeting)
         former = self._stations.get(greeting.hwaddr)
         if former is not None:
             self._count("mesh_twice")
             ours_counts = self.config.ours.hwaddr.pack() < greeting.hwaddr.pack()
             if former.is_ours != link.is_ours and former.is_ours == ours_counts:
-                self._settle(now, link, greeting)
                 self._hang_up(now, link)
                 return
-            self._settle(now, link, greeting)
             self._hang_up(now, former)
-        self._settle(now, link, greeting)
+            self._settle(link, greeting)  # the place may have been the former's: it has not failed
         link.greeting, link.phase = greeting, Phase.OPEN
         self._stations[greeting.hwaddr] = link
         self._effects.append(
@@ -408,7 +407,7 @@ class Mesh:
                 for message in mesh.peers([link.locator]):
                     self._effects.append(Tell(other.handle, message))
 
-    def _settle(self, now: float, link: _Link, greeting: Greeting) -> None:
+    def _settle(self, link: _Link, greeting: Greeting) -> None:
         """Note who it is that was found at a place."""
         contact = self._contacts.get(link.locator) if link.locator is not None else None
         if contact is not None:
