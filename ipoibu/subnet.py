@@ -201,7 +201,7 @@ class Subnet:
             record = await self._ask(lambda: self._client.join(group, params=params))
             if group == self._broadcast and not self._is_same_link(record):
                 return
-            self._fabric.attach(group)
+            self._fabric.attach(group, record.mlid or 0)
         except LinkError as error:
             self._perform(self._engine.attach_failed(self._now(), group, str(error)))
         else:

@@ -238,25 +238,27 @@ cdef class VerbsFabric:
         """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
         check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
 
-    def attach(self, bytes mgid):
-        """Receive the group's datagrams; the IP-level membership is `Membership`'s."""
+    def attach(self, bytes mgid, uint16_t mlid):
+        """Receive the group's datagrams; the IP-level membership is `Membership`'s.
+
+        `mlid` is the group's LID on InfiniBand, 0 elsewhere."""
         cdef ibv_gid gid
         cdef int error = ENOTCONN
         address(mgid)
         memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
         if self.open:
             with nogil:
-                error = ibv_attach_mcast(self.raw, &gid, 0)
+                error = ibv_attach_mcast(self.raw, &gid, mlid)
         check(-abs(error), "multicast attach")
 
-    def detach(self, bytes mgid):
+    def detach(self, bytes mgid, uint16_t mlid):
         cdef ibv_gid gid
         cdef int error = 0
         address(mgid)
         memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
         if self.open:
             with nogil:
-                error = ibv_detach_mcast(self.raw, &gid, 0)
+                error = ibv_detach_mcast(self.raw, &gid, mlid)
         check(-abs(error), "multicast detach")
 
     def rebind(self, bytes gid, uint8_t sgid_index):

@@ -89,6 +89,12 @@ bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle
     return handle->state == IPU_VERBS_READY;
 }
 
+/* Only what stays on an InfiniBand subnet and is for one port goes without (E4, B6). */
+static bool needs_grh(const struct ipu_dest *dest)
+{
+    return dest->dlid == 0 || dest->hop_limit > 1 || IN6_IS_ADDR_MULTICAST(&dest->gid);
+}
+
 void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest)
 {
     struct ipu_verbs *v = self;
@@ -106,7 +112,7 @@ void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest)
         .dlid = dest->dlid,
         .sl = dest->sl,
         .static_rate = dest->static_rate,
-        .is_global = 1,
+        .is_global = needs_grh(dest),
         .port_num = v->port,
     };
     memcpy(handle->attr.grh.dgid.raw, &dest->gid, sizeof dest->gid);

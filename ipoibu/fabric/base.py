@@ -183,8 +183,12 @@ class Fabric(Protocol):
         """A capsule around `struct ipu_fabric` that keeps what is behind it alive, closed or not."""
         ...
 
-    def attach(self, mgid: Gid) -> None:
-        """Receive the group's datagrams; returns at once. `LinkError` says why not."""
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        """Receive the group's datagrams; returns at once. `LinkError` says why not.
+
+        `mlid` is the group's LID, where an administrator told it; a group that it has moved is
+        attached anew.
+        """
         ...
 
     def detach(self, mgid: Gid) -> None: ...

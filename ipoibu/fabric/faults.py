@@ -70,8 +70,8 @@ class FaultyUd:
     def native(self) -> object:
         return self._faulty.native
 
-    def attach(self, mgid: Gid) -> None:
-        self._inner.attach(mgid)
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        self._inner.attach(mgid, mlid)
 
     def detach(self, mgid: Gid) -> None:
         self._inner.detach(mgid)

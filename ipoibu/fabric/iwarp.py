@@ -15,7 +15,7 @@ from ipoibu.errors import LinkError
 from ipoibu.fabric.base import IWARP, MeshOptions, PartitionParams, PortInfo
 from ipoibu.fabric.mesh_connections import MeshConnections
 from ipoibu.fabric.mesh_peers import PeerSource
-from ipoibu.fabric.verbs import native
+from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import ConnectedObjects, VerbsDevice
 from ipoibu.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX, MESH_PORT
 from ipoibu.proto.mesh import MeshConfig
@@ -151,7 +151,7 @@ class IwarpMesh:
         capsule: object = self._native.native
         return capsule
 
-    def attach(self, mgid: Gid) -> None:
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
         self._connections.joined(mgid)
 
     def detach(self, mgid: Gid) -> None:

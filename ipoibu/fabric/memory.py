@@ -59,7 +59,7 @@ class MemoryUd:
     def native(self) -> object:
         return self._port.native
 
-    def attach(self, mgid: Gid) -> None:
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
         if mgid not in self._attached:
             self._port.attach(mgid.raw)
             self._attached.add(mgid)

@@ -28,7 +28,7 @@ from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.base import PortInfo
 from ipoibu.fabric.rdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
-from ipoibu.fabric.verbs import native
+from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import VerbsDevice
 from ipoibu.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
 from ipoibu.proto.effects import Count, Log

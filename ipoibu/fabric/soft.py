@@ -139,7 +139,7 @@ class SoftUd:
     def native(self) -> object:
         return self._ud.native
 
-    def attach(self, mgid: Gid) -> None:
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
         try:
             self._ud.attach(mgid.raw)
         except OSError as error:

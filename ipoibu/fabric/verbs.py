@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/verbs.md.
+"""A RoCE or InfiniBand port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/verbs.md.
 
 Device, protection domain, completion queues and queue pair are pyverbs objects (verbs_objects);
 packets are posted and polled in C (ext/verbs) on the queue pair that is inside of them.
@@ -8,23 +8,21 @@ packets are posted and polled in C (ext/verbs) on the queue pair that is inside 
 from __future__ import annotations
 
 import errno
-import importlib
 import logging
 import os
-import socket
-from types import ModuleType
+from contextlib import ExitStack
 from typing import Any, Final
 
 from ipoibu.addr import Gid, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.base import PartitionParams, PortInfo
 from ipoibu.fabric.communication import Communication
-from ipoibu.fabric.rdmacm import SocketAddress
-from ipoibu.fabric.rdmacm_communication import Patience, RdmacmCommunication
-from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses, netdev_mtu_for
+from ipoibu.fabric.roce import GidEntry, netdev_mtu_for
 from ipoibu.fabric.verbs_connected import VerbsConnections, VerbsRc
+from ipoibu.fabric.verbs_link import Link, open_link
+from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
-from ipoibu.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
 
 _log = logging.getLogger(__name__)
 
@@ -34,27 +32,13 @@ INLINE_BYTES: Final = 128  # an ARP or ND frame, a TCP acknowledgement
 HANDLES_SHARE: Final = 0.75  # of the device's address handles; the others are other programs'
 
 
-def native() -> ModuleType:
-    """The compiled part; `NoSuchDevice` where it was not built, or libibverbs is gone."""
-    try:
-        return importlib.import_module("ipoibu._verbs")
-    except ModuleNotFoundError as error:
-        raise NoSuchDevice(
-            "RDMA devices need ipoibu's verbs extension, which was not built: "
-            "apt-get install libibverbs-dev, then install ipoibu again"
-        ) from error
-    except ImportError as error:
-        raise NoSuchDevice(
-            f"ipoibu's verbs extension does not load ({error}): apt-get install libibverbs1"
-        ) from error
-
-
 class VerbsPort:
-    """A RoCE port of an RDMA device, opened by name or on what the application has open already.
+    """A port of an RDMA device, opened by name or on what the application has open already.
 
     `context` is a pyverbs `Context`, `pd` a `PD` of it; both stay the application's, who closes
     them after the port. Asynchronous events of a lent context are the application's to read: the
-    port then notices a change of state or GID by looking, once a second.
+    port then notices a change of state or GID by looking, once a second. A port whose link layer
+    is InfiniBand has an `administrator`: the parameters of its links, groups and paths are asked for.
 
     `NoSuchDevice` lists the devices that are there; `LinkError` says why the port cannot carry
     IP over InfiniBand.
@@ -73,42 +57,32 @@ class VerbsPort:
         self._open: set[VerbsUd] = set()
         self._communication: Communication | None = None
         self._why_down: str | None = None
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._device.close)
             state = self._device.port_state(port)
-            self._entry = self._choose(state)
+            self._link = open_link(self._device, port, state)
+            undo.callback(self._link.close)
             self.info = self._describe(state)
-        except BaseException:
-            self._device.close()
-            raise
+            undo.pop_all()
 
     @property
     def place(self) -> str:
         return f"{self._device.name}/{self._port}"
 
-    def _choose(self, state: PortState) -> GidEntry:
-        if state.link_layer != "Ethernet":
-            raise LinkError(
-                f"{self.place} is an InfiniBand port; this version opens RoCE ports only"
-            )
-        gids = self._device.gids(self._port, state.gid_count)
-        return choose_gid(gids, local_addresses(), self.place)
+    @property
+    def administrator(self) -> Administrator | None:
+        return self._link.administrator
 
     def _describe(self, state: PortState) -> PortInfo:
-        try:
-            netdev = socket.if_indextoname(self._entry.ifindex)
-        except OSError as error:
-            raise LinkError(
-                f"{self.place}: its net device is not in this network namespace; run there: "
-                "ip netns exec NAME ..."
-            ) from error
+        link = self._link
         return PortInfo(
             device=self._device.name,
             port=self._port,
-            gid=self._entry.gid,
-            guid=self._entry.gid.interface_id,
+            gid=link.entry.gid,
+            guid=link.entry.gid.interface_id,
             active_mtu_bytes=state.active_mtu_bytes,
             link_layer=state.link_layer,
-            netdev=netdev,
+            netdev=link.netdev,
         )
 
     def active(self) -> bool:
@@ -137,30 +111,25 @@ class VerbsPort:
             return "the port is not active"
         needed = max((ud.mtu_bytes for ud in list(self._open)), default=0)
         if state.active_mtu_bytes < needed:
-            return (
-                f"the port's MTU fell to {state.active_mtu_bytes}, the link's is {needed}: "
-                f"ip link set {self.info.netdev} mtu {netdev_mtu_for(needed)}"
-            )
+            why = f"the port's MTU fell to {state.active_mtu_bytes}, the link's is {needed}"
+            if self.info.netdev is None:
+                return why
+            return f"{why}: ip link set {self.info.netdev} mtu {netdev_mtu_for(needed)}"
         return None
 
     def _follow_gid(self, state: PortState) -> str | None:
         """Take the port's new address when ours has gone; why there is none, or None."""
         try:
-            if self._has_gid():
+            if self._link.has_gid():
                 return None
-            self._entry = self._choose(state)
+            self._link.choose(state)
             self.info = self._describe(state)
         except LinkError as error:
             return str(error)
         _log.warning("%s: the port's GID is %s now", self.place, self.info.gid)
         for ud in list(self._open):
-            ud.rebind(self._entry)
+            ud.rebind(self._link.entry)
         return None
-
-    def _has_gid(self) -> bool:
-        entry = self._entry
-        in_table = self._device.gid(self._port, entry.index) == entry.gid
-        return in_table and (entry.ifindex, entry.gid) in local_addresses()
 
     def open_ud(self, params: PartitionParams) -> VerbsUd:
         return self._open_fabric(params, has_connections=False)
@@ -169,19 +138,14 @@ class VerbsPort:
         return self._open_fabric(params, has_connections=True)
 
     def _open_fabric(self, params: PartitionParams, *, has_connections: bool) -> VerbsUd:
-        ud = VerbsUd(self, self._device, self._entry, params, has_connections=has_connections)
+        ud = VerbsUd(self, self._device, self._link, params, has_connections=has_connections)
         self._open.add(ud)
         return ud
 
     def communication(self) -> Communication:
         if self._communication is None:
-            patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
-            self._communication = RdmacmCommunication(self._device.name, self._address, patience)
+            self._communication = self._link.communication()
         return self._communication
-
-    def _address(self) -> SocketAddress:
-        """What rdma_cm knows the port by."""
-        return SocketAddress(self._entry.gid.ip, scope=self._entry.ifindex)
 
     def forget(self, ud: VerbsUd) -> None:
         self._open.discard(ud)
@@ -192,24 +156,28 @@ class VerbsPort:
             self._communication = None
         for ud in list(self._open):
             ud.close()
-        self._device.close()
+        try:
+            self._link.close()
+        finally:
+            self._device.close()
 
 
 class VerbsUd:
-    """A UD queue pair of a RoCE port, with connections beside it if it is to have them."""
+    """A UD queue pair of a port, with connections beside it if it is to have them."""
 
     def __init__(
         self,
         port: VerbsPort,
         device: VerbsDevice,
-        entry: GidEntry,
+        link: Link,
         params: PartitionParams,
         *,
         has_connections: bool,
     ) -> None:
         self._port = port
         self._place = port.place
-        self._groups: dict[Gid, int] = {}
+        self._has_lids = link.has_lids
+        self._groups: dict[Gid, tuple[int, int]] = {}  # the membership's number, the group's LID
         self.mtu_bytes = params.mtu_bytes
         self._pkey_at = self._pkey_index(device, params)  # before anything is made
         limits = device.limits()
@@ -219,13 +187,14 @@ class VerbsUd:
             min(RECV_DEPTH, limits.max_qp_wr, limits.max_cqe),
             INLINE_BYTES,
         )
+        entry = link.entry
         self._sgid_index = entry.index
         self._connections: VerbsConnections | None = None
         self._native: Any = None
         self._membership: Any = None
         _verbs = native()
         try:
-            self._membership = _verbs.Membership(entry.ifindex)
+            self._membership = link.membership()
             self._native = _verbs.VerbsFabric(
                 self._objects.qp,
                 cmd_fd=device.cmd_fd,
@@ -236,7 +205,7 @@ class VerbsUd:
                 qkey=params.qkey,
                 mtu_bytes=port.info.active_mtu_bytes,
                 max_ah=int(limits.max_ah * HANDLES_SHARE),
-                resolves=True,
+                resolves=link.resolves,
                 owns_events=not device.is_lent,
             )
             if has_connections:
@@ -283,16 +252,19 @@ class VerbsUd:
     def native(self) -> object:
         return self._native.native
 
-    def attach(self, mgid: Gid) -> None:
-        """Join the IPv6 group on the net device, then attach: without the join nothing arrives."""
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        """Become a member on the net device where that is needed, then attach."""
+        mlid = mlid if self._has_lids else 0
         if mgid in self._groups:
-            return
+            if self._groups[mgid][1] == mlid:
+                return
+            self.detach(mgid)  # the administrator has moved it
         try:
             number = self._membership.join(mgid.raw)
         except OSError as error:
             raise self._translate(f"group {mgid}: IPv6 membership", error) from error
         try:
-            self._native.attach(mgid.raw)
+            self._native.attach(mgid.raw, mlid)
         except OSError as error:
             self._membership.leave(mgid.raw, number)
             if error.errno in (errno.ENOMEM, errno.ENOSPC):
@@ -301,16 +273,16 @@ class VerbsUd:
                     f"{self._max_groups} groups"
                 ) from error
             raise self._translate(f"group {mgid}", error) from error
-        self._groups[mgid] = number
+        self._groups[mgid] = number, mlid
 
     def detach(self, mgid: Gid) -> None:
         """Leave the group; one that was never joined is left as it is."""
-        number = self._groups.pop(mgid, None)
-        if number is None:
+        if mgid not in self._groups:
             return
+        number, mlid = self._groups.pop(mgid)
         self._membership.leave(mgid.raw, number)
         try:
-            self._native.detach(mgid.raw)
+            self._native.detach(mgid.raw, mlid)
         except OSError as error:  # only when the device is gone, and the attachment with it
             _log.warning("%s: group %s: %s", self._place, mgid, error)
 

@@ -73,7 +73,7 @@ class VerbsConnections:
 
 
 class VerbsRc:
-    """An RC queue pair of a RoCE port."""
+    """An RC queue pair of a port."""
 
     retries: Final = None  # devices do not tell
 

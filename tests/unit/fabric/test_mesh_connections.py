@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -132,7 +133,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         MESH_READY=READY, MESH_CONTROL=CONTROL, MESH_BROKEN=BROKEN, MESH_GONE=GONE
     )
     monkeypatch.setattr(mesh_connections, "EventChannel", Channel)
-    monkeypatch.setattr(mesh_connections, "native", lambda: module)
+    monkeypatch.setitem(sys.modules, "ipoibu._verbs", module)
     monkeypatch.setattr(Id, "device", "siw0")
     made = Desk()
     yield made

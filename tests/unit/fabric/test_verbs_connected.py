@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric import verbs
+from ipoibu.fabric import verbs_link
 from ipoibu.fabric.base import Destination, PartitionParams, RcAttributes
 from ipoibu.fabric.verbs import VerbsPort, VerbsUd
 from ipoibu.fabric.verbs_connected import VerbsRc
@@ -37,8 +38,8 @@ CLOSED = ["close srq", "close cq", "close cq", "close channel"]
 @pytest.fixture(autouse=True)
 def _pyverbs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiled = install(monkeypatch)
-    monkeypatch.setattr(verbs, "native", lambda: compiled)
-    monkeypatch.setattr(verbs, "local_addresses", lambda: {(1, GID)})
+    monkeypatch.setitem(sys.modules, "ipoibu._verbs", compiled)
+    monkeypatch.setattr(verbs_link, "local_addresses", lambda: {(1, GID)})
     yield
     uninstall()
 

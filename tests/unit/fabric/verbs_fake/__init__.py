@@ -40,11 +40,11 @@ class Fabric:
         assert pattern.attr.srq is not None
         self._do("connect")
 
-    def attach(self, mgid: bytes) -> None:
-        self._do("attach", mgid)
+    def attach(self, mgid: bytes, mlid: int) -> None:
+        self._do("attach", mgid, mlid)
 
-    def detach(self, mgid: bytes) -> None:
-        self._do("detach", mgid)
+    def detach(self, mgid: bytes, mlid: int) -> None:
+        self._do("detach", mgid, mlid)
 
     def rebind(self, gid: bytes, index: int) -> None:
         self._do("rebind", gid, index)

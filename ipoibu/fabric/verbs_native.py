@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The compiled part that verbs needs, where it is there."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from ipoibu.errors import NoSuchDevice
+
+
+def native() -> ModuleType:
+    """The compiled part; `NoSuchDevice` where it was not built, or libibverbs is gone."""
+    try:
+        return importlib.import_module("ipoibu._verbs")
+    except ModuleNotFoundError as error:
+        raise NoSuchDevice(
+            "RDMA devices need ipoibu's verbs extension, which was not built: "
+            "apt-get install libibverbs-dev, then install ipoibu again"
+        ) from error
+    except ImportError as error:
+        raise NoSuchDevice(
+            f"ipoibu's verbs extension does not load ({error}): apt-get install libibverbs1"
+        ) from error
