@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--partitions", metavar="FILE", help="also check what this partitions.conf says of --pkey"
     )
     parser.add_argument(
-        "--pkey", metavar="P_KEY", help="the partition to look for in it, 0xffff by default"
+        "--pkey", metavar="P_KEY", help="the partition whose link to look for, 0xffff by default"
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
@@ -37,10 +37,12 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.host.checkup import checkup, link_partition
     from ipoibu.limits import DEFAULT_PKEY
 
-    if options.pkey is not None and options.partitions is None:
-        raise UsageError("--pkey is looked for in a file: give --partitions FILE too")
+    if options.pkey is not None and options.partitions is None and options.device is None:
+        raise UsageError(
+            "--pkey is looked for somewhere: give --device DEV or --partitions FILE too"
+        )
     pkey = PKey.parse(options.pkey or str(DEFAULT_PKEY))
-    findings = checkup(options.device)
+    findings = checkup(options.device, pkey)
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
     if options.json:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
-from ipoibu.fabric.administrator import Administrator
+from ipoibu.fabric.administrator import Administrator, Flush
 from ipoibu.fabric.base import PartitionParams, PortInfo
 from ipoibu.fabric.communication import Communication
 from ipoibu.fabric.roce import GidEntry, netdev_mtu_for
@@ -97,6 +97,7 @@ class VerbsPort:
             events |= ud.events()
         if events & _verbs.FATAL:
             raise LinkError(f"{self.place}: the device failed or was removed")
+        self._tell_administrator(events)
         state = self._device.port_state(self._port)
         why = self._why_inactive(state)
         if why is None:
@@ -105,6 +106,20 @@ class VerbsPort:
             _log.warning("%s: %s", self.place, why)
         self._why_down = why
         return why is None and not events & _verbs.PORT_DOWN
+
+    def _tell_administrator(self, events: int) -> None:
+        """What the kernel's ipoib_event makes of the same (docs/sa.md)."""
+        if self.administrator is None:
+            return
+        _verbs = native()
+        meanings = {
+            _verbs.PKEYS_CHANGED: Flush.HEAVY,
+            _verbs.PORT_CHANGED: Flush.NORMAL,
+            _verbs.SUBNET_CHANGED: Flush.LIGHT,
+        }
+        for event, flush in meanings.items():
+            if events & event:
+                self.administrator.told(flush)
 
     def _why_inactive(self, state: PortState) -> str | None:
         if not state.active:

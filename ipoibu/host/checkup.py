@@ -23,7 +23,7 @@ from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.partitions import read
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.limits import ENCAP_LEN, IPV6_MIN_MTU
+from ipoibu.limits import DEFAULT_PKEY, ENCAP_LEN, IPV6_MIN_MTU
 
 Status = Literal["ok", "info", "warn", "fail"]
 
@@ -33,6 +33,7 @@ ROCE_PORT: Final = 4791
 ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
 STATUS: Final = Path("/proc/self/status")
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
+_DEFAULT_PARTITION: Final = PKey(DEFAULT_PKEY)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 
 
@@ -53,20 +54,27 @@ class Finding:
         return asdict(self)
 
 
-def checkup(device: str | None = None) -> list[Finding]:
-    """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA)."""
+def checkup(device: str | None = None, pkey: PKey = _DEFAULT_PARTITION) -> list[Finding]:
+    """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
+
+    On an InfiniBand subnet its administrator is asked about the link of `pkey`.
+    """
     rdma = device is not None and not device.startswith("soft:")
     findings = [tun(), net_admin(), extension(), ipv6(), *rdma_stack(needed=rdma)]
     if device is not None and not rdma:
-        netdev = device.removeprefix("soft:").partition("/")[0].partition("@")[0]
+        netdev, _, umad = device.removeprefix("soft:").partition("/")[0].partition("@")
         findings += net_device(netdev)
+        if umad:
+            from ipoibu.host.checkup_ib import subnet
+
+            findings += subnet(umad, 1, pkey)
     elif device is not None:
         name, _, port = device.partition("/")
         findings.append(rdma_device(name))
         if findings[-1].status == "ok":
             from ipoibu.host.checkup_verbs import verbs_port
 
-            findings += verbs_port(name, int(port) if port.isdecimal() else 1)
+            findings += verbs_port(name, int(port) if port.isdecimal() else 1, pkey)
     return findings
 
 

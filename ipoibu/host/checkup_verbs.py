@@ -12,18 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import Gid
+from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses
 from ipoibu.fabric.verbs_objects import INSTALL, REINSTALL, load
 from ipoibu.host.checkup import Finding, device_mtu
+from ipoibu.host.checkup_ib import subnet
 from ipoibu.host.netlink import Netlink
 
 SYSFS: Final = Path("/sys/class/infiniband")
 
 
-def verbs_port(name: str, port: int, root: Path = SYSFS) -> Iterator[Finding]:
-    """Every finding about port `port` of the RDMA device `name`, which exists."""
+def verbs_port(name: str, port: int, pkey: PKey, root: Path = SYSFS) -> Iterator[Finding]:
+    """Every finding about port `port` of the RDMA device `name`, which exists, and the link of `pkey`
+    where a subnet administrator knows of it."""
     yield extension()
     yield pyverbs()
     ports = root / name / "ports"
@@ -37,9 +39,9 @@ def verbs_port(name: str, port: int, root: Path = SYSFS) -> Iterator[Finding]:
         yield Finding("link_layer", "ok", f"{name} is an iWARP device: a mesh (docs/mesh.md)")
         yield port_state(here, f"{name}/{port}", None)
         return
-    if _word(here / "link_layer") != "Ethernet":
-        detail = f"{name}/{port} is an InfiniBand port; this version opens RoCE ports only"
-        yield Finding("link_layer", "fail", detail)
+    if _word(here / "link_layer") == "InfiniBand":
+        yield port_state(here, f"{name}/{port}", None)
+        yield from subnet(name, port, pkey)
         return
     entries, netdevs = gid_table(here)
     netdev = netdevs[0] if netdevs else None

@@ -15,8 +15,14 @@ from .runner import INFINIBAND, ROOT, LabError, find_kernel, run, shell
 
 SCENARIOS = '"$LAB_INSIDE/../scenarios'
 PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/judge_host.sh"\n'
-KERNEL = "kernel"
-PKEYS = "rdma_rxe.pkeys=0xffff,0x8001"
+PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
+KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
+HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
+    KERNEL: ("kernel", PORT),
+    RXE: ("rxe0", PORT),
+    ROCE: ("rxe0", ()),
+    SOFT: ("soft:vec0", ()),
+}
 
 # What each host of a pair tries towards the other.
 COMMON = [
@@ -44,12 +50,16 @@ LARGE = {
 PAIRS = [
     ("datagram", KERNEL, KERNEL),
     ("connected", KERNEL, KERNEL),
-    ("datagram", "rxe0", KERNEL),
-    ("datagram", KERNEL, "rxe0"),
-    ("datagram", "soft:vec0", KERNEL),
-    ("datagram", KERNEL, "soft:vec0"),
-    ("mixed", "soft:vec0", KERNEL),
-    ("partition", "soft:vec0", KERNEL),
+    ("datagram", RXE, KERNEL),
+    ("datagram", KERNEL, RXE),
+    ("datagram", ROCE, KERNEL),
+    ("datagram", KERNEL, ROCE),
+    ("datagram", SOFT, KERNEL),
+    ("datagram", KERNEL, SOFT),
+    ("mixed", RXE, KERNEL),
+    ("mixed", SOFT, KERNEL),
+    ("partition", RXE, KERNEL),
+    ("partition", SOFT, KERNEL),
 ]
 
 
@@ -59,14 +69,14 @@ def judge(kernel: Path, directory: Path, mode: str, *hosts: str) -> list[dict[st
         shell(
             PRELUDE
             + (
-                f"link_up vec0; rdma_up rxe0 rxe vec0; judge {host} {mode}"
+                f"link_up vec0; rdma_up rxe0 rxe vec0; judge kernel {mode}"
                 if host == KERNEL
-                else f"as_host {host} judge {host} {mode}"
+                else f"as_host {HOSTS[host][0]} judge {HOSTS[host][0]} {mode}"
             )
         )
         for host in hosts
     ]
-    arguments = [(*INFINIBAND, PKEYS) if host == KERNEL else () for host in hosts]
+    arguments = [HOSTS[host][1] for host in hosts]
     results = run(kernel, commands, directory=directory, timeout_s=150, kernel_arguments=arguments)
     for result in results:
         result.check()

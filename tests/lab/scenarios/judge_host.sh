@@ -37,6 +37,9 @@ kernel_start() { # MODE
 }
 
 side_up() { # HOST MODE
+    if [[ $1 != kernel && -e /sys/class/net/ib0/device/infiniband ]]; then
+        ip link set ib0 name kernel0 # an InfiniBand port has the kernel's interface, too
+    fi
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
         *,connected) ib_up "$1" --mode connected ;;

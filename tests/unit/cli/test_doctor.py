@@ -16,7 +16,7 @@ def _finding(monkeypatch: pytest.MonkeyPatch, *statuses: Status) -> None:
         Finding(f"check{n}", status, "as it is", None if status == "ok" else "mend it")
         for n, status in enumerate(statuses)
     ]
-    monkeypatch.setattr("ipoibu.host.checkup.checkup", lambda device: findings)
+    monkeypatch.setattr("ipoibu.host.checkup.checkup", lambda device, pkey: findings)
 
 
 def test_only_a_failure_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_partition_that_cannot_be_is_a_usage_error(
     assert main(["doctor", "--partitions", str(tmp_path / "x"), "--pkey", "0x8000"]) == 2
     assert "P_Key 0x8000 is invalid" in capsys.readouterr().err
     assert main(["doctor", "--pkey", "1"]) == 2
-    assert "give --partitions FILE too" in capsys.readouterr().err
+    assert "give --device DEV or --partitions FILE too" in capsys.readouterr().err
     assert _partition(capsys, "--partitions", str(tmp_path / "x"))["status"] == "fail"
 
 

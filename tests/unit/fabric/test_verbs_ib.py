@@ -11,6 +11,7 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import LinkError
+from ipoibu.fabric.administrator import Administrator, Flush
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.sa import SaClient
 from ipoibu.fabric.verbs import VerbsPort
@@ -90,6 +91,26 @@ def test_a_port_below_the_links_mtu_is_down_and_no_net_device_is_blamed(
     assert not port.active()
     assert "the port's MTU fell to 1024, the link's is 2048" in caplog.text
     assert "ip link" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "flush"),
+    [
+        ("PKEYS_CHANGED", Flush.HEAVY),
+        ("PORT_CHANGED", Flush.NORMAL),
+        ("SUBNET_CHANGED", Flush.LIGHT),
+    ],
+)
+def test_what_the_device_says_of_the_port_reaches_the_administrator(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, said: str, flush: Flush
+) -> None:
+    told: list[Flush] = []
+    monkeypatch.setattr(Administrator, "told", lambda self, flush: told.append(flush))
+    port.open_ud(PARAMS)
+    Fabric.made[-1].said = getattr(sys.modules["ipoibu._verbs"], said)
+    assert port.active()
+    assert port.active()
+    assert told == [flush]
 
 
 def test_without_management_datagrams_the_device_is_given_back(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.addr import Gid
+from ipoibu.addr import Gid, PKey
 from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.verbs_objects import INSTALL, REINSTALL, import_problem
 from ipoibu.host import checkup_verbs
@@ -42,7 +42,7 @@ def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def findings(sysfs: Path, port: int = 1) -> dict[str, Finding]:
-    return {found.check: found for found in verbs_port("rxe0", port, sysfs)}
+    return {found.check: found for found in verbs_port("rxe0", port, PKey(0xFFFF), sysfs)}
 
 
 def test_a_port_in_order_is_described(sysfs: Path) -> None:
@@ -70,11 +70,21 @@ def test_another_port_is_named(sysfs: Path) -> None:
     assert found.remedy == "--device rxe0/1"
 
 
-def test_an_infiniband_port_is_told(sysfs: Path) -> None:
+def test_an_infiniband_port_is_one_of_a_subnet(
+    sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (sysfs / "rxe0/ports/1/link_layer").write_text("InfiniBand\n")
-    found = findings(sysfs)["link_layer"]
-    assert found.status == "fail"
-    assert "opens RoCE ports only" in found.detail
+    asked = []
+
+    def subnet(name: str, port: int, pkey: PKey) -> list[Finding]:
+        asked.append((name, port, pkey))
+        return [Finding("subnet_manager", "ok", "there is one")]
+
+    monkeypatch.setattr(checkup_verbs, "subnet", subnet)
+    found = findings(sysfs)
+    assert found["rdma_port"].status == found["subnet_manager"].status == "ok"
+    assert "gid" not in found  # it is the subnet's affair
+    assert asked == [("rxe0", 1, PKey(0xFFFF))]
 
 
 def test_an_iwarp_device_carries_a_mesh(sysfs: Path) -> None:

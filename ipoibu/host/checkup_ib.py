@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a link needs of an InfiniBand subnet: a manager, and a broadcast group that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ipoibu.addr import PKey
+from ipoibu.errors import IpoibuError
+from ipoibu.fabric.partition import line
+from ipoibu.fabric.sa import SaClient
+from ipoibu.host.checkup import Finding
+from ipoibu.limits import ENCAP_LEN
+from ipoibu.proto.refusal import NoRecords, SaError
+from ipoibu.wire import mgid
+
+
+def subnet(device: str, port: int, pkey: PKey) -> list[Finding]:
+    """Every finding about the subnet of an InfiniBand port and the link of `pkey`; nothing is joined."""
+
+    async def look() -> list[Finding]:
+        client = SaClient.open(device, port)
+        try:
+            return [finding async for finding in _look(client, pkey)]
+        finally:
+            client.close()
+
+    try:
+        return asyncio.run(look())
+    except IpoibuError as error:
+        return [Finding("subnet_manager", "fail", str(error))]
+
+
+async def _look(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
+    """Until something is missing."""
+    info = client.info
+    place = f"{info.device}/{info.port}"
+    if info.sa_lid == 0:
+        detail = f"no subnet manager has configured {place}"
+        yield Finding("subnet_manager", "fail", detail, "systemctl start opensm, on one host")
+        return
+    yield Finding("subnet_manager", "ok", f"{place} has LID {info.lid}, the manager {info.sa_lid}")
+    if not info.has_pkey(pkey):
+        there = ", ".join(str(key) for key in info.pkeys if key & 0x7FFF) or "none"
+        detail = f"{place} has no P_Key {pkey.full}; it has: {there}"
+        yield Finding(
+            "pkey", "fail", detail, f"add to partitions.conf: {line(pkey, guid=info.guid)}"
+        )
+        return
+    yield Finding("pkey", "ok", f"{place} is in the partition {pkey.full}")
+    try:
+        group = await client.group(mgid.broadcast(pkey.full))
+    except NoRecords:
+        detail = f"the link of {pkey.full} has no broadcast group: its partition needs `ipoib`"
+        yield Finding("broadcast_group", "fail", detail, f"add to partitions.conf: {line(pkey)}")
+    except SaError as error:
+        yield Finding("broadcast_group", "fail", str(error))
+    else:
+        mtu_bytes, qkey = (group.mtu_bytes or 0) - ENCAP_LEN, group.qkey or 0
+        detail = f"the link of {pkey.full} has an IP MTU of {mtu_bytes}, Q_Key {qkey:#x}"
+        yield Finding("broadcast_group", "ok", detail)

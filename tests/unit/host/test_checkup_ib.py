@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The checkup of an InfiniBand subnet, over an administrator that the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ipoibu.addr import PKey
+from ipoibu.errors import LinkError
+from ipoibu.fabric.sa import SaClient
+from ipoibu.host.checkup import Finding
+from ipoibu.host.checkup_ib import subnet
+from ipoibu.proto.sa import Pace
+from ipoibu.testing.sa import FakePort, FakeSa
+
+PARTITION = PKey(0x8001)
+
+
+@pytest.fixture
+def administrator(monkeypatch: pytest.MonkeyPatch) -> FakeSa:
+    administrator = FakeSa()
+    opens(monkeypatch, lambda: FakePort(administrator, pkeys=(0xFFFF, 0x8001)))
+    return administrator
+
+
+def opens(monkeypatch: pytest.MonkeyPatch, port: Callable[[], FakePort]) -> None:
+    pace = Pace(timeout_s=0.02, attempts=1)
+    monkeypatch.setattr(SaClient, "open", lambda device, number: SaClient(port(), pace=pace))
+
+
+def findings() -> list[tuple[str, str, str | None]]:
+    return [(it.check, it.status, it.remedy) for it in _found()]
+
+
+def _found() -> list[Finding]:
+    return subnet("mlx5_0", 1, PARTITION)
+
+
+def test_a_link_that_is_there_is_described_and_not_joined(administrator: FakeSa) -> None:
+    group = administrator.make_broadcast(PARTITION)
+    assert [(it.check, it.status) for it in _found()] == [
+        ("subnet_manager", "ok"),
+        ("pkey", "ok"),
+        ("broadcast_group", "ok"),
+    ]
+    assert _found()[-1].detail == "the link of 0x8001 has an IP MTU of 2044, Q_Key 0xb1b"
+    assert not administrator.groups[group].members
+
+
+def test_a_broadcast_group_that_is_missing_has_a_line_to_add(administrator: FakeSa) -> None:
+    assert findings()[-1] == (
+        "broadcast_group",
+        "fail",
+        "add to partitions.conf: ib8001=0x0001, ipoib : ALL=full;",
+    )
+
+
+def test_a_port_outside_the_partition_has_a_line_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    opens(monkeypatch, lambda: FakePort(FakeSa()))
+    assert findings()[-1] == (
+        "pkey",
+        "fail",
+        "add to partitions.conf: ib8001=0x0001, ipoib : 0x0000000000000002=full;",
+    )
+    assert "it has: 0xffff" in _found()[-1].detail
+
+
+def test_an_administrator_that_is_silent_is_told(administrator: FakeSa) -> None:
+    administrator.is_deaf = True
+    check, status, _ = findings()[-1]
+    assert (check, status) == ("broadcast_group", "fail")
+
+
+def test_a_port_that_nobody_manages_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def port() -> FakePort:
+        port = FakePort(FakeSa())
+        port.info = replace(port.info, lid=0, sa_lid=0)
+        return port
+
+    opens(monkeypatch, port)
+    assert findings() == [("subnet_manager", "fail", "systemctl start opensm, on one host")]
+
+
+def test_a_port_without_management_datagrams_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: str, port: int) -> SaClient:
+        raise LinkError("no /dev/infiniband/umad*; run `modprobe ib_umad`")
+
+    monkeypatch.setattr(SaClient, "open", refuse)
+    [found] = _found()
+    assert (found.check, found.status) == ("subnet_manager", "fail")
+    assert "modprobe ib_umad" in found.detail
