@@ -71,7 +71,7 @@ static void poll_sends(struct ipu_verbs_connected *all)
     if (all->sending == 0)
         return;
     do {
-        n = ibv_poll_cq(all->send_cq, IPU_RC_SIGNAL, wc);
+        n = ipu_completion_poll_sends(&all->completion, wc, IPU_RC_SIGNAL);
         for (int i = 0; i < n; i++) {
             struct ipu_verbs_connection *connection =
                 (struct ipu_verbs_connection *)ipu_qpn_table_find(&all->known, wc[i].qp_num);
@@ -84,8 +84,6 @@ static void poll_sends(struct ipu_verbs_connected *all)
                 IPU_VERBS_COUNT(v, tx_errors);
             list(all, connection);
         }
-        if (n > 0)
-            all->send_armed = false;
     } while (n == IPU_RC_SIGNAL);
     if (n < 0)
         ipu_verbs_queue_pair_fail(v); /* the device is gone */
@@ -118,54 +116,32 @@ static int connected_post(void *self, const struct ipu_recv *recvs, int n)
 {
     struct ipu_verbs_connected *all = self;
     struct ipu_verbs *v = all->verbs;
-    struct ibv_recv_wr wr[IPU_RC_BATCH], *bad = NULL;
-    struct ibv_sge sge[IPU_RC_BATCH];
-    if (n > (int)(all->recv_depth - all->recv_posted))
-        n = (int)(all->recv_depth - all->recv_posted);
-    if (n > IPU_RC_BATCH)
-        n = IPU_RC_BATCH;
+    n = ipu_receive_queue_room(&all->receives, n);
     if (n <= 0 || v->closed)
         return 0;
-    for (int i = 0; i < n; i++) {
-        sge[i] = (struct ibv_sge){.addr = (uintptr_t)recvs[i].addr,
-                                  .length = recvs[i].len,
-                                  .lkey = ipu_regions_lkey(&v->regions, recvs[i].addr)};
-        wr[i] = (struct ibv_recv_wr){.wr_id = recvs[i].cookie,
-                                     .next = i + 1 < n ? &wr[i + 1] : NULL,
-                                     .sg_list = &sge[i],
-                                     .num_sge = 1};
-    }
-    int error = ibv_post_srq_recv(all->srq, wr, &bad);
-    int taken = error == 0 ? n : bad == NULL ? 0 : (int)(bad - wr);
-    all->recv_posted += (uint32_t)taken;
+    struct ipu_receives_posted posted =
+        ipu_receive_queue_post(&all->receives, &v->regions, recvs, n);
     IPU_VERBS_COUNT(v, rx_doorbells);
-    if (error != 0)
+    if (posted.refused)
         IPU_VERBS_COUNT(v, rx_errors);
-    return taken;
+    return posted.taken;
 }
 
 static void poll_receives(struct ipu_verbs_connected *all)
 {
-    if (all->wc_next < all->wc_count)
-        return;
-    all->wc_next = 0;
-    all->wc_count = ibv_poll_cq(all->recv_cq, IPU_RC_BATCH, all->wc);
-    if (all->wc_count > 0)
-        all->recv_armed = false;
-    if (all->wc_count < 0) {
-        all->wc_count = 0;
+    if (!ipu_completion_poll_receives(&all->completion))
         ipu_verbs_queue_pair_fail(all->verbs);
-    }
 }
 
 static int connected_received(void *self, struct ipu_connection_received *done, int max)
 {
     struct ipu_verbs_connected *all = self;
+    struct ipu_completion *completion = &all->completion;
     int n = 0;
     poll_receives(all);
-    for (; n < max && all->wc_next < all->wc_count; n++) {
-        const struct ibv_wc *wc = &all->wc[all->wc_next++];
-        all->recv_posted--;
+    for (; n < max && ipu_completion_has_received(completion); n++) {
+        const struct ibv_wc *wc = &completion->wc[completion->wc_next++];
+        all->receives.posted--;
         done[n] = (struct ipu_connection_received){
             .cookie = wc->wr_id,
             .connection = ipu_qpn_table_find(&all->known, wc->qp_num),
@@ -194,37 +170,14 @@ static const struct ipu_connected_ops connected_ops = {
 
 /* ---- waiting */
 
-static void read_events(struct ipu_verbs_connected *all)
-{
-    struct ibv_cq *cq;
-    void *context;
-    while (all->send_event || all->recv_event) {
-        if (ibv_get_cq_event(all->channel, &cq, &context) != 0) {
-            if (errno != EAGAIN && errno != EINTR)
-                all->send_event = all->recv_event = false; /* the device is gone */
-            return;
-        }
-        ibv_ack_cq_events(cq, 1);
-        IPU_VERBS_COUNT(all->verbs, events);
-        if (cq == all->send_cq)
-            all->send_event = all->send_armed = false;
-        else
-            all->recv_event = all->recv_armed = false;
-    }
-}
-
 bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
 {
-    read_events(all);
-    if (!all->recv_armed && ibv_req_notify_cq(all->recv_cq, 0) == 0) {
-        all->recv_armed = all->recv_event = true;
+    (void)ipu_completion_read(&all->completion); /* the next poll fails where the device is gone */
+    if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);
-    }
-    if (all->sending > 0 && !all->send_armed && ibv_req_notify_cq(all->send_cq, 0) == 0) {
-        all->send_armed = all->send_event = true;
+    if (all->sending > 0 && ipu_completion_arm_sends(&all->completion))
         poll_sends(all);
-    }
-    return all->wc_next < all->wc_count || all->ended != NULL;
+    return ipu_completion_has_received(&all->completion) || all->ended != NULL;
 }
 
 /* ---- life */
@@ -232,8 +185,7 @@ bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
 int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
 {
     struct ibv_srq_attr srq;
-    if (pattern->srq == NULL || pattern->send_cq->channel == NULL ||
-        pattern->send_cq->channel != pattern->recv_cq->channel || v->connected != NULL)
+    if (pattern->srq == NULL || v->connected != NULL)
         return -EINVAL;
     int error = ibv_query_srq(pattern->srq, &srq);
     if (error != 0)
@@ -242,15 +194,12 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
     if (all == NULL)
         return -ENOMEM;
     all->verbs = v;
-    all->srq = pattern->srq;
-    all->send_cq = pattern->send_cq;
-    all->recv_cq = pattern->recv_cq;
-    all->channel = pattern->send_cq->channel;
+    all->receives.srq = pattern->srq;
     all->ended_tail = &all->ended;
     all->send_room = (uint32_t)pattern->send_cq->cqe;
-    all->recv_depth =
+    all->receives.depth =
         srq.max_wr < (uint32_t)pattern->recv_cq->cqe ? srq.max_wr : (uint32_t)pattern->recv_cq->cqe;
-    error = ipu_verbs_watch(v, all->channel->fd);
+    error = ipu_completion_init(&all->completion, pattern, v->epoll_fd, &v->counters.events);
     if (error < 0) {
         free(all);
         return error;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "connected_state.h"
+#include "descriptor.h"
 #include "frame.h"
 #include "state.h"
 
@@ -44,57 +44,24 @@ static int memory(void *self, void *base, size_t len)
 
 /* ---- waiting */
 
-/* The device is gone. A channel in error is always readable: it would only spin the pump. */
-static void lose_channel(struct ipu_verbs *v)
-{
-    (void)epoll_ctl(v->epoll_fd, EPOLL_CTL_DEL, v->channel->fd, NULL);
-    v->send_event = v->recv_event = false;
-    ipu_verbs_queue_pair_fail(v);
-}
-
-static void read_events(struct ipu_verbs *v)
-{
-    struct ibv_cq *cq;
-    void *context;
-    while (v->send_event || v->recv_event) {
-        if (ibv_get_cq_event(v->channel, &cq, &context) != 0) {
-            if (errno != EAGAIN && errno != EINTR)
-                lose_channel(v);
-            return;
-        }
-        ibv_ack_cq_events(cq, 1);
-        IPU_VERBS_COUNT(v, events);
-        if (cq == v->qp->send_cq)
-            v->send_event = v->send_armed = false;
-        else
-            v->recv_event = v->recv_armed = false;
-    }
-}
-
 static bool something_waits(const struct ipu_verbs *v)
 {
-    return v->wc_next < v->wc_count || v->returned < v->completed || v->lost_count > 0 ||
-           (v->broken && !v->told) || atomic_load(&v->mail.any);
+    return ipu_completion_has_received(&v->completion) || v->returned < v->completed ||
+           v->lost_count > 0 || (v->broken && !v->told) || atomic_load(&v->mail.any);
 }
 
-/*
- * An event tells of completions behind it, so what came before is polled for once more. Nothing is
- * asked of the send queue while it is empty: sends mostly end within ibv_post_send().
- */
+/* Nothing is asked of the send queue while it is empty: sends mostly end within ibv_post_send(). */
 static int arm(void *self)
 {
     struct ipu_verbs *v = self;
     if (v->closed)
         return 0;
-    read_events(v);
-    if (!v->recv_armed && ibv_req_notify_cq(v->qp->recv_cq, 0) == 0) {
-        v->recv_armed = v->recv_event = true;
+    if (!ipu_completion_read(&v->completion))
+        ipu_verbs_queue_pair_fail(v);
+    if (ipu_completion_arm_receives(&v->completion))
         ipu_verbs_receive_poll(v);
-    }
-    if (v->completed != v->posted && !v->send_armed && ibv_req_notify_cq(v->qp->send_cq, 0) == 0) {
-        v->send_armed = v->send_event = true;
+    if (v->completed != v->posted && ipu_completion_arm_sends(&v->completion))
         ipu_verbs_send_poll(v);
-    }
     bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm(v->connected);
     return connected_waits || something_waits(v);
 }
@@ -159,24 +126,6 @@ unsigned int ipu_verbs_events(struct ipu_verbs *v)
 
 /* ---- life */
 
-static int watch(const struct ipu_verbs *v, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    return epoll_ctl(v->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
-static int unblock(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
-}
-
-int ipu_verbs_watch(struct ipu_verbs *v, int fd)
-{
-    int error = unblock(fd);
-    return error < 0 ? error : watch(v, fd);
-}
-
 /* The device may have given more than was asked for, and less inline room. */
 static int ask_limits(struct ipu_verbs *v)
 {
@@ -187,7 +136,8 @@ static int ask_limits(struct ipu_verbs *v)
     if (error != 0)
         return -abs(error);
     v->send_depth = init.cap.max_send_wr;
-    v->recv_depth = init.cap.max_recv_wr;
+    v->receives.qp = v->qp;
+    v->receives.depth = init.cap.max_recv_wr;
     v->max_inline = init.cap.max_inline_data;
     v->fabric.one_piece = init.cap.max_send_sge < 2;
     uint64_t room = 1;
@@ -203,11 +153,11 @@ static int set_up(struct ipu_verbs *v)
     v->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (v->epoll_fd < 0)
         return -errno;
-    int error = ipu_verbs_watch(v, v->channel->fd);
+    int error = ipu_completion_init(&v->completion, v->qp, v->epoll_fd, &v->counters.events);
     if (error == 0 && v->owns_events)
-        error = unblock(v->qp->context->async_fd);
+        error = ipu_descriptor_unblock(v->qp->context->async_fd);
     if (error == 0)
-        error = watch(v, v->mail.fd);
+        error = ipu_descriptor_watch(v->epoll_fd, v->mail.fd);
     if (error == 0)
         error = ask_limits(v);
     return error < 0 ? error : ipu_verbs_queue_pair_raise(v);
@@ -229,7 +179,6 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
     };
     v->qp = config->qp;
     v->pd = config->qp->pd;
-    v->channel = config->qp->recv_cq->channel;
     v->qkey = config->qkey;
     v->pkey_index = config->pkey_index;
     v->port = config->port;

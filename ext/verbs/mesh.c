@@ -2,13 +2,13 @@
 #include "mesh.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "frame.h"
 #include "mesh_state.h"
 
@@ -98,44 +98,18 @@ void mesh_settle(struct ipu_mesh *m)
 
 /* ---- waiting */
 
-static void read_events(struct ipu_mesh *m)
-{
-    struct ibv_cq *cq;
-    void *context;
-    while (m->send_event || m->recv_event) {
-        if (ibv_get_cq_event(m->channel, &cq, &context) != 0) {
-            if (errno != EAGAIN && errno != EINTR) { /* the device is gone */
-                (void)epoll_ctl(m->epoll_fd, EPOLL_CTL_DEL, m->channel->fd, NULL);
-                m->send_event = m->recv_event = false;
-            }
-            return;
-        }
-        ibv_ack_cq_events(cq, 1);
-        MESH_COUNT(m, events);
-        if (cq == m->send_cq)
-            m->send_event = m->send_armed = false;
-        else
-            m->recv_event = m->recv_armed = false;
-    }
-}
-
-/* As in fabric.c: an event tells of completions behind it, so all is polled for once more. */
 static int arm(void *self)
 {
     struct ipu_mesh *m = self;
     if (m->closed)
         return 0;
-    read_events(m);
-    if (!m->recv_armed && ibv_req_notify_cq(m->recv_cq, 0) == 0) {
-        m->recv_armed = m->recv_event = true;
+    (void)ipu_completion_read(&m->completion);
+    if (ipu_completion_arm_receives(&m->completion))
         mesh_receive_poll(m);
-    }
-    if (m->sending > 0 && !m->send_armed && ibv_req_notify_cq(m->send_cq, 0) == 0) {
-        m->send_armed = m->send_event = true;
+    if (m->sending > 0 && ipu_completion_arm_sends(&m->completion))
         mesh_send_poll(m);
-    }
-    return m->wc_next < m->wc_count || !STAILQ_EMPTY(&m->ended) || m->lost_count > 0 ||
-           atomic_load(&m->mail);
+    return ipu_completion_has_received(&m->completion) || !STAILQ_EMPTY(&m->ended) ||
+           m->lost_count > 0 || atomic_load(&m->mail);
 }
 
 static int descriptor(void *self)
@@ -163,15 +137,6 @@ static const struct ipu_fabric_ops mesh_ops = {
 
 /* ---- life */
 
-static int watch(const struct ipu_mesh *m, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return -errno;
-    return epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
 static int allocate(struct ipu_mesh *m)
 {
     m->slots = calloc(m->slot_count, sizeof *m->slots);
@@ -189,24 +154,22 @@ static int allocate(struct ipu_mesh *m)
                            (size_t)MESH_CONTROLS * MESH_CONTROL_LEN);
 }
 
-static int set_up(struct ipu_mesh *m)
+static int set_up(struct ipu_mesh *m, const struct ibv_qp *pattern)
 {
     m->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     m->mail_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (m->epoll_fd < 0 || m->mail_fd < 0 || m->event_fd < 0)
         return -errno;
-    int error = watch(m, m->channel->fd);
+    int error = ipu_completion_init(&m->completion, pattern, m->epoll_fd, &m->counters.events);
     if (error == 0)
-        error = watch(m, m->mail_fd);
+        error = ipu_descriptor_watch(m->epoll_fd, m->mail_fd);
     return error < 0 ? error : allocate(m);
 }
 
 int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out)
 {
     const struct ibv_qp *pattern = config->pattern;
-    if (pattern->send_cq->channel == NULL || pattern->send_cq->channel != pattern->recv_cq->channel)
-        return -EINVAL;
     struct ipu_mesh *m = calloc(1, sizeof *m);
     if (m == NULL)
         return -ENOMEM;
@@ -221,9 +184,6 @@ int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out)
         .max_recv = receives,
     };
     m->pd = pattern->pd;
-    m->send_cq = pattern->send_cq;
-    m->recv_cq = pattern->recv_cq;
-    m->channel = pattern->send_cq->channel;
     m->send_room = (uint32_t)pattern->send_cq->cqe;
     m->slot_count = receives;
     m->broadcast = config->broadcast;
@@ -233,7 +193,7 @@ int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out)
     STAILQ_INIT(&m->commands);
     STAILQ_INIT(&m->heard);
     pthread_mutex_init(&m->mutex, NULL);
-    int error = set_up(m);
+    int error = set_up(m, pattern);
     if (error < 0) {
         ipu_mesh_destroy(m);
         return error;

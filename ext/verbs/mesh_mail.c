@@ -49,6 +49,8 @@ int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
     peer->queue.posted = peer->queue.completed = peer->queue.returned = id << 32;
     peer->id = id;
     peer->qp_num = qp->qp_num;
+    peer->receives.qp = qp;
+    peer->receives.depth = IPU_MESH_WINDOW + IPU_MESH_SLACK;
     peer->told = IPU_MESH_WINDOW;
     STAILQ_INIT(&peer->waiting);
     made->peer = peer;

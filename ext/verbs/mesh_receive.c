@@ -47,44 +47,35 @@ static void restock(struct ipu_mesh *m, const struct ipu_recv *recv)
 /* The stock and the slots have room for all receives that there are: m->slot_count. */
 void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
-    struct ibv_recv_wr wr[MESH_BATCH], *bad = NULL;
-    struct ibv_sge sge[MESH_BATCH];
-    uint32_t wanted = IPU_MESH_WINDOW + IPU_MESH_SLACK - peer->recv_posted;
-    int n = 0;
+    struct ipu_recv recvs[IPU_RECEIVE_BATCH];
+    int n = 0, room = ipu_receive_queue_room(&peer->receives, IPU_RECEIVE_BATCH);
     if (peer->leaving || peer->broken || m->closed)
         return;
-    for (; n < MESH_BATCH && (uint32_t)n < wanted && m->stock_count > 0; n++) {
+    for (; n < room && m->stock_count > 0; n++) {
         const struct ipu_recv *recv = &m->stock[--m->stock_count];
         uint32_t slot = m->free_slot;
         m->free_slot = m->slots[slot].next;
         m->slots[slot].recv = *recv;
         m->slots[slot].owner = peer;
         m->slots[slot].generation++;
-        uint8_t *at = (uint8_t *)recv->addr + IPU_GRH_LEN;
-        sge[n] = (struct ibv_sge){.addr = (uintptr_t)at,
-                                  .length = recv->len - IPU_GRH_LEN,
-                                  .lkey = ipu_regions_lkey(&m->regions, at)};
-        wr[n] = (struct ibv_recv_wr){.wr_id = (uint64_t)m->slots[slot].generation << 32 | slot,
-                                     .sg_list = &sge[n],
-                                     .num_sge = 1};
-        if (n > 0)
-            wr[n - 1].next = &wr[n];
+        recvs[n] = (struct ipu_recv){.addr = (uint8_t *)recv->addr + IPU_GRH_LEN,
+                                     .len = recv->len - IPU_GRH_LEN,
+                                     .cookie = (uint64_t)m->slots[slot].generation << 32 | slot};
     }
     if (n == 0)
         return;
-    int error = ibv_post_recv(peer->queue.qp, wr, &bad);
-    int taken = error == 0 ? n : bad == NULL ? 0 : (int)(bad - wr);
+    struct ipu_receives_posted posted =
+        ipu_receive_queue_post(&peer->receives, &m->regions, recvs, n);
     MESH_COUNT(m, rx_doorbells);
-    peer->recv_posted += (uint32_t)taken;
-    for (int i = taken; i < n; i++) {
-        uint32_t slot = (uint32_t)wr[i].wr_id;
+    for (int i = posted.taken; i < n; i++) {
+        uint32_t slot = (uint32_t)recvs[i].cookie;
         restock(m, &m->slots[slot].recv);
         free_slot(m, slot);
     }
-    if (error != 0) {
+    if (posted.refused) {
         MESH_COUNT(m, rx_errors);
         mesh_peer_broke(m, peer);
-    } else if (!peer->ready && peer->recv_posted == IPU_MESH_WINDOW + IPU_MESH_SLACK) {
+    } else if (!peer->ready && peer->receives.posted == peer->receives.depth) {
         peer->ready = true;
         mesh_mail_tell(m, peer, IPU_MESH_READY, NULL, 0);
     }
@@ -93,11 +84,11 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 
 void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
-    for (uint32_t slot = 0; peer->recv_posted > 0 && slot < m->slot_count; slot++)
+    for (uint32_t slot = 0; peer->receives.posted > 0 && slot < m->slot_count; slot++)
         if (m->slots[slot].owner == peer) {
             restock(m, &m->slots[slot].recv);
             free_slot(m, slot);
-            peer->recv_posted--;
+            peer->receives.posted--;
         }
 }
 
@@ -174,14 +165,8 @@ static void control_untrusted(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
 
 void mesh_receive_poll(struct ipu_mesh *m)
 {
-    if (m->closed || m->wc_next < m->wc_count)
-        return;
-    m->wc_next = 0;
-    m->wc_count = ibv_poll_cq(m->recv_cq, MESH_BATCH, m->wc);
-    if (m->wc_count > 0)
-        m->recv_armed = false;
-    if (m->wc_count < 0)
-        m->wc_count = 0;
+    if (!m->closed)
+        (void)ipu_completion_poll_receives(&m->completion);
 }
 
 /* Whether it is a frame for the pump; otherwise its receive is in the stock again. */
@@ -197,7 +182,7 @@ static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_receive
         return false;
     }
     free_slot(m, slot);
-    peer->recv_posted--;
+    peer->receives.posted--;
     if (wc->status != IBV_WC_SUCCESS) {
         restock(m, &recv);
         if (wc->status == IBV_WC_WR_FLUSH_ERR)
@@ -235,12 +220,13 @@ int mesh_received(void *self, struct ipu_received *done, int max)
 {
     struct ipu_mesh *m = self;
     struct ipu_mesh_peer *peer;
-    int n = 0, seen = m->wc_next;
+    struct ipu_completion *completion = &m->completion;
+    int n = 0, seen = completion->wc_next;
     mesh_mail_read(m);
     mesh_receive_poll(m);
-    while (n < max && m->wc_next < m->wc_count)
-        n += take(m, &m->wc[m->wc_next++], &done[n]);
-    if (m->wc_next == seen && n == 0)
+    while (n < max && ipu_completion_has_received(completion))
+        n += take(m, &completion->wc[completion->wc_next++], &done[n]);
+    if (completion->wc_next == seen && n == 0)
         return 0;
     LIST_FOREACH(peer, &m->peers, all)
     {

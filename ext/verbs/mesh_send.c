@@ -251,8 +251,8 @@ void mesh_send_waiting(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 void mesh_send_window(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
     uint32_t limit = peer->got;
-    if (peer->recv_posted > IPU_MESH_SLACK)
-        limit += peer->recv_posted - IPU_MESH_SLACK;
+    if (peer->receives.posted > IPU_MESH_SLACK)
+        limit += peer->receives.posted - IPU_MESH_SLACK;
     if (!may_hear(peer) || (int32_t)(limit - peer->told) < IPU_MESH_WINDOW / 4)
         return;
     uint8_t message[8] = {
@@ -292,7 +292,7 @@ void mesh_send_poll(struct ipu_mesh *m)
     struct ibv_wc wc[IPU_RC_SIGNAL];
     int n;
     do {
-        n = ibv_poll_cq(m->send_cq, IPU_RC_SIGNAL, wc);
+        n = ipu_completion_poll_sends(&m->completion, wc, IPU_RC_SIGNAL);
         for (int i = 0; i < n; i++) {
             struct ipu_mesh_peer *peer = mesh_peer_by_number(m, wc[i].qp_num);
             if (peer == NULL || wc[i].wr_id - peer->queue.completed - 1 >=
@@ -309,8 +309,6 @@ void mesh_send_poll(struct ipu_mesh *m)
                 mesh_peer_broke(m, peer);
             list(m, peer);
         }
-        if (n > 0)
-            m->send_armed = false;
     } while (n == IPU_RC_SIGNAL);
 }
 

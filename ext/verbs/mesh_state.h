@@ -6,9 +6,11 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "completion.h"
 #include "counters.h"
 #include "mesh.h"
 #include "rc_queue.h"
+#include "receive_queue.h"
 
 /*
  * The inside of the mesh, shared by its files: mesh.c (life, waiting), mesh_send.c, mesh_receive.c
@@ -71,7 +73,7 @@ struct ipu_mesh_peer {
     bool named, may_send, ready, leaving, forgotten, broken, listed;
     uint32_t sent, limit; /* messages that count, and how many in all may be */
     uint32_t got, told;   /* the same of what the peer sends */
-    uint32_t recv_posted;
+    struct ipu_receive_queue receives;
     bool knows_groups; /* until it has told us, it gets everything */
     bool in_all;
     struct in6_addr *groups;
@@ -103,8 +105,6 @@ struct mesh_slot {
 struct ipu_mesh {
     struct ipu_fabric fabric;
     struct ibv_pd *pd;
-    struct ibv_cq *send_cq, *recv_cq;
-    struct ibv_comp_channel *channel;
     struct in6_addr broadcast;
     struct ipu_regions regions;
     bool closed;
@@ -133,11 +133,9 @@ struct ipu_mesh {
     uint32_t slot_count, free_slot;
     struct ipu_recv *stock;
     uint32_t stock_count;
-    struct ibv_wc wc[MESH_BATCH];
-    int wc_next, wc_count;
 
-    bool send_armed, recv_armed, send_event, recv_event;
-    int epoll_fd;
+    struct ipu_completion completion;
+    int epoll_fd; /* over the completion channel and the mail */
 
     /* the other thread's: with the mutex */
     pthread_mutex_t mutex;

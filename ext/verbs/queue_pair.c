@@ -43,7 +43,8 @@ int ipu_verbs_queue_pair_recover(void *self)
         return -EIO;
     if (!v->broken)
         return 0;
-    if (v->returned != v->posted || v->recv_posted > 0 || v->wc_next < v->wc_count)
+    if (v->returned != v->posted || v->receives.posted > 0 ||
+        ipu_completion_has_received(&v->completion))
         return -EBUSY;
     int error = modify(v, (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET}, 0);
     if (error == 0)

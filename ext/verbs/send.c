@@ -164,7 +164,7 @@ void ipu_verbs_send_poll(struct ipu_verbs *v)
     if (v->completed == v->posted)
         return;
     do {
-        n = ibv_poll_cq(v->qp->send_cq, IPU_VERBS_SIGNAL, wc);
+        n = ipu_completion_poll_sends(&v->completion, wc, IPU_VERBS_SIGNAL);
         for (int i = 0; i < n; i++) {
             v->completed = wc[i].wr_id;
             if (wc[i].status == IBV_WC_SUCCESS)
@@ -175,8 +175,6 @@ void ipu_verbs_send_poll(struct ipu_verbs *v)
                 IPU_VERBS_COUNT(v, tx_errors);
             ipu_verbs_queue_pair_fail(v);
         }
-        if (n > 0)
-            v->send_armed = false;
     } while (n == IPU_VERBS_SIGNAL);
     if (n < 0)
         ipu_verbs_queue_pair_fail(v);

@@ -7,7 +7,9 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "completion.h"
 #include "counters.h"
+#include "receive_queue.h"
 #include "regions.h"
 #include "verbs.h"
 
@@ -95,7 +97,6 @@ struct ipu_verbs {
     struct ipu_fabric fabric;
     struct ibv_qp *qp;
     struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
     uint32_t qkey;
     uint16_t pkey_index;
     uint8_t port;
@@ -121,16 +122,12 @@ struct ipu_verbs {
     struct ipu_verbs_parked parked[IPU_VERBS_PARKED];
     uint32_t parked_count;
 
-    uint32_t recv_depth;
-    uint32_t recv_posted;
-    struct ibv_wc wc[IPU_VERBS_BATCH]; /* polled from the receive queue, [wc_next, wc_count) left */
-    int wc_next, wc_count;
+    struct ipu_receive_queue receives;
 
     bool broken, told; /* told: the pump knows */
 
-    bool send_armed, recv_armed; /* asked for an event, and nothing polled since */
-    bool send_event, recv_event; /* asked for, and not yet read from the channel */
-    int epoll_fd;                /* over the channel and the mail */
+    struct ipu_completion completion;
+    int epoll_fd; /* over the completion channels and the mail */
 
     struct ipu_verbs_connected *connected; /* NULL: datagrams only */
 
@@ -150,9 +147,6 @@ struct ipu_verbs {
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
 int64_t ipu_verbs_now_ns(void);
-
-/* Wake the pump when the completion channel is readable, which does not block from here on. */
-int ipu_verbs_watch(struct ipu_verbs *v, int fd);
 
 /* queue_pair.c: from RESET to RTS; to ERROR, where everything posted comes back. */
 int ipu_verbs_queue_pair_raise(struct ipu_verbs *v);

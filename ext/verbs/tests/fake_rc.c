@@ -162,5 +162,6 @@ void fake_rc_close(void)
     for (int i = 0; i < FAKE_RCS; i++)
         ipu_verbs_connection_free(&fake_rc.connection[i]);
     close(fake_rc.channel_pipe[0]);
-    close(fake_rc.channel_pipe[1]);
+    if (fake_rc.channel_pipe[1] >= 0)
+        close(fake_rc.channel_pipe[1]);
 }

@@ -236,6 +236,18 @@ static void a_completion_wakes_the_pump(void)
     end();
 }
 
+static void a_channel_in_error_is_not_watched_any_more(void)
+{
+    begin();
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    close(fake_rc.channel_pipe[1]); /* read() ends at once from now on */
+    fake_rc.channel_pipe[1] = -1;
+    CHECK(readable_now());
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK(!readable_now());
+    end();
+}
+
 static void only_a_pattern_with_shared_queues_will_do(void)
 {
     fabric = fake_open(false);
@@ -256,6 +268,7 @@ int main(void)
     RUN(one_queue_receives_for_all);
     RUN(what_comes_for_a_connection_given_up_is_nobodys);
     RUN(a_completion_wakes_the_pump);
+    RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(only_a_pattern_with_shared_queues_will_do);
     return 0;
 }

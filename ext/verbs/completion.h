@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_VERBS_COMPLETION_H
+#define IPU_VERBS_COMPLETION_H
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/*
+ * A completion queue of sends, one of receives, and the channel that the two have to themselves.
+ * One thread.
+ */
+enum { IPU_COMPLETION_BATCH = 64 }; /* of receives, polled at once */
+
+struct ipu_completion {
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *send_cq, *recv_cq;
+    _Atomic uint64_t *events; /* counts those read from the channel */
+    int epoll_fd;
+    bool send_armed, recv_armed;            /* asked for an event, and nothing polled since */
+    bool send_event, recv_event;            /* asked for, and not yet read from the channel */
+    struct ibv_wc wc[IPU_COMPLETION_BATCH]; /* of receives; [wc_next, wc_count) are not told */
+    int wc_next, wc_count;
+};
+
+/*
+ * The queues of a queue pair like `pattern`, which is not kept. The epoll set waits for the channel
+ * from here on. 0 or negative errno; -EINVAL when the queues do not share a channel.
+ */
+int ipu_completion_init(struct ipu_completion *completion, const struct ibv_qp *pattern,
+                        int epoll_fd, _Atomic uint64_t *events);
+
+/* The events that have come; false when the device is gone, and then nobody waits any more. */
+bool ipu_completion_read(struct ipu_completion *completion);
+
+/*
+ * Ask for an event. True when that is new: an event tells of completions behind it, so what came
+ * before is to be polled for once more.
+ */
+bool ipu_completion_arm_sends(struct ipu_completion *completion);
+bool ipu_completion_arm_receives(struct ipu_completion *completion);
+
+/* Completions of sends; negative when the device is gone. */
+int ipu_completion_poll_sends(struct ipu_completion *completion, struct ibv_wc *wc, int max);
+/* Have some of receives, if there are any; false when the device is gone. */
+bool ipu_completion_poll_receives(struct ipu_completion *completion);
+
+/* Whether receives are polled and not told. */
+static inline bool ipu_completion_has_received(const struct ipu_completion *completion)
+{
+    return completion->wc_next < completion->wc_count;
+}
+
+#endif
