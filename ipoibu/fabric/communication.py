@@ -7,21 +7,14 @@ own, `RdmacmCommunication` by the kernel's manager. What is said is in `proto.rc
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-import os
-import select
-import threading
-from abc import ABC, abstractmethod
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
+from ipoibu.fabric.worker import Worker
 from ipoibu.proto.rc import Connect, Disconnect, Ended, Event, Handle, Reject, Request, Requested
 from ipoibu.wire.cm_private import ServiceForm
-
-_log = logging.getLogger(__name__)
 
 Deliver = Callable[[Event], None]
 
@@ -35,7 +28,7 @@ class Subscriber:
         self.handles: set[Handle] = set()
 
 
-class Communication(ABC):
+class Communication(Worker):
     """Makes connections for the interfaces of one port; every method from any thread.
 
     Events come on a thread of its own, with no lock held that a request would wait for.
@@ -45,14 +38,10 @@ class Communication(ABC):
     """How a peer can be asked, in the order of trying (C7)."""
 
     def __init__(self) -> None:
+        super().__init__("ipoibu-cm")
         self.serials: Iterator[int] = itertools.count()  # of the interfaces' own handles
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.RLock()
         self._subscribers: list[Subscriber] = []
         self._owners: dict[Handle, Subscriber] = {}
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="ipoibu-cm", daemon=True)
 
     def subscribe(self, service_ids: frozenset[int], deliver: Deliver) -> Subscriber:
         """Requests for these service IDs go to `deliver`, which must not block.
@@ -88,36 +77,9 @@ class Communication(ABC):
             self._ask(request)
             if isinstance(request, Reject | Disconnect):
                 self._disown(request.handle)
-        self._wake()
+            self._wake()
 
-    def counters(self) -> Counter[str]:
-        with self._lock:
-            return self._counts.copy()
-
-    def close(self) -> None:
-        """Farewell to everybody, and no thread any more."""
-        with self._lock:
-            if self._closing:
-                return
-            self._say_farewell()
-            self._closing = True
-        self._wake()
-        self._thread.join()
-        os.close(self._wake_fd)
-        self._release()
-
-    # ---- of a kind of manager, all with the lock but `_release`
-
-    @abstractmethod
-    def _fileno(self) -> int:
-        """Readable when `_serve` has something to do."""
-
-    @abstractmethod
-    def _serve(self) -> float | None:
-        """A round of what is there; how long to sleep then, in ms, None for as long as it takes.
-
-        A round ends, however fast things come: timers and other threads' requests have a turn.
-        """
+    # ---- of a kind of manager, both with the lock
 
     @abstractmethod
     def _listen(self, service_ids: frozenset[int]) -> None:
@@ -125,38 +87,6 @@ class Communication(ABC):
 
     @abstractmethod
     def _ask(self, request: Request) -> None: ...
-
-    @abstractmethod
-    def _say_farewell(self) -> None:
-        """To every peer."""
-
-    @abstractmethod
-    def _release(self) -> None:
-        """There is no thread any more."""
-
-    # ---- the thread
-
-    def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self._fileno(), select.POLLIN)
-        poll.register(self._wake_fd, select.POLLIN)
-        while True:
-            with self._lock:
-                if self._closing:
-                    return
-                wait_ms = self._serve()
-            poll.poll(wait_ms)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake_fd)
-
-    def _wake(self) -> None:
-        if not self._closing or self._thread.is_alive():
-            os.eventfd_write(self._wake_fd, 1)
-
-    def _defect(self, what: str) -> None:
-        """In an exception's handler. One message is lost; the port must not stop with it."""
-        self._counts["defect"] += 1
-        _log.exception("%s was not handled", what)
 
     # ---- with the lock
 

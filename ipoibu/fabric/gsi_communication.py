@@ -45,10 +45,10 @@ class GsiCommunication(Communication):
         super().__init__()
         self._gsi = gsi
         self._cm = Cm(config, random.Random())
-        self._thread.start()
+        self._start()
 
-    def _fileno(self) -> int:
-        return self._gsi.fd
+    def _filenos(self) -> tuple[int, ...]:
+        return (self._gsi.fd,)
 
     def _serve(self) -> float | None:
         self._gsi.arm()
@@ -58,15 +58,11 @@ class GsiCommunication(Communication):
                 break
             sgid, qpn, raw = datagram
             source = MadSource(Qpn(qpn), Gid(sgid))
-            try:
+            with self._guarded("a connection management datagram"):
                 self._carry_out(self._cm.received(time.monotonic(), source, raw))
-            except Exception:
-                self._defect("a connection management datagram")
         now = time.monotonic()
-        try:
+        with self._guarded("a connection management timer"):
             self._carry_out(self._cm.timer(now))
-        except Exception:
-            self._defect("a connection management timer")
         if datagram is not None:
             return 0.0  # there may be more
         deadline = self._cm.deadline()

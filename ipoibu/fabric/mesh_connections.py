@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
-import select
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +27,7 @@ from ipoibu.fabric.base import PortInfo
 from ipoibu.fabric.rdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
 from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import VerbsDevice
+from ipoibu.fabric.worker import Worker
 from ipoibu.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.mesh import (
@@ -76,7 +74,7 @@ class _Wire:
     is_over: bool = False
 
 
-class MeshConnections:
+class MeshConnections(Worker):
     """Runs a `Mesh` on a thread of its own; every method from any thread."""
 
     def __init__(
@@ -88,18 +86,15 @@ class MeshConnections:
         config: MeshConfig,
     ) -> None:
         """Listens from here on; `LinkError` if it cannot."""
+        super().__init__("ipoibu-mesh")
         self._device, self._info, self._core, self._create = device, info, core, create
         self._module = native()
         self._mesh = Mesh(config, random.Random())
         self._greeting = config.ours.pack()
-        self._counts: Counter[str] = Counter()
         self._learned: Callable[[HwAddr, tuple[IpAddress, ...]], None] = lambda _, __: None
-        self._lock = threading.RLock()
         self._wires: dict[Handle, _Wire] = {}
         self._by_id: dict[CmId, _Wire] = {}
-        self._closing = False
         self._channel = EventChannel()
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             for any_address in (IPv4Address(0), IPv6Address(0)):  # rdma_cm knows no mapped ones
                 listener = self._channel.create()
@@ -107,14 +102,12 @@ class MeshConnections:
                 listener.listen(MESH_PEERS_MAX)
         except BaseException as error:
             self._channel.close()
-            os.close(self._wake_fd)
             if isinstance(error, OSError):
                 raise LinkError(
                     f"{info.device}/{info.port}: port {config.ours.port} of RDMA-CM: {error.strerror}"
                 ) from error
             raise
-        self._thread = threading.Thread(target=self._run, name="ipoibu-mesh", daemon=True)
-        self._thread.start()
+        self._start()
 
     # ---- what others want
 
@@ -154,22 +147,51 @@ class MeshConnections:
                 for it in self._mesh.snapshot()
             ]
 
-    def counters(self) -> Counter[str]:
+    def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
         with self._lock:
-            return self._counts.copy()
+            if not self._closing:
+                self._perform(act())
+                self._wake()
 
-    def close(self) -> None:
-        """Part with everybody; the pump does not run, so nothing is waited for."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-        os.eventfd_write(self._wake_fd, 1)
-        self._thread.join()
-        given_up = [wire for wire in self._wires.values() if wire.is_dialing]
+    # ---- the thread
+
+    def _filenos(self) -> tuple[int, ...]:
+        return self._channel.fileno(), self._core.event_fd
+
+    def _serve(self) -> float | None:
+        more = False
+        for _ in range(CM_ROUND):
+            event = self._channel.event()
+            more = event is not None
+            if event is None:
+                break
+            with self._guarded(f"{event.type.name} of the mesh"):
+                self._event(event)
+        for _ in range(_LOOKS_MAX):
+            heard = self._core.hear()
+            more |= heard is not None
+            if heard is None:
+                break
+            with self._guarded("a message of the mesh"):
+                self._heard(*heard)
+        with self._guarded("a timer of the mesh"):
+            self._perform(self._mesh.timer(time.monotonic()))
+        if more:
+            return 0.0
+        deadline = self._mesh.deadline()
+        if deadline is None:
+            return None
+        return max(0.0, (deadline - time.monotonic()) * 1000 + 1)
+
+    def _say_farewell(self) -> None:
         for wire in self._wires.values():
             if wire.qp is not None:
                 self._device.fail(wire.qp)
+
+    def _release(self) -> None:
+        """The pump does not run, so nothing is waited for."""
+        given_up = [wire for wire in self._wires.values() if wire.is_dialing]
+        for wire in self._wires.values():
             if wire.is_dialing:
                 continue
             wire.id.close()
@@ -180,62 +202,6 @@ class MeshConnections:
             _log.info("%d connections were still being made", len(given_up))
             return
         self._channel.close()
-        os.close(self._wake_fd)
-
-    def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
-        with self._lock:
-            if not self._closing:
-                self._perform(act())
-                os.eventfd_write(self._wake_fd, 1)  # there may be an earlier deadline
-
-    # ---- the thread
-
-    def _run(self) -> None:
-        poll = select.poll()
-        for fd in (self._channel.fileno(), self._core.event_fd, self._wake_fd):
-            poll.register(fd, select.POLLIN)
-        while True:
-            with self._lock:
-                if self._closing:
-                    return
-                wait_ms = self._serve()
-            poll.poll(wait_ms)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake_fd)
-
-    def _serve(self) -> float | None:
-        more = False
-        for _ in range(CM_ROUND):
-            event = self._channel.event()
-            more = event is not None
-            if event is None:
-                break
-            with self._guarded(event.type.name):
-                self._event(event)
-        for _ in range(_LOOKS_MAX):
-            heard = self._core.hear()
-            more |= heard is not None
-            if heard is None:
-                break
-            with self._guarded("a message"):
-                self._heard(*heard)
-        with self._guarded("a timer"):
-            self._perform(self._mesh.timer(time.monotonic()))
-        if more:
-            return 0.0
-        deadline = self._mesh.deadline()
-        if deadline is None:
-            return None
-        return max(0.0, (deadline - time.monotonic()) * 1000 + 1)
-
-    @contextlib.contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            # A defect of ours. One message is lost; the mesh must not stop with it.
-            self._counts["defect"] += 1
-            _log.exception("%s of the mesh was not handled", what)
 
     # ---- what the kernel says
 
@@ -334,7 +300,7 @@ class MeshConnections:
                 _log.info("a connection of the mesh cannot be made: %s", failure)
                 self._counts["mesh_failed"] += 1
                 self._lose(wire)
-            os.eventfd_write(self._wake_fd, 1)
+            self._wake()
 
     # ---- effects
 

@@ -103,10 +103,10 @@ class RdmacmCommunication(Communication):
         self._listeners: dict[int, CmId] = {}
         self._by_handle: dict[Handle, _Attempt] = {}
         self._by_id: dict[CmId, _Attempt] = {}
-        self._thread.start()
+        self._start()
 
-    def _fileno(self) -> int:
-        return self._channel.fileno()
+    def _filenos(self) -> tuple[int, ...]:
+        return (self._channel.fileno(),)
 
     def _release(self) -> None:
         self._channel.close()
@@ -119,10 +119,8 @@ class RdmacmCommunication(Communication):
             event = self._channel.event()
             if event is None:
                 break
-            try:
+            with self._guarded(f"{event.type.name} of rdma_cm"):
                 self._event(event)
-            except Exception:
-                self._defect(f"{event.type.name} of rdma_cm")
         now = time.monotonic()
         due = [it for it in self._by_id.values() if it.deadline is not None]
         for attempt in due:
