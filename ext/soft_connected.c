@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "soft_connected.h"
+#include "soft_work.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,12 +21,6 @@ static void connected_remove(void *self, struct ipu_connection *connection)
     ipu_qpn_table_remove(&((struct ipu_soft_connected *)self)->known, connection);
 }
 
-static void gather(struct soft_send_wr *wr, const void *addr, uint32_t len)
-{
-    if (len > 0)
-        wr->sg[wr->num_sge++] = (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};
-}
-
 static int connected_send(void *self, struct ipu_connection *connection,
                           const struct ipu_send *sends, int n)
 {
@@ -35,8 +30,7 @@ static int connected_send(void *self, struct ipu_connection *connection,
         n = BATCH;
     for (int i = 0; i < n; i++) {
         wr[i] = (struct soft_send_wr){.wr_id = sends[i].cookie, .flags = SOFT_SEND_SIGNALED};
-        gather(&wr[i], sends[i].head, sends[i].head_len);
-        gather(&wr[i], sends[i].addr, sends[i].len);
+        ipu_soft_work_gather(&wr[i], &sends[i]);
     }
     return soft_qp_post_send(((struct ipu_soft_connection *)connection)->qp, wr, n);
 }
@@ -47,12 +41,7 @@ static int connected_post(void *self, const struct ipu_recv *recvs, int n)
     struct soft_recv_wr wr[BATCH];
     if (n > BATCH)
         n = BATCH;
-    for (int i = 0; i < n; i++)
-        wr[i] = (struct soft_recv_wr){
-            .wr_id = recvs[i].cookie,
-            .num_sge = 1,
-            .sg = {{.addr = recvs[i].addr, .length = recvs[i].len}},
-        };
+    ipu_soft_work_receives(wr, recvs, n);
     return soft_srq_post_recv(all->srq, wr, n);
 }
 

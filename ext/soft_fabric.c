@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "soft_fabric.h"
+#include "soft_work.h"
 
 #include <errno.h>
 #include <string.h>
@@ -45,12 +46,6 @@ static void soft_destroy_ah(void *self, void *ah)
         soft_ah_destroy(ah);
 }
 
-static void gather(struct soft_send_wr *wr, const void *addr, uint32_t len)
-{
-    if (len > 0)
-        wr->sg[wr->num_sge++] = (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};
-}
-
 static int soft_send(void *self, const struct ipu_send *sends, int n)
 {
     struct ipu_soft_fabric *soft = self;
@@ -65,8 +60,7 @@ static int soft_send(void *self, const struct ipu_send *sends, int n)
             .remote_qkey = soft->qkey,
             .flags = SOFT_SEND_SIGNALED,
         };
-        gather(&wr[i], sends[i].head, sends[i].head_len);
-        gather(&wr[i], sends[i].addr, sends[i].len);
+        ipu_soft_work_gather(&wr[i], &sends[i]);
     }
     int taken = soft_qp_post_send(soft->qp, wr, n);
     if (taken > 0)
@@ -80,12 +74,7 @@ static int soft_post(void *self, const struct ipu_recv *recvs, int n)
     struct soft_recv_wr wr[BATCH];
     if (n > BATCH)
         n = BATCH;
-    for (int i = 0; i < n; i++)
-        wr[i] = (struct soft_recv_wr){
-            .wr_id = recvs[i].cookie,
-            .num_sge = 1,
-            .sg = {{.addr = recvs[i].addr, .length = recvs[i].len}},
-        };
+    ipu_soft_work_receives(wr, recvs, n);
     return soft_qp_post_recv(soft->qp, wr, n);
 }
 
