@@ -15,7 +15,7 @@ RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-d
 # Contenders that are not there are reported absent.
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd
 TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
-                 util-linux clang clang-format libclang-rt-14-dev gdb \
+                 util-linux clang clang-format libclang-rt-14-dev gdb fish \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags
 
@@ -38,7 +38,7 @@ bench: venv
 	$(SUDO) $(VENV)/bin/ipoibu bench --json build/bench.json
 
 test: deps-test $(VENV)/.dev build lint lab-kernel
-	$(SUDO) $(PY) -m pytest
+	$(SUDO) $(if $(CI),env CI=$(CI)) $(PY) -m pytest
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
