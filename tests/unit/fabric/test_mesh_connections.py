@@ -124,6 +124,9 @@ class Desk:
         handle, found = self.dial()
         Channel.now.say(T.ESTABLISHED, found, private=greeting(0x60).pack())
         self.core.words("name", "tell", "tell")
+        for thread in threading.enumerate():
+            if thread.name == f"ipoibu-dial-{handle}":
+                thread.join(WAIT_S)  # else a close that comes now gives its connection up
         return handle, found
 
 
