@@ -36,6 +36,7 @@ cdef class Frame:
     views of it keep it, and its memory outlives the endpoint.
     """
 
+    cdef uint64_t era  # of the queue that it was reserved from
     cdef ipu_loan *loan  # counted; NULL: nothing to give back
     cdef bytes copy  # a packet that is in no frame of the loan
     cdef uint8_t *data  # NULL: sent or released
@@ -109,6 +110,16 @@ cdef class Frame:
         self.views -= 1
 
 
+cdef uint64_t eras = 0
+
+
+cdef uint64_t new_era() noexcept:
+    """What a queue's frames are told apart by: another after each `detach`."""
+    global eras
+    eras += 1
+    return eras
+
+
 cdef class QueueDevice:
     """The application as packet device: batches of IP packets each way.
 
@@ -116,6 +127,7 @@ cdef class QueueDevice:
     """
 
     cdef ipu_queue *queue
+    cdef uint64_t era
     offload = ()
 
     def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
@@ -127,6 +139,7 @@ cdef class QueueDevice:
             free(self.queue)
             self.queue = NULL
             check(error, "packet queue")
+        self.era = new_era()
 
     @property
     def native(self):
@@ -140,6 +153,7 @@ cdef class QueueDevice:
     def detach(self):
         """Forget what is queued, and the memory of the pump, which is closed. Safe to repeat."""
         ipu_queue_detach(self.queue)
+        self.era = new_era()
 
     def send(self, packets):
         """Queue IP packets in order; how many found room. Copies."""
@@ -172,6 +186,7 @@ cdef class QueueDevice:
 
     cdef Frame frame(self, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):
         cdef Frame frame = Frame.__new__(Frame)
+        frame.era = self.era
         frame.loan = self.queue.loan
         ipu_loan_hold(frame.loan)
         frame.data = data
@@ -200,11 +215,16 @@ cdef class QueueDevice:
             for frame in frames:
                 frame.live()
                 frame.unviewed()
-                if not frame.outgoing or frame.loan != self.queue.loan:
+                if not frame.outgoing or frame.era != self.era:
                     raise ValueError("the frame was not reserved here")
-                if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
-                    break
-                frame.data = NULL
+                if frame.loan == self.queue.loan:
+                    if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
+                        break
+                    frame.data = NULL
+                else:  # of a pump that was there before
+                    if not ipu_queue_send(self.queue, frame.data, frame.len):
+                        break
+                    frame.give_back()
                 done += 1
         finally:
             ipu_ring_wake(&self.queue.to_pump)

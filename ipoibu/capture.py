@@ -37,6 +37,17 @@ class Tap:
         if not self._sinks:
             self._loop.remove_reader(self._pump.capture_fd)
 
+    def follow(self, pump: Pump) -> None:
+        """Another pump takes over from one that was stopped."""
+        if self._sinks:
+            self._drain()
+            self._loop.remove_reader(self._pump.capture_fd)
+            self._loop.add_reader(pump.capture_fd, self._woken)
+        self._pump = pump
+        if self._sinks:
+            self._set()
+            self._drain()
+
     def _set(self) -> None:
         self._pump.capture(max((snap for _, snap in self._sinks), default=0))
 

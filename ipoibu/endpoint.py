@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
-import os
 import random
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,44 +13,29 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, HwAddr, IpAddress, IpInterface, IpNetwork, PKey
+from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
-from ipoibu.connected import Connected
+from ipoibu.datapath import DataPath, PacketDevice
 from ipoibu.endpoint_config import EndpointConfig
-from ipoibu.errors import Closed, LinkError, UsageError
+from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import (
-    IWARP,
-    ConnectedFabric,
     Fabric,
-    MeshFabric,
     PartitionParams,
     Port,
     PortInfo,
 )
 from ipoibu.fabric.device import open_port
-from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.inbox import Inbox
-from ipoibu.limits import (
-    CONNECTED_FRAMES,
-    CONNECTED_MTU,
-    ENCAP_LEN,
-    GROUPS_MAX,
-    NEIGH_MAX,
-    SUPERFRAME_BYTES_MAX,
-)
-from ipoibu.proto.channel import ConnectionConfig, Profile
+from ipoibu.proto.channel import Profile
 from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.proto.partition import ip_mtu
 from ipoibu.shell import Shell
-from ipoibu.subnet import Subnet, leave_link, params_of
+from ipoibu.subnet import Subnet, joined_link, leave_link, params_of
 from ipoibu.wire import mgid
 
-_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 Packet = bytes | bytearray | memoryview
-_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
 
 
 class Endpoint:
@@ -67,8 +48,8 @@ class Endpoint:
 
     Threads: every method may be called from any thread, but one thread at a time receives. The engine
     runs on a thread of its own, the data path on a C thread that never takes the GIL. `on_address`
-    (an address's duplicate detection ended) and `on_failure` (the data path ended) are called on the
-    engine's thread and must not block.
+    (an address's duplicate detection ended), `on_failure` (the data path ended) and `on_mtu` (a subnet
+    administrator gave the link another MTU) are called on the engine's thread and must not block.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
     raises `Closed` before `open` and after `close`.
@@ -82,13 +63,15 @@ class Endpoint:
         port: Port | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
+        on_mtu: Callable[[int], None] | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
-        self._device: _core.TunDevice | _core.QueueDevice = device or self._queue  # type: ignore[assignment]
+        self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
         self._take_port: Callable[[], PortUse] = lambda: _open(config, port)
         self._on_address = on_address or (lambda address, duplicate: None)
         self._on_failure = on_failure or (lambda reason: None)
+        self._on_mtu = on_mtu or (lambda mtu_bytes: None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox = Inbox()
 
@@ -112,6 +95,7 @@ class Endpoint:
         device: _core.TunDevice | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
+        on_mtu: Callable[[int], None] | None = None,
     ) -> Endpoint:
         """An endpoint, yet to be opened, in another partition of the port that this one has open.
 
@@ -126,7 +110,9 @@ class Endpoint:
             mtu=mtu,
             parent=self.config.name,
         )
-        child = Endpoint(config, device=device, on_address=on_address, on_failure=on_failure)
+        child = Endpoint(
+            config, device=device, on_address=on_address, on_failure=on_failure, on_mtu=on_mtu
+        )
         child._take_port = self._share_port
         return child
 
@@ -141,8 +127,7 @@ class Endpoint:
             raise UsageError(f"mode {config.mode!r} is neither datagram nor connected")
         if config.cm_profile not in {profile.value for profile in Profile}:
             raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
-        connected = self._is_connected
-        asked_bytes = None if connected else config.mtu
+        asked_bytes = None if config.mode == "connected" else config.mtu
         params = params_of(
             port,
             pkey=config.pkey,
@@ -150,73 +135,50 @@ class Endpoint:
             mtu_bytes=asked_bytes,
             partitions=config.partitions,
         )
-        mtu_bytes = device_mtu_bytes = ip_mtu(params, asked_bytes, ipv6=False)
-        if connected:
-            device_mtu_bytes = config.mtu or CONNECTED_MTU
-            mtu_bytes = min(mtu_bytes, device_mtu_bytes)
-        fabric = self._open_fabric(port, params)
-        self._mesh: MeshFabric | None = None
-        if port.info.link_layer == IWARP:
-            self._mesh = fabric  # type: ignore[assignment]
-        try:
-            if config.faults is not None:
-                fabric = FaultyUd(fabric, config.faults)
-            self._pump = _core.Pump(
-                fabric,
-                self._device,
-                mtu=mtu_bytes,
-                device_mtu=device_mtu_bytes,
-                neigh_max=NEIGH_MAX + GROUPS_MAX,
-                busy_poll_us=config.busy_poll_us,
-                connected_frames=CONNECTED_FRAMES if connected else 0,
-            )
-        except BaseException as error:
-            fabric.close()
-            if isinstance(error, OSError):
-                raise _pump_error(port.info.device, error) from error
-            raise
-        self._port, self._fabric = port, fabric
-        self.params: PartitionParams = params
-        self.mtu: int = device_mtu_bytes
-        self._broadcast = mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))
+        self._path = path = DataPath.open(config, port, self._device, params)
+        self._port = port
         self._engine = Engine(
             LinkConfig(
                 params=params,
-                hwaddr=self.hwaddr,
-                mtu_bytes=mtu_bytes,
+                hwaddr=path.hwaddr,
+                mtu_bytes=path.datagram_mtu_bytes,
                 has_sa=port.administrator is not None,
             ),
             random.Random(),
         )
         loop = asyncio.new_event_loop()
-        self._shell = Shell(
-            loop,
-            self._engine,
-            self._pump,
-            port,
-            fabric,
-            on_address=self._on_address,
-            on_failure=self._on_failure,
-            mesh=self._mesh,
+        self._shell = shell = Shell(
+            loop, self._engine, path, on_address=self._on_address, on_failure=self._on_failure
         )
         if port.administrator is not None:
-            self._shell.subnet = Subnet(
+            administrator = port.administrator
+            shell.subnet = Subnet(
                 loop,
-                port.administrator,
+                administrator,
                 self._engine,
-                fabric,
+                path.fabric,
                 params,
-                perform=self._shell.perform,
-                fail=self._on_failure,
+                perform=shell.perform,
+                counts=shell.counts,
+                sever=shell.sever,
+                find=lambda: joined_link(
+                    administrator,
+                    port.info,
+                    pkey=config.pkey,
+                    qkey=config.qkey,
+                    mtu_bytes=asked_bytes,
+                    may_control=port.may_control,
+                ),
+                resume=self._resume,
             )
-        if connected:
-            try:
-                self._shell.connected = self._connect(loop, port, mtu_bytes)
-            except BaseException:
-                loop.close()
-                fabric.close()
-                self._pump.close()
-                raise
+        try:
+            shell.connected = path.connect(loop, shell.counts)
+        except BaseException:
+            if shell.subnet is not None:
+                shell.subnet.close()
+            loop.close()
+            path.close()
+            raise
         self._tap = Tap(loop, self._pump)
         self._thread = threading.Thread(
             target=loop.run_forever, name=f"ipoibu-{config.name}", daemon=True
@@ -229,35 +191,23 @@ class Endpoint:
             self.close()
             raise
 
-    def _open_fabric(self, port: PortUse, params: PartitionParams) -> Fabric:
-        if self._is_connected:
-            return port.open_connected(params)
-        if self.config.mesh is not None:
-            return port.open_mesh(params, self.config.mesh)
-        return port.open_ud(params)
-
-    @property
-    def _is_connected(self) -> bool:
-        return self.config.mode == "connected"
-
-    def _connect(
-        self, loop: asyncio.AbstractEventLoop, port: PortUse, datagram_mtu_bytes: int
-    ) -> Connected:
-        fabric: ConnectedFabric = self._fabric  # type: ignore[assignment]
-        communication = port.communication()
-        takes_superframes = sys.byteorder == "little" and set(self._device.offload) >= _SUPERFRAMES
-        config = ConnectionConfig(
-            hwaddr=replace(self.hwaddr, flags=0),
-            datagram_mtu_bytes=datagram_mtu_bytes,
-            path_mtu_bytes=port.info.active_mtu_bytes,
-            receive_mtu_bytes=self.mtu + ENCAP_LEN,
-            superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
-            forms=communication.forms,
-            profile=Profile(self.config.cm_profile),
-        )
-        return Connected(
-            loop, self._pump, fabric, communication, config=config, counts=self._shell.counts
-        )
+    def _resume(self, params: PartitionParams) -> Fabric:
+        """After a heavy flush: another queue pair and pump, over the same device, for the same engine."""
+        path = DataPath.open(self.config, self._port, self._device, params)
+        try:
+            self._engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes)
+            connected = path.connect(self._shell.loop, self._shell.counts)
+        except BaseException as error:
+            path.close()
+            if isinstance(error, UsageError):
+                self._on_failure(str(error))
+            raise
+        mtu_bytes, self._path = self.mtu, path
+        self._tap.follow(path.pump)
+        self._shell.resume(path, connected)
+        if self.mtu != mtu_bytes:
+            self._on_mtu(self.mtu)
+        return path.fabric
 
     def close(self) -> None:
         """Leave the groups, stop both threads, give everything back. Safe to repeat."""
@@ -271,8 +221,7 @@ class Endpoint:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
-            self._fabric.close()
-            self._pump.close()
+            self._path.close()
             if self._queue is not None:
                 self._queue.detach()
             self._port.close()
@@ -410,9 +359,26 @@ class Endpoint:
 
     @property
     def hwaddr(self) -> HwAddr:
-        """Our 20-byte address; a port's GID may change while it is open."""
-        flags = RC_FLAG if self._is_connected else 0
-        return HwAddr(self._fabric.qpn, self._port.info.gid, flags)
+        """Our 20-byte address; a heavy flush changes the queue pair, a port may have another GID."""
+        return self._path.hwaddr
+
+    @property
+    def mtu(self) -> int:
+        """The IP MTU; after a heavy flush perhaps another."""
+        return self._path.mtu_bytes
+
+    @property
+    def params(self) -> PartitionParams:
+        """What all members of the link agree on."""
+        return self._path.params
+
+    @property
+    def _pump(self) -> _core.Pump:
+        return self._path.pump
+
+    @property
+    def _fabric(self) -> Fabric:
+        return self._path.fabric
 
     def show(self) -> dict[str, Any]:
         """The interface in words and numbers; the keys are stable."""
@@ -434,7 +400,7 @@ class Endpoint:
             "membership": "limited" if self.params.is_limited else "full",
             "qkey": f"0x{self.params.qkey:08x}",
             "hwaddr": str(self.hwaddr),
-            "broadcast": str(self._broadcast),
+            "broadcast": str(mgid.hwaddr(mgid.broadcast(self.params.pkey, self.params.scope))),
             "qpn": str(self.hwaddr.qpn),
             "gid": str(info.gid),
             "guid": info.guid.hex(),
@@ -466,8 +432,8 @@ class Endpoint:
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
         connected = self._shell.connected
-        if self._mesh is not None:
-            return self._mesh.peers()
+        if self._path.mesh is not None:
+            return self._path.mesh.peers()
         return self._call(connected.snapshot) if connected is not None else []
 
     def groups(self) -> list[dict[str, Any]]:
@@ -490,7 +456,8 @@ class Endpoint:
         return self._call(self._stats)
 
     def _stats(self) -> dict[str, int]:
-        out = self._pump.counters()
+        retired = self._shell.retired
+        out = {name: value + retired[name] for name, value in self._pump.counters().items()}
         out |= {f"fabric.{name}": value for name, value in self._fabric.counters().items()}
         counts = self._shell.counts
         if self._shell.connected is not None:
@@ -498,7 +465,8 @@ class Endpoint:
         if self._port.administrator is not None:
             counts = counts + Counter(self._port.administrator.counters())
         out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
-        out["engine.commands_dropped"] = self._pump.commands_dropped
+        dropped = self._pump.commands_dropped + retired["commands_dropped"]
+        out["engine.commands_dropped"] = dropped
         return out
 
     def _now(self) -> float:
@@ -522,10 +490,3 @@ class Endpoint:
 def _open(config: EndpointConfig, lent: Port | None) -> PortUse:
     port = lent or open_port(config.device, config.port)
     return SharedPort(port, lent=lent is not None).use()
-
-
-def _pump_error(device: str, error: OSError) -> LinkError:
-    what = os.strerror(error.errno or 0)
-    if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
-        what += "; if it is the limit of locked memory: ulimit -l unlimited"
-    return LinkError(f"{device}: cannot start the data path: {what}")

@@ -20,8 +20,8 @@ from ipoibu import _core
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, IpNetwork, Qpn
 from ipoibu.connected import EVENTS as CONNECTED_EVENTS
 from ipoibu.connected import Connected
+from ipoibu.datapath import DataPath
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Fabric, MeshFabric, Port
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
@@ -73,23 +73,21 @@ class Shell:
         self,
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
-        pump: _core.Pump,
-        port: Port,
-        fabric: Fabric,
+        path: DataPath,
         *,
         on_address: Callable[[IpAddress, bool], None],
         on_failure: Callable[[str], None],
-        mesh: MeshFabric | None = None,
     ) -> None:
-        self._mesh = mesh
         self.counts: Counter[str] = Counter()
+        self.retired: Counter[str] = Counter()  # what the pumps counted that there were before
         self.connected: Connected | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
-        self._loop = loop
+        self.loop = loop
         self._engine = engine
-        self._pump = pump
-        self._port = port
-        self._fabric = fabric
+        self._path = path
+        self._pump = path.pump
+        self._port = path.port
+        self._mesh = path.mesh
         self._on_address = on_address
         self._on_failure = on_failure
         self._effects: deque[Effect] = deque()
@@ -97,15 +95,16 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
-        self._gid = port.info.gid
+        self._gid = path.port.info.gid
+        self._is_severed = False
+        self._routes: dict[IpNetwork, tuple[IpAddress | None, str]] = {}
 
     # ---- life
 
     def start(self) -> None:
-        self._pump.start()
-        self._loop.add_reader(self._pump.event_fd, self._woken)
-        self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
-        self.perform(self._engine.start(self._loop.time()))
+        self._run()
+        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self.perform(self._engine.start(self.loop.time()))
         if self.connected is not None:
             self.connected.open()
         if self._mesh is not None:
@@ -113,10 +112,10 @@ class Shell:
         self._drain()
 
     def stop(self) -> None:
-        self.perform(self._engine.stop(self._loop.time()))
+        self.perform(self._engine.stop(self.loop.time()))
         if self.subnet is not None:
             self.subnet.close()
-        self._loop.remove_reader(self._pump.event_fd)
+        self.loop.remove_reader(self._pump.event_fd)
         for timer in (self._timer, self._port_timer):
             if timer is not None:
                 timer.cancel()
@@ -125,6 +124,42 @@ class Shell:
         self._pump.stop()
         if self.connected is not None:
             self.connected.release()
+
+    def _run(self) -> None:
+        self._pump.start()
+        self.loop.add_reader(self._pump.event_fd, self._woken)
+
+    # ---- a new data path under the interface
+
+    def sever(self) -> None:
+        """The link goes down and the queue pair ends; nothing passes until `resume`."""
+        self.perform(self._engine.port_event(self.loop.time(), "down"))
+        if self.connected is not None:
+            self.connected.close()
+        self.loop.remove_reader(self._pump.event_fd)
+        self._pump.stop()
+        if self.connected is not None:
+            self.connected.release()
+            self.connected = None
+        self._path.fabric.close()
+        self._is_severed = True
+
+    def resume(self, path: DataPath, connected: Connected | None) -> None:
+        """Go on with another data path, which is ours from now on; the engine knows the link already."""
+        self.retired.update(self._pump.counters())
+        self.retired["commands_dropped"] += self._pump.commands_dropped
+        self._path.close()
+        self._path, self._pump, self.connected = path, path.pump, connected
+        self._gid = self._port.info.gid
+        self._is_severed = False
+        self._run()
+        for network, (via, kind) in self._routes.items():
+            self._put_route(network, via, kind)
+        if self._port_active:
+            self.perform(self._engine.port_event(self.loop.time(), "up"))
+            if connected is not None:
+                connected.open()
+        self._drain()
 
     # ---- inputs
 
@@ -142,10 +177,10 @@ class Shell:
                 self.counts["defect"] += 1
                 _log.exception("%s: event %d was not handled", self._port.info.device, event.type)
         if self._pump.arm_events():
-            self._loop.call_soon(self._drain)
+            self.loop.call_soon(self._drain)
 
     def _dispatch(self, event: _core.Event) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         engine = self._engine
         kind = event.type
         if kind == _core.EVENT_FRAME:
@@ -177,18 +212,21 @@ class Shell:
             self._on_failure("the packet device failed: it was deleted or closed")
 
     def _poll_port(self) -> None:
-        self._port_timer = self._loop.call_later(PORT_POLL_S, self._poll_port)
+        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
         try:
             active = self._port.active()
         except LinkError as error:
             self._port_timer.cancel()
             self._on_failure(str(error))
             return
-        now = self._loop.time()
+        now = self.loop.time()
         gid = self._port.info.gid
+        if self._is_severed:
+            self._port_active = active  # `resume` looks at both
+            return
         if gid != self._gid:
             self._gid = gid
-            hwaddr = HwAddr(self._fabric.qpn, gid)
+            hwaddr = HwAddr(self._path.fabric.qpn, gid)
             if self.connected is not None:
                 hwaddr = replace(hwaddr, flags=RC_FLAG)
                 self.connected.rename(hwaddr)
@@ -203,7 +241,7 @@ class Shell:
 
     def _expired(self) -> None:
         self._timer = None
-        self.perform(self._engine.timer(self._loop.time()))
+        self.perform(self._engine.timer(self.loop.time()))
 
     # ---- effects
 
@@ -223,6 +261,10 @@ class Shell:
     def _one(self, effect: Effect) -> None:
         pump = self._pump
         match effect:
+            case Publish() | Withdraw() | SendFrame() | SendPacket() | Deliver() if (
+                self._is_severed
+            ):
+                self.counts["severed"] += 1  # a link that is down has published nothing
             case Publish(next_hop, forward, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
                 if self.connected is not None:
@@ -242,7 +284,7 @@ class Shell:
             case Attach(mgid):
                 self._attach(mgid)
             case Detach(mgid):
-                self._fabric.detach(mgid)
+                self._path.fabric.detach(mgid)
             case AddressVerdict(address, duplicate):
                 self._on_address(address, duplicate)
                 self.announce()
@@ -252,9 +294,9 @@ class Shell:
                 _log.log(level, "%s", text)
 
     def _attach(self, mgid: Gid) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         try:
-            self._fabric.attach(mgid)
+            self._path.fabric.attach(mgid)
         except LinkError as error:
             self._effects.extend(self._engine.attach_failed(now, mgid, str(error)))
         else:
@@ -268,7 +310,7 @@ class Shell:
             self._timer.cancel()
             self._timer = None
         if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._expired)
+            self._timer = self.loop.call_at(deadline, self._expired)
 
     # ---- a mesh
 
@@ -280,14 +322,20 @@ class Shell:
 
     def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
         def learn() -> None:
-            self.perform(self._engine.learned(self._loop.time(), hwaddr, addresses))
+            self.perform(self._engine.learned(self.loop.time(), hwaddr, addresses))
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self._loop.call_soon_threadsafe(learn)
+            self.loop.call_soon_threadsafe(learn)
 
     # ---- routes: the engine has no part in them
 
     def set_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
+        if self.subnet is not None:  # else there is no other data path to come
+            self._routes[network] = via, kind
+        if not self._is_severed:
+            self._put_route(network, via, kind)
+
+    def _put_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
         number = ROUTE_KINDS[kind] if via is None else _GATEWAY
         self._pump.route_set(
             key_of(network.network_address),
@@ -297,6 +345,9 @@ class Shell:
         )
 
     def remove_route(self, network: IpNetwork) -> None:
+        self._routes.pop(network, None)
+        if self._is_severed:
+            return
         self._pump.route_del(key_of(network.network_address), _prefix_len(network))
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +27,8 @@ from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, L
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.partition import CONTROLLED_QKEY
 from ipoibu.proto.record import group_destination, link_params, path_destination
-from ipoibu.proto.refusal import InvalidRequest, NoRecords
+from ipoibu.proto.refusal import InvalidRequest, NoAnswer, NoRecords
+from ipoibu.renewal import Renewal
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Notice, Trap
@@ -61,7 +64,7 @@ def params_of(
         pkey=pkey,
         qkey=qkey,
         mtu_bytes=mtu_bytes,
-        may_control=lambda: True,  # the built-in HCA's queue pairs need no privilege
+        may_control=port.may_control,
     )
 
 
@@ -87,7 +90,25 @@ def join_link(
     refuses or is silent; `UsageError` for options that contradict the link; `NotPermitted` for a
     controlled Q_Key (B3) unless `may_control`.
     """
+    return administrator.ask(
+        lambda: joined_link(
+            administrator, port, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, may_control=may_control
+        )
+    ).result()
+
+
+async def joined_link(
+    administrator: Administrator,
+    port: PortInfo,
+    *,
+    pkey: PKey,
+    qkey: int | None,
+    mtu_bytes: int | None,
+    may_control: Callable[[], bool],
+) -> PartitionParams:
+    """As `join_link`, on the administrator's own loop."""
     place = f"{port.device}/{port.port}"
+    administrator.look()
     own = own_pkey(administrator, pkey)
     if own is None:
         there = ", ".join(str(key) for key in administrator.info.pkeys if key & 0x7FFF) or "none"
@@ -98,7 +119,7 @@ def join_link(
         )
     group = mgid.broadcast(pkey.full)
     client = administrator.client
-    record = administrator.ask(lambda: client.join(group)).result()
+    record = await client.join(group)
     try:
         params = link_params(record)
         _check(params, place, port, qkey=qkey, mtu_bytes=mtu_bytes)
@@ -107,11 +128,10 @@ def join_link(
                 f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "
                 "needs CAP_NET_RAW; or give the partition another: Q_Key=0x0b1b"
             )
-    except BaseException:
-        administrator.ask(lambda: client.leave(group)).result()
+    except IpoibuError:
+        await client.leave(group)
         raise
-    is_limited = not own & 0x8000
-    return PartitionParams(**{**_fields(params), "is_limited": is_limited})
+    return replace(params, is_limited=not own & 0x8000)
 
 
 def own_pkey(administrator: Administrator, pkey: PKey) -> PKey | None:
@@ -140,12 +160,18 @@ def _check(
         raise UsageError(f"{place}: the link carries an MTU of {largest}, not {mtu_bytes}")
 
 
-def _fields(params: PartitionParams) -> dict[str, Any]:
-    return {name: getattr(params, name) for name in params.__dataclass_fields__}
+def pkey_place(administrator: Administrator, pkey: PKey) -> tuple[int, PKey] | None:
+    """Where the port's key for the partition is, and which it is: what a queue pair is bound to."""
+    own = own_pkey(administrator, pkey)
+    return None if own is None else (administrator.info.pkeys.index(own), own)
 
 
 class Subnet:
-    """One interface's part; `perform` gets the engine's effects, `fail` why the interface cannot go on."""
+    """One interface's part.
+
+    `perform` gets the engine's effects. For a heavy flush: `sever` ends the data path, `find` asks on the
+    administrator's loop what the link is like now, `resume` makes a data path for that.
+    """
 
     def __init__(
         self,
@@ -156,7 +182,10 @@ class Subnet:
         params: PartitionParams,
         *,
         perform: Callable[[Iterable[Effect]], None],
-        fail: Callable[[str], None],
+        counts: Counter[str],
+        sever: Callable[[], None],
+        find: Callable[[], Coroutine[Any, Any, PartitionParams]],
+        resume: Callable[[PartitionParams], Fabric],
     ) -> None:
         self._loop = loop
         self._administrator = administrator
@@ -166,13 +195,25 @@ class Subnet:
         self._params = params
         self._broadcast = mgid.broadcast(params.pkey, params.scope)
         self._perform = perform
-        self._fail = fail
+        self._resume_with = resume
+        self._pkey_place = pkey_place(administrator, params.pkey)
+        info = administrator.info
+        self._renewal = Renewal(
+            loop,
+            f"{info.device}/{info.port}, P_Key {params.pkey}",
+            counts,
+            sever=sever,
+            find=lambda: self._ask(find),
+            resume=self._resume,
+            abandon=lambda: self._later(lambda: self._client.leave(self._broadcast)),
+        )
         self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
         self._stop_listening = administrator.listen(self._heard)
 
     def close(self) -> None:
         """Ask for nothing any more; what is held was left by the engine's own `Detach`."""
         self._stop_listening()
+        self._renewal.close()
         for (kind, _), task in self._tasks.items():
             if kind != "leave":
                 task.cancel()
@@ -203,10 +244,19 @@ class Subnet:
                 return
             self._fabric.attach(group, record.mlid or 0)
         except LinkError as error:
-            self._perform(self._engine.attach_failed(self._now(), group, str(error)))
+            self._refused(group, error)
         else:
             destination = group_destination(record)
             self._perform(self._engine.attached(self._now(), group, destination))
+
+    def _refused(self, group: Gid, error: LinkError) -> None:
+        """An SA that is silent takes nothing away: its return is a flush. A word of it does."""
+        if (group, JoinState.FULL_MEMBER) in self._client.held:
+            if isinstance(error, NoAnswer):
+                return
+            self._fabric.detach(group)
+            self._later(lambda: self._client.leave(group))
+        self._perform(self._engine.attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
         async def ask() -> McMemberRecord:
@@ -242,13 +292,11 @@ class Subnet:
                 await self._client.leave(group, state)
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
-        """A link with another MTU or Q_Key needs another queue pair: that is the end of this one."""
+        """A link with another MTU or Q_Key needs another queue pair."""
         now = link_params(record)
         if (now.mtu_bytes, now.qkey) == (self._params.mtu_bytes, self._params.qkey):
             return True
-        self._fail(
-            f"the link of {now.pkey} is another now: MTU {now.mtu_bytes}, Q_Key {now.qkey:#x}"
-        )
+        self._renewal.demand(f"the link has MTU {now.mtu_bytes} and Q_Key {now.qkey:#x} now")
         return False
 
     # ---- changes
@@ -268,15 +316,32 @@ class Subnet:
 
     def _flush(self, flush: Flush) -> None:
         now = self._now()
-        if flush is Flush.LIGHT:
+        if self._renewal.is_under_way:
+            self._renewal.demand(flush.name)
+        elif flush is Flush.LIGHT:
             self._perform(self._engine.sa_changed(now))
+        elif flush is Flush.HEAVY:
+            self._look_for_pkey()
+        else:
+            self._perform(self._engine.port_event(now, "down"))
+            self._perform(self._engine.port_event(now, "up"))
+
+    def _look_for_pkey(self) -> None:
+        """As the kernel: a table that has our P_Key where it was is no concern of ours."""
+        before, after = self._pkey_place, pkey_place(self._administrator, self._params.pkey)
+        if after == before:
             return
-        if flush is Flush.HEAVY:
-            if own_pkey(self._administrator, self._params.pkey) != self._params.own_pkey:
-                self._fail(f"P_Key {self._params.own_pkey} was taken from the port")
-            return
-        self._perform(self._engine.port_event(now, "down"))
-        self._perform(self._engine.port_event(now, "up"))
+        if after is None:
+            why = f"P_Key {self._params.own_pkey} was taken from the port"
+        else:
+            why = f"P_Key {after[1]} is at index {after[0]} now"
+        self._renewal.demand(why)
+
+    def _resume(self, params: PartitionParams) -> None:
+        self._pkey_place = pkey_place(self._administrator, params.pkey)
+        self._fabric = self._resume_with(params)
+        self._params = params
+        self._broadcast = mgid.broadcast(params.pkey, params.scope)
 
     # ---- tasks
 

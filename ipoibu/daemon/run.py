@@ -19,6 +19,7 @@ from ipoibu.daemon.running import (
     MakeEndpoint,
     OnAddress,
     OnFailure,
+    OnMtu,
     RunnableEndpoint,
     RunningInterface,
 )
@@ -39,7 +40,11 @@ def _mesh(config: InterfaceConfig) -> MeshOptions | None:
 
 
 def real_endpoint(
-    config: InterfaceConfig, tun: Tun, on_address: OnAddress, on_failure: OnFailure
+    config: InterfaceConfig,
+    tun: Tun,
+    on_address: OnAddress,
+    on_failure: OnFailure,
+    on_mtu: OnMtu,
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
     from ipoibu._core import TunDevice
@@ -65,6 +70,7 @@ def real_endpoint(
         device=TunDevice(tun.fd, tun.offload),
         on_address=on_address,
         on_failure=on_failure,
+        on_mtu=on_mtu,
     )
 
 
@@ -130,13 +136,23 @@ class Daemon:
         return self._interface(config, self._child_endpoint, on_failure, actions)
 
     def _parent_endpoint(
-        self, config: InterfaceConfig, tun: Tun, on_address: OnAddress, on_failure: OnFailure
+        self,
+        config: InterfaceConfig,
+        tun: Tun,
+        on_address: OnAddress,
+        on_failure: OnFailure,
+        on_mtu: OnMtu,
     ) -> RunnableEndpoint:
-        self._endpoint = real_endpoint(config, tun, on_address, on_failure)
+        self._endpoint = real_endpoint(config, tun, on_address, on_failure, on_mtu)
         return self._endpoint
 
     def _child_endpoint(
-        self, config: InterfaceConfig, tun: Tun, on_address: OnAddress, on_failure: OnFailure
+        self,
+        config: InterfaceConfig,
+        tun: Tun,
+        on_address: OnAddress,
+        on_failure: OnFailure,
+        on_mtu: OnMtu,
     ) -> RunnableEndpoint:
         from ipoibu._core import TunDevice
 
@@ -147,6 +163,7 @@ class Daemon:
             device=TunDevice(tun.fd, tun.offload),
             on_address=on_address,
             on_failure=on_failure,
+            on_mtu=on_mtu,
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

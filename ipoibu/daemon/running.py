@@ -51,7 +51,8 @@ class RunnableEndpoint(Stack, Observed, Protocol):
 
 OnAddress = Callable[[IpAddress, bool], None]
 OnFailure = Callable[[str], None]
-MakeEndpoint = Callable[[InterfaceConfig, Tun, OnAddress, OnFailure], RunnableEndpoint]
+OnMtu = Callable[[int], None]
+MakeEndpoint = Callable[[InterfaceConfig, Tun, OnAddress, OnFailure, OnMtu], RunnableEndpoint]
 
 
 class RunningInterface:
@@ -99,7 +100,11 @@ class RunningInterface:
         config = self.config
         tun = stack.enter_context(Tun.open(config.name, super_frames=config.offload))
         self.endpoint = self._make_endpoint(
-            config, tun, self._threadsafe(self._verdict), self._threadsafe(self._fail)
+            config,
+            tun,
+            self._threadsafe(self._verdict),
+            self._threadsafe(self._fail),
+            self._threadsafe(self._mtu_changed),
         )
         stack.callback(self.endpoint.close)
         await self._loop.run_in_executor(self._executor, self.endpoint.open)
@@ -167,6 +172,14 @@ class RunningInterface:
         self._pending.discard(address)
         if not self._pending:
             self._verdicts.set()
+
+    def _mtu_changed(self, mtu_bytes: int) -> None:
+        if self._link is None:
+            return  # it is not configured yet, and will be with this one
+        try:
+            self._interface.follow_mtu(mtu_bytes, self._link)
+        except IpoibuError as error:
+            self._fail(str(error))
 
     def _look(self) -> None:
         try:

@@ -104,7 +104,7 @@ class Administrator:
         """
 
         def act() -> None:
-            if flush not in self._look() and flush is not Flush.HEAVY:
+            if flush not in self.look() and flush is not Flush.HEAVY:
                 self._flush(flush)
 
         with contextlib.suppress(RuntimeError):  # closed: nobody to tell
@@ -164,10 +164,10 @@ class Administrator:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            self._look()
+            self.look()
 
-    def _look(self) -> list[Flush]:
-        """What has changed since the last look; everybody was told."""
+    def look(self) -> list[Flush]:
+        """What has changed since the last look; everybody was told. On the client's loop."""
         try:
             after = self._client.look()
         except IpoibuError as error:

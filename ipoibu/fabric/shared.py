@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ipoibu.errors import Closed, LinkError, UsageError
 from ipoibu.fabric.administrator import Administrator
@@ -59,6 +60,12 @@ class SharedPort:
     def administrator(self) -> Administrator | None:
         """The subnet administrator's client, where the port has one."""
         return getattr(self._port, "administrator", None)
+
+    def may_control(self) -> bool:
+        """Whether queue pairs of ours may have a controlled Q_Key (B3); a port that does not say
+        asks for no privilege."""
+        ask: Callable[[], bool] = getattr(self._port, "may_control", lambda: True)
+        return ask()
 
     def active(self, asker: PortUse) -> bool:
         with self._lock:
@@ -132,6 +139,9 @@ class PortUse:
     @property
     def administrator(self) -> Administrator | None:
         return self.shared.administrator
+
+    def may_control(self) -> bool:
+        return self.shared.may_control()
 
     def active(self) -> bool:
         return self.shared.active(self)

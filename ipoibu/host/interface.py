@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
@@ -140,6 +140,14 @@ class Interface:
                 self.spec.mtu_bytes,
             )
             self._netlink.set_link(self.index, mtu_bytes=self.spec.mtu_bytes)
+
+    def follow_mtu(self, mtu_bytes: int, link: Link) -> None:
+        """The link carries another MTU now: take it over, unless someone has set a smaller one."""
+        had_bytes = self.spec.mtu_bytes
+        _log.warning("%s: the link's MTU is %d now, not %d", self.spec.name, mtu_bytes, had_bytes)
+        self.spec = replace(self.spec, mtu_bytes=mtu_bytes)
+        if link.mtu_bytes == had_bytes or link.mtu_bytes > mtu_bytes:
+            self._netlink.set_link(self.index, mtu_bytes=mtu_bytes)
 
     def drop(self, address: IpAddress) -> None:
         """Take a duplicate address off the interface (RFC 4862 §5.4.5)."""

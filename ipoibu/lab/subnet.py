@@ -36,6 +36,12 @@ class LabSubnet:
     def close(self) -> None:
         self._stack.close()
 
+    def reload(self, partitions: str) -> None:
+        """Have OpenSM take another partitions.conf over while it runs."""
+        self.partitions = partitions
+        self.ibsim.reload(partitions)
+        self.ibsim.refresh(self._hosts + 2)
+
     def query(self, *command: str) -> str:
         """What a diagnostic program (`saquery`) prints on a host that is none of the lab's."""
         return self.ibsim.output(self._hosts + 2, *command)

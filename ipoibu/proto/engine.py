@@ -18,13 +18,13 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
 from ipoibu.errors import BadFrame, UsageError
-from ipoibu.fabric.base import Destination
+from ipoibu.fabric.base import Destination, PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
@@ -94,6 +94,17 @@ class Engine:
         self._station.hwaddr = hwaddr or self._station.hwaddr
         self._link.feed(now, link.PORT_EVENTS[event])
         return self._station.take(now)
+
+    def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
+        """Another queue pair, and perhaps another link; while the port is down. `UsageError` if IPv6
+        fits now and did not, or the other way round: what was refused for that has to come anew."""
+        config = replace(self._station.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
+        if config.carries_ipv6 != self._station.config.carries_ipv6:
+            raise UsageError(
+                f"the link's MTU went from {self._station.config.mtu_bytes} to {mtu_bytes}, "
+                f"and IPv6 needs {IPV6_MIN_MTU}: start the interface again"
+            )
+        self._station.renew(config)
 
     def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> list[Effect]:
         """A station says of itself which addresses it has, as stations of a mesh do when they meet."""

@@ -27,7 +27,7 @@ from ipoibu.wire.encap import Encap, EtherType
 
 @dataclass(frozen=True, slots=True)
 class LinkConfig:
-    """What an engine is told about its link, for good.
+    """What an engine is told about its link, until `Engine.renewed`.
 
     `hwaddr` is the port's GID with our queue pair; `mtu_bytes` the IP MTU of the interface, 0 for the
     largest (T1). No probes mean that an address is taken without asking whether it is another's.
@@ -108,6 +108,12 @@ class Station:
         self.timers = Timers()
         self.ways = Ways(self.timers) if config.has_sa else None
         self._effects: list[Effect] = []
+        self._groups = {group.mgid: group for group in config.params.groups}
+
+    def renew(self, config: LinkConfig) -> None:
+        """The link is another, and so are we."""
+        self.config = config
+        self.hwaddr = config.hwaddr
         self._groups = {group.mgid: group for group in config.params.groups}
 
     def emit(self, effect: Effect) -> None:

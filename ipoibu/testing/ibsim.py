@@ -140,6 +140,18 @@ class Ibsim:
         self._opensm.send_signal(signal.SIGHUP)
         self._await(lambda: self._sweeps() > before, self._opensm, self.log)
 
+    def refresh(self, asker: int) -> None:
+        """Give the running hosts their P_Key tables as OpenSM has written them; `asker` is a free host.
+
+        What a kernel keeps up to date in /sys, libumad2sim writes once, when a program starts.
+        """
+        for port in self.directory.glob(f"sys-*/sys/class/infiniband/{DEVICE}/ports/1"):
+            lid = int((port / "lid").read_text("ascii"), 0)
+            if lid:
+                table = _pkeys(self.output(asker, "smpquery", "pkeys", str(lid)))
+                for index, pkey in enumerate(table):
+                    _write(port / "pkeys" / str(index), f"0x{pkey:04x}")
+
     # ---- its hosts
 
     def environment(self, host: int) -> dict[str, str]:
@@ -198,6 +210,20 @@ def _topology(hosts: int) -> str:
     for number in numbers:
         lines += [f'Hca\t1 "Hca{number}"', f'[1]\t"S1"[{number}]', ""]
     return "\n".join(lines) + "\n"
+
+
+def _pkeys(printed: str) -> list[int]:
+    """The table that smpquery prints: "   8: 0x0000 0x0000 ...", and then a line about it."""
+    rows = (line.partition(":") for line in printed.splitlines())
+    return [int(word, 0) for at, _, row in rows if at.strip().isdecimal() for word in row.split()]
+
+
+def _write(file: Path, text: str) -> None:
+    """In one step, as somebody may be reading; what is not there, or the same, is left."""
+    if file.exists() and file.read_text("ascii") != text:
+        new = file.with_name("new")
+        new.write_text(text, "ascii")
+        new.replace(file)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

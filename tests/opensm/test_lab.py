@@ -195,3 +195,94 @@ def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() ->
         done = first.run([sys.executable, "-m", "ipoibu.cli", "child", "del", "ib0", "0x8001"])
         assert done.returncode == 0, done.stderr
         assert ping(first, lab.hosts[1], "ipv4").ok
+
+
+def red(*full: int, limited: tuple[int, ...] = ()) -> str:
+    who = [members(*full)] if full else []
+    who += [members(*limited, how="limited")] if limited else []
+    return f"Default=0x7fff, ipoib : ALL=full;\nred=0x1, ipoib : {', '.join(who)};\n"
+
+
+def is_up(host: Host) -> bool:
+    return bool(host.ask("show")["state"] == "up")
+
+
+def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_the_interface() -> (
+    None
+):
+    """The kernel's heavy flush; partitions.conf is changed under a running OpenSM."""
+    subnet = LabSubnet(3, red(1, 2, 3))
+    with Lab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
+        first, second, third = lab.hosts
+        assert ping(first, second, "ipv4").ok
+        before = first.ask("show")
+        index = first.interface_index()
+        subnet.reload(red(2, 3))
+        until(lambda: not is_up(first), 20, "a port without the P_Key was kept up")
+        assert not hears(second, first)
+        assert ping(second, third, "ipv4").ok
+        subnet.reload(red(1, 2, 3))
+        until(lambda: is_up(first), 40, "the P_Key is back, and the link is not")
+        after = first.ask("show")
+        assert after["qpn"] != before["qpn"]
+        assert first.interface_index() == index
+        kept = [one["address"] for one in before["addresses"]]
+        until(
+            lambda: [one["address"] for one in first.ask("show")["addresses"]] == kept,
+            10,
+            "addresses were lost",
+        )
+        until(lambda: hears(second, first), 20, "who knew the former queue pair never found out")
+        assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
+        assert counters(first)["engine.renewals"] == 1
+        assert "engine.renewals" not in counters(second)
+
+
+def test_a_membership_that_became_limited_at_run_time_is_honoured() -> None:
+    subnet = LabSubnet(3, red(1, 2, limited=(3,)))
+    with Lab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
+        first, second, third = lab.hosts
+        assert ping(second, third, "ipv4").ok
+        subnet.reload(red(1, limited=(2, 3)))
+        until(lambda: second.ask("show")["membership"] == "limited" and is_up(second), 40, "full")
+        assert ping(first, second, "ipv4").ok
+        assert not hears(second, third)
+
+
+def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
+    subnet = LabSubnet(2, red(1, 2))
+    with Lab(2, subnet=subnet) as lab:
+        first, second = lab.hosts
+        for number, host in enumerate(lab.hosts, 1):
+            asked = ["child", "add", "ib0", "0x8001", "--address", f"10.1.0.{number}/24"]
+            done = host.run([sys.executable, "-m", "ipoibu.cli", *asked])
+            assert done.returncode == 0, done.stderr
+        hwaddr = first.ask("show")["hwaddr"]
+
+        def child_hears() -> bool:
+            return first.run(["ping", "-c", "1", "-W", "1", "10.1.0.2"]).returncode == 0
+
+        until(child_hears, 10, "the child never worked")
+        subnet.reload(red(2))
+        until(lambda: not child_hears(), 20, "the child kept its P_Key")
+        assert ping(first, second, "ipv4").ok
+        subnet.reload(red(1, 2))
+        until(child_hears, 40, "the child did not come back")
+        assert first.ask("show")["hwaddr"] == hwaddr
+
+
+def test_a_link_with_another_q_key_is_taken_over() -> None:
+    """E6. The subnet manager is replaced by one with another partitions.conf."""
+    subnet = LabSubnet(2)
+    with Lab(2, subnet=subnet) as lab:
+        first, second = lab.hosts
+        assert ping(first, second, "ipv4").ok
+        subnet.ibsim.kill_opensm()
+        subnet.ibsim.start_opensm("Default=0x7fff, ipoib, Q_Key=0x1b1b : ALL=full;\n")
+        for host in lab.hosts:
+            until(
+                lambda host=host: host.ask("show")["qkey"] == "0x00001b1b" and is_up(host),  # type: ignore[misc]
+                60,
+                "the former Q_Key was kept",
+            )
+        until(lambda: hears(first, second), 20, "no traffic with the new Q_Key")

@@ -4,82 +4,29 @@
 from __future__ import annotations
 
 import ipaddress
-import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
-from ipoibu._core import MemorySwitch
+from ipoibu import LinkError, PKey, UsageError
 from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.administrator import Administrator, Flush, flushes_of
 from ipoibu.fabric.base import PartitionParams
-from ipoibu.fabric.memory import MemoryPort, MemoryUd
+from ipoibu.fabric.memory import MemoryUd
 from ipoibu.fabric.sa import SaClient
 from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
-from ipoibu.proto.sa import Pace
 from ipoibu.subnet import join_link
-from ipoibu.testing.sa import FakePort, FakeSa, port_gid
+from ipoibu.testing.sa import FakePort, FakeSa
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import Capability2
 
-DEFAULT: Final = PKey(0xFFFF)
-BROADCAST: Final = mgid.broadcast(DEFAULT)
-PACE: Final = Pace(timeout_s=0.05, attempts=2, probe_min_s=0.02, probe_max_s=0.05)
-
-
-class IbPort(MemoryPort):
-    """A memory port that host `number` of `sa` stands behind."""
-
-    def __init__(
-        self, switch: MemorySwitch, sa: FakeSa, number: int, pkeys: tuple[int, ...] = (0xFFFF,)
-    ) -> None:
-        super().__init__(switch, port_gid(number))
-        self.mads = FakePort(sa, number, pkeys)
-        self.administrator = Administrator(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
-
-    def close(self) -> None:
-        self.administrator.close()
-
-
-class Subnet:
-    """A switch, its administrator, and endpoints on them."""
-
-    def __init__(self) -> None:
-        self.sa = FakeSa()
-        self.sa.make_broadcast(DEFAULT)
-        self.switch = MemorySwitch(7)
-        self.ports: list[IbPort] = []
-        self.endpoints: list[Endpoint] = []
-        self.failures: list[str] = []
-
-    def port(self, pkeys: tuple[int, ...] = (0xFFFF,)) -> IbPort:
-        self.ports.append(IbPort(self.switch, self.sa, len(self.ports) + 2, pkeys))
-        return self.ports[-1]
-
-    def host(self, pkeys: tuple[int, ...] = (0xFFFF,), **fields: Any) -> Endpoint:
-        port = self.port(pkeys)
-        number = len(self.ports)
-        config = EndpointConfig(f"h{number}", "memory", **fields)
-        endpoint = Endpoint(config, port=port, on_failure=self.failures.append)
-        self.endpoints.append(endpoint)
-        endpoint.open()
-        until(lambda: bool(endpoint.show()["state"] == "up"))
-        endpoint.address_added(ipaddress.ip_interface(f"10.0.0.{number}/24"))
-        return endpoint
-
-    def close(self) -> None:
-        for endpoint in self.endpoints:
-            endpoint.close()
-        for port in self.ports:
-            port.close()
+from .administered import BROADCAST, DEFAULT, PACE, IbPort, Subnet, passes, states, udp, until
 
 
 @pytest.fixture
@@ -87,30 +34,6 @@ def subnet() -> Iterator[Subnet]:
     made = Subnet()
     yield made
     made.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def udp(source: int, target: str, data: bytes) -> bytes:
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(data), 0, 0, 64, 17, 0)
-    ends = ipaddress.ip_address(f"10.0.0.{source}"), ipaddress.ip_address(target)
-    return head + ends[0].packed + ends[1].packed + data
-
-
-def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
-    packet = udp(source, f"10.0.0.{target}", data)
-    subnet.endpoints[source - 1].send([packet])
-    return packet in subnet.endpoints[target - 1].recv(timeout=10)
-
-
-def states(sa: FakeSa, group: Any, host: int) -> JoinState:
-    found = sa.groups.get(group)
-    return found.members.get(port_gid(host), JoinState(0)) if found else JoinState(0)
 
 
 # -- the link --------------------------------------------------------------------------------------
@@ -292,18 +215,6 @@ def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
     until(lambda: subnet.ports[0].administrator.info.lid == 9)
     until(lambda: subnet.endpoints[0].show()["state"] == "up")
     assert passes(subnet, 1, 2, b"after")
-
-
-def test_a_p_key_that_is_taken_away_ends_the_interface_and_another_does_not(
-    subnet: Subnet,
-) -> None:
-    subnet.host(pkeys=(0xFFFF, 0x8002))
-    mads = subnet.ports[0].mads
-    mads.info = replace(mads.info, pkeys=(PKey(0x8003), DEFAULT))
-    until(lambda: subnet.ports[0].administrator.info.pkeys[0] == 0x8003)
-    assert subnet.failures == []
-    mads.info = replace(mads.info, pkeys=(PKey(0x8003),))
-    until(lambda: subnet.failures == ["P_Key 0xffff was taken from the port"])
 
 
 def test_the_levels_of_a_flush_are_the_kernels() -> None:

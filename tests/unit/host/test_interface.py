@@ -120,6 +120,21 @@ def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_left() -> None:
         assert netlink.log == ["mtu_bytes=2044"]
 
 
+@pytest.mark.parametrize(
+    ("held", "link", "log"),
+    [(2044, 4092, ["mtu_bytes=4092"]), (1500, 4092, []), (1500, 1020, ["mtu_bytes=1020"])],
+)
+def test_another_mtu_of_the_link_is_taken_over_but_not_against_someones_smaller_one(
+    held: int, link: int, log: list[str]
+) -> None:
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        interface.follow_mtu(link, Link(7, "ib0", held, True, None))
+        assert netlink.log == log
+        interface.hold_mtu(Link(7, "ib0", 9000, True, None))
+        assert netlink.log[len(log) :] == [f"mtu_bytes={link}"]
+
+
 def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_back() -> None:
     with Recorder(["10.0.0.1/24", "fd00::1/64"]) as netlink:
         spec = InterfaceSpec("ib0", 2044, GUID, [ipaddress.ip_interface("fd00::1/64")])

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The data path of an interface: a queue pair, and the pump between it and the packet device.
+
+An interface has one at a time. The device outlives it: after a heavy flush another data path is made
+over the same device (`ipoibu/renewal.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Self
+
+from ipoibu import _core
+from ipoibu.addr import RC_FLAG, HwAddr
+from ipoibu.connected import Connected
+from ipoibu.endpoint_config import EndpointConfig
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import IWARP, ConnectedFabric, Fabric, MeshFabric, PartitionParams
+from ipoibu.fabric.faults import FaultyUd
+from ipoibu.fabric.shared import PortUse
+from ipoibu.limits import (
+    CONNECTED_FRAMES,
+    CONNECTED_MTU,
+    ENCAP_LEN,
+    GROUPS_MAX,
+    NEIGH_MAX,
+    SUPERFRAME_BYTES_MAX,
+)
+from ipoibu.proto.channel import ConnectionConfig, Profile
+from ipoibu.proto.partition import ip_mtu
+
+PacketDevice = _core.TunDevice | _core.QueueDevice
+_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """What belongs to one queue pair; the engine's thread, but for `open` and reading fields.
+
+    `mtu_bytes` is the interface's IP MTU, `datagram_mtu_bytes` what goes by datagram of it.
+    """
+
+    config: EndpointConfig
+    port: PortUse
+    device: PacketDevice
+    params: PartitionParams
+    datagram_mtu_bytes: int
+    mtu_bytes: int
+    fabric: Fabric
+    mesh: MeshFabric | None
+    pump: _core.Pump
+
+    @classmethod
+    def open(
+        cls, config: EndpointConfig, port: PortUse, device: PacketDevice, params: PartitionParams
+    ) -> Self:
+        """Make the queue pair and its pump, which does not run yet.
+
+        `LinkError` if the device refuses, `UsageError` for an MTU that does not fit the link.
+        """
+        is_connected = config.mode == "connected"
+        datagram_mtu_bytes = mtu_bytes = ip_mtu(
+            params, None if is_connected else config.mtu, ipv6=False
+        )
+        if is_connected:
+            mtu_bytes = config.mtu or CONNECTED_MTU
+            datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
+        fabric = _open_fabric(config, port, params)
+        mesh: MeshFabric | None = None
+        if port.info.link_layer == IWARP:
+            mesh = fabric  # type: ignore[assignment]
+        try:
+            if config.faults is not None:
+                fabric = FaultyUd(fabric, config.faults)
+            pump = _core.Pump(
+                fabric,
+                device,
+                mtu=datagram_mtu_bytes,
+                device_mtu=mtu_bytes,
+                neigh_max=NEIGH_MAX + GROUPS_MAX,
+                busy_poll_us=config.busy_poll_us,
+                connected_frames=CONNECTED_FRAMES if is_connected else 0,
+            )
+        except BaseException as error:
+            fabric.close()
+            if isinstance(error, OSError):
+                raise _pump_error(port.info.device, error) from error
+            raise
+        return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, mesh, pump)
+
+    @property
+    def hwaddr(self) -> HwAddr:
+        """Our 20-byte address; a port's GID may change while it is open."""
+        flags = RC_FLAG if self.config.mode == "connected" else 0
+        return HwAddr(self.fabric.qpn, self.port.info.gid, flags)
+
+    def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> Connected | None:
+        """Connected mode over it; None in datagram mode."""
+        if self.config.mode != "connected":
+            return None
+        fabric: ConnectedFabric = self.fabric  # type: ignore[assignment]
+        communication = self.port.communication()
+        takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
+        config = ConnectionConfig(
+            hwaddr=replace(self.hwaddr, flags=0),
+            datagram_mtu_bytes=self.datagram_mtu_bytes,
+            path_mtu_bytes=self.port.info.active_mtu_bytes,
+            receive_mtu_bytes=self.mtu_bytes + ENCAP_LEN,
+            superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
+            forms=communication.forms,
+            profile=Profile(self.config.cm_profile),
+        )
+        return Connected(loop, self.pump, fabric, communication, config=config, counts=counts)
+
+    def close(self) -> None:
+        """Destroy the queue pair and free the pump, which was stopped. Safe to repeat."""
+        self.fabric.close()
+        self.pump.close()
+
+
+def _open_fabric(config: EndpointConfig, port: PortUse, params: PartitionParams) -> Fabric:
+    if config.mode == "connected":
+        return port.open_connected(params)
+    if config.mesh is not None:
+        return port.open_mesh(params, config.mesh)
+    return port.open_ud(params)
+
+
+def _pump_error(device: str, error: OSError) -> LinkError:
+    what = os.strerror(error.errno or 0)
+    if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
+        what += "; if it is the limit of locked memory: ulimit -l unlimited"
+    return LinkError(f"{device}: cannot start the data path: {what}")
