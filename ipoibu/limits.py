@@ -15,6 +15,7 @@ IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
 IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
 IPV4_MIN_MTU: Final = 68  # RFC 791 §3.2
+IP_PACKET_MAX_BYTES: Final = 65535  # RFC 791 §3.1: what a length of 16 bits can say
 CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 
 BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mistake

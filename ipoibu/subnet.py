@@ -19,15 +19,16 @@ from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric import provision
 from ipoibu.fabric.administrator import Administrator, Flush
-from ipoibu.fabric.base import Destination, Fabric, PartitionParams, PortInfo
+from ipoibu.fabric.base import Fabric, PartitionParams, PortInfo
 from ipoibu.fabric.partition import line
 from ipoibu.fabric.shared import PortUse
 from ipoibu.limits import ENCAP_LEN
 from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.partition import CONTROLLED_QKEY
-from ipoibu.proto.record import group_destination, link_params, path_destination
+from ipoibu.proto.record import link_params, way_by_path, way_to_group
 from ipoibu.proto.refusal import InvalidRequest, NoAnswer, NoRecords
+from ipoibu.proto.way import Found
 from ipoibu.renewal import Renewal
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
@@ -246,8 +247,8 @@ class Subnet:
         except LinkError as error:
             self._refused(group, error)
         else:
-            destination = group_destination(record)
-            self._perform(self._engine.attached(self._now(), group, destination))
+            found = way_to_group(record)
+            self._perform(self._engine.attached(self._now(), group, found))
 
     def _refused(self, group: Gid, error: LinkError) -> None:
         """An SA that is silent takes nothing away: its return is a flush. A word of it does."""
@@ -267,24 +268,24 @@ class Subnet:
                     raise
                 return await self._client.join_to_send(detour, self._params)
 
-        await self._find(group, ask, group_destination)
+        await self._find(group, ask, way_to_group)
 
     async def _find_path(self, gid: Gid) -> None:
         ask = lambda: self._client.path(gid, self._params.pkey)  # noqa: E731
-        await self._find(gid, ask, lambda path: path_destination(path, self._fabric.qpn))
+        await self._find(gid, ask, lambda path: way_by_path(path, self._fabric.qpn))
 
     async def _find(
         self,
         gid: Gid,
         question: Callable[[], Coroutine[Any, Any, Any]],
-        destination: Callable[[Any], Destination],
+        way: Callable[[Any], Found],
     ) -> None:
         try:
             record = await self._ask(question)
         except LinkError as error:
             self._perform(self._engine.not_found(self._now(), gid, str(error)))
         else:
-            self._perform(self._engine.found(self._now(), gid, destination(record)))
+            self._perform(self._engine.found(self._now(), gid, way(record)))
 
     async def _leave_senders(self, group: Gid) -> None:
         for held, state in self._client.held:

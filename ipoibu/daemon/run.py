@@ -44,7 +44,7 @@ def real_endpoint(
     tun: Tun,
     on_address: OnAddress,
     on_failure: OnFailure,
-    on_mtu: OnMtu,
+    on_mtu: OnMtu | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
     from ipoibu._core import TunDevice

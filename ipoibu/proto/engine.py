@@ -24,7 +24,7 @@ from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
 from ipoibu.errors import BadFrame, UsageError
-from ipoibu.fabric.base import Destination, PartitionParams
+from ipoibu.fabric.base import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
@@ -37,6 +37,7 @@ from ipoibu.proto.membership import Memberships
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.station import FrameSource, LinkConfig, Resolver, Station, is_host
+from ipoibu.proto.way import Found
 from ipoibu.wire import encap, ip
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
@@ -115,12 +116,10 @@ class Engine:
                 self._neighbours.introduced(now, address, hwaddr)
         return self._station.take(now)
 
-    def attached(
-        self, now: float, mgid: Gid, destination: Destination | None = None
-    ) -> list[Effect]:
-        """The fabric receives the group's datagrams; `destination` is the SA's word on sending to it."""
-        if self._station.ways is not None and destination is not None:
-            self._station.ways.joined(now, mgid, destination)
+    def attached(self, now: float, mgid: Gid, found: Found | None = None) -> list[Effect]:
+        """The fabric receives the group's datagrams; `found` is the SA's word on sending to it."""
+        if self._station.ways is not None and found is not None:
+            self._station.ways.joined(now, mgid, found)
         self._groups.attached(now, mgid)
         is_broadcast = mgid == self._station.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
@@ -135,10 +134,10 @@ class Engine:
 
     # -- the subnet administrator ----------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, destination: Destination) -> list[Effect]:
+    def found(self, now: float, gid: Gid, found: Found) -> list[Effect]:
         """The SA's answer to `FindPath` or `JoinToSend`."""
         if self._station.ways is not None:
-            self._station.ways.found(now, gid, destination)
+            self._station.ways.found(now, gid, found)
         return self._station.take(now)
 
     def not_found(self, now: float, gid: Gid, reason: str) -> list[Effect]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from ipoibu.addr import MULTICAST_QPN, PKey, Qpn
 from ipoibu.fabric.base import Destination, PartitionParams
+from ipoibu.limits import ENCAP_LEN
+from ipoibu.proto.way import Found
 from ipoibu.wire.mcmember import McMemberRecord
 from ipoibu.wire.pathrecord import PathRecord
 
@@ -25,10 +27,11 @@ def link_params(record: McMemberRecord) -> PartitionParams:
     )
 
 
-def group_destination(record: McMemberRecord) -> Destination:
-    """Where datagrams for the group go (E5)."""
+def way_to_group(record: McMemberRecord) -> Found:
+    """Where datagrams for the group go (E5), and how long they may be."""
     assert record.mgid is not None, "an answer has every field"
-    return Destination(
+    assert record.mtu_bytes is not None, "an answer has every field"
+    destination = Destination(
         record.mgid,
         Qpn(MULTICAST_QPN),
         dlid=record.mlid or 0,
@@ -38,11 +41,12 @@ def group_destination(record: McMemberRecord) -> Destination:
         traffic_class=record.traffic_class or 0,
         flow_label=record.flow_label or 0,
     )
+    return Found(destination, record.mtu_bytes - ENCAP_LEN)
 
 
-def path_destination(path: PathRecord, qpn: Qpn) -> Destination:
-    """Where datagrams for the queue pair behind a path go (B6)."""
-    return Destination(
+def way_by_path(path: PathRecord, qpn: Qpn) -> Found:
+    """Where datagrams for the queue pair behind a path go (B6), and how long they may be."""
+    destination = Destination(
         path.dgid,
         qpn,
         dlid=path.dlid,
@@ -52,3 +56,4 @@ def path_destination(path: PathRecord, qpn: Qpn) -> Destination:
         traffic_class=path.traffic_class,
         flow_label=path.flow_label,
     )
+    return Found(destination, path.mtu_bytes - ENCAP_LEN)

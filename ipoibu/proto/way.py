@@ -29,6 +29,7 @@ from ipoibu.limits import (
     GROUP_BACKOFF_MAX_S,
     GROUP_BACKOFF_MIN_S,
     GROUP_SEND_ONLY_IDLE_S,
+    IP_PACKET_MAX_BYTES,
     WAY_PENDING_PACKETS,
     WAYS_MAX,
 )
@@ -116,12 +117,20 @@ LOCAL_CONTROL: Final = IPv4Network("224.0.0.0/24")
 LINK_SCOPE: Final = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The SA's answer; `mtu_bytes` is the largest IP packet that the way carries."""
+
+    destination: Destination
+    mtu_bytes: int = IP_PACKET_MAX_BYTES
+
+
 @dataclass(slots=True)
 class _Way:
     gid: Gid
     used: float
     state: State = State.NONE
-    found: Destination | None = None
+    found: Found | None = None
     was_asked: bool = False  # of a group: we are a send-only member, or may be
     refusals: int = 0
     backoff_s: float = GROUP_BACKOFF_MIN_S
@@ -137,7 +146,7 @@ class Ways:
         self._cap = cap
         self._ways: OrderedDict[Gid, _Way] = OrderedDict()  # used longest ago first
         self._next_hops: dict[IpAddress, Gid] = {}
-        self._members: dict[Gid, Destination] = {}
+        self._members: dict[Gid, Found] = {}
         self._out: list[Effect] = []
 
     def __len__(self) -> int:
@@ -169,17 +178,17 @@ class Ways:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, destination: Destination) -> None:
+    def found(self, now: float, gid: Gid, found: Found) -> None:
         """The SA's answer to `FindPath` or `JoinToSend`; one that nobody waits for is of no use."""
-        self._feed(now, gid, Input.FOUND, destination)
+        self._feed(now, gid, Input.FOUND, found)
 
     def refused(self, now: float, gid: Gid, reason: str) -> None:
         self._feed(now, gid, Input.REFUSED, reason=reason)
 
-    def joined(self, now: float, group: Gid, destination: Destination) -> None:
+    def joined(self, now: float, group: Gid, found: Found) -> None:
         """We receive the group, and so may send to it."""
-        self._members[group] = destination
-        self._feed(now, group, Input.FOUND, destination)
+        self._members[group] = found
+        self._feed(now, group, Input.FOUND, found)
 
     def doubt(self, now: float) -> None:
         """The SA, or what it knows, may be another: ask for everything again, and use it meanwhile."""
@@ -193,7 +202,7 @@ class Ways:
         way = self._ways.get(group)
         if way is None or group in self._members:
             return
-        has_detour = way.found is not None and way.found.gid != group
+        has_detour = way.found is not None and way.found.destination.gid != group
         if not exists or has_detour or way.state is State.BACKOFF:
             self._feed(now, group, Input.DOUBTED)
 
@@ -266,7 +275,7 @@ class Ways:
         now: float,
         gid: Gid,
         fed: Input,
-        destination: Destination | None = None,
+        found: Found | None = None,
         reason: str = "",
     ) -> None:
         way = self._ways.get(gid)
@@ -277,19 +286,17 @@ class Ways:
             self._timers.cancel(self._ring, gid)
         way.state = after
         for action in actions:
-            self._act(now, way, action, destination, reason)
+            self._act(now, way, action, found, reason)
         if after is State.NONE:
             self._forget(way)
 
-    def _act(
-        self, now: float, way: _Way, action: Action, destination: Destination | None, reason: str
-    ) -> None:
+    def _act(self, now: float, way: _Way, action: Action, found: Found | None, reason: str) -> None:
         match action:
             case Action.ASK:
                 way.was_asked = True
                 self._out.append(_question(way))
             case Action.LEARN:
-                way.found, way.refusals, way.backoff_s = destination, 0, GROUP_BACKOFF_MIN_S
+                way.found, way.refusals, way.backoff_s = found, 0, GROUP_BACKOFF_MIN_S
                 self._release(way)
             case Action.COMPLAIN:
                 self._complain(way, reason)
@@ -377,8 +384,13 @@ def _held(wanted: Publish) -> Publish:
     return Publish(wanted.next_hop, Forward.HOLD, None, wanted.mtu_bytes)
 
 
-def _routed(effect: Effect, found: Destination) -> Effect:
+def _routed(effect: Effect, found: Found) -> Effect:
     """The effect with the SA's way in place of the link's common parameters; its queue pair stays."""
-    if isinstance(effect, Publish | SendFrame) and effect.destination is not None:
-        return replace(effect, destination=replace(found, qpn=effect.destination.qpn))
+    match effect:
+        case Publish(destination=Destination(qpn=qpn), mtu_bytes=mtu_bytes):
+            destination = replace(found.destination, qpn=qpn)
+            narrowest = min(mtu_bytes, found.mtu_bytes)
+            return replace(effect, destination=destination, mtu_bytes=narrowest)
+        case SendFrame(Destination(qpn=qpn)):
+            return replace(effect, destination=replace(found.destination, qpn=qpn))
     return effect

@@ -75,6 +75,8 @@ class FakeSa:
         """What becomes of an answer: none to lose it, two to send it twice."""
         self.capability2 = Capability2.SEND_ONLY_FULL_MEMBER
         self.groups: dict[Gid, _Group] = {}
+        self.path_mtus: dict[Gid, int] = {}
+        """InfiniBand MTUs of paths that lead to a port, where they are not 2048."""
         self.subscribers: set[tuple[Trap, int]] = set()
         self.acknowledged: list[int] = []
         self.seen: list[SaMad] = []
@@ -229,8 +231,9 @@ class FakeSa:
         asked = pathrecord.query_untrusted(request.data)
         for lid, other in self._ports.items():
             if other.info.gid == asked.dgid and other.info.has_pkey(asked.pkey):
+                mtu_bytes = self.path_mtus.get(asked.dgid, 2048)
                 return PathRecord(
-                    asked.dgid, asked.sgid, lid, port.info.lid, asked.pkey, 0, 2048, 3, 18
+                    asked.dgid, asked.sgid, lid, port.info.lid, asked.pkey, 0, mtu_bytes, 3, 18
                 )
         raise _Refused(Status.NO_RECORDS)
 

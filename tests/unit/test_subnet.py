@@ -20,7 +20,7 @@ from ipoibu.fabric.memory import MemoryUd
 from ipoibu.fabric.sa import SaClient
 from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
 from ipoibu.subnet import join_link
-from ipoibu.testing.sa import FakePort, FakeSa
+from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
@@ -131,6 +131,26 @@ def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
     assert passes(subnet, 2, 1, b"and back")
     asked = [message for message in subnet.sa.seen if message.attribute == 0x35]
     assert len(asked) == 2  # each once: what is known is not asked for again
+
+
+def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
+    subnet: Subnet,
+) -> None:
+    """C12, C13: the host is told the path's MTU; narrower packets go, and to others wide ones, too."""
+    subnet.sa.path_mtus[port_gid(3)] = 1024
+    first, second = subnet.host(), subnet.host()
+    subnet.host()
+    assert passes(subnet, 1, 2, bytes(1020 - 28))
+    assert passes(subnet, 1, 3, bytes(2044 - 28))
+    packet = bytearray(udp(1, "10.0.0.2", bytes(1021 - 28)))
+    packet[6] = 0x40  # don't fragment
+    first.send([bytes(packet)])
+    (answer,) = first.recv(timeout=10)
+    # RFC 1191 §4: type 3, code 4, next-hop MTU in the low half of the second word
+    assert answer[20:22] == b"\3\4"
+    assert answer[26:28] == (1020).to_bytes(2, "big")
+    assert first.stats()["tx_too_big"] == 1
+    assert second.recv(timeout=0) == []
 
 
 def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> None:

@@ -21,7 +21,7 @@ from ipoibu.fabric.exchange import Event
 from ipoibu.fabric.sa import SaClient
 from ipoibu.fabric.umad import MadPortInfo, MadTo
 from ipoibu.limits import SA_EVENTS_MAX
-from ipoibu.proto.record import group_destination, link_params, path_destination
+from ipoibu.proto.record import link_params, way_by_path, way_to_group
 from ipoibu.proto.refusal import (
     InsufficientComponents,
     InvalidRequest,
@@ -29,6 +29,7 @@ from ipoibu.proto.refusal import (
     NoRecords,
 )
 from ipoibu.proto.sa import Change, Pace
+from ipoibu.proto.way import Found
 from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mad import Method
@@ -97,9 +98,10 @@ def test_b1_the_broadcast_groups_record_gives_the_links_parameters() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         record = await client.join(mgid.broadcast(DEFAULT))
         assert link_params(record) == PARAMS
-        assert group_destination(record) == Destination(
+        to = Destination(
             mgid.broadcast(DEFAULT), Qpn(0xFFFFFF), dlid=0xC000, static_rate=3, hop_limit=0
         )
+        assert way_to_group(record) == Found(to, 2044)
         assert members(administrator, mgid.broadcast(DEFAULT)) == FULL
 
     run(scenario)
@@ -293,9 +295,8 @@ def test_b6_a_path_leads_to_another_port_of_the_partition() -> None:
         other = FakePort(administrator, host=3)
         path = await client.path(port_gid(3), DEFAULT)
         assert (path.dlid, path.slid, path.mtu_bytes) == (3, 2, 2048)
-        assert path_destination(path, Qpn(0x48)) == Destination(
-            port_gid(3), Qpn(0x48), dlid=3, static_rate=3, hop_limit=0
-        )
+        to = Destination(port_gid(3), Qpn(0x48), dlid=3, static_rate=3, hop_limit=0)
+        assert way_by_path(path, Qpn(0x48)) == Found(to, 2044)
         said = await refused(client.path(port_gid(4), DEFAULT), NoRecords)
         assert "path to fe80::4, P_Key 0xffff" in said
         other.close()

@@ -30,7 +30,7 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.timers import Timers
-from ipoibu.proto.way import State, Ways
+from ipoibu.proto.way import Found, State, Ways
 from ipoibu.testing.simulation import TEMPLATE
 from ipoibu.wire import mgid
 
@@ -58,8 +58,8 @@ class Bed:
     def put(self, *effects: Effect) -> list[Effect]:
         return self.ways.pass_on(self.now, effects)
 
-    def found(self, destination: Destination) -> list[Effect]:
-        self.ways.found(self.now, destination.gid, destination)
+    def found(self, destination: Destination, mtu_bytes: int = 65535) -> list[Effect]:
+        self.ways.found(self.now, destination.gid, Found(destination, mtu_bytes))
         return self.put()
 
     def refused(self, gid: Gid) -> list[Effect]:
@@ -160,7 +160,7 @@ def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
     bed = Bed()
     bed.put(NOTIFY)
     by = replace(MEMBER, gid=ROUTERS)
-    bed.ways.found(bed.now, GROUP, by)
+    bed.ways.found(bed.now, GROUP, Found(by))
     assert bed.put() == [replace(NOTIFY, destination=by)]
     bed.ways.changed(bed.now, GROUP, exists=True)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
@@ -179,7 +179,7 @@ def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
 
 def test_a_member_sends_without_asking_and_asks_when_it_is_none_any_more() -> None:
     bed = Bed()
-    bed.ways.joined(0.0, GROUP, MEMBER)
+    bed.ways.joined(0.0, GROUP, Found(MEMBER))
     assert bed.put(NOTIFY) == [replace(NOTIFY, destination=MEMBER)]
     assert bed.put(Detach(GROUP)) == [Detach(GROUP), JoinToSend(GROUP, ROUTERS)]
 
@@ -244,6 +244,23 @@ def test_when_the_link_goes_down_all_ways_and_send_only_groups_go() -> None:
     assert bed.timers.deadline() is None
 
 
+def test_b6_a_path_narrower_than_the_link_bounds_the_neighbours_packets_until_it_widens() -> None:
+    bed = Bed()
+    bed.put(SEND)
+    to = replace(PATH, qpn=PLAIN.qpn)
+    assert bed.found(PATH, 1020) == [replace(SEND, destination=to, mtu_bytes=1020)]
+    assert bed.put(SEND) == [replace(SEND, destination=to, mtu_bytes=1020)]
+    bed.ways.doubt(1.0)
+    bed.put()
+    assert bed.found(PATH, 4092) == [replace(SEND, destination=to)]  # never more than the link's
+
+
+def test_a_group_narrower_than_the_link_bounds_its_packets() -> None:
+    bed = Bed()
+    bed.put(NOTIFY)
+    assert bed.found(MEMBER, 508) == [replace(NOTIFY, destination=MEMBER, mtu_bytes=508)]
+
+
 # -- a whole engine ------------------------------------------------------------------------------
 
 
@@ -258,7 +275,7 @@ BROADCAST: Final = mgid.broadcast(TEMPLATE.params.pkey)
 def up(machine: Engine) -> list[Effect]:
     machine.start(0.0)
     to = Destination(BROADCAST, Qpn(MULTICAST_QPN), dlid=0xC000)
-    return machine.attached(0.0, BROADCAST, to)
+    return machine.attached(0.0, BROADCAST, Found(to))
 
 
 def test_b1_broadcasts_go_where_the_broadcast_groups_record_says() -> None:
@@ -270,7 +287,7 @@ def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first
     machine = engine()
     up(machine)
     hosts = mgid.of_group(ip_address("224.0.0.1"), TEMPLATE.params.pkey)
-    machine.attached(0.0, hosts, Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001))
+    machine.attached(0.0, hosts, Found(Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001)))
     assert machine.sa_changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
     assert machine.is_up
 
@@ -279,4 +296,4 @@ def test_without_an_sa_nothing_is_asked() -> None:
     machine = Engine(replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), PEER)), random.Random(1))
     up(machine)
     assert machine.sa_changed(1.0) == []
-    assert machine.found(1.0, PEER, PATH) == []
+    assert machine.found(1.0, PEER, Found(PATH)) == []
