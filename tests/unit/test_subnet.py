@@ -22,6 +22,7 @@ from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
 from ipoibu.subnet import join_link
 from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
+from ipoibu.wire.ip import checksum
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import Capability2
@@ -140,10 +141,11 @@ def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
     subnet.sa.path_mtus[port_gid(3)] = 1024
     first, second = subnet.host(), subnet.host()
     subnet.host()
-    assert passes(subnet, 1, 2, bytes(1020 - 28))
-    assert passes(subnet, 1, 3, bytes(2044 - 28))
-    packet = bytearray(udp(1, "10.0.0.2", bytes(1021 - 28)))
+    assert passes(subnet, 1, 2, bytes(1020 - 20))
+    assert passes(subnet, 1, 3, bytes(2044 - 20))
+    packet = bytearray(udp(1, "10.0.0.2", bytes(1021 - 20)))
     packet[6] = 0x40  # don't fragment
+    packet[10:12] = checksum(bytes(packet[:20])).to_bytes(2, "big")
     first.send([bytes(packet)])
     (answer,) = first.recv(timeout=10)
     # RFC 1191 §4: type 3, code 4, next-hop MTU in the low half of the second word
