@@ -51,9 +51,11 @@ def params_of(
 ) -> PartitionParams:
     """What the link is like: by the subnet administrator where there is one, else as configured."""
     if port.administrator is None:
-        return provision.link_params(
+        params = provision.link_params(
             port.info, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, partitions=partitions
         )
+        _permit(params, f"{port.info.device}/{port.info.port}", port.may_control)
+        return params
     if partitions is not None:
         raise UsageError(
             f"{port.info.device}: the subnet administrator tells the link's parameters, "
@@ -124,11 +126,7 @@ async def joined_link(
     try:
         params = link_params(record)
         _check(params, place, port, qkey=qkey, mtu_bytes=mtu_bytes)
-        if params.qkey & CONTROLLED_QKEY and not may_control():
-            raise NotPermitted(
-                f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "
-                "needs CAP_NET_RAW; or give the partition another: Q_Key=0x0b1b"
-            )
+        _permit(params, place, may_control)
     except IpoibuError:
         await client.leave(group)
         raise
@@ -165,6 +163,15 @@ def pkey_place(administrator: Administrator, pkey: PKey) -> tuple[int, PKey] | N
     """Where the port's key for the partition is, and which it is: what a queue pair is bound to."""
     own = own_pkey(administrator, pkey)
     return None if own is None else (administrator.info.pkeys.index(own), own)
+
+
+def _permit(params: PartitionParams, place: str, may_control: Callable[[], bool]) -> None:
+    """B3: before anything is made, and by name."""
+    if params.qkey & CONTROLLED_QKEY and not may_control():
+        raise NotPermitted(
+            f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "
+            "needs CAP_NET_RAW; or give the partition another: Q_Key=0x0b1b"
+        )
 
 
 class Subnet:

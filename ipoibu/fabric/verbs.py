@@ -18,6 +18,7 @@ from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric.administrator import Administrator, Flush
 from ipoibu.fabric.base import PartitionParams, PortInfo
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.roce import GidEntry, netdev_mtu_for
 from ipoibu.fabric.verbs_connected import VerbsConnections, VerbsRc
 from ipoibu.fabric.verbs_link import Link, open_link
@@ -156,6 +157,10 @@ class VerbsPort:
         ud = VerbsUd(self, self._device, self._link, params, has_connections=has_connections)
         self._open.add(ud)
         return ud
+
+    def may_control(self) -> bool:
+        """B3: the kernel asks for CAP_NET_RAW."""
+        return may_control()
 
     def communication(self) -> Communication:
         if self._communication is None:

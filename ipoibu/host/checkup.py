@@ -21,17 +21,16 @@ from typing import Any, Final, Literal
 from ipoibu.addr import PKey
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.partitions import read
+from ipoibu.fabric.privilege import CAP_NET_ADMIN, STATUS, is_capable
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import DEFAULT_PKEY, ENCAP_LEN, IPV6_MIN_MTU
 
 Status = Literal["ok", "info", "warn", "fail"]
 
-CAP_NET_ADMIN: Final = 12  # linux/capability.h
 CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
 ROCE_PORT: Final = 4791
 ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
-STATUS: Final = Path("/proc/self/status")
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 _DEFAULT_PARTITION: Final = PKey(DEFAULT_PKEY)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
@@ -94,24 +93,12 @@ def tun() -> Finding:
 
 def net_admin(status: Path = STATUS) -> Finding:
     name = "cap_net_admin"
-    held = _capable(CAP_NET_ADMIN, status)
+    held = is_capable(CAP_NET_ADMIN, status)
     if held is None:
         return Finding(name, "warn", f"{status} does not tell what this process may do")
     if held:
         return Finding(name, "ok", "interfaces may be created")
     return Finding(name, "fail", "interfaces may not be created", "run as root: sudo")
-
-
-def _capable(capability: int, status: Path = STATUS) -> bool | None:
-    """Whether the process has it in its effective set; None where that cannot be read."""
-    try:
-        for line in status.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key == "CapEff":
-                return bool(int(value, 16) >> capability & 1)
-    except (OSError, ValueError):
-        pass
-    return None
 
 
 def extension() -> Finding:
@@ -150,7 +137,7 @@ def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iter
         detail = f"{devices} has no uverbs node" + ("" if needed else " (soft: devices need none)")
         yield Finding("rdma_nodes", bad, detail, "modprobe ib_uverbs" if needed else None)
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit in (resource.RLIM_INFINITY, -1) or _capable(CAP_IPC_LOCK):
+    if limit in (resource.RLIM_INFINITY, -1) or is_capable(CAP_IPC_LOCK):
         yield Finding("memlock", "ok", "locked memory is not limited")
     elif limit >= MEMLOCK_MIN_BYTES:
         yield Finding("memlock", "ok", f"{limit >> 20} MiB of memory may be locked")

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from ipoibu import LinkError, PKey, UsageError
+from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
+from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.administrator import Administrator, Flush, flushes_of
 from ipoibu.fabric.base import PartitionParams
-from ipoibu.fabric.memory import MemoryUd
+from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa import SaClient
 from ipoibu.proto.refusal import InsufficientComponents, NoAnswer
 from ipoibu.subnet import join_link
@@ -93,6 +94,27 @@ def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
             may_control=lambda: False,
         )
     assert not states(subnet.sa, BROADCAST, 2)
+
+
+def test_b3_an_endpoint_asks_its_port_for_the_permission(
+    subnet: Subnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B3. A port that asks for none, as the built-in HCA, permits it."""
+    subnet.sa.make_broadcast(DEFAULT, qkey=0x80000001)
+    assert subnet.host().show()["qkey"] == "0x80000001"
+    monkeypatch.setattr(IbPort, "may_control", lambda self: False, raising=False)
+    with pytest.raises(NotPermitted, match=r"0x80000001 is a controlled one \(bit 31\)"):
+        subnet.host()
+
+
+def test_b3_holds_without_an_sa_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = MemoryPort(MemorySwitch(1), port_gid(2))
+    config = EndpointConfig("h", "memory", qkey=0x80000001)
+    with Endpoint(config, port=port) as endpoint:
+        assert endpoint.show()["qkey"] == "0x80000001"
+    monkeypatch.setattr(MemoryPort, "may_control", lambda self: False, raising=False)
+    with pytest.raises(NotPermitted, match="CAP_NET_RAW"):
+        Endpoint(config, port=port).open()
 
 
 def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
