@@ -121,6 +121,10 @@ RC_FLAG: Final = 0x80  # RFC 4755 §3.1: the sender accepts reliable-connected m
 UC_FLAG: Final = 0x40  # RFC 4755 §3.1: the sender accepts unreliable-connected mode
 
 
+DEFAULT_PKEY: Final = PKey(0xFFFF)
+"""That of the default partition, as a full member."""
+
+
 @dataclass(frozen=True, slots=True)
 class HwAddr:
     """The 20-byte IPoIB link-layer address, flags(1) QPN(3) GID(16): A1, RFC 4391 §9.1.1, RFC 4755 §3.1.

@@ -89,10 +89,15 @@ class Connected:
     def _begin(self, config: ConnectionConfig) -> None:
         self._connections = Connections(config, random.Random(), self._communication.serials)
         self._subscriber = self._communication.subscribe(
-            self._connections.service_ids, self._deliver
+            self._connections.service_ids, self._deliver, config.pkey
         )
 
     # ---- life
+
+    @property
+    def flags(self) -> int:
+        """What our hardware address says of connections (A6)."""
+        return RC_FLAG if self._communication.accepts else 0
 
     def open(self) -> None:
         """The link is up."""

@@ -96,8 +96,8 @@ class DataPath:
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a port's GID may change while it is open."""
-        flags = RC_FLAG if self.config.mode == "connected" else 0
-        return HwAddr(self.fabric.qpn, self.port.info.gid, flags)
+        accepts = self.config.mode == "connected" and self.port.communication().accepts
+        return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
 
     def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> Connected | None:
         """Connected mode over it; None in datagram mode."""
@@ -114,6 +114,7 @@ class DataPath:
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
             forms=communication.forms,
             profile=Profile(self.config.cm_profile),
+            pkey=self.params.own_pkey,
         )
         return Connected(loop, self.pump, fabric, communication, config=config, counts=counts)
 
@@ -125,6 +126,7 @@ class DataPath:
 
 def _open_fabric(config: EndpointConfig, port: PortUse, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
+        port.communication()  # if there is none, nothing is made
         return port.open_connected(params)
     if config.mesh is not None:
         return port.open_mesh(params, config.mesh)

@@ -6,13 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipoibu.addr import PKey
+from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.faults import FaultSpec
-from ipoibu.limits import BUSY_POLL_MAX_US, DEFAULT_PKEY
-
-_DEFAULT_PARTITION = PKey(DEFAULT_PKEY)
+from ipoibu.limits import BUSY_POLL_MAX_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class EndpointConfig:
     name: str
     device: str
     port: int = 1
-    pkey: PKey = _DEFAULT_PARTITION
+    pkey: PKey = DEFAULT_PKEY
     qkey: int | None = None
     mtu: int | None = None
     mode: str = "datagram"

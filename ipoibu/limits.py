@@ -22,7 +22,6 @@ BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mist
 
 # Partition defaults where no subnet administrator gives them
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
-DEFAULT_PKEY: Final = 0xFFFF
 DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
 DEFAULT_HOP_LIMIT: Final = (
     64  # as OpenSM's broadcast group on a routed link; RoCE needs one above 0

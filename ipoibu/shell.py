@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, IpNetwork, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress, IpNetwork, Qpn
 from ipoibu.connected import EVENTS as CONNECTED_EVENTS
 from ipoibu.connected import Connected
 from ipoibu.datapath import DataPath
@@ -228,7 +228,7 @@ class Shell:
             self._gid = gid
             hwaddr = HwAddr(self._path.fabric.qpn, gid)
             if self.connected is not None:
-                hwaddr = replace(hwaddr, flags=RC_FLAG)
+                hwaddr = replace(hwaddr, flags=self.connected.flags)
                 self.connected.rename(hwaddr)
             self.perform(self._engine.port_event(now, "gid", hwaddr))
         if active != self._port_active:

@@ -33,9 +33,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.addr import PKey
+    from ipoibu.addr import DEFAULT_PKEY, PKey
     from ipoibu.host.checkup import checkup, link_partition
-    from ipoibu.limits import DEFAULT_PKEY
 
     if options.pkey is not None and options.partitions is None and options.device is None:
         raise UsageError(

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ipoibu.addr import IpInterface, PKey
+from ipoibu.addr import DEFAULT_PKEY, IpInterface, PKey
 from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.fabric.device import parse_device
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
-from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, DEFAULT_PKEY, IPV4_MIN_MTU, IPV6_MIN_MTU
+from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, IPV4_MIN_MTU, IPV6_MIN_MTU
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -130,8 +130,6 @@ def parse_file(text: str) -> Path:
     return Path(text).absolute()
 
 
-_DEFAULT_PKEY: Final = PKey(DEFAULT_PKEY)
-
 # Key of the file and of the option -> how its text is read, and whether there may be several.
 _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "device": (parse_device, False),
@@ -162,7 +160,7 @@ class InterfaceConfig:
 
     name: str
     device: tuple[str, int]
-    pkey: PKey = _DEFAULT_PKEY
+    pkey: PKey = DEFAULT_PKEY
     partitions: Path | None = None
     mode: str = "datagram"
     cm_profile: str = "linux"

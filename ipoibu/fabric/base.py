@@ -34,6 +34,11 @@ class Destination:
     traffic_class: int = 0
     flow_label: int = 0
 
+    @property
+    def needs_grh(self) -> bool:
+        """Only what stays on an InfiniBand subnet and is for one port goes without (E4, B6)."""
+        return self.dlid == 0 or self.hop_limit > 1 or self.gid.is_multicast
+
 
 @dataclass(frozen=True, slots=True)
 class RcAttributes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
+from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.rc import Connect, Disconnect, Ended, Event, Handle, Reject, Request, Requested
 from ipoibu.wire.cm_private import ServiceForm
@@ -22,8 +23,9 @@ Deliver = Callable[[Event], None]
 class Subscriber:
     """One interface: what it listens to, and how it hears (on the manager's thread)."""
 
-    def __init__(self, service_ids: frozenset[int], deliver: Deliver) -> None:
+    def __init__(self, service_ids: frozenset[int], deliver: Deliver, pkey: PKey) -> None:
         self.service_ids = service_ids
+        self.pkey = pkey
         self.deliver = deliver
         self.handles: set[Handle] = set()
 
@@ -36,6 +38,8 @@ class Communication(Worker):
 
     forms: ClassVar[tuple[ServiceForm, ...]]
     """How a peer can be asked, in the order of trying (C7)."""
+    accepts: ClassVar[bool] = True
+    """Whether peers can ask us, too."""
 
     def __init__(self) -> None:
         super().__init__("ipoibu-cm")
@@ -43,16 +47,18 @@ class Communication(Worker):
         self._subscribers: list[Subscriber] = []
         self._owners: dict[Handle, Subscriber] = {}
 
-    def subscribe(self, service_ids: frozenset[int], deliver: Deliver) -> Subscriber:
-        """Requests for these service IDs go to `deliver`, which must not block.
+    def subscribe(
+        self, service_ids: frozenset[int], deliver: Deliver, pkey: PKey = DEFAULT_PKEY
+    ) -> Subscriber:
+        """Requests for these service IDs in the partition go to `deliver`, which must not block.
 
         `LinkError` where nobody can listen for them.
         """
-        subscriber = Subscriber(service_ids, deliver)
+        subscriber = Subscriber(service_ids, deliver, pkey)
         with self._lock:
             self._subscribers.append(subscriber)
             try:
-                self._listen(self._service_ids())
+                self._listen(self._services())
             except BaseException:
                 self._subscribers.remove(subscriber)
                 raise
@@ -63,7 +69,7 @@ class Communication(Worker):
         with self._lock:
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)
-                self._listen(self._service_ids())
+                self._listen(self._services())
             for handle in list(subscriber.handles):
                 self.request(subscriber, Disconnect(handle))
 
@@ -82,7 +88,7 @@ class Communication(Worker):
     # ---- of a kind of manager, both with the lock
 
     @abstractmethod
-    def _listen(self, service_ids: frozenset[int]) -> None:
+    def _listen(self, services: Mapping[int, PKey]) -> None:
         """Take requests for these from now on, and no others; `LinkError` and all is as it was."""
 
     @abstractmethod
@@ -90,8 +96,8 @@ class Communication(Worker):
 
     # ---- with the lock
 
-    def _service_ids(self) -> frozenset[int]:
-        return frozenset().union(*(each.service_ids for each in self._subscribers))
+    def _services(self) -> dict[int, PKey]:
+        return {name: each.pkey for each in self._subscribers for name in each.service_ids}
 
     def _own(self, handle: Handle, subscriber: Subscriber) -> None:
         self._owners[handle] = subscriber

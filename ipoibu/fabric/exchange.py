@@ -78,8 +78,8 @@ class Exchange:
         return self._is_closed
 
     @property
-    def hears_reports(self) -> bool:
-        return self._port.hears_reports
+    def hears_unasked(self) -> bool:
+        return self._port.hears_unasked
 
     def close(self) -> None:
         """End every question (`Closed`) and give the port back; safe to call again."""

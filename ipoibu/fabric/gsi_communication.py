@@ -9,31 +9,20 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import ClassVar
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.addr import PKey
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.general_services import GeneralServices
 from ipoibu.limits import CM_ROUND
-from ipoibu.proto.cm import Cm, CmConfig, MadSource
+from ipoibu.proto.cm import Cm, CmConfig
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.rc import CmEffect, Request, SendMad
 from ipoibu.wire.cm_private import ServiceForm
-from ipoibu.wire.mad import GSI_QKEY
 
 _log = logging.getLogger(__name__)
-
-
-class GeneralServices(Protocol):
-    """Queue pair 1 of a port, as a mailbox of 256-byte datagrams; one thread at a time."""
-
-    @property
-    def fd(self) -> int: ...
-    def arm(self) -> None: ...
-    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool: ...
-    def receive(self) -> tuple[bytes, int, bytes] | None: ...
-    def close(self) -> None: ...
 
 
 class GsiCommunication(Communication):
@@ -56,10 +45,9 @@ class GsiCommunication(Communication):
             datagram = self._gsi.receive()
             if datagram is None:
                 break
-            sgid, qpn, raw = datagram
-            source = MadSource(Qpn(qpn), Gid(sgid))
+            self._readdress()
             with self._guarded("a connection management datagram"):
-                self._carry_out(self._cm.received(time.monotonic(), source, raw))
+                self._carry_out(self._cm.received(time.monotonic(), *datagram))
         now = time.monotonic()
         with self._guarded("a connection management timer"):
             self._carry_out(self._cm.timer(now))
@@ -68,10 +56,11 @@ class GsiCommunication(Communication):
         deadline = self._cm.deadline()
         return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 
-    def _listen(self, service_ids: frozenset[int]) -> None:
-        self._cm.listen(service_ids)
+    def _listen(self, services: Mapping[int, PKey]) -> None:
+        self._cm.listen(services)
 
     def _ask(self, request: Request) -> None:
+        self._readdress()
         self._carry_out(self._cm.request(time.monotonic(), request))
 
     def _say_farewell(self) -> None:
@@ -80,11 +69,18 @@ class GsiCommunication(Communication):
     def _release(self) -> None:
         self._gsi.close()
 
+    def _readdress(self) -> None:
+        """A subnet manager may change the port's address at any time."""
+        config = self._cm.config
+        gid, lid = self._gsi.address
+        if (gid, lid) != (config.gid, config.lid):
+            self._cm.config = replace(config, gid=gid, lid=lid)
+
     def _carry_out(self, effects: Iterable[CmEffect]) -> None:
         for effect in effects:
             match effect:
-                case SendMad(destination, raw):
-                    if not self._gsi.send(destination, GSI_QKEY, raw):
+                case SendMad(destination, raw, pkey):
+                    if not self._gsi.send(destination, pkey, raw):
                         self._counts["cm_send_failed"] += 1
                 case Count(reason):
                     self._counts[reason] += 1

@@ -20,13 +20,15 @@ from typing import Any, Final
 
 import cffi
 
-from ipoibu.addr import Gid, IpAddress, Qpn
+from ipoibu.addr import Gid, IpAddress, PKey, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted
 from ipoibu.fabric.base import Destination, RcAttributes
 
 LIBRARY: Final = "librdmacm.so.1"
 
-_PORT_SPACE_TCP: Final = 0x0106
+PORT_SPACE_TCP: Final = 0x0106
+PORT_SPACE_IB: Final = 0x013F
+_AF_IB: Final = 27
 _OPTION_ID: Final = 0
 _OPTION_AFONLY: Final = 2
 _OPTION_ACK_TIMEOUT: Final = 3
@@ -35,6 +37,7 @@ _STATE_RTS: Final = 3
 _SOCKADDR_BYTES: Final = 128
 _IN: Final = struct.Struct("=H2s4s")
 _IN6: Final = struct.Struct("=H2sI16sI")
+_IB: Final = struct.Struct("=H2s4s16s8s8sQ")
 
 _ffi = cffi.FFI()
 _ffi.cdef("""
@@ -153,6 +156,30 @@ class SocketAddress:
         raise LinkError(f"a connection's address is of family {family}, which is not IP")
 
 
+@dataclass(frozen=True, slots=True)
+class PortAddress:
+    """A port of an InfiniBand subnet, and a service behind it: a `sockaddr_ib`; of ours, no service."""
+
+    gid: Gid
+    pkey: PKey
+    service_id: int | None = None
+
+    def pack(self) -> Any:
+        is_service = self.service_id is not None
+        raw = _IB.pack(
+            _AF_IB,
+            self.pkey.to_bytes(2, "big"),
+            bytes(4),
+            self.gid.raw,
+            (self.service_id or 0).to_bytes(8, "big"),
+            (b"\xff" if is_service else b"\0") * 8,
+            0,
+        )
+        return _ffi.new("char[]", raw.ljust(_SOCKADDR_BYTES, b"\0"))
+
+
+Address = SocketAddress | PortAddress
+
 _IS_LITTLE: Final = struct.pack("=H", 1) == b"\1\0"
 
 
@@ -192,12 +219,10 @@ class EventChannel:
         fd: int = self._raw.fd
         return fd
 
-    def create(self) -> CmId:
-        """A new identifier of the TCP port space; `OSError` if the kernel has none left."""
+    def create(self, port_space: int = PORT_SPACE_TCP) -> CmId:
+        """A new identifier; `OSError` if the kernel has none left."""
         found: Any = _ffi.new("struct rdma_cm_id **")
-        _check(
-            self._library.rdma_create_id(self._raw, found, _ffi.NULL, _PORT_SPACE_TCP), "identifier"
-        )
+        _check(self._library.rdma_create_id(self._raw, found, _ffi.NULL, port_space), "identifier")
         return self._adopt(found[0])
 
     def event(self) -> CmEvent | None:
@@ -252,9 +277,9 @@ class CmId:
         self._raw = raw
         self._forget = forget
 
-    def bind(self, address: SocketAddress, *, ack_timeout: int | None = None) -> None:
+    def bind(self, address: Address, *, ack_timeout: int | None = None) -> None:
         """An address of ours. `ack_timeout`, a code as in `RcAttributes`, is for what connects."""
-        if isinstance(address.ip, IPv6Address):
+        if isinstance(address, SocketAddress) and isinstance(address.ip, IPv6Address):
             self._option(_OPTION_AFONLY, "int *", 1)
         if ack_timeout is not None:
             self._option(_OPTION_ACK_TIMEOUT, "uint8_t *", ack_timeout)
@@ -263,7 +288,7 @@ class CmId:
     def listen(self, backlog: int) -> None:
         _check(self._library.rdma_listen(self._raw, backlog), "listen")
 
-    def resolve_address(self, target: SocketAddress, timeout_ms: int) -> None:
+    def resolve_address(self, target: Address, timeout_ms: int) -> None:
         """ADDR_RESOLVED or ADDR_ERROR follows."""
         library = self._library
         _check(

@@ -13,16 +13,16 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from itertools import count
 from typing import ClassVar, Final
 
-from ipoibu.addr import Gid
+from ipoibu.addr import Gid, PKey
 from ipoibu.errors import LinkError
 from ipoibu.fabric.communication import Communication
-from ipoibu.fabric.rdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
+from ipoibu.fabric.rdmacm import Address, CmEvent, CmEventType, CmId, EventChannel, SocketAddress
 from ipoibu.limits import CM_ROUND, CONNECTIONS_PER_PORT_MAX, RDMACM_ANSWER_S, RDMACM_RESOLVE_S
 from ipoibu.proto.rc import (
     CAUSES,
@@ -91,7 +91,7 @@ class RdmacmCommunication(Communication):
     behind it. `LinkError` or `NotPermitted`: there is no rdma_cm for us.
     """
 
-    forms: ClassVar = (ServiceForm.RDMACM,)
+    forms: ClassVar[tuple[ServiceForm, ...]] = (ServiceForm.RDMACM,)
 
     def __init__(
         self, device: str, address: Callable[[], SocketAddress], patience: Patience
@@ -229,26 +229,34 @@ class RdmacmCommunication(Communication):
 
     def _connect(self, request: Connect) -> None:
         """In steps: the kernel looks for the address, then the route, then asks the peer."""
-        ours = self._address()
-        peer = request.destination.gid.ip
-        port = request.service_id & _PORT_MASK
-        scope = ours.scope if isinstance(peer, IPv6Address) and peer.is_link_local else 0
         attempt: _Attempt | None = None
         try:
-            attempt = _Attempt(request.handle, self._channel.create(), _Phase.ASKING, request)
+            attempt = _Attempt(request.handle, self._create(), _Phase.ASKING, request)
             self._add(attempt)
             attempt.deadline = time.monotonic() + RDMACM_ANSWER_S
+            ours, theirs = self._addresses(request)
             attempt.id.bind(ours, ack_timeout=self._patience.ack_timeout)
-            attempt.id.resolve_address(SocketAddress(peer, port, scope), _RESOLVE_MS)
+            attempt.id.resolve_address(theirs, _RESOLVE_MS)
         except OSError as error:
-            _log.info("no connection to %s: %s", peer, error)
+            _log.info("no connection to %s: %s", request.destination.gid, error)
             if attempt is not None:
                 self._end(attempt, Cause.BROKEN)
             else:
                 self._tell(Ended(request.handle, Cause.BROKEN))
 
-    def _listen(self, service_ids: frozenset[int]) -> None:
-        wanted = {service_id for service_id in service_ids if is_rdmacm(service_id)}
+    def _create(self) -> CmId:
+        return self._channel.create()
+
+    def _addresses(self, request: Connect) -> tuple[Address, Address]:
+        """Ours and the peer's."""
+        ours = self._address()
+        peer = request.destination.gid.ip
+        port = request.service_id & _PORT_MASK
+        scope = ours.scope if isinstance(peer, IPv6Address) and peer.is_link_local else 0
+        return ours, SocketAddress(peer, port, scope)
+
+    def _listen(self, services: Mapping[int, PKey]) -> None:
+        wanted = {service_id for service_id in services if is_rdmacm(service_id)}
         for service_id in wanted - self._listeners.keys():
             self._listeners[service_id] = self._open_listener(service_id - SERVICE_BASE)
         for service_id in self._listeners.keys() - wanted:

@@ -225,7 +225,7 @@ class SaClient:
 
     async def subscribe(self, trap: Trap) -> None:
         """Hear of an event (M2); `LinkError` where another program on the port hears them all."""
-        if not self._exchange.hears_reports:
+        if not self._exchange.hears_unasked:
             raise LinkError(
                 f"{self.info.device}/{self.info.port}: another program (ibacm, srp_daemon) takes the "
                 "subnet administrator's reports on this port"

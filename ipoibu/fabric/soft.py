@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import errno
 
-from ipoibu._core import SoftConnection, SoftFabric, SoftGsi, SoftHca
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu._core import SoftConnection, SoftFabric, SoftHca
+from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.base import PartitionParams, PortInfo, RcAttributes
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.general_services import SoftServices
 from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.limits import (
     CONNECTED_FRAMES,
-    DEFAULT_PKEY,
     SOFT_ACK_TIMEOUT_CODE,
     SOFT_RETRIES,
     SOFT_RNR_RETRIES,
@@ -85,19 +85,18 @@ class SoftPort:
     def communication(self) -> Communication:
         if self._communication is None:
             try:
-                gsi = SoftGsi(self._hca)
+                services = SoftServices(self._hca)
             except OSError as error:
                 raise _translate(error, self._hca.netdev) from error
             config = CmConfig(
                 gid=self.info.gid,
                 ca_guid=int.from_bytes(self.info.guid, "big"),
-                pkey=PKey(DEFAULT_PKEY),
                 path_mtu_bytes=self.info.active_mtu_bytes,
                 ack_timeout=SOFT_ACK_TIMEOUT_CODE,
                 connection_retries=SOFT_RETRIES,
                 rnr_retries=SOFT_RNR_RETRIES,
             )
-            self._communication = GsiCommunication(gsi, config)
+            self._communication = GsiCommunication(services, config)
         return self._communication
 
     def close(self) -> None:

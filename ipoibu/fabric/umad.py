@@ -18,6 +18,7 @@ import cffi
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.fabric.base import Destination
 from ipoibu.wire import mad, sa
 
 LIBRARY: Final = "libibumad.so.3"
@@ -101,29 +102,38 @@ class MadPortInfo:
 
 @dataclass(frozen=True, slots=True)
 class MadTo:
-    """Where to: the port's queue pair, its service level, and the index of the P_Key that we use."""
+    """Where to: the port's queue pair, its service level, and the index of the P_Key that we use.
+
+    `route` is given for datagrams that have a GRH: its GID, hop limit, traffic class and flow label.
+    """
 
     lid: int
     qpn: int = mad.GSI_QPN
     sl: int = 0
     pkey_index: int = 0
+    route: Destination | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MadIn:
-    """What was received: `status` is 0, or an `errno` for a datagram of ours that came back."""
+    """What was received: `status` is 0, or an `errno` for a datagram of ours that came back.
+
+    `gid` is the sender's, by its GRH; None without one.
+    """
 
     raw: bytes
     lid: int
     qpn: int
     status: int = 0
+    gid: Gid | None = None
+    sl: int = 0
 
 
 class MadPort(Protocol):
-    """Sends and receives datagrams of the SA's class on one port; one caller at a time."""
+    """Sends and receives datagrams of one class on one port; one caller at a time."""
 
-    hears_reports: bool
-    """False where another program of this port takes the SA's reports."""
+    hears_unasked: bool
+    """False where another program of this port takes what nobody asked for, such as the SA's reports."""
 
     def look(self) -> MadPortInfo:
         """The port as it is now; `LinkError` or `NoSuchDevice` if it went away."""
@@ -177,9 +187,15 @@ class UmadPort:
     """A `MadPort` of the kernel."""
 
     def __init__(
-        self, device: str, port: int = 1, methods: Iterable[int] = (mad.Method.REPORT,)
+        self,
+        device: str,
+        port: int = 1,
+        methods: Iterable[int] = (mad.Method.REPORT,),
+        *,
+        mgmt_class: int = sa.CLASS,
+        version: int = sa.CLASS_VERSION,
     ) -> None:
-        """Open the port and take part in the SA's class; `methods` are heard though nobody asked.
+        """Open the port and take part in a class, the SA's; `methods` are heard though nobody asked.
 
         `LinkError`, `NoSuchDevice` or `NotPermitted` says why that cannot be.
         """
@@ -189,7 +205,7 @@ class UmadPort:
         self.look()
         self._fd = self._open()
         try:
-            self._agent, self.hears_reports = self._register(methods)
+            self._agent, self.hears_unasked = self._register(mgmt_class, version, methods)
             self._send_buffer = _ffi.new("char[]", self._umad.umad_size() + mad.MAD_LEN)
             self._receive_buffer = _ffi.new("char[]", self._umad.umad_size() + mad.MAD_LEN)
         except BaseException:
@@ -245,7 +261,8 @@ class UmadPort:
         # both stand there in network byte order
         lid = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "lid"))[:], "big")
         qpn = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "qpn"))[:], "big")
-        return MadIn(raw, lid, qpn, umad.umad_status(buffer))
+        gid = Gid(_ffi.buffer(address.gid)[:]) if address.grh_present else None
+        return MadIn(raw, lid, qpn, umad.umad_status(buffer), gid, address.sl)
 
     def close(self) -> None:
         if self._agent >= 0:
@@ -259,6 +276,14 @@ class UmadPort:
         # the Q_Key goes by as a signed int
         self._umad.umad_set_addr(buffer, to.lid, to.qpn, to.sl, mad.GSI_QKEY - (1 << 32))
         self._umad.umad_set_pkey(buffer, to.pkey_index)
+        if to.route is not None:
+            grh = self._umad.umad_get_mad_addr(buffer)
+            grh.grh_present, grh.gid_index = 1, 0
+            _ffi.memmove(grh.gid, to.route.gid.raw, 16)
+            grh.hop_limit, grh.traffic_class = to.route.hop_limit, to.route.traffic_class
+            _ffi.buffer(_ffi.addressof(grh, "flow_label"))[:] = to.route.flow_label.to_bytes(
+                4, "big"
+            )
 
     def _open(self) -> int:
         fd: int = self._umad.umad_open_port(self._device.encode(), self._port)
@@ -272,7 +297,7 @@ class UmadPort:
             raise LinkError(f"{place}: no /dev/infiniband/umad*; run `modprobe ib_umad`")
         raise IpoibuError(f"{place}: cannot open /dev/infiniband/umad*: {os.strerror(reason)}")
 
-    def _register(self, methods: Iterable[int]) -> tuple[int, bool]:
+    def _register(self, mgmt_class: int, version: int, methods: Iterable[int]) -> tuple[int, bool]:
         """With the methods, unless they are another's already: only one agent can have them.
 
         RMPP version 0: the kernel passes every segment on, and leaves the protocol to us.
@@ -281,11 +306,11 @@ class UmadPort:
         wanted = sum(1 << method for method in methods)
         words = [wanted >> at & (1 << bits) - 1 for at in range(0, 128, bits)]
         masks = (_ffi.new("long[]", words), True), (_ffi.NULL, False)
-        for mask, hears_reports in masks:
-            agent = self._umad.umad_register(self._fd, sa.CLASS, sa.CLASS_VERSION, 0, mask)
+        for mask, hears_unasked in masks:
+            agent = self._umad.umad_register(self._fd, mgmt_class, version, 0, mask)
             if agent >= 0:
-                return agent, hears_reports
+                return agent, hears_unasked
         raise IpoibuError(
-            f"{self._device}/{self._port}: cannot take part in subnet administration: "
+            f"{self._device}/{self._port}: cannot take part in management class {mgmt_class}: "
             f"{os.strerror(_ffi.errno)}"
         )

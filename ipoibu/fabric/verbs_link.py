@@ -3,19 +3,26 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from typing import Protocol
 
 from ipoibu.errors import LinkError
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.general_services import UmadServices
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.fabric.rdmacm import SocketAddress
 from ipoibu.fabric.rdmacm_communication import Patience, RdmacmCommunication
+from ipoibu.fabric.rdmacm_ib import IbRdmacmCommunication
 from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses
 from ipoibu.fabric.sa import SaClient
 from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
 from ipoibu.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
+from ipoibu.proto.cm import CmConfig
+
+_log = logging.getLogger(__name__)
 
 
 class Membership(Protocol):
@@ -67,7 +74,7 @@ class Link(Protocol):
 def open_link(device: VerbsDevice, port: int, state: PortState) -> Link:
     """The port's; `LinkError` says why it cannot carry IP over InfiniBand."""
     if state.link_layer == "InfiniBand":
-        return InfinibandLink(device, port)
+        return InfinibandLink(device, port, state)
     return RoceLink(device, port, state)
 
 
@@ -126,8 +133,9 @@ class InfinibandLink:
     has_lids = True
     netdev = None
 
-    def __init__(self, device: VerbsDevice, port: int) -> None:
+    def __init__(self, device: VerbsDevice, port: int, state: PortState) -> None:
         self._device, self._port = device, port
+        self._mtu_bytes = state.active_mtu_bytes
         self._read()
         self.administrator = Administrator(lambda: SaClient.open(device.name, port))
 
@@ -147,7 +155,24 @@ class InfinibandLink:
         return _Nothing()
 
     def communication(self) -> Communication:
-        raise LinkError(f"{self._device.name}/{self._port}: no connected mode on InfiniBand ports")
+        """Our own manager, unless the kernel has one: that does not let others answer (`rdmacm_ib`)."""
+        patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
+        info = self.administrator.info
+        try:
+            services = UmadServices(self._device.name, self._port, lambda: self.administrator.info)
+        except LinkError as error:
+            _log.warning("%s; only connections that we ask for are made", error)
+            return IbRdmacmCommunication(self._device.name, lambda: self.entry.gid, patience)
+        config = CmConfig(
+            gid=info.gid,
+            lid=info.lid,
+            ca_guid=info.guid,
+            path_mtu_bytes=self._mtu_bytes,
+            ack_timeout=patience.ack_timeout,
+            connection_retries=patience.retries,
+            rnr_retries=patience.rnr_retries,
+        )
+        return GsiCommunication(services, config)
 
     def close(self) -> None:
         self.administrator.close()

@@ -363,7 +363,7 @@ class VerbsDevice:
                 traffic_class=dest.traffic_class,
                 flow_label=dest.flow_label,
             ),
-            is_global=1,
+            is_global=dest.needs_grh,
             dlid=dest.dlid,
             sl=dest.sl,
             static_rate=dest.static_rate,

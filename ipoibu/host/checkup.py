@@ -18,13 +18,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ipoibu.addr import PKey
+from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.partitions import read
 from ipoibu.fabric.privilege import CAP_NET_ADMIN, STATUS, is_capable
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.limits import DEFAULT_PKEY, ENCAP_LEN, IPV6_MIN_MTU
+from ipoibu.limits import ENCAP_LEN, IPV6_MIN_MTU
 
 Status = Literal["ok", "info", "warn", "fail"]
 
@@ -32,7 +32,6 @@ CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
 ROCE_PORT: Final = 4791
 ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
-_DEFAULT_PARTITION: Final = PKey(DEFAULT_PKEY)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 
 
@@ -53,7 +52,7 @@ class Finding:
         return asdict(self)
 
 
-def checkup(device: str | None = None, pkey: PKey = _DEFAULT_PARTITION) -> list[Finding]:
+def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Finding]:
     """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
 
     On an InfiniBand subnet its administrator is asked about the link of `pkey`.

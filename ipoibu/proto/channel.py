@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, PKey, Qpn
 from ipoibu.fabric.base import RcAttributes
 from ipoibu.limits import (
     CONNECTION_PEERS_MAX,
@@ -131,6 +131,7 @@ class ConnectionConfig:
     receive_mtu_bytes: int = cm_private.RECEIVE_MTU_MAX_BYTES
     superframe_bytes: int = 0
     profile: Profile = Profile.LINUX
+    pkey: PKey = DEFAULT_PKEY
     forms: tuple[ServiceForm, ...] = tuple(ServiceForm)
     connections_max: int = CONNECTIONS_MAX
     per_port_max: int = CONNECTIONS_PER_PORT_MAX

@@ -13,11 +13,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ipoibu.addr import Gid, Qpn
+from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import BadFrame
 from ipoibu.fabric.base import Destination
 from ipoibu.limits import (
@@ -95,7 +95,7 @@ class Cm:
         self._rng = rng
         self._timers = Timers()
         self._effects: list[CmEffect] = []
-        self._services: frozenset[int] = frozenset()
+        self._services: Mapping[int, PKey] = {}
         self._serials = itertools.count()
         self._tid_high = rng.getrandbits(32) << 32
         self._answers = TokenBucket(CM_ANSWERS_PER_S, CM_ANSWERS_BURST)
@@ -116,9 +116,9 @@ class Cm:
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def listen(self, service_ids: frozenset[int]) -> None:
-        """Take requests for these service IDs from now on."""
-        self._services = service_ids
+    def listen(self, services: Mapping[int, PKey]) -> None:
+        """Take requests for these service IDs, in these partitions, from now on."""
+        self._services = services
 
     def request(self, now: float, request: Request) -> list[CmEffect]:
         """Do what the policy wants; what is about a connection that is over is ignored."""
@@ -158,7 +158,7 @@ class Cm:
             self._disconnect(now, found)
         for found in list(self._by_id.values()):
             self._remove(found)
-        self._services = frozenset()
+        self._services = {}
         return self._take()
 
     # -- what the policy wants -------------------------------------------------------------------
@@ -181,6 +181,7 @@ class Cm:
             wait_s=wait_s,
             hurry_s=wait_s / 2,
             retries=self.config.retries,
+            pkey=connect.pkey,
             qpn=connect.qpn,
             connect=connect,
         )
@@ -238,6 +239,7 @@ class Cm:
             wait_s=bounded_s(req.local_timeout),
             hurry_s=bounded_s(req.remote_timeout) / 2,
             retries=min(req.cm_retries, self.config.retries),
+            pkey=self._services[req.service_id],
             remote_id=req.local_id,
             remote_guid=req.ca_guid,
             remote_qpn=req.qpn,
@@ -252,8 +254,11 @@ class Cm:
         self, now: float, source: MadSource, req: Req
     ) -> tuple[Reason, bytes] | None:
         """Why a new request is not even shown to the policy."""
-        if req.service_id not in self._services:
+        partition = self._services.get(req.service_id)
+        if partition is None:
             return Reason.INVALID_SERVICE_ID, b""
+        if req.pkey.full != partition.full:
+            return Reason.UNSUPPORTED, b""
         if not req.local_id:  # 0 is what others say when they mean none
             return Reason.INVALID_COMM_ID, b""
         refusal = self.config.refusal(source, req)
@@ -397,7 +402,7 @@ class Cm:
         sends = found.sends[action] = found.sends.get(action, 0) + 1
         if sends > 1:
             self._count("cm_retry")
-        self._effects.append(SendMad(found.peer, cm.pack(found.tid, message)))
+        self._effects.append(SendMad(found.peer, cm.pack(found.tid, message), found.pkey))
 
     def _ring(self, now: float, local_id: int) -> None:
         found = self._by_id[local_id]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, Gid, PKey, Qpn
+from ipoibu.addr import DEFAULT_PKEY, MULTICAST_QPN, Gid, PKey, Qpn
 from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.limits import (
     CM_ACK_TIMEOUT_CODE,
@@ -67,7 +67,6 @@ class CmConfig:
 
     gid: Gid
     ca_guid: int
-    pkey: PKey
     path_mtu_bytes: int
     lid: int = 0
     response_timeout: int = CM_RESPONSE_TIMEOUT_CODE
@@ -89,7 +88,7 @@ class CmConfig:
         # Whoever asks for packets to be sent to a third party gets none.
         if source.gid not in (None, path.local_gid) or not is_unicast(path.local_gid):
             return Reason.INVALID_GID, b""
-        if (req.pkey ^ self.pkey) & 0x7FFF or not is_connectable(req.qpn):
+        if not is_connectable(req.qpn):
             return Reason.UNSUPPORTED, b""
         if not 0 < MTU_BYTES.get(req.mtu, 0) <= self.path_mtu_bytes:
             return Reason.INVALID_MTU, bytes((MTU_CODES[self.path_mtu_bytes],))
@@ -136,6 +135,7 @@ class Connection:
     wait_s: float
     hurry_s: float
     retries: int
+    pkey: PKey = DEFAULT_PKEY
     state: State = MACHINE.initial
     qpn: Qpn = _NO_QPN
     remote_id: int = 0
@@ -195,7 +195,7 @@ class Connection:
             ca_guid=config.ca_guid,
             qpn=self.qpn,
             psn=self.psn,
-            pkey=config.pkey,
+            pkey=connect.pkey,
             mtu=MTU_CODES[connect.path_mtu_bytes],
             primary=Path(
                 config.gid,

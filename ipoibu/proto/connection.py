@@ -359,6 +359,7 @@ class Connections:
             found.qpn,
             self.config.path_mtu_bytes,
             self.config.private(has_superframes=True),
+            self.config.pkey,
         )
 
     def _has_superframes(self, found: Channel) -> bool:

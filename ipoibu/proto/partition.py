@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipoibu.addr import PKey
+from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import IWARP, PartitionParams, PortInfo
 from ipoibu.limits import (
     DEFAULT_HOP_LIMIT,
     DEFAULT_IB_MTU,
-    DEFAULT_PKEY,
     DEFAULT_QKEY,
     DEFAULT_SCOPE,
     ENCAP_LEN,

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ipoibu.addr import Gid, Qpn
+from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
 from ipoibu.fabric.base import Destination, RcAttributes
 from ipoibu.proto.effects import Count, Log
 from ipoibu.wire.cm_code import Reason
@@ -90,7 +90,10 @@ CAUSES: Final[Mapping[int, Cause]] = {
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Ask the station behind `destination` (its `qpn` does not matter) for a connection to `qpn` here."""
+    """Ask the station behind `destination` (its `qpn` does not matter) for a connection to `qpn` here.
+
+    `pkey` is the partition of both.
+    """
 
     handle: Handle
     destination: Destination
@@ -98,6 +101,7 @@ class Connect:
     qpn: Qpn
     path_mtu_bytes: int
     private: bytes
+    pkey: PKey = DEFAULT_PKEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +183,12 @@ Event = Requested | Replied | Established | Ended
 
 @dataclass(frozen=True, slots=True)
 class SendMad:
-    """Send 256 bytes from our queue pair 1 with its Q_Key (`mad.GSI_QKEY`)."""
+    """Send 256 bytes from our queue pair 1 with its Q_Key (`mad.GSI_QKEY`) and, where keys are checked,
+    this P_Key."""
 
     destination: Destination
     raw: bytes
+    pkey: PKey = DEFAULT_PKEY
 
 
 CmEffect = Event | SendMad | Count | Log
@@ -195,8 +201,8 @@ class ConnectionManager(Protocol):
     the implementation's own (`Cm.received`; librdmacm's event channel).
     """
 
-    def listen(self, service_ids: frozenset[int]) -> None:
-        """From now on take requests for these service IDs, and for no others."""
+    def listen(self, services: Mapping[int, PKey]) -> None:
+        """From now on take requests for these service IDs in these partitions, and for no others."""
         ...
 
     def request(self, now: float, request: Request) -> list[CmEffect]: ...

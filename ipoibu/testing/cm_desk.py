@@ -45,7 +45,7 @@ A_GUID: Final = 0x00155DFFFD33FF0B
 B_GUID: Final = 0x00155DFFFD33FF0C
 PKEY: Final = PKey(0xFFFF)
 SERVICE: Final = 0x1000000000000049
-CONFIG: Final = CmConfig(A, A_GUID, PKEY, 2048)
+CONFIG: Final = CmConfig(A, A_GUID, 2048)
 FROM_B: Final = MadSource(Qpn(GSI_QPN), B)
 WAIT_S: Final = seconds(CONFIG.response_timeout)
 OURS: Final = Handle(Role.ACTIVE, 7)
@@ -73,7 +73,7 @@ class Desk:
 
     def __init__(self, config: CmConfig = CONFIG) -> None:
         self.cm = Cm(config, random.Random(1))
-        self.cm.listen(frozenset({SERVICE}))
+        self.cm.listen({SERVICE: PKEY})
         self.now = 100.0
         self.effects: list[CmEffect] = []
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import queue
 import sys
 
-from ipoibu._core import SoftGsi, SoftHca
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu._core import SoftHca
+from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.fabric.base import Destination
+from ipoibu.fabric.general_services import SoftServices
 from ipoibu.fabric.gsi_communication import GsiCommunication
-from ipoibu.limits import DEFAULT_PKEY
 from ipoibu.proto.cm import CmConfig
 from ipoibu.proto.rc import Connect, Ended, Event, Handle, Replied, Role
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
@@ -30,8 +30,8 @@ def flood(netdev: str, victim: HwAddr, form: ServiceForm, count: int) -> tuple[i
     """How many of `count` requests were accepted, and how many refused."""
     hca = SoftHca(netdev)
     mtu_bytes = hca.active_mtu_bytes
-    config = CmConfig(Gid(hca.gid), ca_guid=7, pkey=PKey(DEFAULT_PKEY), path_mtu_bytes=mtu_bytes)
-    port = GsiCommunication(SoftGsi(hca), config)
+    config = CmConfig(Gid(hca.gid), ca_guid=7, path_mtu_bytes=mtu_bytes)
+    port = GsiCommunication(SoftServices(hca), config)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     us = port.subscribe(frozenset(), events.put)
     to, service = Destination(victim.gid, victim.qpn), service_id(form, victim.qpn)

@@ -48,7 +48,7 @@ from ipoibu.wire.mad import GSI_QPN
 PKEY: Final = PKey(0xFFFF)
 IB_MTU: Final = 2048
 CONFIG: Final = ConnectionConfig(HwAddr(Qpn(0), Gid(bytes(16))), IB_MTU - 4, IB_MTU)
-CM_CONFIG: Final = CmConfig(Gid(bytes(16)), 0, PKEY, IB_MTU)
+CM_CONFIG: Final = CmConfig(Gid(bytes(16)), 0, IB_MTU)
 
 _FIRST_QPN: Final = 0x000048
 
@@ -107,7 +107,7 @@ class RcHost:
 
     def start(self) -> None:
         self.world.network.plug(self)
-        self.cm.listen(self.connections.service_ids)
+        self.cm.listen(dict.fromkeys(self.connections.service_ids, PKEY))
         self.carry_out(self.connections.open(self.now))
 
     def stop(self) -> None:

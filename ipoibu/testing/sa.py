@@ -324,7 +324,7 @@ class FakePort:
     def __init__(
         self, administrator: FakeSa, host: int = 2, pkeys: tuple[int, ...] = (0xFFFF,)
     ) -> None:
-        self.hears_reports = True
+        self.hears_unasked = True
         self.info = MadPortInfo(
             "fake0", 1, True, host, SA_LID, 0, port_gid(host), tuple(PKey(key) for key in pkeys)
         )

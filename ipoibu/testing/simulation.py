@@ -19,9 +19,9 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from typing import Final
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface, PKey, Qpn
+from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, IpAddress, IpInterface, Qpn
 from ipoibu.fabric.base import Destination, PartitionParams
-from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_PKEY, DEFAULT_QKEY
+from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY
 from ipoibu.proto.effects import (
     AddressVerdict,
     Attach,
@@ -42,7 +42,7 @@ from ipoibu.wire import ip
 from ipoibu.wire.encap import Encap, EtherType
 
 EXPERIMENTAL: Final = 253  # RFC 3692: an IP protocol that is nobody's
-PARAMS: Final = PartitionParams(PKey(DEFAULT_PKEY), DEFAULT_QKEY, DEFAULT_IB_MTU)
+PARAMS: Final = PartitionParams(DEFAULT_PKEY, DEFAULT_QKEY, DEFAULT_IB_MTU)
 TEMPLATE: Final = LinkConfig(PARAMS, HwAddr(Qpn(0), Gid(bytes(16))))
 
 _FIRST_QPN: Final = 0x000048

@@ -17,9 +17,11 @@ SCENARIOS = '"$LAB_INSIDE/../scenarios'
 PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/judge_host.sh"\n'
 PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
 KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
+RXE_CM = "rxe0 (InfiniBand, no ib_cm)"
 HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
     KERNEL: ("kernel", PORT),
     RXE: ("rxe0", PORT),
+    RXE_CM: ("rxe0", (*PORT, "initcall_blacklist=ib_cm_init")),
     ROCE: ("rxe0", ()),
     SOFT: ("soft:vec0", ()),
 }
@@ -38,10 +40,12 @@ COMMON = [
     "it reaches the other after restart 2",
 ]
 _FULL = ["it pings over IPv4 with 4064 bytes", "it pings over IPv6 with 4044 bytes"]
+_BEYOND = ["it pings over IPv4 with 20000 bytes", "it pings over IPv6 with 19980 bytes"]
 LARGE = {
     "datagram": _FULL,
     "partition": _FULL,
-    "mixed": ["it pings over IPv4 with 20000 bytes", "it pings over IPv6 with 19980 bytes"],
+    "mixed": _BEYOND,
+    "asking": _BEYOND,
     "connected": [
         "it pings over IPv4 with 60000 bytes",
         "it pings over IPv6 with 59980 bytes",

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.addr import DEFAULT_PKEY, RC_FLAG, Gid, HwAddr, Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.limits import (
     CM_HALF_OPEN_PER_PORT_MAX,
@@ -193,7 +193,7 @@ def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
     """C7."""
     simulation = world(1)
     a, b = simulation.host(), simulation.host()
-    b.cm.listen(frozenset({service_id(ServiceForm.RFC, b.station.qpn)}))
+    b.cm.listen({service_id(ServiceForm.RFC, b.station.qpn): DEFAULT_PKEY})
     a.send(b)
     simulation.run(1)
     assert a.route(b).way is Way.CONNECTION
@@ -305,7 +305,7 @@ def request(victim: RcHost, gid: Gid, number: int) -> bytes:
         ca_guid=number,
         qpn=Qpn(number + 2),
         psn=0,
-        pkey=victim.cm.config.pkey,
+        pkey=DEFAULT_PKEY,
         mtu=4,
         primary=Path(gid, victim.station.gid, 0xFFFF, 0xFFFF, hop_limit=64),
         private=Private(Qpn(number + 2), 65524).pack(),

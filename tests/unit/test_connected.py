@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, PKey, Qpn
 from ipoibu.connected import Connected
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Destination, RcAttributes
@@ -98,7 +98,7 @@ class Manager:
         self.deliver: Any = None
         self.subscribers = 0
 
-    def subscribe(self, service_ids: frozenset[int], deliver: Any) -> object:
+    def subscribe(self, service_ids: frozenset[int], deliver: Any, pkey: PKey) -> object:
         assert service_ids == cm_private.service_ids(OURS.qpn)  # every form (C7)
         self.deliver = deliver
         self.subscribers += 1

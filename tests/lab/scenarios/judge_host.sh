@@ -18,11 +18,11 @@ has_carrier() { # NETDEV
     { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
 }
 
-# Modes: datagram; connected; mixed, where the kernel has connected mode and ipoibu has not; partition,
-# which is datagram mode in the partition 0x8001.
+# Modes: datagram; connected; mixed, where the kernel has connected mode and ipoibu has not; asking, where
+# ipoibu can ask for connections and not be asked; partition, which is datagram mode in the partition 0x8001.
 kernel_start() { # MODE
     case $1 in
-        connected | mixed)
+        connected | mixed | asking)
             echo connected >/sys/class/net/ib0/mode
             ip link set ib0 mtu 65520 ;;
         partition)
@@ -42,7 +42,7 @@ side_up() { # HOST MODE
     fi
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
-        *,connected) ib_up "$1" --mode connected ;;
+        *,connected | *,asking) ib_up "$1" --mode connected ;;
         *,partition) ib_up "$1" --mtu "$IB_MTU" --pkey 0x8001 ;;
         *) ib_up "$1" --mtu "$IB_MTU" ;;
     esac
@@ -124,6 +124,7 @@ judge() { # HOST MODE
     case $2 in
         connected) size=60000 ;;
         mixed) size=20000 whole=() ;; # in fragments, once the kernel has learned the path's MTU
+        asking) size=20000; if [[ $1 == kernel ]]; then whole=(); fi ;;
     esac
     side_up "$@"
     meet up 60

@@ -127,7 +127,7 @@ def open_ethernet() -> None:
 async def _ask() -> dict[str, Any]:
     port = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
     second = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
-    said: dict[str, Any] = {"reports": [port.hears_reports, second.hears_reports]}
+    said: dict[str, Any] = {"reports": [port.hears_unasked, second.hears_unasked]}
     second.close()
     pace = Pace(timeout_s=1.0, attempts=2, probe_min_s=0.2, probe_max_s=0.2)
     client = SaClient(port, pace=pace, rng=random.Random(1))

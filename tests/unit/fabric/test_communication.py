@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.fabric.communication import Communication, Subscriber
 from ipoibu.fabric.gsi_communication import GsiCommunication
-from ipoibu.proto.cm import CmConfig
+from ipoibu.proto.cm import CmConfig, MadSource
 from ipoibu.proto.rc import (
     Accept,
     Cause,
@@ -30,7 +30,7 @@ from ipoibu.proto.rc import (
     Requested,
     Role,
 )
-from ipoibu.wire.mad import GSI_QKEY, GSI_QPN
+from ipoibu.wire.mad import GSI_QPN
 
 WAIT_S = 10.0
 SERVICE = 0x1000000000000042
@@ -45,28 +45,32 @@ class Mailbox:
         self.peer: Mailbox | None = None
         self.closed = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self._inbox: deque[tuple[bytes, int, bytes]] = deque()
+        self._inbox: deque[tuple[MadSource, bytes]] = deque()
 
     @property
     def fd(self) -> int:
         return self._fd
+
+    @property
+    def address(self) -> tuple[Gid, int]:
+        return self.gid, 0
 
     def arm(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
 
     def put(self, sgid: Gid, raw: bytes) -> None:
-        self._inbox.append((sgid.raw, GSI_QPN, raw))
+        self._inbox.append((MadSource(Qpn(GSI_QPN), sgid), raw))
         os.eventfd_write(self._fd, 1)
 
-    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool:
-        assert (dest.qpn, qkey, len(mad)) == (GSI_QPN, GSI_QKEY, 256)
-        if self.peer is None or dest.gid != self.peer.gid:
+    def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
+        assert (destination.qpn, pkey, len(raw)) == (GSI_QPN, DEFAULT_PKEY, 256)
+        if self.peer is None or destination.gid != self.peer.gid:
             return False
-        self.peer.put(self.gid, mad)
+        self.peer.put(self.gid, raw)
         return True
 
-    def receive(self) -> tuple[bytes, int, bytes] | None:
+    def receive(self) -> tuple[MadSource, bytes] | None:
         return self._inbox.popleft() if self._inbox else None
 
     def close(self) -> None:
@@ -90,9 +94,7 @@ def ports() -> Iterator[tuple[Communication, Communication, Mailbox, Mailbox]]:
     one, other = (Mailbox(gid) for gid in GIDS)
     one.peer, other.peer = other, one
     managers = [
-        GsiCommunication(
-            box, CmConfig(gid=box.gid, ca_guid=n, pkey=PKey(0xFFFF), path_mtu_bytes=2048)
-        )
+        GsiCommunication(box, CmConfig(gid=box.gid, ca_guid=n, path_mtu_bytes=2048))
         for n, box in enumerate((one, other), 1)
     ]
     yield managers[0], managers[1], one, other

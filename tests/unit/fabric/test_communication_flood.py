@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import threading
 
-from ipoibu.addr import Gid, PKey
+from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.fabric.gsi_communication import GsiCommunication
-from ipoibu.proto.cm import CmConfig
+from ipoibu.proto.cm import CmConfig, MadSource
 from ipoibu.wire.mad import MAD_LEN
 
 WAIT_S = 20.0
@@ -23,15 +23,19 @@ class Flood:
         self.dry = threading.Event()
         self.flowing = threading.Event()
 
+    @property
+    def address(self) -> tuple[Gid, int]:
+        return Gid(bytes(16)), 0
+
     def arm(self) -> None:
         pass
 
-    def send(self, dest: Destination, qkey: int, mad: bytes) -> bool:
+    def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
         return True
 
-    def receive(self) -> tuple[bytes, int, bytes] | None:
+    def receive(self) -> tuple[MadSource, bytes] | None:
         self.flowing.set()
-        return None if self.dry.is_set() else (bytes(16), 1, bytes(MAD_LEN))
+        return None if self.dry.is_set() else (MadSource(Qpn(1), None), bytes(MAD_LEN))
 
     def close(self) -> None:
         os.close(self.fd)
@@ -42,7 +46,6 @@ def test_a_flood_of_datagrams_does_not_keep_interfaces_waiting() -> None:
     config = CmConfig(
         gid=Gid(bytes(16)),
         ca_guid=1,
-        pkey=PKey(0xFFFF),
         path_mtu_bytes=1024,
         ack_timeout=14,
         connection_retries=7,

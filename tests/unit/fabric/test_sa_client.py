@@ -337,7 +337,7 @@ def test_m2_what_was_subscribed_to_is_told() -> None:
 
 def test_m2_reports_that_another_program_takes_cannot_be_subscribed_to() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
-        port.hears_reports = False
+        port.hears_unasked = False
         said = await refused(client.subscribe(Trap.GROUP_CREATED), LinkError)
         assert "another program" in said
 

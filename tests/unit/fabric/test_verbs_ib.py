@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Iterator
 
@@ -11,12 +12,15 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import LinkError
+from ipoibu.fabric import rdmacm_communication, verbs_link
 from ipoibu.fabric.administrator import Administrator, Flush
 from ipoibu.fabric.base import PartitionParams
+from ipoibu.fabric.gsi_communication import GsiCommunication
 from ipoibu.fabric.sa import SaClient
 from ipoibu.fabric.verbs import VerbsPort
 from ipoibu.testing.sa import FakePort, FakeSa
 
+from .test_rdmacm_communication import Channel
 from .verbs_fake import Fabric, Membership, install, machine, uninstall
 
 GID = Gid.parse("fe80::2:c903:1:1")
@@ -111,6 +115,43 @@ def test_what_the_device_says_of_the_port_reaches_the_administrator(
     assert port.active()
     assert port.active()
     assert told == [flush]
+
+
+class Services:
+    """In place of queue pair 1: the kernel's manager is not there."""
+
+    address = GID, 2
+
+    def __init__(self, device: str, port: int, info: object) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def arm(self) -> None: ...
+
+    def receive(self) -> None: ...
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def test_connections_are_our_own_managers_where_the_kernel_has_none(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs_link, "UmadServices", Services)
+    communication = port.communication()
+    assert isinstance(communication, GsiCommunication)
+    assert communication.accepts
+
+
+def test_connections_can_only_be_asked_for_where_the_kernel_has_a_manager(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(device: str, port: int, info: object) -> None:
+        raise LinkError("the kernel's ib_cm answers")
+
+    monkeypatch.setattr(verbs_link, "UmadServices", refuse)
+    monkeypatch.setattr(rdmacm_communication, "EventChannel", Channel)
+    assert not port.communication().accepts
+    assert "ib_cm answers; only connections that we ask for are made" in caplog.text
 
 
 def test_without_management_datagrams_the_device_is_given_back(

@@ -123,7 +123,7 @@ def test_the_passive_side_from_request_to_the_end() -> None:
 def test_the_manager_keeps_the_contract_that_the_policy_relies_on() -> None:
     """mypy holds the types to it; this, that a policy can be driven by nothing but the contract."""
     manager: ConnectionManager = Cm(CONFIG, random.Random(1))
-    manager.listen(frozenset({SERVICE}))
+    manager.listen({SERVICE: PKEY})
     connect = Connect(OURS, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
     assert isinstance(only(manager.request(1.0, connect)), Req)
     assert manager.deadline() == pytest.approx(1.0 + WAIT_S)

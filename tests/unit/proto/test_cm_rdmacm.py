@@ -12,7 +12,7 @@ import pytest
 from ipoibu.addr import Qpn
 from ipoibu.fabric.base import Destination
 from ipoibu.proto.rc import Connect, Requested
-from ipoibu.testing.cm_desk import CONFIG, OURS, REQ, A, B, Desk, counts, only, sent, told
+from ipoibu.testing.cm_desk import CONFIG, OURS, PKEY, REQ, A, B, Desk, counts, only, sent, told
 from ipoibu.wire import cm, cm_rdmacm
 from ipoibu.wire.cm_code import REQ_PRIVATE_LEN, Reason
 from ipoibu.wire.cm_rdmacm import Header
@@ -26,7 +26,7 @@ ASKED: Final = replace(
 
 def test_a_request_of_rdma_cm_is_told_without_the_header() -> None:
     desk = Desk()
-    desk.cm.listen(frozenset({PORT}))
+    desk.cm.listen({PORT: PKEY})
     (requested,) = told(desk.hear(ASKED))
     assert isinstance(requested, Requested)
     assert requested.service_id == PORT
@@ -58,7 +58,7 @@ def test_a_request_with_a_header_of_another_kind_is_refused(
     spoil: Callable[[bytes], bytes],
 ) -> None:
     desk = Desk()
-    desk.cm.listen(frozenset({PORT}))
+    desk.cm.listen({PORT: PKEY})
     effects = desk.hear(replace(ASKED, private=spoil(ASKED.private)))
     (refused,) = sent(effects)
     assert isinstance(refused, cm.Rej)
