@@ -63,7 +63,7 @@ static int send_packet(struct ipu_pump *pump, const struct ipu_command *command,
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
     memset(frame, 0, IPU_VNET_LEN);
     memcpy(frame + IPU_TX_IP, data, command->len);
-    if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, false))
+    if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, true))
         ipu_slab_put(&pump->tx, index);
     ipu_transmit_flush(pump);
     return 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csum.h"
 #include "frame.h"
 #include "pump_state.h"
 #include "vnet.h"
@@ -17,6 +18,10 @@ enum {
     /* Messages under way on one connection. A peer that does not answer must not hold all frames
      * of the device: what is more is dropped, as by any full queue. */
     SENDING_MAX = 64,
+    /* How long a full connection is waited for after its last sign of life. The device is not read
+     * meanwhile, for whomever the packets are: as long as a peer's program may have to wait for a
+     * CPU, and no longer. A peer that stands still costs the others this much once. */
+    PATIENCE_NS = 4000000,
     IPV4_HEADER = 20,
     REFILL = 16, /* receives are given back in batches of so many */
 };
@@ -177,6 +182,12 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
     return connection->sending + pending < SENDING_MAX;
 }
 
+uint64_t ipu_connection_patience_ns(const struct ipu_connection *connection)
+{
+    uint64_t until_ns = connection->moved_at_ns + PATIENCE_NS;
+    return connection->broken || until_ns <= ipu_recovery_now_ns() ? 0 : until_ns;
+}
+
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
                             const struct ipu_path *path, struct ipu_send send)
 {
@@ -235,8 +246,11 @@ void ipu_connection_flush(struct ipu_pump *pump)
         ipu_counters_add(&to->tx_messages, 1);
         ipu_counters_add(&to->tx_bytes, bytes);
     }
-    if (taken > 0)
+    if (taken > 0) {
+        if (to->sending == 0)
+            to->moved_at_ns = ipu_recovery_now_ns();
         to->sending += (uint32_t)taken;
+    }
     if (taken < 0)
         broke(pump, to);
 }
@@ -245,6 +259,7 @@ static int reap(struct ipu_pump *pump)
 {
     struct ipu_connection_sent sent[IPU_BATCH];
     int n = ops_of(pump)->sent(pump->fabric->connected_self, sent, IPU_BATCH);
+    uint64_t now_ns = n > 0 ? ipu_recovery_now_ns() : 0;
     for (int i = 0; i < n; i++) {
         ipu_transmit_release(pump, sent[i].cookie);
         if (sent[i].failed)
@@ -252,6 +267,7 @@ static int reap(struct ipu_pump *pump)
         if (sent[i].connection == NULL)
             continue;
         sent[i].connection->sending--;
+        sent[i].connection->moved_at_ns = now_ns;
         if (sent[i].failed)
             broke(pump, sent[i].connection);
     }
@@ -275,7 +291,8 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
     }
 }
 
-/* One packet whose checksum the peer left to whoever needs it, as its kernel did. */
+/* One packet whose checksum the peer left to whoever needs it, as its kernel did. Short ones get it
+ * here: then runs of them are merged, which saves more than it costs. */
 static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
 {
     struct virtio_net_hdr header = ipu_vnet_read(vnet);
@@ -285,6 +302,10 @@ static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
         ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
         start < IPV4_HEADER || start + header.csum_offset + 2u > ip_len) {
         IPU_COUNT(pump, rx_bad_superframe);
+        return;
+    }
+    if (pump->coalesce.kinds != 0 && ip_len <= pump->mtu && ipu_csum_complete(vnet, len) == 0) {
+        ipu_receive_frame_untrusted(pump, vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP, NULL, 0);
         return;
     }
     header = (struct virtio_net_hdr){.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,

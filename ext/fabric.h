@@ -106,6 +106,7 @@ struct ipu_connection {
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
     uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
     uint32_t sending;          /* messages posted and not yet told by sent() */
+    uint64_t moved_at_ns;      /* when one was told, or the first of them posted */
     bool superframes;          /* every message has a vnet header in front, both ways */
     bool broken;               /* a send failed; the engine was told */
     bool leaving;              /* the engine wants it back */

@@ -64,7 +64,7 @@ static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
     bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
-                    !pump->device_failed;
+                    pump->held_index == IPU_SLAB_NONE && !pump->device_failed;
     watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
@@ -76,6 +76,8 @@ static void sleep_until_work(struct ipu_pump *pump)
         deadline_ns = pump->fabric->ops->deadline_ns(pump->fabric->self);
     if (pump->broken && (int64_t)pump->recover_at_ns < deadline_ns)
         deadline_ns = (int64_t)pump->recover_at_ns;
+    if (pump->hold_until_ns > 0 && (int64_t)pump->hold_until_ns < deadline_ns)
+        deadline_ns = (int64_t)pump->hold_until_ns;
     struct timespec wait;
     if (deadline_ns != INT64_MAX) {
         int64_t left_ns = deadline_ns - (int64_t)ipu_recovery_now_ns();
@@ -282,6 +284,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
     pump->epoll_fd = -1;
     pump->rx_index = IPU_SLAB_NONE;
+    pump->held_index = IPU_SLAB_NONE;
     int error = set_up(pump, config);
     if (error < 0) {
         ipu_pump_destroy(pump);

@@ -74,6 +74,13 @@ struct ipu_pump {
     const struct ipu_path *cut_path;
     struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
+
+    /* A frame of the device that waits for room on its connection; IPU_SLAB_NONE: none does. It is
+     * looked at anew in every round, so it names nothing. */
+    uint32_t held_index;
+    size_t held_len;
+    uint64_t hold_until_ns; /* it, or the super-frame at hand, waits no longer; 0: neither waits */
+
     struct ipu_coalesce coalesce;
 
     /* The first frames of `tx` are the device's own. */
@@ -137,10 +144,10 @@ void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ip
                           const uint8_t *frame, size_t len);
 
 /* Takes the frame when it returns true; otherwise the packet was counted or handed up. `segment`:
- * how to cut a super-frame, which the batch must not hold one of already; else NULL. */
+ * how to cut a super-frame, which the batch must not hold one of already; else NULL. One that is
+ * the engine's neither misses nor waits. */
 bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
-                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment,
-                          bool may_miss);
+                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool engines);
 
 /* A send has ended, or will never begin: what it read is free again. */
 void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie);
@@ -180,8 +187,12 @@ int ipu_connection_route(struct ipu_pump *pump, const struct ipu_command *comman
 struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_path *path,
                                          uint32_t *mtu);
 
-/* Whether one more message may be queued; otherwise it is the caller's to drop. */
+/* Whether one more message may be queued; otherwise it is the caller's to hold or to drop. */
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
+
+/* Until when it is worth while to wait for room, as its messages end one after the other; 0: it is
+ * not. */
+uint64_t ipu_connection_patience_ns(const struct ipu_connection *connection);
 
 /* Queue a message for the next doorbell. The caller has seen that there is room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,

@@ -49,7 +49,7 @@ static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
 {
     struct ipu_soft_connected *all = self;
     struct soft_wc wc[BATCH];
-    int n = soft_cq_poll(all->send_cq, max < BATCH ? max : BATCH, wc);
+    int n = soft_cq_take(all->send_cq, max < BATCH ? max : BATCH, wc);
     for (int i = 0; i < n; i++)
         sent[i] = (struct ipu_connection_sent){
             .cookie = wc[i].wr_id,
@@ -63,7 +63,7 @@ static int connected_received(void *self, struct ipu_connection_received *done, 
 {
     struct ipu_soft_connected *all = self;
     struct soft_wc wc[BATCH];
-    int n = soft_cq_poll(all->recv_cq, max < BATCH ? max : BATCH, wc);
+    int n = soft_cq_take(all->recv_cq, max < BATCH ? max : BATCH, wc);
     for (int i = 0; i < n; i++)
         done[i] = (struct ipu_connection_received){
             .cookie = wc[i].wr_id,
@@ -83,16 +83,16 @@ const struct ipu_connected_ops ipu_soft_connected_ops = {
     .received = connected_received,
 };
 
-int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_hca *const *hca,
-                            uint32_t recv_depth)
+int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_cq *beside,
+                            struct soft_hca *const *hca, uint32_t recv_depth)
 {
     memset(all, 0, sizeof *all);
     all->hca = hca;
     int error = soft_srq_create(*hca, recv_depth, &all->srq);
     if (error == 0)
-        error = soft_cq_create(*hca, SEND_CQ_DEPTH, &all->send_cq);
+        error = soft_cq_create_beside(beside, SEND_CQ_DEPTH, &all->send_cq);
     if (error == 0)
-        error = soft_cq_create(*hca, recv_depth, &all->recv_cq);
+        error = soft_cq_create_beside(beside, recv_depth, &all->recv_cq);
     if (error < 0)
         ipu_soft_connected_free(all);
     return error;
@@ -151,10 +151,4 @@ void ipu_soft_connection_close(struct ipu_soft_connection *connection)
     if (connection->qp != NULL)
         soft_qp_destroy(connection->qp);
     connection->qp = NULL;
-}
-
-void ipu_soft_connected_arm(struct ipu_soft_connected *all)
-{
-    soft_cq_arm(all->send_cq);
-    soft_cq_arm(all->recv_cq);
 }

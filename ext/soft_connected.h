@@ -27,9 +27,10 @@ struct ipu_soft_connected {
 
 extern const struct ipu_connected_ops ipu_soft_connected_ops; /* self: struct ipu_soft_connected */
 
-/* recv_depth: of the shared queue. 0, or negative errno with nothing left behind. */
-int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_hca *const *hca,
-                            uint32_t recv_depth);
+/* recv_depth: of the shared queue. Completions wake whoever sleeps on `beside`, and come with the
+ * polls of it. 0, or negative errno with nothing left behind. */
+int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_cq *beside,
+                            struct soft_hca *const *hca, uint32_t recv_depth);
 
 /* After the last connection was closed. Safe to repeat. */
 void ipu_soft_connected_free(struct ipu_soft_connected *all);
@@ -47,8 +48,5 @@ void ipu_soft_connection_stop(struct ipu_soft_connection *connection);
 
 /* Destroy the queue pair, which the pump does not know. Safe to repeat. */
 void ipu_soft_connection_close(struct ipu_soft_connection *connection);
-
-/* Whether completions may be waiting, or sends. */
-void ipu_soft_connected_arm(struct ipu_soft_connected *all);
 
 #endif

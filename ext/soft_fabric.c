@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 enum { BATCH = 64 };
 
@@ -83,7 +81,6 @@ static void stay_awake(struct ipu_soft_fabric *soft)
     if (!soft->armed)
         return;
     soft->armed = false;
-    soft_cq_disarm(soft->send_cq);
     soft_cq_disarm(soft->recv_cq);
 }
 
@@ -91,15 +88,11 @@ static int soft_sent(void *self, uint64_t *cookies, int max)
 {
     struct ipu_soft_fabric *soft = self;
     struct soft_wc wc[BATCH];
-    /* Asked for no more than is under way, a poll does not go on to receive packets, for which
-     * there may be no buffers yet. */
-    int n = max < BATCH ? max : BATCH;
-    if ((uint32_t)n > soft->sending)
-        n = (int)soft->sending;
-    if (n == 0)
+    if (soft->sending == 0)
         return 0;
     stay_awake(soft);
-    n = soft_cq_poll(soft->send_cq, n, wc);
+    /* What waits is tried again by each poll for what is received. */
+    int n = soft_cq_take(soft->send_cq, max < BATCH ? max : BATCH, wc);
     for (int i = 0; i < n; i++)
         cookies[i] = wc[i].wr_id;
     soft->sending -= (uint32_t)n;
@@ -126,19 +119,15 @@ static int soft_received(void *self, struct ipu_received *done, int max)
 static int soft_arm(void *self)
 {
     struct ipu_soft_fabric *soft = self;
-    /* Both descriptors are readable at once when a completion is there already. */
-    if (soft->sending > 0)
-        soft_cq_arm(soft->send_cq);
+    /* All queues are armed, and the descriptor is readable at once when one has a completion. */
     soft_cq_arm(soft->recv_cq);
-    if (soft->has_connections)
-        ipu_soft_connected_arm(&soft->connected);
     soft->armed = true;
     return 0;
 }
 
 static int soft_fd(void *self)
 {
-    return ((struct ipu_soft_fabric *)self)->epoll_fd;
+    return soft_cq_fd(((struct ipu_soft_fabric *)self)->recv_cq);
 }
 
 static int64_t soft_deadline_ns(void *self)
@@ -159,17 +148,11 @@ static const struct ipu_fabric_ops soft_ops = {
     .deadline_ns = soft_deadline_ns,
 };
 
-static int watch(struct ipu_soft_fabric *soft, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    return epoll_ctl(soft->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
 static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_config *config)
 {
-    int error = soft_cq_create(*soft->hca, config->send_depth, &soft->send_cq);
+    int error = soft_cq_create(*soft->hca, config->recv_depth, &soft->recv_cq);
     if (error == 0)
-        error = soft_cq_create(*soft->hca, config->recv_depth, &soft->recv_cq);
+        error = soft_cq_create_beside(soft->recv_cq, config->send_depth, &soft->send_cq);
     if (error < 0)
         return error;
     struct soft_qp_attr attr = {
@@ -184,27 +167,19 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
     error = soft_qp_create(*soft->hca, &attr, &soft->qp);
     if (error < 0)
         return error;
-    soft->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (soft->epoll_fd < 0)
-        return -errno;
-    error = watch(soft, soft_cq_fd(soft->send_cq));
-    if (error == 0)
-        error = watch(soft, soft_cq_fd(soft->recv_cq));
-    if (error < 0 || config->connected_depth == 0)
-        return error;
-    error = ipu_soft_connected_init(&soft->connected, soft->hca, config->connected_depth);
-    if (error < 0)
-        return error;
-    soft->has_connections = true;
-    error = watch(soft, soft_cq_fd(soft->connected.send_cq));
-    return error < 0 ? error : watch(soft, soft_cq_fd(soft->connected.recv_cq));
+    if (config->connected_depth == 0)
+        return 0;
+    error = ipu_soft_connected_init(&soft->connected, soft->recv_cq, soft->hca,
+                                    config->connected_depth);
+    soft->has_connections = error == 0;
+    return error;
 }
 
 int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *hca,
                          const struct ipu_soft_fabric_config *config)
 {
-    *soft = (struct ipu_soft_fabric){
-        .hca = hca, .qkey = config->qkey, .needs_lid = config->needs_lid, .epoll_fd = -1};
+    *soft =
+        (struct ipu_soft_fabric){.hca = hca, .qkey = config->qkey, .needs_lid = config->needs_lid};
     int error = set_up(soft, config);
     if (error < 0) {
         ipu_soft_fabric_free(soft);
@@ -229,8 +204,6 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
 
 void ipu_soft_fabric_free(struct ipu_soft_fabric *soft)
 {
-    if (soft->epoll_fd >= 0)
-        close(soft->epoll_fd);
     if (soft->has_connections)
         ipu_soft_connected_free(&soft->connected);
     soft->has_connections = false;
@@ -240,7 +213,6 @@ void ipu_soft_fabric_free(struct ipu_soft_fabric *soft)
         soft_cq_destroy(soft->send_cq);
     if (soft->recv_cq != NULL)
         soft_cq_destroy(soft->recv_cq);
-    soft->epoll_fd = -1;
     soft->qp = NULL;
     soft->send_cq = soft->recv_cq = NULL;
 }

@@ -17,7 +17,6 @@ struct ipu_soft_fabric {
     bool needs_lid;
     uint32_t sending; /* sends under way */
     bool armed;       /* asked for a wake-up, and not polled since */
-    int epoll_fd;     /* over all completion queues */
     bool has_connections;
     struct ipu_soft_connected connected;
 };

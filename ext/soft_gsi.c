@@ -34,6 +34,7 @@ int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca)
             .max_send_wr = IPU_SOFT_GSI_DEPTH,
             .max_recv_wr = IPU_SOFT_GSI_DEPTH,
         };
+        soft_cq_set_background(gsi->cq); /* an interface's thread fetches the packets */
         error = soft_qp_create(*hca, &attr, &gsi->qp);
     }
     for (uint64_t i = 0; error == 0 && i < IPU_SOFT_GSI_DEPTH; i++)

@@ -102,7 +102,9 @@ static int cut(struct ipu_pump *pump)
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
         if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-            drop_rest(pump, &pump->counters.tx_connection_full);
+            pump->hold_until_ns = ipu_connection_patience_ns(connection);
+            if (pump->hold_until_ns == 0)
+                drop_rest(pump, &pump->counters.tx_connection_full);
             break;
         }
         uint32_t index = ipu_slab_get(&pump->heads);
@@ -180,7 +182,7 @@ static void send_connected(struct ipu_pump *pump, struct ipu_connection *connect
 }
 
 bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
-                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool may_miss)
+                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool engines)
 {
     uint8_t *ip = frame + IPU_TX_IP;
     struct in6_addr next_hop = flow->dst;
@@ -192,7 +194,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
     struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, &next_hop);
     if (entry == NULL) {
         uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
-        if (!may_miss || ipu_ring_free_bytes(&pump->events) < reserve)
+        if (engines || ipu_ring_free_bytes(&pump->events) < reserve)
             IPU_COUNT(pump, tx_unresolved_hold);
         else if (tell(pump, IPU_EVENT_MISS, &next_hop, 0, ip, ip_len, segment))
             IPU_COUNT(pump, tx_missed);
@@ -225,8 +227,15 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
         ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
         entry->forward = IPU_NEIGH_SEND;
     if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-        IPU_COUNT(pump, tx_connection_full);
-        return false;
+        uint64_t until_ns = engines ? 0 : ipu_connection_patience_ns(connection);
+        if (until_ns == 0) {
+            IPU_COUNT(pump, tx_connection_full);
+            return false;
+        }
+        pump->hold_until_ns = until_ns;
+        pump->held_index = index;
+        pump->held_len = IPU_VNET_LEN + ip_len;
+        return true;
     }
     bool whole = segment == NULL ||
                  (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + ip_len);
@@ -285,7 +294,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, uint8_t *frame, size
     case IPU_TX_FORWARD:
         break;
     }
-    return ipu_transmit_forward(pump, index, &flow, frame, ip_len, segment, true);
+    return ipu_transmit_forward(pump, index, &flow, frame, ip_len, segment, false);
 }
 
 /* Whether another frame or segment may go into the batch. */
@@ -296,10 +305,15 @@ static bool has_room(struct ipu_pump *pump)
     return pump->pending < IPU_BATCH && (pump->cut.left == 0 || pump->heads.free_frames > 0);
 }
 
-/* The next frame of the device, and its length; or negative errno. */
+/* The next frame of the device, or the one that was held, and its length; or negative errno. */
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 {
     const struct ipu_device *device = pump->device;
+    if (pump->held_index != IPU_SLAB_NONE) {
+        *index = pump->held_index;
+        pump->held_index = IPU_SLAB_NONE;
+        return (ssize_t)pump->held_len;
+    }
     ssize_t n = pump->lent_frames > 0 ? device->ops->give(device->self, index) : 0;
     if (n != 0)
         return n;
@@ -317,7 +331,8 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
     int done = 0;
     if (pump->device_failed)
         return 0;
-    while (done < max && has_room(pump)) {
+    pump->hold_until_ns = 0;
+    while (done < max && pump->hold_until_ns == 0 && has_room(pump)) {
         if (pump->cut.left > 0) {
             done += cut(pump);
             continue;
@@ -344,7 +359,7 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
         } else if (!transmit(pump, index, ipu_slab_at(&pump->tx, index), (size_t)n)) {
             put_frame(pump, index);
         }
-        done += pump->cut.left == 0; /* else its segments count */
+        done += pump->cut.left == 0 && pump->hold_until_ns == 0; /* else its segments count */
     }
     ipu_transmit_flush(pump);
     return done;

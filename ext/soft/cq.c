@@ -1,51 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "objects.h"
 
-/*
- * How a sleeper is woken. epoll_fd holds two descriptors: the UDP socket, so that a packet wakes
- * the consumer with no help of ours (it then makes the progress itself, in poll), and event_fd, for
- * completions that the progress of another thread, or of a poll of another CQ, has put here.
- */
-
-static int watch(struct soft_cq *cq, int fd, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.fd = fd};
-
-    return epoll_ctl(cq->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
-static int open_descriptors(struct soft_cq *cq)
-{
-    const struct soft_hca *hca = cq->hca;
-    int error = 0;
-
-    cq->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (cq->event_fd < 0)
-        return -errno;
-    cq->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (cq->epoll_fd < 0) {
-        error = -errno;
-        close(cq->event_fd);
-        return error;
-    }
-    error = watch(cq, cq->event_fd, EPOLLIN);
-    if (error == 0 && hca->udp != NULL)
-        error = watch(cq, soft_udp_fd(hca->udp), EPOLLIN);
-    if (error != 0) {
-        close(cq->epoll_fd);
-        close(cq->event_fd);
-    }
-    return error;
-}
-
-int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **out)
+/* In the channel of `other`, or, without one, in a channel of its own. */
+static int create(struct soft_hca *hca, struct soft_cq *other, unsigned int depth,
+                  struct soft_cq **out)
 {
     struct soft_cq *cq;
     int error;
@@ -59,19 +20,33 @@ int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **ou
     cq->depth = depth;
     cq->mask = soft_round_up(depth) - 1;
     cq->ring = calloc(cq->mask + 1, sizeof(*cq->ring));
-    error = cq->ring == NULL ? -ENOMEM : open_descriptors(cq);
+    error = cq->ring == NULL ? -ENOMEM : 0;
+    if (error == 0 && other == NULL)
+        error = soft_channel_create(hca, &cq->channel);
     if (error != 0) {
         free(cq->ring);
         free(cq);
         return error;
     }
     soft_progress_lock(hca);
+    if (other != NULL) {
+        cq->channel = other->channel;
+        cq->channel->users++;
+    }
     LIST_INSERT_HEAD(&hca->cqs, cq, entry);
-    if (hca->wants_writable)
-        soft_cq_want_writable(cq, true);
     soft_progress_unlock(hca);
     *out = cq;
     return 0;
+}
+
+int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **out)
+{
+    return create(hca, NULL, depth, out);
+}
+
+int soft_cq_create_beside(struct soft_cq *other, unsigned int depth, struct soft_cq **out)
+{
+    return create(other->hca, other, depth, out);
 }
 
 int soft_cq_destroy(struct soft_cq *cq)
@@ -84,10 +59,8 @@ int soft_cq_destroy(struct soft_cq *cq)
         return -EBUSY;
     }
     LIST_REMOVE(cq, entry);
-    hca->cqs_armed -= cq->armed;
+    soft_channel_release(cq->channel);
     soft_progress_unlock(hca);
-    close(cq->epoll_fd);
-    close(cq->event_fd);
     free(cq->ring);
     free(cq);
     return 0;
@@ -123,54 +96,12 @@ int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc)
     return taken;
 }
 
-void soft_cq_wake(struct soft_cq *cq)
+int soft_cq_take(struct soft_cq *cq, int n, struct soft_wc *wc)
 {
-    uint64_t one = 1;
+    int taken;
 
-    if (cq->armed) {
-        cq->armed = false;
-        cq->hca->cqs_armed--;
-    }
-    /* A counter of 1 cannot overflow: arm clears it before it is raised again. */
-    if (!cq->signalled && write(cq->event_fd, &one, sizeof(one)) == sizeof(one))
-        cq->signalled = true;
-}
-
-void soft_cq_arm(struct soft_cq *cq)
-{
-    struct soft_hca *hca = cq->hca;
-    uint64_t ignored;
-
-    soft_progress_lock(hca);
-    if (cq->signalled && read(cq->event_fd, &ignored, sizeof(ignored)) == sizeof(ignored))
-        cq->signalled = false;
-    if (!cq->armed) {
-        cq->armed = true;
-        hca->cqs_armed++;
-    }
-    soft_progress_unlock(hca); /* wakes at once when there is something */
-}
-
-void soft_cq_disarm(struct soft_cq *cq)
-{
-    struct soft_hca *hca = cq->hca;
-
-    pthread_mutex_lock(&hca->mutex);
-    hca->cqs_armed -= cq->armed;
-    cq->armed = false;
-    pthread_mutex_unlock(&hca->mutex);
-}
-
-void soft_cq_want_writable(struct soft_cq *cq, bool wanted)
-{
-    int fd = soft_udp_fd(cq->hca->udp);
-    struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.fd = fd};
-
-    /* Cannot fail: both descriptors are ours, and the entry is there. */
-    (void)epoll_ctl(cq->epoll_fd, EPOLL_CTL_MOD, fd, &event);
-}
-
-int soft_cq_fd(const struct soft_cq *cq)
-{
-    return cq->epoll_fd;
+    soft_progress_lock(cq->hca);
+    taken = take(cq, n, wc);
+    soft_progress_unlock(cq->hca);
+    return taken;
 }

@@ -211,6 +211,12 @@ struct soft_wc {
  */
 int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **out);
 
+/*
+ * One more for the consumer of `other`: both are armed together, and wake by one descriptor. In
+ * whatever order they are destroyed.
+ */
+int soft_cq_create_beside(struct soft_cq *other, unsigned int depth, struct soft_cq **out);
+
 /* -EBUSY while a QP uses it. Completions not polled are gone. */
 int soft_cq_destroy(struct soft_cq *cq);
 
@@ -219,6 +225,10 @@ int soft_cq_destroy(struct soft_cq *cq);
  * n. Returns the count; as long as it is n there may be more.
  */
 int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc);
+
+/* Take up to n of those that are there, without looking for more on the wire: for a consumer that
+ * has just polled another one. */
+int soft_cq_take(struct soft_cq *cq, int n, struct soft_wc *wc);
 
 /*
  * Ask for a wake-up: from now on soft_cq_fd becomes readable when a completion may be there (at
@@ -232,6 +242,13 @@ void soft_cq_arm(struct soft_cq *cq);
  * which would cost a system call each time. A wake-up that was given stays until the next arm.
  */
 void soft_cq_disarm(struct soft_cq *cq);
+
+/*
+ * For a consumer that hardly ever gets a packet: as long as another one sleeps on this HCA, who
+ * fetches all packets anyway, only completions wake this one. Another one counts from its first
+ * soft_cq_arm to the end of its queues.
+ */
+void soft_cq_set_background(struct soft_cq *cq);
 
 /*
  * An epoll descriptor for poll/epoll/select, level-triggered, owned by the CQ. Wait for EPOLLIN on

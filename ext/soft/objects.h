@@ -26,8 +26,23 @@
 #define SOFT_GROUP_BUCKETS 1024
 #define SOFT_MAX_MESSAGE   4096 /* the largest InfiniBand MTU */
 
+/* What a consumer sleeps on: channel.c. */
+struct soft_channel {
+    struct soft_hca *hca;
+    LIST_ENTRY(soft_channel) entry;
+    unsigned int users; /* completion queues */
+    bool armed;
+    bool signalled;  /* event_fd is readable */
+    bool attended;   /* was armed before: somebody comes back to poll */
+    bool background; /* leaves the socket to the others, if there are */
+    bool watches;    /* the socket */
+    int event_fd;
+    int epoll_fd; /* event_fd and the socket */
+};
+
 struct soft_cq {
     struct soft_hca *hca;
+    struct soft_channel *channel;
     LIST_ENTRY(soft_cq) entry;
     struct soft_wc *ring; /* depth rounded up to a power of two */
     unsigned int depth;
@@ -35,10 +50,6 @@ struct soft_cq {
     unsigned int head; /* the oldest; head and tail count on without end */
     unsigned int tail;
     unsigned int users; /* queues that complete into it */
-    bool armed;
-    bool signalled; /* event_fd is readable */
-    int event_fd;
-    int epoll_fd; /* event_fd and the socket */
 };
 
 struct soft_ah {
@@ -145,6 +156,7 @@ struct soft_group {
 };
 
 LIST_HEAD(soft_cq_list, soft_cq);
+LIST_HEAD(soft_channel_list, soft_channel);
 LIST_HEAD(soft_ah_list, soft_ah);
 LIST_HEAD(soft_qp_list, soft_qp);
 LIST_HEAD(soft_group_list, soft_group);
@@ -166,7 +178,8 @@ struct soft_hca {
     unsigned int pkey_count;
 
     struct soft_cq_list cqs;
-    unsigned int cqs_armed;
+    struct soft_channel_list channels;
+    unsigned int channels_armed;
     struct soft_ah_list ahs;
     unsigned int ah_count;
     struct soft_qp_list qps[SOFT_QP_BUCKETS];
@@ -176,11 +189,12 @@ struct soft_hca {
     unsigned int group_count;
 
     struct soft_stall_list stalled;
-    bool wants_writable; /* every CQ's epoll descriptor waits for EPOLLOUT, too */
+    bool wants_writable; /* who watches the socket waits for EPOLLOUT, too */
     int64_t deadline_ns;
     struct soft_rc_list work; /* connections that owe an answer or may go on sending */
     struct soft_rc_list timers;
     int64_t timer_ns; /* not later than the first of them */
+    bool drained;     /* a shared receive queue has given its last buffer since the poll began */
     struct soft_srq_list srqs;
     unsigned int srq_count;
     struct soft_event_list events;
@@ -197,8 +211,12 @@ uint32_t soft_hca_random(void); /* never waits; the low 24 bits are good for QPN
 
 /* cq.c */
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room */
-void soft_cq_wake(struct soft_cq *cq);
-void soft_cq_want_writable(struct soft_cq *cq, bool wanted);
+
+/* channel.c. All but create with the HCA's mutex held. */
+int soft_channel_create(struct soft_hca *hca, struct soft_channel **out);
+void soft_channel_release(struct soft_channel *channel); /* by one of its users */
+void soft_channel_wake(struct soft_channel *channel);
+void soft_channel_want_writable(struct soft_hca *hca); /* hca->wants_writable has changed */
 
 static inline unsigned int soft_cq_count(const struct soft_cq *cq)
 {

@@ -21,18 +21,18 @@ void soft_progress_lock(struct soft_hca *hca)
 }
 
 /*
- * Packets that are fetched but not handed on yet are in no socket any more, so an armed CQ must be
- * told of them as well: they may be for it.
+ * Packets that are fetched but not handed on yet are in no socket any more, so who watches it must
+ * be told of them as well.
  */
 void soft_progress_unlock(struct soft_hca *hca)
 {
     soft_rc_serve(hca);
-    if (hca->cqs_armed > 0) {
+    if (hca->channels_armed > 0) {
         bool pending = hca->udp != NULL && soft_udp_pending(hca->udp);
 
         for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
-            if (cq->armed && (pending || soft_cq_count(cq) > 0))
-                soft_cq_wake(cq);
+            if (cq->channel->armed && (soft_cq_count(cq) > 0 || (pending && cq->channel->watches)))
+                soft_channel_wake(cq->channel);
     }
     pthread_mutex_unlock(&hca->mutex);
 }
@@ -63,8 +63,7 @@ static void announce_stalls(struct soft_hca *hca)
     hca->deadline_ns = memory ? soft_clock_ns() + MEMORY_RETRY_NS : SOFT_NO_DEADLINE_NS;
     if (socket != hca->wants_writable) {
         hca->wants_writable = socket;
-        for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
-            soft_cq_want_writable(cq, socket);
+        soft_channel_want_writable(hca);
     }
 }
 
@@ -182,14 +181,20 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         hand_over(hca, group, &packet);
 }
 
-/* Hand over what is fetched, as long as cq wants more and can hold it; returns the packets taken.
- */
+/* Whether cq wants more and can hold it. A poll also ends where a shared receive queue does: its
+ * consumer posts before the next one, and the peers need not be told "receiver not ready". */
+static bool wants_more(const struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
+{
+    return (cq == NULL || soft_cq_count(cq) < wanted) && !hca->drained;
+}
+
+/* Hand over what is fetched; returns the packets taken. */
 static int take_pending(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
     struct soft_udp_packet ip;
     int packets = 0;
 
-    while ((cq == NULL || soft_cq_count(cq) < wanted) && soft_udp_next(hca->udp, &ip)) {
+    while (wants_more(hca, cq, wanted) && soft_udp_next(hca->udp, &ip)) {
         soft_progress_take(hca, &ip, false);
         packets++;
     }
@@ -208,9 +213,9 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
         wanted = cq->depth;
     /* What is not wanted yet stays fetched: the consumer can post buffers before it would be
      * dropped. */
+    hca->drained = false;
     packets = take_pending(hca, cq, wanted);
-    if (!soft_udp_pending(hca->udp) && (cq == NULL || soft_cq_count(cq) < wanted) &&
-        soft_udp_receive(hca->udp))
+    if (!soft_udp_pending(hca->udp) && wants_more(hca, cq, wanted) && soft_udp_receive(hca->udp))
         packets += take_pending(hca, cq, wanted);
     /* Only now: the acknowledgement may have been here for longer than we were away. */
     if (!soft_udp_pending(hca->udp))

@@ -96,6 +96,7 @@ const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
     if (srq->rq.head == srq->rq.tail)
         return NULL;
     wr = &srq->rq.ring[srq->rq.head++ & srq->rq.mask];
+    srq->hca->drained |= srq->rq.head == srq->rq.tail;
     check_limit(srq);
     return wr;
 }

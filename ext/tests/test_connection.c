@@ -499,16 +499,91 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
     end();
 }
 
-static void a_peer_that_does_not_answer_holds_so_many_frames_and_no_more(void)
+static void fill_connection(void)
 {
     begin();
     connect_peer(false);
     fabric_state.holds = true;
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 64; i++) {
         offer(100);
         step();
     }
     CHECK_EQ(counter("tx_connected_packets"), 64);
+}
+
+static void a_peer_that_does_not_answer_holds_so_many_frames_and_no_more(void)
+{
+    fill_connection();
+    connection.moved_at_ns = 0; /* long ago */
+    for (int i = 0; i < 36; i++) {
+        offer(100);
+        step();
+    }
+    CHECK_EQ(counter("tx_connected_packets"), 64);
+    CHECK_EQ(counter("tx_connection_full"), 36);
+    end();
+}
+
+static void a_full_connection_that_moves_is_waited_for_and_nothing_is_lost(void)
+{
+    fill_connection();
+    connection.moved_at_ns = UINT64_MAX / 2; /* just now, however slow this machine is */
+    offer(200);
+    step();
+    CHECK_EQ(device_state.len, 0);
+    offer(300);
+    step();
+    CHECK(device_state.len > 0); /* not read: its place is in the device */
+    CHECK_EQ(counter("tx_connected_packets"), 64);
+    fabric_state.holds = false;
+    step();
+    step();
+    CHECK_EQ(device_state.len, 0);
+    CHECK_EQ(counter("tx_connected_packets"), 66);
+    CHECK_EQ(counter("tx_connection_full"), 0);
+    end();
+}
+
+static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
+{
+    fill_connection();
+    connection.moved_at_ns = UINT64_MAX / 2;
+    offer(200);
+    step();
+    int datagrams = fabric_state.datagrams;
+    route(IPU_WAY_DATAGRAM);
+    CHECK_EQ(fabric_state.datagrams, datagrams + 1);
+    CHECK_EQ(fabric_state.last.len, 4 + 200);
+    CHECK_EQ(counter("tx_connection_full"), 0);
+    end();
+}
+
+/* 36 of 100 segments too many: one message and 63 of them are under way. */
+static void fill_with_segments(void)
+{
+    uint64_t before = counter("tx_connected_packets");
+    fabric_state.holds = true;
+    offer(100);
+    step();
+    connection.moved_at_ns = UINT64_MAX / 2;
+    offer_super(40 + 99 * 10, 10);
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), before + 64);
+    CHECK_EQ(counter("tx_connection_full"), 0);
+}
+
+static void the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience(void)
+{
+    begin();
+    connect_peer(false);
+    fill_with_segments();
+    fabric_state.holds = false;
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 100);
+    fill_with_segments();
+    connection.moved_at_ns = 0;
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 164);
     CHECK_EQ(counter("tx_connection_full"), 36);
     end();
 }
@@ -571,6 +646,9 @@ int main(void)
     RUN(a_broken_connection_is_told_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
+    RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
+    RUN(a_packet_that_waits_goes_where_it_should_go_by_then);
+    RUN(the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience);
     RUN(arp_by_a_connection_is_not_taken);
     RUN(whatever_a_peer_sends_ends_in_a_counter);
     return 0;

@@ -68,6 +68,59 @@ static void packets_left_fetched_wake_the_other_cq(void)
     close_both(&a, &b);
 }
 
+/* A consumer in the background is woken by its completions alone, and fetches packets only while
+ * nobody else would. */
+static void packets_wake_the_background_only_when_nobody_else_comes_for_them(void)
+{
+    struct soft_cq *back;
+    struct soft_qp *qp;
+    uint8_t buffer[64];
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    CHECK_EQUAL(soft_cq_create(b.hca, 8, &back), 0);
+    soft_cq_set_background(back);
+    qp = qp_on(b.hca, back, 4);
+    post(qp, 1, buffer, sizeof(buffer));
+    soft_cq_arm(back);
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1); /* for one who has never asked for a wake-up */
+    CHECK(readable(back, PATIENCE_MS));
+    await(b.cq, 1, &wc);
+    post(b.qp, wc.wr_id, b.frame[wc.wr_id], FRAME);
+    CHECK_EQUAL(soft_cq_poll(back, 1, &wc), 0);
+    soft_cq_arm(back);
+    CHECK(!readable(back, 0));
+
+    soft_cq_arm(b.cq);
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "2", 1);
+    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK(!readable(back, 0));
+    await(b.cq, 1, &wc);
+    post(b.qp, wc.wr_id, b.frame[wc.wr_id], FRAME);
+    soft_cq_arm(b.cq);
+    send_to(&a, a.peer, soft_qp_qpn(qp), "3", 1);
+    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK(!readable(back, 0));
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 0); /* the other one fetches it */
+    CHECK(readable(back, 0));
+    CHECK_EQUAL(soft_cq_take(back, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 1);
+
+    post(qp, 4, buffer, sizeof(buffer));
+    soft_cq_arm(back);
+    CHECK(!readable(back, 0));
+    soft_qp_destroy(b.qp);
+    CHECK_EQUAL(soft_cq_destroy(b.cq), 0); /* from now on it is alone */
+    send_to(&a, a.peer, soft_qp_qpn(qp), "4", 1);
+    CHECK(readable(back, PATIENCE_MS));
+    await(back, 1, &wc);
+    CHECK_EQUAL(wc.wr_id, 4);
+    CHECK_EQUAL(soft_cq_create(b.hca, 64, &b.cq), 0);
+    b.qp = qp_on(b.hca, b.cq, 16);
+    close_both(&a, &b);
+}
+
 struct player {
     struct end *end;
     uint32_t remote_qpn;
@@ -127,6 +180,7 @@ static void threads_share_an_hca_and_none_sleeps_for_ever(void)
 const struct test live_waiting[] = {
     TEST(a_packet_makes_the_descriptor_readable),
     TEST(packets_left_fetched_wake_the_other_cq),
+    TEST(packets_wake_the_background_only_when_nobody_else_comes_for_them),
     TEST(threads_share_an_hca_and_none_sleeps_for_ever),
     {NULL, NULL},
 };

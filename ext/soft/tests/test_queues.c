@@ -359,7 +359,41 @@ static void an_armed_cq_wakes_once_for_a_completion(void)
     CHECK_EQUAL(soft_hca_deadline_ns(b.hca), SOFT_NO_DEADLINE_NS);
     soft_qp_destroy(qp);
     CHECK_EQUAL(soft_cq_destroy(b.cq), 0); /* armed as it is */
-    CHECK_EQUAL(b.hca->cqs_armed, 0);
+    CHECK_EQUAL(b.hca->channels_armed, 0);
+    soft_hca_close(b.hca);
+}
+
+static void queues_side_by_side_are_armed_and_wake_together(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    struct soft_send_wr wr = send_wr(&b, qp, 1, "x", 1);
+    struct soft_cq *beside;
+    struct soft_wc wc;
+
+    CHECK_EQUAL(soft_cq_create_beside(b.cq, 0, &beside), -EINVAL);
+    CHECK_EQUAL(soft_cq_create_beside(b.cq, 4, &beside), 0);
+    CHECK_EQUAL(soft_cq_fd(beside), soft_cq_fd(b.cq));
+    soft_cq_arm(beside);
+    CHECK_EQUAL(b.hca->channels_armed, 1);
+    CHECK(!readable(beside));
+    CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1); /* completes into the other one */
+    CHECK(readable(beside));
+    CHECK_EQUAL(soft_cq_take(beside, 1, &wc), 0);
+    CHECK_EQUAL(soft_cq_take(b.cq, 4, &wc), 1);
+    soft_cq_arm(b.cq);
+    soft_cq_arm(beside);
+    CHECK_EQUAL(b.hca->channels_armed, 1);
+    soft_cq_disarm(b.cq);
+    CHECK_EQUAL(b.hca->channels_armed, 0);
+    soft_qp_destroy(qp);
+    soft_cq_arm(b.cq);
+    CHECK_EQUAL(soft_cq_destroy(b.cq), 0); /* the first of them: the descriptor is the other's */
+    CHECK(!readable(beside));
+    CHECK_EQUAL(b.hca->channels_armed, 1);
+    CHECK_EQUAL(soft_cq_destroy(beside), 0);
+    CHECK_EQUAL(b.hca->channels_armed, 0);
+    CHECK(LIST_EMPTY(&b.hca->channels));
     soft_hca_close(b.hca);
 }
 
@@ -451,6 +485,7 @@ int main(void)
         TEST(a_queue_without_kernel_memory_is_retried_at_its_deadline),
         TEST(queues_that_wait_take_turns),
         TEST(an_armed_cq_wakes_once_for_a_completion),
+        TEST(queues_side_by_side_are_armed_and_wake_together),
         TEST(completions_made_by_one_thread_wake_another),
         TEST(every_counter_has_a_name_of_its_own),
         TEST(opening_a_device_that_cannot_be_says_so),

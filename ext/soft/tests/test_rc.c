@@ -375,6 +375,44 @@ static void a_shared_queue_checks_its_limits(void)
     close_pair(&p);
 }
 
+/* More messages in one batch than the shared queue has buffers: a consumer that posts between polls
+ * gets them all, and nobody is told to wait. */
+static void a_poll_ends_where_the_shared_queue_does(void)
+{
+    enum { BUFFERS = 4, MESSAGES = 30 };
+    struct soft_wc wc[MESSAGES];
+    struct soft_srq *srq;
+    struct pair p;
+    int got = 0;
+
+    open_ends(&p);
+    CHECK_EQUAL(soft_srq_create(p.end[1].hca, BUFFERS, &srq), 0);
+    p.end[0].qp = create_rc(&p.end[0], NULL);
+    p.end[1].qp = create_rc(&p.end[1], srq);
+    connect_pair(&p);
+    for (int i = 0; i < BUFFERS; i++) {
+        struct soft_recv_wr wr = {.num_sge = 1, .sg = {{in[0], 100}}};
+
+        CHECK_EQUAL(soft_srq_post_recv(srq, &wr, 1), 1);
+    }
+    for (int i = 0; i < MESSAGES; i++)
+        post_one(p.end[0].qp, (uint64_t)i, out, 100);
+    while (got < MESSAGES) {
+        int n = soft_cq_poll(p.end[1].cq, MESSAGES, wc);
+
+        CHECK_EQUAL(n, MESSAGES - got < BUFFERS ? MESSAGES - got : BUFFERS);
+        for (int i = 0; i < n; i++) {
+            struct soft_recv_wr wr = {.num_sge = 1, .sg = {{in[0], 100}}};
+
+            CHECK_EQUAL(soft_srq_post_recv(srq, &wr, 1), 1);
+        }
+        got += n;
+    }
+    CHECK_EQUAL(counted(&p.end[1], SOFT_C_RC_NOT_READY), 0);
+    CHECK_EQUAL(counted(&p.end[0], SOFT_C_RC_RETRANSMITS), 0);
+    close_pair(&p);
+}
+
 static void events_come_once_and_can_be_waited_for(void)
 {
     struct pair p;
@@ -515,6 +553,7 @@ int main(void)
         TEST(a_queue_pair_that_was_reset_can_be_connected_again),
         TEST(destroying_a_connection_flushes_what_is_posted),
         TEST(a_shared_queue_checks_its_limits),
+        TEST(a_poll_ends_where_the_shared_queue_does),
         TEST(events_come_once_and_can_be_waited_for),
         TEST(a_message_in_part_is_flushed_before_the_last_event),
         TEST(sixty_four_connections_share_a_queue_and_no_memory_grows),
