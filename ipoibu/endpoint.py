@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
+from ipoibu.allmulticast import ip_group
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
 from ipoibu.datapath import DataPath, PacketDevice
 from ipoibu.endpoint_config import EndpointConfig
@@ -34,6 +35,8 @@ from ipoibu.subnet import Subnet, joined_link, leave_link, params_of
 from ipoibu.wire import mgid
 
 _Result = TypeVar("_Result")
+
+SETTLE_S = 1.0  # for tasks that have nothing left to do but to end
 
 Packet = bytes | bytearray | memoryview
 
@@ -127,6 +130,11 @@ class Endpoint:
             raise UsageError(f"mode {config.mode!r} is neither datagram nor connected")
         if config.cm_profile not in {profile.value for profile in Profile}:
             raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
+        if config.allmulticast and port.administrator is None:
+            raise UsageError(
+                f"{port.info.device}: allmulticast needs a subnet administrator: "
+                "nobody else knows which groups there are"
+            )
         asked_bytes = None if config.mode == "connected" else config.mtu
         params = params_of(
             port,
@@ -170,6 +178,7 @@ class Endpoint:
                     may_control=port.may_control,
                 ),
                 resume=self._resume,
+                all_groups=config.allmulticast,
             )
         try:
             shell.connected = path.connect(loop, shell.counts)
@@ -216,6 +225,7 @@ class Endpoint:
             return
         try:
             self._call(self._shell.stop)
+            asyncio.run_coroutine_threadsafe(_settled(), loop).result()
         finally:
             self._loop = None
             loop.call_soon_threadsafe(loop.stop)
@@ -437,8 +447,13 @@ class Endpoint:
         return self._call(connected.snapshot) if connected is not None else []
 
     def groups(self) -> list[dict[str, Any]]:
-        """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s."""
-        infos = self._call(lambda: self._engine.groups(self._now()))
+        """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s.
+
+        `kind` is "full", "send-only" or, with `allmulticast`, "non-member".
+        """
+        infos, others = self._call(
+            lambda: (self._engine.groups(self._now()), self._shell.other_groups())
+        )
         return [
             {
                 "mgid": str(info.mgid),
@@ -449,6 +464,16 @@ class Endpoint:
                 "idle_s": round(info.idle_s, 3) if info.idle_s is not None else None,
             }
             for info in infos
+        ] + [
+            {
+                "mgid": str(group),
+                "groups": [str(ip)] if (ip := ip_group(group)) is not None else [],
+                "state": "member",
+                "kind": "non-member",
+                "users": 0,
+                "idle_s": None,
+            }
+            for group in others
         ]
 
     def stats(self) -> dict[str, int]:
@@ -485,6 +510,13 @@ class Endpoint:
                 self._call(self._tap.remove, sink)
 
         return end
+
+
+async def _settled() -> None:
+    """What was cancelled has ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SETTLE_S)
 
 
 def _open(config: EndpointConfig, lent: Port | None) -> PortUse:

@@ -25,7 +25,8 @@ class EndpointConfig:
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
     names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
     looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `mesh` says where the
-    peers of an iWARP device are (docs/mesh.md).
+    peers of an iWARP device are (docs/mesh.md). `allmulticast` is for multicast routers: every group of the
+    link is received, as far as a subnet administrator tells which there are (M7).
     """
 
     name: str
@@ -41,6 +42,7 @@ class EndpointConfig:
     parent: str | None = None
     busy_poll_us: int = 0
     mesh: MeshOptions | None = None
+    allmulticast: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:

@@ -312,6 +312,10 @@ class Shell:
         if deadline is not None:
             self._timer = self.loop.call_at(deadline, self._expired)
 
+    def other_groups(self) -> tuple[Gid, ...]:
+        """Groups that are received, though neither the host nor the application has joined them."""
+        return self.subnet.others() if self.subnet is not None else ()
+
     # ---- a mesh
 
     def announce(self) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
+from ipoibu.allmulticast import STATE as ALL_GROUPS_STATE
+from ipoibu.allmulticast import AllGroups
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric import provision
 from ipoibu.fabric.administrator import Administrator, Flush
@@ -194,6 +196,7 @@ class Subnet:
         sever: Callable[[], None],
         find: Callable[[], Coroutine[Any, Any, PartitionParams]],
         resume: Callable[[PartitionParams], Fabric],
+        all_groups: bool = False,
     ) -> None:
         self._loop = loop
         self._administrator = administrator
@@ -204,13 +207,17 @@ class Subnet:
         self._broadcast = mgid.broadcast(params.pkey, params.scope)
         self._perform = perform
         self._resume_with = resume
+        self._sever = sever
+        self._received: set[Gid] = set()  # by the engine's wish
+        self._counts = counts
+        self._all = self._all_groups(params) if all_groups else None
         self._pkey_place = pkey_place(administrator, params.pkey)
         info = administrator.info
         self._renewal = Renewal(
             loop,
             f"{info.device}/{info.port}, P_Key {params.pkey}",
             counts,
-            sever=sever,
+            sever=self._end_path,
             find=lambda: self._ask(find),
             resume=self._resume,
             abandon=lambda: self._later(lambda: self._client.leave(self._broadcast)),
@@ -222,6 +229,7 @@ class Subnet:
         """Ask for nothing any more; what is held was left by the engine's own `Detach`."""
         self._stop_listening()
         self._renewal.close()
+        self._close_all()
         for (kind, _), task in self._tasks.items():
             if kind != "leave":
                 task.cancel()
@@ -238,7 +246,7 @@ class Subnet:
                 self._begin("path", gid, self._find_path(gid))
             case Detach(group):
                 self._end("join", group)
-                self._fabric.detach(group)
+                self._stop_receiving(group)
                 self._later(lambda: self._client.leave(group))
             case LeaveToSend(group):
                 self._end("send", group)
@@ -251,18 +259,21 @@ class Subnet:
             if group == self._broadcast and not self._is_same_link(record):
                 return
             self._fabric.attach(group, record.mlid or 0)
+            self._received.add(group)
         except LinkError as error:
             self._refused(group, error)
         else:
             found = way_to_group(record)
             self._perform(self._engine.attached(self._now(), group, found))
+            if self._all is not None and group == self._broadcast:
+                self._all.open()
 
     def _refused(self, group: Gid, error: LinkError) -> None:
         """An SA that is silent takes nothing away: its return is a flush. A word of it does."""
         if (group, JoinState.FULL_MEMBER) in self._client.held:
             if isinstance(error, NoAnswer):
                 return
-            self._fabric.detach(group)
+            self._stop_receiving(group)
             self._later(lambda: self._client.leave(group))
         self._perform(self._engine.attach_failed(self._now(), group, str(error)))
 
@@ -307,6 +318,42 @@ class Subnet:
         self._renewal.demand(f"the link has MTU {now.mtu_bytes} and Q_Key {now.qkey:#x} now")
         return False
 
+    def _stop_receiving(self, group: Gid) -> None:
+        self._received.discard(group)
+        if self._all is None or group not in self._all.held:
+            self._fabric.detach(group)
+
+    # ---- all groups of the link
+
+    def _all_groups(self, params: PartitionParams) -> AllGroups:
+        def attach(record: McMemberRecord) -> None:
+            assert record.mgid is not None, "an answer has every field"
+            self._fabric.attach(record.mgid, record.mlid or 0)
+
+        def detach(group: Gid) -> None:
+            if group not in self._received:
+                self._fabric.detach(group)
+            self._later(lambda: self._client.leave(group, ALL_GROUPS_STATE))
+
+        return AllGroups(
+            self._loop,
+            self._client,
+            params,
+            self._counts,
+            ask=self._ask,
+            attach=attach,
+            detach=detach,
+        )
+
+    def _close_all(self) -> None:
+        if self._all is not None:
+            self._all.close()
+
+    def others(self) -> tuple[Gid, ...]:
+        """The groups that are received for a router's sake alone."""
+        held = self._all.held if self._all is not None else ()
+        return tuple(group for group in held if group not in self._received)
+
     # ---- changes
 
     def _heard(self, change: Flush | Notice) -> None:
@@ -320,6 +367,8 @@ class Subnet:
 
     def _noticed(self, notice: Notice) -> None:
         exists = notice.trap is Trap.GROUP_CREATED
+        if self._all is not None:
+            self._all.noticed(notice.gid, exists=exists)
         self._perform(self._engine.group_changed(self._now(), notice.gid, exists=exists))
 
     def _flush(self, flush: Flush) -> None:
@@ -328,9 +377,12 @@ class Subnet:
             self._renewal.demand(flush.name)
         elif flush is Flush.LIGHT:
             self._perform(self._engine.sa_changed(now))
+            if self._all is not None:
+                self._all.refresh()
         elif flush is Flush.HEAVY:
             self._look_for_pkey()
         else:
+            self._close_all()
             self._perform(self._engine.port_event(now, "down"))
             self._perform(self._engine.port_event(now, "up"))
 
@@ -345,11 +397,17 @@ class Subnet:
             why = f"P_Key {after[1]} is at index {after[0]} now"
         self._renewal.demand(why)
 
+    def _end_path(self) -> None:
+        self._close_all()
+        self._sever()
+
     def _resume(self, params: PartitionParams) -> None:
         self._pkey_place = pkey_place(self._administrator, params.pkey)
         self._fabric = self._resume_with(params)
         self._params = params
         self._broadcast = mgid.broadcast(params.pkey, params.scope)
+        if self._all is not None:
+            self._all = self._all_groups(params)
 
     # ---- tasks
 

@@ -24,6 +24,7 @@ _KEYS: Final = (
     "faults",
     "offload",
     "busy-poll",
+    "allmulticast",
     "peer",
     "peers-file",
     "mesh-port",
@@ -75,6 +76,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--busy-poll",
         metavar="US",
         help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
+    )
+    parser.add_argument(
+        "--allmulticast",
+        metavar="on|off",
+        help="receive every group of the link, for multicast routers; needs a subnet administrator",
     )
     parser.add_argument(
         "--peer",

@@ -104,7 +104,7 @@ def parse_port(text: str) -> int:
     return int(text)
 
 
-def parse_offload(text: str) -> bool:
+def parse_switch(text: str) -> bool:
     if text not in ("on", "off"):
         raise UsageError(f"{text!r} is neither on nor off")
     return text == "on"
@@ -141,8 +141,9 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "address": (parse_address, True),
     "route": (parse_route, True),
     "faults": (FaultSpec.parse, False),
-    "offload": (parse_offload, False),
+    "offload": (parse_switch, False),
     "busy-poll": (parse_busy_poll, False),
+    "allmulticast": (parse_switch, False),
     "peer": (parse_peer_text, True),
     "peers-file": (parse_file, False),
     "mesh-port": (parse_port, False),
@@ -170,6 +171,7 @@ class InterfaceConfig:
     faults: FaultSpec | None = None
     offload: bool = True
     busy_poll: int = 0
+    allmulticast: bool = False
     peer: tuple[str, ...] = ()
     peers_file: Path | None = None
     mesh_port: int | None = None

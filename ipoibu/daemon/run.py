@@ -63,6 +63,7 @@ def real_endpoint(
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,
+        allmulticast=config.allmulticast,
         mesh=_mesh(config),
     )
     return Endpoint(
