@@ -286,3 +286,23 @@ def test_a_link_with_another_q_key_is_taken_over() -> None:
                 "the former Q_Key was kept",
             )
         until(lambda: hears(first, second), 20, "no traffic with the new Q_Key")
+
+
+def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> None:
+    """C10, with a heavy flush under connected mode."""
+    subnet = LabSubnet(2, red(1, 2))
+    options = ["--pkey", "0x8001", "--mode", "connected"]
+    with Lab(2, subnet=subnet, options=options) as lab:
+        first, second = lab.hosts
+
+        def carried(host: Host) -> int:
+            return sum(one["tx_messages"] for one in host.ask("conn"))
+
+        until(lambda: hears(first, second) and carried(first) > 0, 20, "no connection carries")
+        subnet.reload(red(2))
+        until(lambda: not is_up(first), 20, "a port without the P_Key was kept up")
+        assert first.ask("conn") == []
+        subnet.reload(red(1, 2))
+        until(lambda: is_up(first), 40, "the P_Key is back, and the link is not")
+        until(lambda: hears(first, second) and carried(first) > 0, 40, "no new connection")
+        until(lambda: hears(second, first) and carried(second) > 0, 40, "none in return")

@@ -25,6 +25,7 @@ Plug = Callable[[int], Callable[..., Any]]
 DEFAULT: Final = PKey(0xFFFF)
 BROADCAST: Final = str(mgid.broadcast(DEFAULT))
 ONE_PARTITION: Final = "Default=0x7fff, ipoib : ALL=full;\n"
+NON_MEMBER: Final = 2
 SEND_ONLY_NON, SEND_ONLY_FULL = 4, 8
 
 
@@ -91,6 +92,19 @@ def test_m1_opensm_takes_senders_that_create_their_group(fabric: Ibsim, plug: Pl
     assert host("join_to_send", group(1))["join_state"] == SEND_ONLY_FULL
     assert host("join", [group(1)], SEND_ONLY_NON)[0]["join_state"] == SEND_ONLY_FULL | 4
     assert known(fabric, group(1))
+
+
+def test_m7_a_non_member_hears_a_group_and_does_not_keep_it(fabric: Ibsim, plug: Plug) -> None:
+    """M7."""
+    fabric.start_opensm(ONE_PARTITION)
+    host, router = plug(2), plug(3)
+    for one in (host, router):
+        one("broadcast", BROADCAST)
+    assert router("join_existing", group(1), NON_MEMBER)[0] == "InvalidRequest"  # not there yet
+    host("join", [group(1)])
+    assert router("join_existing", group(1), NON_MEMBER)["join_state"] == NON_MEMBER
+    host("leave", [group(1)])
+    assert not known(fabric, group(1))
 
 
 def test_m2_subscriptions_to_groups_coming_and_going_are_taken(fabric: Ibsim, plug: Plug) -> None:
