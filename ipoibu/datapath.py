@@ -99,6 +99,11 @@ class DataPath:
         accepts = self.config.mode == "connected" and self.port.communication().accepts
         return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
 
+    @property
+    def event_fd(self) -> int | None:
+        """Readable while the port has news, which its `active` takes; None where it has to be asked."""
+        return getattr(self.fabric, "event_fd", None)
+
     def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> Connected | None:
         """Connected mode over it; None in datagram mode."""
         if self.config.mode != "connected":

@@ -115,7 +115,7 @@ class Shell:
         self.perform(self._engine.stop(self.loop.time()))
         if self.subnet is not None:
             self.subnet.close()
-        self.loop.remove_reader(self._pump.event_fd)
+        self._stop_reading()
         for timer in (self._timer, self._port_timer):
             if timer is not None:
                 timer.cancel()
@@ -128,6 +128,13 @@ class Shell:
     def _run(self) -> None:
         self._pump.start()
         self.loop.add_reader(self._pump.event_fd, self._woken)
+        if self._path.event_fd is not None:
+            self.loop.add_reader(self._path.event_fd, self._look_at_port)
+
+    def _stop_reading(self) -> None:
+        self.loop.remove_reader(self._pump.event_fd)
+        if self._path.event_fd is not None:
+            self.loop.remove_reader(self._path.event_fd)
 
     # ---- a new data path under the interface
 
@@ -136,7 +143,7 @@ class Shell:
         self.perform(self._engine.port_event(self.loop.time(), "down"))
         if self.connected is not None:
             self.connected.close()
-        self.loop.remove_reader(self._pump.event_fd)
+        self._stop_reading()
         self._pump.stop()
         if self.connected is not None:
             self.connected.release()
@@ -213,10 +220,17 @@ class Shell:
 
     def _poll_port(self) -> None:
         self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self._look_at_port()
+
+    def _look_at_port(self) -> None:
+        """A second is over, or the device says that something has happened."""
         try:
             active = self._port.active()
         except LinkError as error:
-            self._port_timer.cancel()
+            if self._port_timer is not None:
+                self._port_timer.cancel()
+            if self._path.event_fd is not None:
+                self.loop.remove_reader(self._path.event_fd)
             self._on_failure(str(error))
             return
         now = self.loop.time()

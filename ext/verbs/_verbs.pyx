@@ -19,7 +19,10 @@ cdef extern from "<netinet/in.h>" nogil:
 cdef extern from "<infiniband/verbs.h>" nogil:
     union ibv_gid:
         uint8_t raw[16]
+    struct ibv_context:
+        int async_fd
     struct ibv_qp:
+        ibv_context *context
         uint32_t qp_num
     enum ibv_qp_type:
         IBV_QPT_UD
@@ -201,6 +204,7 @@ cdef class VerbsFabric:
     cdef ipu_verbs *verbs
     cdef ibv_qp *raw
     cdef object qp
+    cdef int async_fd  # -1: the events are another's to read
     cdef bint open
 
     def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
@@ -219,6 +223,7 @@ cdef class VerbsFabric:
         config.owns_events = owns_events
         check(ipu_verbs_create(&config, &self.verbs), "queue pair")
         self.raw = config.qp
+        self.async_fd = config.qp.context.async_fd if owns_events else -1
         self.qp = qp
         self.open = True
 
@@ -269,6 +274,12 @@ cdef class VerbsFabric:
     def break_queue_pair(self):
         """Fail as after a completion error; the pump brings it back."""
         ipu_verbs_break(self.verbs)
+
+    @property
+    def event_fd(self):
+        """Readable while there is something for `events`; None where that is another's to read, or
+        after `close`."""
+        return self.async_fd if self.open and self.async_fd >= 0 else None
 
     def events(self):
         """What the device said since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""

@@ -70,6 +70,10 @@ class FaultyUd:
     def native(self) -> object:
         return self._faulty.native
 
+    @property
+    def event_fd(self) -> int | None:
+        return getattr(self._inner, "event_fd", None)
+
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         self._inner.attach(mgid, mlid)
 

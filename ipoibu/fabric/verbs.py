@@ -315,6 +315,12 @@ class VerbsUd:
         self._sgid_index = entry.index
         self._native.rebind(entry.gid.raw, entry.index)
 
+    @property
+    def event_fd(self) -> int | None:
+        """Readable while the device has something to say, which the port's `active` then takes."""
+        fd: int | None = self._native.event_fd
+        return fd
+
     def events(self) -> int:
         """What the device said unasked since the last call (`ipoibu._verbs`)."""
         return int(self._native.events())

@@ -27,6 +27,7 @@ class Fabric:
         self.log: list[tuple[object, ...]] = []
         self.said = 0
         self.errors: dict[str, OSError] = {}
+        self.event_fd = 7 if options["owns_events"] else None
         self.qpn, self.native = qp.qp_num, object()
         type(self).made.append(self)
 

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A device that says of itself that something has happened is asked at once, not in a second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ipoibu import Endpoint, EndpointConfig, LinkError
+from ipoibu._core import MemorySwitch
+from ipoibu.fabric.base import PartitionParams
+from ipoibu.fabric.faults import FaultSpec
+from ipoibu.fabric.memory import MemoryPort, MemoryUd
+from ipoibu.testing.sa import port_gid
+
+from .administered import until
+
+
+class TellingUd(MemoryUd):
+    event_fd: int
+
+
+class TellingPort(MemoryPort):
+    """`say` makes the descriptor readable until `active` has taken the news."""
+
+    def __init__(self) -> None:
+        super().__init__(MemorySwitch(1), port_gid(2))
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.looks = 0
+        self.is_gone = False
+
+    def say(self) -> None:
+        os.eventfd_write(self.event_fd, 1)
+
+    def active(self) -> bool:
+        self.looks += 1
+        if self.is_gone:
+            raise LinkError("the device failed")  # and the descriptor stays readable
+        os.eventfd_read(self.event_fd)
+        return super().active()
+
+    def open_ud(self, params: PartitionParams) -> TellingUd:
+        ud = TellingUd(self._switch, self.info)
+        ud.event_fd = self.event_fd
+        return ud
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[TellingPort]:
+    monkeypatch.setattr("ipoibu.shell.PORT_POLL_S", 3600)
+    port = TellingPort()
+    yield port
+    os.close(port.event_fd)
+
+
+def state(endpoint: Endpoint) -> str:
+    return str(endpoint.show()["state"])
+
+
+@pytest.mark.parametrize("faults", [None, FaultSpec()])
+def test_news_of_the_device_are_taken_at_once(port: TellingPort, faults: FaultSpec | None) -> None:
+    config = EndpointConfig("h", "memory", faults=faults)
+    with Endpoint(config, port=port) as endpoint:
+        until(lambda: state(endpoint) == "up")
+        port.up = False
+        port.say()
+        until(lambda: state(endpoint) == "down")
+        port.up = True
+        port.say()
+        until(lambda: state(endpoint) == "up")
+    assert port.looks == 2
+
+
+def test_a_device_that_failed_is_asked_no_more(port: TellingPort) -> None:
+    failures: list[str] = []
+    config = EndpointConfig("h", "memory")
+    with Endpoint(config, port=port, on_failure=failures.append) as endpoint:
+        port.is_gone = True
+        port.say()
+        until(lambda: failures == ["the device failed"])
+        state(endpoint)  # a turn of the loop, in which it would be asked again
+        state(endpoint)
+    assert port.looks == 1
