@@ -84,6 +84,7 @@ class Connected:
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._activity: asyncio.TimerHandle | None = None
+        self._activity_s = min(CONNECTION_ACTIVITY_S, config.idle_s / 4)
         self._begin(config)
 
     def _begin(self, config: ConnectionConfig) -> None:
@@ -103,7 +104,7 @@ class Connected:
         """The link is up."""
         self._perform(self._connections.open(self._now()))
         if self._activity is None:
-            self._activity = self._loop.call_later(CONNECTION_ACTIVITY_S, self._tell_activity)
+            self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
 
     def down(self) -> None:
         """The link is down, and every connection with it."""
@@ -303,7 +304,7 @@ class Connected:
         self._perform(self._connections.timer(self._now()))
 
     def _tell_activity(self) -> None:
-        self._activity = self._loop.call_later(CONNECTION_ACTIVITY_S, self._tell_activity)
+        self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
         self._note_activity()
 
     def _note_activity(self) -> None:

@@ -120,6 +120,7 @@ class DataPath:
             forms=communication.forms,
             profile=Profile(self.config.cm_profile),
             pkey=self.params.own_pkey,
+            idle_s=self.config.connection_idle_s,
         )
         return Connected(loop, self.pump, fabric, communication, config=config, counts=counts)
 

@@ -10,7 +10,12 @@ from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.faults import FaultSpec
-from ipoibu.limits import BUSY_POLL_MAX_US
+from ipoibu.limits import (
+    BUSY_POLL_MAX_US,
+    CONNECTION_IDLE_MAX_S,
+    CONNECTION_IDLE_MIN_S,
+    CONNECTION_IDLE_S,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,7 @@ class EndpointConfig:
     `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
     datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP. `cm_profile`:
     "linux" has a connection for each direction, "rfc" one for both (C6); all of a link had better agree.
+    `connection_idle_s`: a connection that carries nothing for so long ends (C10).
 
     `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
     given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
@@ -37,6 +43,7 @@ class EndpointConfig:
     mtu: int | None = None
     mode: str = "datagram"
     cm_profile: str = "linux"
+    connection_idle_s: float = CONNECTION_IDLE_S
     faults: FaultSpec | None = None
     partitions: Path | None = None
     parent: str | None = None
@@ -47,3 +54,8 @@ class EndpointConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
             raise UsageError(f"busy_poll_us {self.busy_poll_us}: expected 0 to {BUSY_POLL_MAX_US}")
+        if not CONNECTION_IDLE_MIN_S <= self.connection_idle_s <= CONNECTION_IDLE_MAX_S:
+            raise UsageError(
+                f"connection_idle_s {self.connection_idle_s:g}: expected "
+                f"{CONNECTION_IDLE_MIN_S:g} to {CONNECTION_IDLE_MAX_S:g}"
+            )

@@ -18,6 +18,7 @@ _KEYS: Final = (
     "partitions",
     "mode",
     "cm-profile",
+    "connection-idle",
     "mtu",
     "address",
     "route",
@@ -53,6 +54,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--cm-profile",
         metavar="PROFILE",
         help="connected mode with a connection for each direction (linux) or one for both (rfc)",
+    )
+    parser.add_argument(
+        "--connection-idle",
+        metavar="S",
+        help="connected mode: end a connection that carries nothing for so long; 512 s by default",
     )
     parser.add_argument("--mtu", metavar="N", help="IP MTU in bytes; 2044 where the port allows")
     parser.add_argument(

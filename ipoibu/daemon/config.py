@@ -19,7 +19,15 @@ from ipoibu.fabric.device import parse_device
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
-from ipoibu.limits import BUSY_POLL_MAX_US, CONNECTED_MTU, IPV4_MIN_MTU, IPV6_MIN_MTU
+from ipoibu.limits import (
+    BUSY_POLL_MAX_US,
+    CONNECTED_MTU,
+    CONNECTION_IDLE_MAX_S,
+    CONNECTION_IDLE_MIN_S,
+    CONNECTION_IDLE_S,
+    IPV4_MIN_MTU,
+    IPV6_MIN_MTU,
+)
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -117,6 +125,17 @@ def parse_busy_poll(text: str) -> int:
     return int(text)
 
 
+def parse_connection_idle(text: str) -> float:
+    """Seconds after which a connection that carries nothing ends."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not (
+        CONNECTION_IDLE_MIN_S <= int(text) <= CONNECTION_IDLE_MAX_S
+    ):
+        raise UsageError(
+            f"{text!r}: expected {CONNECTION_IDLE_MIN_S:g} to {CONNECTION_IDLE_MAX_S:g} seconds"
+        )
+    return float(text)
+
+
 def parse_log_level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise UsageError(f"{text!r} is no log level: expected one of {', '.join(LOG_LEVELS)}")
@@ -137,6 +156,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "partitions": (parse_file, False),
     "mode": (parse_mode, False),
     "cm-profile": (parse_profile, False),
+    "connection-idle": (parse_connection_idle, False),
     "mtu": (parse_mtu, False),
     "address": (parse_address, True),
     "route": (parse_route, True),
@@ -165,6 +185,7 @@ class InterfaceConfig:
     partitions: Path | None = None
     mode: str = "datagram"
     cm_profile: str = "linux"
+    connection_idle: float = CONNECTION_IDLE_S
     mtu: int | None = None
     address: tuple[IpInterface, ...] = ()
     route: tuple[RouteSpec, ...] = ()

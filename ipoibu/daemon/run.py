@@ -60,6 +60,7 @@ def real_endpoint(
         mtu=config.mtu,
         mode=config.mode,
         cm_profile=config.cm_profile,
+        connection_idle_s=config.connection_idle,
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,

@@ -20,6 +20,7 @@ from typing import Final
 from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, PKey, Qpn
 from ipoibu.fabric.base import RcAttributes
 from ipoibu.limits import (
+    CONNECTION_IDLE_S,
     CONNECTION_PEERS_MAX,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_PORT_MAX,
@@ -132,6 +133,7 @@ class ConnectionConfig:
     superframe_bytes: int = 0
     profile: Profile = Profile.LINUX
     pkey: PKey = DEFAULT_PKEY
+    idle_s: float = CONNECTION_IDLE_S
     forms: tuple[ServiceForm, ...] = tuple(ServiceForm)
     connections_max: int = CONNECTIONS_MAX
     per_port_max: int = CONNECTIONS_PER_PORT_MAX

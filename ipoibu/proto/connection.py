@@ -28,7 +28,6 @@ from ipoibu.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
     CONNECTION_EVICTABLE_S,
-    CONNECTION_IDLE_S,
     CONNECTION_SETTLED_S,
 )
 from ipoibu.proto import channel, peer
@@ -339,7 +338,7 @@ class Connections:
             case channel.Action.ARM:
                 found.used = now
                 self._channels.touch(handle)
-                self._timers.arm(self._ring_idle, handle, now + CONNECTION_IDLE_S)
+                self._timers.arm(self._ring_idle, handle, now + self._patience_s(handle.role))
             case channel.Action.SERVE:
                 self._serve(now, found)
             case channel.Action.FORGET:
@@ -365,6 +364,11 @@ class Connections:
     def _has_superframes(self, found: Channel) -> bool:
         """Both ends have to want them: the accepting one knows, and says no more than was asked."""
         return found.theirs is not None and bool(self.config.superframes(found.theirs))
+
+    def _patience_s(self, role: Role) -> float:
+        """Whoever asked ends what is idle; who was asked waits for that twice as long. Linux, told that a
+        connection of its own has ended, loses what it sends there for seconds."""
+        return self.config.idle_s if role is Role.ACTIVE else 2 * self.config.idle_s
 
     def _ring_idle(self, now: float, handle: Handle) -> None:
         self._count("connection_idle")

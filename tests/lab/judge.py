@@ -16,12 +16,16 @@ from .runner import INFINIBAND, ROOT, LabError, find_kernel, run, shell
 SCENARIOS = '"$LAB_INSIDE/../scenarios'
 PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/judge_host.sh"\n'
 PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
+LIMITED = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x0001")  # in the second partition
 KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
 RXE_CM = "rxe0 (InfiniBand, no ib_cm)"
+LIMITED_KERNEL, LIMITED_RXE = "kernel (limited)", "rxe0 (InfiniBand, limited)"
 HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
     KERNEL: ("kernel", PORT),
     RXE: ("rxe0", PORT),
     RXE_CM: ("rxe0", (*PORT, "initcall_blacklist=ib_cm_init")),
+    LIMITED_KERNEL: ("kernel", LIMITED),
+    LIMITED_RXE: ("rxe0", LIMITED),
     ROCE: ("rxe0", ()),
     SOFT: ("soft:vec0", ()),
 }
@@ -62,50 +66,78 @@ PAIRS = [
     ("datagram", KERNEL, SOFT),
     ("mixed", RXE, KERNEL),
     ("mixed", SOFT, KERNEL),
+    ("connected", RXE_CM, KERNEL),
+    ("connected", KERNEL, RXE_CM),
+    ("connected", SOFT, KERNEL),
+    ("connected", KERNEL, SOFT),
+    ("asking", RXE, KERNEL),
     ("partition", RXE, KERNEL),
+    ("partition", RXE, LIMITED_KERNEL),
+    ("partition", LIMITED_RXE, KERNEL),
     ("partition", SOFT, KERNEL),
 ]
 
 
-def judge(kernel: Path, directory: Path, mode: str, *hosts: str) -> list[dict[str, str]]:
-    """What every host has tried, and with which success."""
+def play(
+    kernel: Path,
+    directory: Path,
+    hosts: tuple[str, str],
+    function: str,
+    *words: str,
+    limited: bool = False,
+    kernel_first: str = ":",
+) -> None:
+    """Let every host run a function of judge_host.sh, which is told what the host is, then `words`."""
+    arguments = " ".join(words)
     commands = [
         shell(
             PRELUDE
             + (
-                f"link_up vec0; rdma_up rxe0 rxe vec0; judge kernel {mode}"
-                if host == KERNEL
-                else f"as_host {HOSTS[host][0]} judge {HOSTS[host][0]} {mode}"
+                f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {function} kernel {arguments}"
+                if HOSTS[host][0] == "kernel"
+                else f"as_host {HOSTS[host][0]} {function} {HOSTS[host][0]} {arguments}"
             )
         )
         for host in hosts
     ]
-    arguments = [HOSTS[host][1] for host in hosts]
-    results = run(kernel, commands, directory=directory, timeout_s=150, kernel_arguments=arguments)
+    results = run(
+        kernel,
+        commands,
+        directory=directory,
+        timeout_s=150,
+        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
+    )
     for result in results:
         result.check()
-    files = [directory / f"behaviours-{result.name}" for result in results]
+
+
+def judge(
+    kernel: Path, directory: Path, mode: str, first: str, second: str
+) -> list[dict[str, str]]:
+    """What every host has tried, and with which success."""
+    play(kernel, directory, (first, second), "judge", mode)
+    files = [directory / f"behaviours-{name}" for name in "ab"]
     return [dict(line.split("\t") for line in file.read_text().splitlines()) for file in files]
 
 
 PAGE: Final = ROOT / "docs" / "conformance.md"
 BEGIN: Final = "<!-- python -m tests.lab.judge: what is below was seen in guests -->\n"
 END: Final = "<!-- end of what was seen in guests -->\n"
-LARGEST: Final = "it pings up to the MTU, and in mixed mode beyond, over IPv4 and IPv6"
+LARGEST: Final = "it pings up to the MTU, and beyond what the other receives, over IPv4 and IPv6"
 
 
 def table(seen: list[tuple[tuple[str, str, str], list[dict[str, str]]]]) -> str:
-    """Behaviours down, pairs across: yes where both hosts of the pair can do it to each other."""
-    names = [f"{first}, {second}: {mode}" for (mode, first, second), _ in seen]
-    lines = ["| what each host does to the other | " + " | ".join(names) + " |"]
-    lines.append("|---" * (len(names) + 1) + "|")
-    for what in (*COMMON, LARGEST):
+    """Pairs down, behaviours across: yes where both hosts of the pair can do it to each other."""
+    behaviours = (*COMMON, LARGEST)
+    lines = ["| hosts, mode: each to the other | " + " | ".join(behaviours) + " |"]
+    lines.append("|---" * (len(behaviours) + 1) + "|")
+    for (mode, first, second), hosts in seen:
         cells = []
-        for (mode, _, _), hosts in seen:
+        for what in behaviours:
             parts = LARGE[mode] if what == LARGEST else [what]
             good = all(host.get(part) == "yes" for host in hosts for part in parts)
             cells.append("yes" if good else "no")
-        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+        lines.append(f"| {first}, {second}: {mode} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from .judge import BEGIN, COMMON, END, LARGE, PAGE, PAIRS, judge, table
+from .judge import (
+    BEGIN,
+    COMMON,
+    END,
+    KERNEL,
+    LARGE,
+    PAGE,
+    PAIRS,
+    PORT,
+    PRELUDE,
+    RXE,
+    RXE_CM,
+    SOFT,
+    judge,
+    play,
+    table,
+)
 from .runner import INFINIBAND, python, run, shell
 from .scenarios import own_sa
 
@@ -28,6 +44,64 @@ def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
     for name in ("udp-1", "udp-2"):
         received = json.loads((tmp_path / f"{name}.json").read_text())["end"]["sum"]
         assert received["lost_percent"] < 5, name
+
+
+@pytest.mark.parametrize("hosts", [(RXE, KERNEL), (RXE, RXE)])
+def test_limited_members_of_a_partition_hear_nothing_of_each_other(
+    lab_kernel: Path, tmp_path: Path, hosts: tuple[str, str]
+) -> None:
+    play(lab_kernel, tmp_path, hosts, "apart", limited=True)
+
+
+@pytest.mark.parametrize("host", [RXE_CM, SOFT])
+@pytest.mark.parametrize("side", ["ipoibu", "kernel"])
+def test_a_connection_that_idles_is_reaped_and_made_again(
+    lab_kernel: Path, tmp_path: Path, host: str, side: str
+) -> None:
+    quick = "sysctl -q net.ipv4.neigh.default.gc_interval=1" if side == "kernel" else ":"
+    play(lab_kernel, tmp_path, (host, KERNEL), "idle", side, kernel_first=quick)
+
+
+def test_a_partition_that_the_port_is_not_in_is_refused_by_name(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    [result, _] = run(
+        lab_kernel,
+        [
+            shell(
+                PRELUDE + "call verbs_guest:on_the_wire\n"
+                "if ipoibu up ib9 --device rxe0 --pkey 0x8005 --address 10.9.0.1/24; then false; "
+                "else echo status $?; fi"
+            ),
+            shell("link_up vec0"),
+        ],
+        directory=tmp_path,
+        kernel_arguments=[PORT, PORT],
+    )
+    said = result.check().output
+    assert "rxe0/1: no P_Key 0x8005; it has: 0xffff, 0x8001" in said
+    assert "ib8005=0x0005, ipoib : 0x000000fffe000001=full;" in said
+    assert said.endswith("status 1\n")
+
+
+def test_the_doctor_asks_the_subnet_of_a_port(lab_kernel: Path, tmp_path: Path) -> None:
+    [result, _] = run(
+        lab_kernel,
+        [
+            shell(
+                PRELUDE
+                + "call verbs_guest:on_the_wire\nipoibu doctor --device rxe0 -j --pkey 0x8001"
+            ),
+            shell("link_up vec0"),
+        ],
+        directory=tmp_path,
+        kernel_arguments=[PORT, PORT],
+    )
+    found = {it["check"]: it for it in json.loads(result.check().output)}
+    assert [found[name]["status"] for name in ("subnet_manager", "pkey", "broadcast_group")] == [
+        "ok"
+    ] * 3
+    assert "an IP MTU of 4092" in found["broadcast_group"]["detail"]
 
 
 def test_the_page_tells_what_these_tests_hold() -> None:

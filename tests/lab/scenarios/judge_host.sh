@@ -36,13 +36,13 @@ kernel_start() { # MODE
     until_true 10 "ib0 of the kernel" has_carrier ib0
 }
 
-side_up() { # HOST MODE
+side_up() { # HOST MODE [OPTION...] of ipoibu
     if [[ $1 != kernel && -e /sys/class/net/ib0/device/infiniband ]]; then
         ip link set ib0 name kernel0 # an InfiniBand port has the kernel's interface, too
     fi
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
-        *,connected | *,asking) ib_up "$1" --mode connected ;;
+        *,connected | *,asking) ib_up "$1" --mode connected "${@:3}" ;;
         *,partition) ib_up "$1" --mtu "$IB_MTU" --pkey 0x8001 ;;
         *) ib_up "$1" --mtu "$IB_MTU" ;;
     esac
@@ -155,5 +155,48 @@ judge() { # HOST MODE
         meet "reached-$turn" 60
     done
     meet done 60
+    side_down "$1"
+}
+
+# Both are limited members of one partition, full ones of the default partition, where the control group
+# talks: neither hears the other in the former.
+apart() { # HOST
+    local other=$((3 - LAB_INDEX))
+    side_up "$1" partition
+    meet up 60
+    if five_pings "10.9.0.$other" || five_pings "fd00:9::$other"; then
+        echo "a limited member was heard by another" >&2
+        return 1
+    fi
+    meet done 60
+    side_down "$1"
+}
+
+shows_connections() { # active|passive HOW-MANY: of ipoibu's
+    local shown words=()
+    shown=$(ipoibu conn ib0 -j)
+    shown=${shown//\"role\": \"$1\"/@}
+    words=("${shown//[^@]/}")
+    ((${#words[0]} == $2))
+}
+
+# Each has a connection to the other. The one of the impatient side goes, the other stays; the next packet
+# makes another. Patience is 3 s for ipoibu, that of the neighbour table for the kernel.
+idle() { # HOST SIDE
+    local other=$((3 - LAB_INDEX)) options=() gone=active stays=passive
+    if [[ $2 == ipoibu ]]; then options=(--connection-idle 3); else gone=passive stays=active; fi
+    side_up "$1" connected "${options[@]}"
+    meet up 60
+    if [[ $1 != kernel ]]; then
+        ping -q -c 3 -i 0.2 -W 5 "10.9.0.$other"
+        until_true 10 "a connection of ours" shows_connections active 1
+        until_true 10 "a connection of the kernel's" shows_connections passive 1
+        until_true 60 "one that idles gone" shows_connections "$gone" 0
+        shows_connections "$stays" 1
+        ping -q -c 3 -i 0.2 -W 5 "10.9.0.$other"
+        until_true 10 "another connection" shows_connections "$gone" 1
+        five_pings "10.9.0.$other" -s 60000 -M do
+    fi
+    meet done 90
     side_down "$1"
 }

@@ -23,6 +23,7 @@ def test_a_device_is_enough() -> None:
     assert config.offload
     assert config.busy_poll == 0
     assert config.cm_profile == "linux"
+    assert config.connection_idle == 512
 
 
 def test_options_are_read_into_values() -> None:
@@ -37,12 +38,14 @@ def test_options_are_read_into_values() -> None:
             "offload": "off",
             "busy-poll": "50",
             "cm-profile": "rfc",
+            "connection-idle": "60",
             "log-level": "debug",
         },
     )
     assert not config.offload
     assert config.busy_poll == 50
     assert config.cm_profile == "rfc"
+    assert config.connection_idle == 60
     assert config.device == ("mlx5_0", 2)
     assert config.pkey == PKey(0x8001)
     assert config.mtu == 1500
@@ -89,6 +92,9 @@ def test_options_are_read_into_values() -> None:
         ("faults", "thunder=1"),
         ("offload", "maybe"),
         ("cm-profile", "both"),
+        ("connection-idle", "1"),
+        ("connection-idle", "86401"),
+        ("connection-idle", "soon"),
         ("busy-poll", "-1"),
         ("busy-poll", "1000001"),
         ("busy-poll", "1.5"),
