@@ -15,9 +15,9 @@
  * (C8). The MTU is the connection's while there is one (C12).
  */
 enum {
-    /* Messages under way on one connection. A peer that does not answer must not hold all frames
-     * of the device: what is more is dropped, as by any full queue. */
-    SENDING_MAX = 64,
+    /* Bytes under way on one connection, but for one message. What is more waits in the kernel,
+     * where it costs no copy yet: read too early it would have left the cache before it is sent. */
+    SENDING_BYTES = 1 << 19,
     /* How long a full connection is waited for after its last sign of life. The device is not read
      * meanwhile, for whomever the packets are: as long as a peer's program may have to wait for a
      * CPU, and no longer. A peer that stands still costs the others this much once. */
@@ -178,8 +178,13 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_path 
 
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection)
 {
-    uint32_t pending = pump->connected.to == connection ? (uint32_t)pump->connected.pending : 0;
-    return connection->sending + pending < SENDING_MAX;
+    const struct ipu_connection_state *state = &pump->connected;
+    uint32_t messages = connection->sending, bytes = connection->sending_bytes;
+    if (state->to == connection) {
+        messages += (uint32_t)state->pending;
+        bytes += state->pending_bytes;
+    }
+    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
 }
 
 uint64_t ipu_connection_patience_ns(const struct ipu_connection *connection)
@@ -205,6 +210,7 @@ void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connec
     }
     state->to = connection;
     state->batch[state->pending++] = send;
+    state->pending_bytes += send.head_len + send.len;
 }
 
 static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
@@ -229,6 +235,9 @@ void ipu_connection_flush(struct ipu_pump *pump)
     int n = state->pending;
     int taken = ops_of(pump)->send(pump->fabric->connected_self, to, state->batch, n);
     state->pending = 0;
+    state->pending_bytes = 0;
+    if (taken > 0 && to->sending == 0)
+        to->moved_at_ns = ipu_recovery_now_ns();
     IPU_COUNT(pump, send_batches);
     for (int i = 0; i < n; i++) {
         const struct ipu_send *send = &state->batch[i];
@@ -237,7 +246,10 @@ void ipu_connection_flush(struct ipu_pump *pump)
             ipu_transmit_release(pump, send->cookie);
             continue;
         }
-        uint32_t bytes = send->head_len + send->len - IPU_ENCAP_LEN;
+        uint32_t bytes = send->head_len + send->len;
+        to->lengths[(to->oldest + to->sending++) % IPU_CONNECTION_SENDS] = bytes;
+        to->sending_bytes += bytes;
+        bytes -= IPU_ENCAP_LEN;
         if (to->superframes)
             bytes -= IPU_TX_ENCAP;
         IPU_COUNT(pump, tx_packets);
@@ -245,11 +257,6 @@ void ipu_connection_flush(struct ipu_pump *pump)
         IPU_ADD(pump, tx_bytes, bytes);
         ipu_counters_add(&to->tx_messages, 1);
         ipu_counters_add(&to->tx_bytes, bytes);
-    }
-    if (taken > 0) {
-        if (to->sending == 0)
-            to->moved_at_ns = ipu_recovery_now_ns();
-        to->sending += (uint32_t)taken;
     }
     if (taken < 0)
         broke(pump, to);
@@ -266,10 +273,13 @@ static int reap(struct ipu_pump *pump)
             IPU_COUNT(pump, tx_connection_failed);
         if (sent[i].connection == NULL)
             continue;
-        sent[i].connection->sending--;
-        sent[i].connection->moved_at_ns = now_ns;
+        struct ipu_connection *connection = sent[i].connection;
+        connection->sending--;
+        connection->sending_bytes -=
+            connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
+        connection->moved_at_ns = now_ns;
         if (sent[i].failed)
-            broke(pump, sent[i].connection);
+            broke(pump, connection);
     }
     return n;
 }

@@ -97,6 +97,8 @@ struct ipu_fabric_ops {
 
 struct ipu_path;
 
+enum { IPU_CONNECTION_SENDS = 64 }; /* messages under way at most; a power of two */
+
 struct ipu_connection {
     uint64_t id;           /* the engine's name for it */
     struct ipu_path *path; /* whose packets go by it, or NULL */
@@ -105,11 +107,14 @@ struct ipu_connection {
     uint32_t qpn;
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
     uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
-    uint32_t sending;          /* messages posted and not yet told by sent() */
-    uint64_t moved_at_ns;      /* when one was told, or the first of them posted */
-    bool superframes;          /* every message has a vnet header in front, both ways */
-    bool broken;               /* a send failed; the engine was told */
-    bool leaving;              /* the engine wants it back */
+    uint32_t sending;          /* messages posted and not yet told by sent(), */
+    uint32_t sending_bytes;    /* and their bytes, */
+    uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
+    uint32_t oldest;                        /* from here on, modulo their number */
+    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted */
+    bool superframes; /* every message has a vnet header in front, both ways */
+    bool broken;      /* a send failed; the engine was told */
+    bool leaving;     /* the engine wants it back */
     _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 

@@ -42,6 +42,7 @@ struct ipu_connection_state {
     struct ipu_send batch[IPU_BATCH];
     struct ipu_connection *to;
     int pending;
+    uint32_t pending_bytes;
 };
 
 struct ipu_pump {

@@ -415,8 +415,8 @@ uint64_t soft_qp_retransmits(const struct soft_qp *qp);
 
 /*
  * A receive queue that any number of RC QPs take their buffers from, one for each message, when its
- * first packet comes. Without buffers all of them answer "receiver not ready". max_wr is
- * 1..SOFT_MAX_WR. -EINVAL, -ENOSPC (SOFT_MAX_SRQ), -ENOMEM.
+ * first packet comes, the one posted last first. Without buffers all of them answer "receiver not
+ * ready". max_wr is 1..SOFT_MAX_WR. -EINVAL, -ENOSPC (SOFT_MAX_SRQ), -ENOMEM.
  */
 int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq **out);
 

@@ -89,13 +89,16 @@ void soft_srq_set_limit(struct soft_srq *srq, unsigned int limit)
     soft_progress_unlock(srq->hca);
 }
 
+/* The last one posted, which is in the cache still: buffers of a shared queue have no order that
+ * anybody could rely on. Oldest first, all of them would go round, and long messages would be
+ * copied to memory that has left the cache. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
 {
     const struct soft_recv_wr *wr;
 
     if (srq->rq.head == srq->rq.tail)
         return NULL;
-    wr = &srq->rq.ring[srq->rq.head++ & srq->rq.mask];
+    wr = &srq->rq.ring[--srq->rq.tail & srq->rq.mask];
     srq->hca->drained |= srq->rq.head == srq->rq.tail;
     check_limit(srq);
     return wr;

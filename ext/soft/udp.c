@@ -38,6 +38,10 @@
 
 #define RX_MESSAGES      64
 #define RX_MESSAGE_BYTES 65536
+/* Long messages are fetched in smaller batches, lest the first of them leave the cache before they
+ * are looked at. */
+#define RX_FEW        8
+#define RX_LONG_BYTES 16384
 /* Not a power of two, lest all messages start in the same few sets of the cache. */
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
 #define RX_CONTROL_BYTES 128
@@ -57,6 +61,7 @@ struct soft_udp {
     unsigned int tx_message_packets[TX_SLOTS];
     _Alignas(struct cmsghdr) uint8_t tx_control[TX_SLOTS][TX_CONTROL_BYTES];
 
+    unsigned int rx_wanted;  /* messages to fetch at a time */
     unsigned int rx_count;   /* messages in the batch at hand */
     unsigned int rx_next;    /* the message to take apart next */
     size_t rx_offset;        /* within the current message */
@@ -166,6 +171,7 @@ int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_add
     udp->ifindex = ifindex;
     udp->gid = *gid;
     udp->count = count;
+    udp->rx_wanted = RX_MESSAGES;
     udp->rx_memory = mmap(NULL, (size_t)RX_MESSAGES * RX_STRIDE_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (udp->rx_memory == MAP_FAILED) {
@@ -463,10 +469,11 @@ bool soft_udp_receive(struct soft_udp *udp)
         rearm_message(udp, i);
     udp->rx_count = udp->rx_next = 0;
     udp->rx_offset = udp->rx_bytes = 0;
-    got = recvmmsg(udp->fd, udp->rx_message, RX_MESSAGES, MSG_DONTWAIT, NULL);
+    got = recvmmsg(udp->fd, udp->rx_message, udp->rx_wanted, MSG_DONTWAIT, NULL);
     if (got <= 0) /* EAGAIN; EINTR; or a pending error of the socket, which this call has cleared */
         return false;
     udp->rx_count = (unsigned int)got;
+    udp->rx_wanted = udp->rx_message[got - 1].msg_len >= RX_LONG_BYTES ? RX_FEW : RX_MESSAGES;
     soft_count_add(udp->count, SOFT_C_RX_CALLS, 1);
     return true;
 }

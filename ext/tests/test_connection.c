@@ -558,6 +558,27 @@ static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
     end();
 }
 
+/* 512 KiB are reached by the ninth. */
+static void long_messages_under_way_are_bounded_by_their_bytes(void)
+{
+    begin();
+    connect_peer(false);
+    fabric_state.holds = true;
+    for (int i = 0; i < 12; i++) {
+        offer(60000);
+        step();
+        connection.moved_at_ns = UINT64_MAX / 2;
+    }
+    CHECK_EQ(counter("tx_connected_packets"), 9);
+    CHECK_EQ(connection.sending_bytes, 9 * 60004);
+    fabric_state.holds = false;
+    step();
+    step();
+    CHECK_EQ(connection.sending_bytes, 0);
+    CHECK_EQ(counter("tx_connection_full"), 0);
+    end();
+}
+
 /* 36 of 100 segments too many: one message and 63 of them are under way. */
 static void fill_with_segments(void)
 {
@@ -647,6 +668,7 @@ int main(void)
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
+    RUN(long_messages_under_way_are_bounded_by_their_bytes);
     RUN(a_packet_that_waits_goes_where_it_should_go_by_then);
     RUN(the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience);
     RUN(arp_by_a_connection_is_not_taken);

@@ -413,6 +413,30 @@ static void a_poll_ends_where_the_shared_queue_does(void)
     close_pair(&p);
 }
 
+static void the_buffer_posted_last_to_a_shared_queue_is_used_first(void)
+{
+    struct soft_wc wc[2];
+    struct soft_srq *srq;
+    struct pair p;
+
+    open_ends(&p);
+    CHECK_EQUAL(soft_srq_create(p.end[1].hca, 4, &srq), 0);
+    p.end[0].qp = create_rc(&p.end[0], NULL);
+    p.end[1].qp = create_rc(&p.end[1], srq);
+    connect_pair(&p);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct soft_recv_wr wr = {.wr_id = i, .num_sge = 1, .sg = {{in[0], 100}}};
+
+        CHECK_EQUAL(soft_srq_post_recv(srq, &wr, 1), 1);
+    }
+    post_one(p.end[0].qp, 0, out, 100);
+    post_one(p.end[0].qp, 0, out, 100);
+    CHECK_EQUAL(soft_cq_poll(p.end[1].cq, 2, wc), 2);
+    CHECK_EQUAL(wc[0].wr_id, 2);
+    CHECK_EQUAL(wc[1].wr_id, 1);
+    close_pair(&p);
+}
+
 static void events_come_once_and_can_be_waited_for(void)
 {
     struct pair p;
@@ -554,6 +578,7 @@ int main(void)
         TEST(destroying_a_connection_flushes_what_is_posted),
         TEST(a_shared_queue_checks_its_limits),
         TEST(a_poll_ends_where_the_shared_queue_does),
+        TEST(the_buffer_posted_last_to_a_shared_queue_is_used_first),
         TEST(events_come_once_and_can_be_waited_for),
         TEST(a_message_in_part_is_flushed_before_the_last_event),
         TEST(sixty_four_connections_share_a_queue_and_no_memory_grows),
