@@ -86,7 +86,6 @@ class Endpoint:
         try:
             self._set_up(port)
         except BaseException:
-            leave_link(port, self.config.pkey)
             port.close()
             raise
 
@@ -143,6 +142,14 @@ class Endpoint:
             mtu_bytes=asked_bytes,
             partitions=config.partitions,
         )
+        try:
+            self._start(port, params, asked_bytes)
+        except BaseException:
+            leave_link(port, config.pkey)
+            raise
+
+    def _start(self, port: PortUse, params: PartitionParams, asked_bytes: int | None) -> None:
+        config = self.config
         self._path = path = DataPath.open(config, port, self._device, params)
         self._port = port
         self._engine = Engine(

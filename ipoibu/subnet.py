@@ -124,6 +124,9 @@ async def joined_link(
         )
     group = mgid.broadcast(pkey.full)
     client = administrator.client
+    if (group, JoinState.FULL_MEMBER) in client.held:
+        # The SA counts a port's membership once: whoever left first would end the other's, too.
+        raise UsageError(f"{place}: there is an interface in partition {pkey.full} already")
     record = await client.join(group)
     try:
         params = link_params(record)

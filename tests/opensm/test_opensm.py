@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -371,3 +372,41 @@ def test_a_kernel_without_management_datagrams_is_told_what_to_load() -> None:
 def test_more_hosts_than_ibsim_serves_are_refused(fabric: Ibsim) -> None:
     with pytest.raises(SimulationError, match="up to 9 hosts"):
         Ibsim(fabric.directory, hosts=HOSTS_MAX + 1)
+
+
+# -- the doctor ------------------------------------------------------------------------------------
+
+
+def doctor(fabric: Ibsim, *options: str) -> str:
+    """What it says on host 2; that the net device is no host's does not matter to the subnet."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ipoibu.cli", "doctor", "--device", f"soft:lo@{DEVICE}", *options],
+        env={**fabric.environment(2), "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=fabric.directory,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_b4_the_doctor_prints_the_line_that_makes_a_missing_broadcast_group(
+    fabric: Ibsim,
+) -> None:
+    fabric.start_opensm("Default=0x7fff : ALL=full;\n")
+    said = doctor(fabric)
+    assert "the link of 0xffff has no broadcast group" in said
+    assert "add to partitions.conf: Default=0x7fff, ipoib : ALL=full;" in said
+    said = doctor(fabric, "--pkey", "0x8001")
+    assert "has no P_Key 0x8001; it has: 0xffff" in said
+    line = f"ib8001=0x0001, ipoib : 0x{port_guid(2):016x}=full;"
+    assert f"add to partitions.conf: {line}" in said
+    fabric.reload(f"Default=0x7fff, ipoib : ALL=full;\n{line}\n")  # which does mend it
+    assert "the link of 0x8001 has an IP MTU of 2044, Q_Key 0xb1b" in doctor(
+        fabric, "--pkey", "0x8001"
+    )
+
+
+def test_the_doctor_names_a_subnet_without_a_manager(fabric: Ibsim) -> None:
+    assert "no subnet manager has configured ibsim0/1" in doctor(fabric)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
 from ipoibu._core import MemorySwitch
+from ipoibu.addr import Gid
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa import SaClient
@@ -104,3 +105,9 @@ def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
 def states(sa: FakeSa, group: Any, host: int) -> JoinState:
     found = sa.groups.get(group)
     return found.members.get(port_gid(host), JoinState(0)) if found else JoinState(0)
+
+
+def receives(endpoint: Endpoint, group: Gid) -> bool:
+    """Whether the queue pair is attached, which is later than the SA's knowledge of it."""
+    states = [one["state"] for one in endpoint.groups() if one["mgid"] == str(group)]
+    return states == ["member"]

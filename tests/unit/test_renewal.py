@@ -16,9 +16,8 @@ from ipoibu.errors import LinkError
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.memory import MemoryUd
 from ipoibu.wire import mgid
-from ipoibu.wire.mcmember import JoinState
 
-from .administered import BROADCAST, DEFAULT, IbPort, Subnet, passes, states, udp, until
+from .administered import BROADCAST, DEFAULT, IbPort, Subnet, passes, receives, states, udp, until
 
 TV: Final = ipaddress.ip_address("239.1.2.3")
 
@@ -139,7 +138,7 @@ def test_what_the_application_has_set_up_outlives_the_queue_pair(subnet: Subnet)
     first.route_added(ipaddress.ip_network("10.9.0.0/16"), ipaddress.ip_address("10.0.0.2"))
     first.route_added(ipaddress.ip_network("10.8.0.0/16"), ipaddress.ip_address("10.0.0.2"))
     group = mgid.of_group(TV, DEFAULT)
-    until(lambda: bool(states(subnet.sa, group, 2) & JoinState.FULL_MEMBER))
+    until(lambda: receives(first, group))
     captured: list[bytes] = []
     end = first.capture(lambda frames: captured.extend(f.data for f in frames), SNAP_MAX_BYTES)
     (frame,) = first.reserve(1)
@@ -148,7 +147,7 @@ def test_what_the_application_has_set_up_outlives_the_queue_pair(subnet: Subnet)
     first.route_removed(ipaddress.ip_network("10.8.0.0/16"))
     give(subnet.ports[0], 0x8003, 0xFFFF)
     renewed(first, 1)
-    until(lambda: bool(states(subnet.sa, group, 2) & JoinState.FULL_MEMBER))
+    until(lambda: receives(first, group))
     second.send([udp(2, str(TV), b"news")])
     assert first.recv(timeout=10) == [udp(2, str(TV), b"news")]
     far = udp(1, "10.9.0.1", b"by the gateway")

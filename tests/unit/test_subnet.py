@@ -28,7 +28,18 @@ from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import Capability2
 
-from .administered import BROADCAST, DEFAULT, PACE, IbPort, Subnet, passes, states, udp, until
+from .administered import (
+    BROADCAST,
+    DEFAULT,
+    PACE,
+    IbPort,
+    Subnet,
+    passes,
+    receives,
+    states,
+    udp,
+    until,
+)
 
 
 @pytest.fixture
@@ -117,6 +128,17 @@ def test_b3_holds_without_an_sa_too(monkeypatch: pytest.MonkeyPatch) -> None:
         Endpoint(config, port=port).open()
 
 
+def test_m4_a_second_interface_in_a_partition_of_the_port_is_refused_and_the_first_unharmed(
+    subnet: Subnet,
+) -> None:
+    """As by the kernel (ENOTUNIQ): what one of them left, the other would have lost."""
+    endpoint = subnet.host()
+    with pytest.raises(UsageError, match="in partition 0xffff already"):
+        endpoint.child(DEFAULT).open()
+    assert states(subnet.sa, BROADCAST, 2) & JoinState.FULL_MEMBER
+    assert endpoint.show()["state"] == "up"
+
+
 def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
     shown = subnet.host(pkeys=(0x7FFF,)).show()
     assert (shown["pkey"], shown["membership"]) == ("0xffff", "limited")
@@ -182,7 +204,8 @@ def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> 
     tv = ipaddress.ip_address("239.1.2.3")
     group = mgid.of_group(tv, DEFAULT)
     second.join(tv)
-    until(lambda: bool(states(subnet.sa, group, 3) & JoinState.FULL_MEMBER))
+    until(lambda: receives(second, group))
+    assert states(subnet.sa, group, 3) & JoinState.FULL_MEMBER
     first.send([udp(1, "239.1.2.3", b"news")])
     assert second.recv(timeout=10) == [udp(1, "239.1.2.3", b"news")]
     assert states(subnet.sa, group, 2) == JoinState.SEND_ONLY_FULL_MEMBER
@@ -197,7 +220,7 @@ def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers
     first, router = subnet.host(), subnet.host()
     routers = ipaddress.ip_address("224.0.0.2")
     router.join(routers)
-    until(lambda: bool(states(subnet.sa, mgid.of_group(routers, DEFAULT), 3)))
+    until(lambda: receives(router, mgid.of_group(routers, DEFAULT)))
     first.send([udp(1, "239.1.2.3", b"far")])
     assert router.recv(timeout=10) == [udp(1, "239.1.2.3", b"far")]
     assert mgid.of_group(ipaddress.ip_address("239.1.2.3"), DEFAULT) not in subnet.sa.groups
