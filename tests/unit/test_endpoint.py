@@ -142,6 +142,7 @@ def test_an_absent_host_is_answered_with_unreachable(make_hosts: Hosts) -> None:
 
 def test_a_gateway_takes_what_is_routed_to_it(make_hosts: Hosts) -> None:
     a, b = make_hosts(2)
+    until(lambda: preferred(b))  # nobody answers for an address that is still checked
     a.route_added(ipaddress.ip_network("192.168.0.0/16"), ipaddress.ip_address("fd00::2"))
     packet = udp4(1, "192.168.1.1", b"via six")
     a.send([packet])
