@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -13,6 +16,7 @@ import pytest
 from ipoibu import Endpoint, PKey
 from ipoibu.capture import SNAP_MAX_BYTES
 from ipoibu.errors import LinkError
+from ipoibu.fabric.administrator import Flush
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.memory import MemoryUd
 from ipoibu.wire import mgid
@@ -212,3 +216,21 @@ def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet
     assert not is_up(endpoint)
     subnet.ports[0].up = True
     renewed(endpoint, 1)
+
+
+def test_thirty_renewals_leave_no_descriptor_and_no_thread_behind(subnet: Subnet) -> None:
+    endpoint, port = subnet.host(), subnet.ports[0]
+
+    def renew(times: int) -> None:
+        tables = (0x8003, 0xFFFF), (0xFFFF, 0x8003)
+        give(port, *tables[times % 2])
+        port.administrator.told(Flush.HEAVY)
+        renewed(endpoint, times + 1)
+
+    for times in range(5):
+        renew(times)
+    gc.collect()
+    held = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for times in range(5, 30):
+        renew(times)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == held
