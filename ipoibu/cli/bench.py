@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON")
     parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures there")
+    parser.add_argument(
+        "--lab",
+        action="store_true",
+        help="instead: beside the kernel's own ib_ipoib, in guests (from a source tree; docs/kernel.md)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -41,6 +47,27 @@ def _number(option: str, text: str | None, default: int) -> int:
     return int(text)
 
 
+def _in_guests(options: argparse.Namespace) -> int:
+    """The lab is of the source tree, which an installation does not have."""
+    import ipoibu
+
+    if options.plot is not None:
+        raise UsageError("--plot is not for --lab")
+    root = Path(ipoibu.__file__).resolve().parents[1]
+    if not (root / "tests/lab/bench.py").exists():
+        raise UsageError(
+            "--lab needs ipoibu's source tree: run it from there, after `make lab-kernel`"
+        )
+    words = [sys.executable, "-m", "tests.lab.bench"]
+    words += ["--rounds", str(_number("--rounds", options.rounds, 1 if options.quick else 3))]
+    words += ["--seconds", str(_number("--seconds", options.seconds, 1 if options.quick else 2))]
+    if options.only:
+        words += ["--only", options.only]
+    if options.json is not None:
+        words += ["--json", str(options.json.absolute())]
+    return subprocess.run(words, cwd=root, check=False).returncode
+
+
 def run(options: argparse.Namespace) -> int:
     from ipoibu.bench import plot, report, scale
     from ipoibu.bench.run import Plan
@@ -48,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.cli.lab import Interrupts
 
     quick = options.quick
+    if options.lab:
+        return _in_guests(options)
     plan = Plan(
         rounds=_number("--rounds", options.rounds, 1 if quick else 3),
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),
