@@ -17,21 +17,29 @@ ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"
 
 
 class LabSubnet:
-    """Host `number` of the lab is ibsim's next: `Hca2` is h1. `partitions` is OpenSM's file, as text."""
+    """Host `number` of the lab is ibsim's next: `Hca2` is h1. `partitions` is OpenSM's file, as text.
 
-    def __init__(self, hosts: int, partitions: str = ONE_LINK) -> None:
-        if hosts > LAB_HOSTS_MAX:
+    With a `standby` there is another OpenSM, which takes over from one that dies (`hand_over`).
+    """
+
+    def __init__(self, hosts: int, partitions: str = ONE_LINK, *, standby: bool = False) -> None:
+        if hosts + standby > LAB_HOSTS_MAX:
             raise UsageError(f"an InfiniBand lab has up to {LAB_HOSTS_MAX} hosts, not {hosts}")
         self._stack = contextlib.ExitStack()
         self._hosts = hosts
+        self._has_standby = standby
         self.partitions = partitions
 
     def start(self) -> None:
         """`SimulationError` names what to install, or says what did not come up."""
         temporary = tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-")
         self.directory = Path(self._stack.enter_context(temporary))
-        self.ibsim = self._stack.enter_context(Ibsim(self.directory, self._hosts + 2))
+        self.ibsim = self._stack.enter_context(
+            Ibsim(self.directory, self._hosts + 2 + self._has_standby)
+        )
         self.ibsim.start_opensm(self.partitions)
+        if self._has_standby:
+            self.ibsim.start_standby(self._hosts + 3)
 
     def close(self) -> None:
         self._stack.close()
@@ -40,6 +48,12 @@ class LabSubnet:
         """Have OpenSM take another partitions.conf over while it runs."""
         self.partitions = partitions
         self.ibsim.reload(partitions)
+        self.ibsim.refresh(self._hosts + 2)
+
+    def hand_over(self) -> None:
+        """OpenSM dies, and the standby manages the subnet from now on."""
+        self.ibsim.kill_opensm()
+        self.ibsim.await_standby()
         self.ibsim.refresh(self._hosts + 2)
 
     def query(self, *command: str) -> str:

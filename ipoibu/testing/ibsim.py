@@ -69,6 +69,7 @@ class Ibsim:
         self._hosts = hosts
         self._ibsim: subprocess.Popen[bytes] | None = None
         self._opensm: subprocess.Popen[bytes] | None = None
+        self._standby: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
     def __enter__(self) -> Self:
@@ -105,6 +106,10 @@ class Ibsim:
     def close(self) -> None:
         """End OpenSM and ibsim; safe to call again."""
         self.kill_opensm()
+        if self._standby is not None:
+            self._standby.kill()
+            self._standby.wait()
+            self._standby = None
         if self._ibsim is not None:
             if self._ibsim.stdin is not None:
                 self._ibsim.stdin.close()
@@ -132,6 +137,29 @@ class Ibsim:
             self._opensm.wait()
             self._opensm = None
 
+    def start_standby(self, host: int) -> None:
+        """Start another OpenSM, which takes over some three seconds after the first has died."""
+        directory = self.directory / "standby"
+        directory.mkdir()
+        options, log = directory / "opensm.conf", directory / "opensm.log"
+        options.write_text("sminfo_polling_timeout 1000\npolling_retry_number 2\n", "ascii")
+        environment = self.environment(host) | {
+            "OSM_TMP_DIR": str(directory),
+            "OSM_CACHE_DIR": str(directory),
+        }
+        output = directory / "opensm.out"
+        command = ["opensm", "-F", str(options), "-P", str(self.partitions), "-f", str(log), "-d2"]
+        with output.open("wb") as out:
+            self._standby = self._run(command, environment, out, subprocess.DEVNULL)
+        is_standby = lambda: log.exists() and b"STANDBY" in log.read_bytes()  # noqa: E731
+        self._await(is_standby, self._standby, output)
+
+    def await_standby(self) -> None:
+        """Wait until the standby manages the subnet."""
+        log = self.directory / "standby" / "opensm.log"
+        assert self._standby is not None, "it was started"
+        self._await(lambda: b"SUBNET UP" in log.read_bytes(), self._standby, log)
+
     def reload(self, partitions: str) -> None:
         """Change partitions.conf, and let OpenSM take it over (SIGHUP)."""
         assert self._opensm is not None, "OpenSM was started"
@@ -141,7 +169,8 @@ class Ibsim:
         self._await(lambda: self._sweeps() > before, self._opensm, self.log)
 
     def refresh(self, asker: int) -> None:
-        """Give the running hosts their P_Key tables as OpenSM has written them; `asker` is a free host.
+        """Give the running hosts their P_Keys and their manager's LID, as OpenSM has written them into
+        the ports; `asker` is a free host.
 
         What a kernel keeps up to date in /sys, libumad2sim writes once, when a program starts.
         """
@@ -151,6 +180,8 @@ class Ibsim:
                 table = _pkeys(self.output(asker, "smpquery", "pkeys", str(lid)))
                 for index, pkey in enumerate(table):
                     _write(port / "pkeys" / str(index), f"0x{pkey:04x}")
+                sm_lid = _field(self.output(asker, "smpquery", "portinfo", str(lid)), "SMLid")
+                _write(port / "sm_lid", f"0x{sm_lid:x}")
 
     # ---- its hosts
 
@@ -216,6 +247,12 @@ def _pkeys(printed: str) -> list[int]:
     """The table that smpquery prints: "   8: 0x0000 0x0000 ...", and then a line about it."""
     rows = (line.partition(":") for line in printed.splitlines())
     return [int(word, 0) for at, _, row in rows if at.strip().isdecimal() for word in row.split()]
+
+
+def _field(printed: str, name: str) -> int:
+    """A field that smpquery prints: "SMLid:.........1"."""
+    found = (line for line in printed.splitlines() if line.startswith(f"{name}:"))
+    return int(next(found).rpartition(".")[2])
 
 
 def _write(file: Path, text: str) -> None:

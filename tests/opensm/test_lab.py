@@ -306,3 +306,34 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
         until(lambda: is_up(first), 40, "the P_Key is back, and the link is not")
         until(lambda: hears(first, second) and carried(first) > 0, 40, "no new connection")
         until(lambda: hears(second, first) and carried(second) > 0, 40, "none in return")
+
+
+def test_another_subnet_manager_takes_over_under_traffic() -> None:
+    """SM_CHANGE: a light flush. It knows nobody until everybody has joined again."""
+    subnet = LabSubnet(3, standby=True)
+    broadcast = str(mgid.broadcast(DEFAULT))
+
+    def manager() -> str:
+        """ "sminfo: sm lid 1 sm guid 0x100001, activity count 9 priority 0 state 3 ..." """
+        return subnet.query("sminfo").partition(",")[0]
+
+    with Lab(3, subnet=subnet) as lab:
+        first, second, third = lab.hosts
+        assert ping(first, second, "ipv4").ok
+        flow = first.namespace.popen(
+            ["ping", "-q", "-i", "0.2", str(second.ipv4.ip)], stdout=subprocess.PIPE
+        )
+        before = manager()
+        subnet.hand_over()
+        assert manager() != before
+        until(
+            lambda: all(counters(host).get("engine.sa_rejoined") for host in lab.hosts),
+            40,
+            "not every host joined again",
+        )
+        assert hears(second, third)  # a flow that the former manager knew nothing of
+        assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
+        flow.send_signal(signal.SIGINT)
+        said, _ = flow.communicate(timeout=5)
+        assert b" 0% packet loss" in said
+        assert all("engine.renewals" not in counters(host) for host in lab.hosts)
