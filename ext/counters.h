@@ -32,6 +32,7 @@
     X(tx_connection_failed)  /* taken, and then the connection broke */                            \
     X(rx_packets)            /* taken by the device */                                             \
     X(rx_bytes)              /* of IP */                                                           \
+    X(rx_copied)             /* of rx_packets: the application holds as many frames as it may */   \
     X(rx_super_frames)       /* merged from some of rx_packets */                                  \
     X(rx_merged)             /* of rx_packets: in super-frames */                                  \
     X(rx_connected_messages) /* received by connections */                                         \

@@ -20,8 +20,8 @@ static void count_delivered(struct ipu_pump *pump, int error, uint32_t packets, 
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
 {
     const struct ipu_device *device = pump->device;
-    if (pump->rx_index != IPU_SLAB_NONE && pump->lent_frames > 0 &&
-        device->ops->take(device->self, pump->rx_index, ip_len) == 0) {
+    bool lends = pump->rx_index != IPU_SLAB_NONE && pump->lent_frames > 0;
+    if (lends && device->ops->take(device->self, pump->rx_index, ip_len) == 0) {
         pump->rx_index = IPU_SLAB_NONE;
         count_delivered(pump, 0, 1, ip_len);
         return;
@@ -29,6 +29,8 @@ void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
     memset(vnet, 0, IPU_VNET_LEN);
     int error = device->ops->write(device->self, vnet, IPU_VNET_LEN + ip_len);
     count_delivered(pump, error, 1, ip_len);
+    if (lends && error == 0)
+        IPU_COUNT(pump, rx_copied);
 }
 
 static void deliver_merged(void *self, const struct iovec *iov, uint32_t packets, size_t bytes)

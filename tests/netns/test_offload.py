@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -206,6 +207,66 @@ def test_a_stream_survives_loss_and_reordering(seed: int, loss: float) -> None:
         assert counters["fabric.faults_lost"] > 0
         assert counters["fabric.faults_reordered"] > 0
         assert second.ask("stats")["rx_super_frames"] > 100
+
+
+def _datagrams(receiver: socket.socket) -> Iterator[bytes]:
+    """Those of one call, cut where the kernel says that it has joined them."""
+    data, control, _, _ = receiver.recvmsg(1 << 17, socket.CMSG_SPACE(4))
+    size = len(data)
+    for level, kind, value in control:
+        if (level, kind) == (socket.SOL_UDP, UDP_GRO):
+            (size,) = struct.unpack("=i", value)
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+@pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
+@pytest.mark.parametrize("gro", [False, True], ids=["datagrams", "gro"])
+@pytest.mark.parametrize("loss", [0.001, 0.01])
+def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_never_stop(
+    loss: float, gro: bool, address: str
+) -> None:
+    """Packets are lost, doubled, moved and damaged between those that the receiver merges."""
+    faults = f"loss={loss},reorder=0.005,dup=0.002,corrupt=0.0005,seed=7"
+    size, count, bursts = 1400, 40, 100
+    arrived: Counter[bytes] = Counter()
+    sent: set[bytes] = set()
+    with Lab(options=["--faults", faults]) as lab:
+        first, second = lab.hosts
+        with (
+            second.socket(_family(address), socket.SOCK_DGRAM) as receiver,
+            first.socket(_family(address), socket.SOCK_DGRAM) as sender,
+        ):
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+            receiver.setsockopt(socket.SOL_UDP, UDP_GRO, int(gro))
+            receiver.bind((address, 0))
+            sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, size)
+
+            def receive(patience_s: float) -> bool:
+                if not select.select([receiver], [], [], patience_s)[0]:
+                    return False
+                arrived.update(_datagrams(receiver))
+                return True
+
+            for burst in range(bursts):
+                source = random.Random(burst)
+                datagrams = [
+                    struct.pack("!II", burst, n) + source.randbytes(size - 8) for n in range(count)
+                ]
+                sent.update(datagrams)
+                sender.sendto(b"".join(datagrams), receiver.getsockname())
+                while not any(struct.unpack_from("!I", got)[0] == burst for got in arrived):
+                    assert receive(5), f"nothing came of burst {burst}"
+                while receive(0):
+                    pass
+            while receive(0.5):
+                pass
+        counters = [host.ask("stats") for host in lab.hosts]
+    assert set(arrived) <= sent
+    assert len(arrived) > (1 - 3 * loss - 0.01) * count * bursts
+    assert max(arrived.values()) <= 2
+    assert counters[0]["fabric.faults_lost"] > 0
+    assert counters[1]["rx_merged"] > count * bursts / 2
 
 
 def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(bare: Lab) -> None:

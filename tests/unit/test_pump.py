@@ -401,6 +401,7 @@ def test_a_full_application_queue_is_a_counted_drop() -> None:
         settle(a, b)
     received = len(b.queue.recv(100))
     assert 8 < received < 40  # eight where they are, the others copied
+    assert b.counter("rx_copied") == received - 8
     assert received + b.counter("rx_device_full") == 40
 
 
