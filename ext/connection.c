@@ -17,11 +17,12 @@
 enum {
     /* Bytes under way on one connection, but for one message. What is more waits in the kernel,
      * where it costs no copy yet: read too early it would have left the cache before it is sent. */
-    SENDING_BYTES = 1 << 19,
+    SENDING_BYTES = 1 << 20,
     /* How long a full connection is waited for after its last sign of life. The device is not read
      * meanwhile, for whomever the packets are: as long as a peer's program may have to wait for a
-     * CPU, and no longer. A peer that stands still costs the others this much once. */
-    PATIENCE_NS = 4000000,
+     * CPU, and no longer (4 ms was too short beside other work). A peer that stands still costs the
+     * others this much once. */
+    PATIENCE_NS = 20000000,
     IPV4_HEADER = 20,
     REFILL = 16, /* receives are given back in batches of so many */
 };

@@ -39,8 +39,8 @@
 #define RX_MESSAGES      64
 #define RX_MESSAGE_BYTES 65536
 /* Long messages are fetched in smaller batches, lest the first of them leave the cache before they
- * are looked at. */
-#define RX_FEW        8
+ * are looked at; and a sender that waits for an acknowledgement is not idle meanwhile. */
+#define RX_FEW        2
 #define RX_LONG_BYTES 16384
 /* Not a power of two, lest all messages start in the same few sets of the cache. */
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
