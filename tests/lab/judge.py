@@ -18,7 +18,7 @@ PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/judge_host.sh"\n'
 PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
 LIMITED = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x0001")  # in the second partition
 KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
-RXE_CM = "rxe0 (InfiniBand, no ib_cm)"
+RXE_CM, SOFT_IB = "rxe0 (InfiniBand, no ib_cm)", "soft:vec0@rxe0"
 LIMITED_KERNEL, LIMITED_RXE = "kernel (limited)", "rxe0 (InfiniBand, limited)"
 HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
     KERNEL: ("kernel", PORT),
@@ -28,6 +28,7 @@ HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
     LIMITED_RXE: ("rxe0", LIMITED),
     ROCE: ("rxe0", ()),
     SOFT: ("soft:vec0", ()),
+    SOFT_IB: ("soft:vec0@rxe0", PORT),
 }
 
 # What each host of a pair tries towards the other.
@@ -71,6 +72,9 @@ PAIRS = [
     ("connected", SOFT, KERNEL),
     ("connected", KERNEL, SOFT),
     ("asking", RXE, KERNEL),
+    ("datagram", SOFT_IB, KERNEL),
+    ("connected", SOFT_IB, KERNEL),
+    ("partition", SOFT_IB, KERNEL),
     ("partition", RXE, KERNEL),
     ("partition", RXE, LIMITED_KERNEL),
     ("partition", LIMITED_RXE, KERNEL),

@@ -9,12 +9,20 @@ call() { # MODULE:FUNCTION [ARG...] of tests.lab.scenarios
 }
 
 # The kernel's rxe is built in and holds UDP port 4791 of the initial network namespace, where alone
-# it receives; the built-in HCA needs another one. Runs FUNCTION [ARG...] in the right one.
+# it receives; the built-in HCA needs another one. Runs FUNCTION [ARG...] in the right one. soft:vec0@rxe0
+# has the control plane of an InfiniBand port (kernel argument rdma_rxe.ib=1).
 as_host() { # DEVICE FUNCTION [ARG...]
     case $1 in
         rxe0) call verbs_guest:on_the_wire && "${@:2}" ;;
-        soft:vec0)
+        soft:vec0 | soft:vec0@rxe0)
+            local mac
+            read -r mac </sys/class/net/vec0/address
             call verbs_guest:seed && ip netns add host && ip link set vec0 netns host || return 1
+            if [[ $1 == *@rxe0 ]]; then # its control plane: a port of the same address on a wire of its own
+                ip link add va address "$mac" type veth peer name vb || return 1
+                ip link set va addrgenmode eui64 mtu 9000 up && link_up vb && link_up va || return 1
+                rdma_up rxe0 rxe va || return 1
+            fi
             declare -f >/tmp/functions
             ip netns exec host bash -euo pipefail -c '
                 . "$LAB_INSIDE/meeting.sh"; . /tmp/functions
