@@ -35,6 +35,8 @@ HOSTS = {  # what each is to judge_host.sh, and what its kernel is told
 COMMON = [
     "it resolves by ARP and pings",
     "it resolves by ND and pings",
+    "it pings with 0 to 9000 bytes over IPv4",
+    "it pings with 0 to 9000 bytes over IPv6",
     "all nodes answer its ping",
     "an IPv4 group it has joined reaches it",
     "an IPv6 group it has joined reaches it",

@@ -78,6 +78,13 @@ five_pings() { # ADDRESS [OPTION...]
     [[ $said == *" 5 received"* ]]
 }
 
+every_size() { # ADDRESS: of echo data; what is beyond the MTU goes in fragments
+    local size
+    for size in 0 1 7 64 255 1400 1452 1473 2016 2017 3000 4063 4065 5000 9000; do
+        ping -q -c 2 -i 0.02 -W 5 -s "$size" "$1" || return 1
+    done
+}
+
 all_nodes_answer() { # ours among them: two addresses answer
     local said line from=()
     said=$(ping -c 3 -i 0.3 -W 2 ff02::1%ib0)
@@ -132,6 +139,8 @@ judge() { # HOST MODE
     tried "it resolves by ND and pings" five_pings "fd00:9::$other"
     tried "it pings over IPv4 with $size bytes" five_pings "10.9.0.$other" -s "$size" "${whole[@]}"
     tried "it pings over IPv6 with $((size - 20)) bytes" five_pings "fd00:9::$other" -s "$((size - 20))"
+    tried "it pings with 0 to 9000 bytes over IPv4" every_size "10.9.0.$other"
+    tried "it pings with 0 to 9000 bytes over IPv6" every_size "fd00:9::$other"
     meet pinged 60
     for turn in 1 2; do
         ((turn == LAB_INDEX)) && tried "all nodes answer its ping" all_nodes_answer

@@ -15,16 +15,19 @@ as_host() { # DEVICE FUNCTION [ARG...]
     case $1 in
         rxe0) call verbs_guest:on_the_wire && "${@:2}" ;;
         soft:vec0 | soft:vec0@rxe0)
-            local mac
+            local mac enter=(ip netns exec host)
             read -r mac </sys/class/net/vec0/address
             call verbs_guest:seed && ip netns add host && ip link set vec0 netns host || return 1
             if [[ $1 == *@rxe0 ]]; then # its control plane: a port of the same address on a wire of its own
                 ip link add va address "$mac" type veth peer name vb || return 1
                 ip link set va addrgenmode eui64 mtu 9000 up && link_up vb && link_up va || return 1
                 rdma_up rxe0 rxe va || return 1
+                until_true 5 "the kernel's interface" test -e /sys/class/net/ib0
+                ip link set ib0 name kernel0
+                enter=(nsenter --net=/run/netns/host) # with /sys as it is: RDMA devices are not shown elsewhere
             fi
             declare -f >/tmp/functions
-            ip netns exec host bash -euo pipefail -c '
+            "${enter[@]}" bash -euo pipefail -c '
                 . "$LAB_INSIDE/meeting.sh"; . /tmp/functions
                 ip link set lo up; link_up vec0; "$@"' lab "${@:2}" ;;
     esac
