@@ -21,6 +21,7 @@ from .judge import (
     RXE,
     RXE_CM,
     SOFT,
+    SOFT_IB,
     judge,
     play,
     table,
@@ -44,6 +45,13 @@ def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
     for name in ("udp-1", "udp-2"):
         received = json.loads((tmp_path / f"{name}.json").read_text())["end"]["sum"]
         assert received["lost_percent"] < 5, name
+
+
+@pytest.mark.parametrize("host", [RXE, SOFT_IB])
+def test_a_child_made_at_run_time_meets_the_kernels(
+    lab_kernel: Path, tmp_path: Path, host: str
+) -> None:
+    play(lab_kernel, tmp_path, (host, KERNEL), "children")
 
 
 @pytest.mark.parametrize("hosts", [(RXE, KERNEL), (RXE, RXE)])

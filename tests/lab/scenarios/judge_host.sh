@@ -209,3 +209,31 @@ idle() { # HOST SIDE
     meet done 90
     side_down "$1"
 }
+
+# A parent and a child in another partition, made at run time, each with a network of its own.
+children() { # HOST
+    local other=$((3 - LAB_INDEX))
+    if [[ $1 == kernel ]]; then
+        kernel_start datagram
+        echo 0x8001 >/sys/class/net/ib0/create_child
+        ip link set ib0.8001 up
+        ip addr add "10.10.0.$LAB_INDEX/24" dev ib0.8001
+        until_true 10 "the kernel's child" has_carrier ib0.8001
+    else
+        side_up "$1" datagram
+        ipoibu child add ib0 0x8001 --address "10.10.0.$LAB_INDEX/24" --mtu "$IB_MTU"
+        if ipoibu child add ib0 0x8005 2>/tmp/refused; then return 1; fi
+        [[ $(</tmp/refused) == *"no P_Key 0x8005; it has: 0xffff, 0x8001"* ]]
+        [[ $(ipoibu child list ib0) == *ib0.8001* ]]
+    fi
+    meet up 60
+    five_pings "10.9.0.$other"
+    five_pings "10.10.0.$other" -s $((IB_MTU - 28)) -M do
+    meet pinged 60
+    if [[ $1 != kernel ]]; then
+        ipoibu child del ib0 0x8001
+        five_pings "10.9.0.$other" # its parent lives on
+    fi
+    meet done 60
+    side_down "$1"
+}
