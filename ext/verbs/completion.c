@@ -24,11 +24,24 @@ int ipu_completion_init(struct ipu_completion *c, const struct ibv_qp *pattern, 
     return error < 0 ? error : ipu_descriptor_watch(epoll_fd, channel->fd);
 }
 
+/* Something was polled since the queue was armed: its event is there, or about to be. */
+static bool is_due(const struct ipu_completion *c)
+{
+    return (c->send_event && !c->send_armed) || (c->recv_event && !c->recv_armed);
+}
+
+/*
+ * A look at a channel without events is a system call for nothing, and most wake-ups are another's.
+ * But an event that comes later than its completion was polled is not due any more, and would wake
+ * us for ever: so every second time it is looked for all the same.
+ */
 bool ipu_completion_read(struct ipu_completion *c)
 {
     struct ibv_cq *cq;
     void *context;
-    while (c->send_event || c->recv_event) {
+    bool looks = c->passed_by;
+    c->passed_by = !looks && !is_due(c);
+    while (is_due(c) || (looks && (c->send_event || c->recv_event))) {
         if (ibv_get_cq_event(c->channel, &cq, &context) != 0) {
             if (errno == EAGAIN || errno == EINTR)
                 return true;

@@ -19,6 +19,7 @@ struct ipu_completion {
     int epoll_fd;
     bool send_armed, recv_armed;            /* asked for an event, and nothing polled since */
     bool send_event, recv_event;            /* asked for, and not yet read from the channel */
+    bool passed_by;                         /* the channel was not looked at the last time */
     struct ibv_wc wc[IPU_COMPLETION_BATCH]; /* of receives; [wc_next, wc_count) are not told */
     int wc_next, wc_count;
 };
