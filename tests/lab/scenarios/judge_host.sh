@@ -72,7 +72,7 @@ side_down() { # HOST
 
 five_pings() { # ADDRESS [OPTION...]
     local said
-    ping -q -c 1 -W 5 "${@:2}" "$1" # addresses are resolved, connections made
+    ping -q -c 1 -W 5 "${@:2}" "$1" || true # addresses are resolved, connections made
     said=$(ping -q -c 5 -i 0.1 -W 5 "${@:2}" "$1")
     echo "$said"
     [[ $said == *" 5 received"* ]]

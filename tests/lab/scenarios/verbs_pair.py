@@ -90,8 +90,11 @@ def oversize() -> None:
 def unplugged() -> None:
     """The net device goes down while we send: a send fails on rxe, and the link comes back."""
     with pair() as both:
-        subprocess.run(["ip", "link", "set", "va", "down"], check=True)
-        both.left.send([ipv4(LEFT, RIGHT, b"into the void")])
+        # The port's event ends sending at once: what waits when it comes is what fails.
+        with subprocess.Popen(["ip", "link", "set", "va", "down"]) as change:
+            while change.poll() is None:
+                both.left.send([ipv4(LEFT, RIGHT, b"into the void")] * 256)
+            assert change.returncode == 0
         until(_shows(both.left, "down"), "the link to go down")
         failures = both.left._pump.counters()["fabric_errors"]
         subprocess.run(["ip", "link", "set", "va", "up"], check=True)
