@@ -95,11 +95,6 @@ class Connected:
 
     # ---- life
 
-    @property
-    def flags(self) -> int:
-        """What our hardware address says of connections (A6)."""
-        return RC_FLAG if self._communication.accepts else 0
-
     def open(self) -> None:
         """The link is up."""
         self._perform(self._connections.open(self._now()))

@@ -13,7 +13,6 @@ import ipaddress
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from ipoibu import _core
@@ -240,9 +239,8 @@ class Shell:
             return
         if gid != self._gid:
             self._gid = gid
-            hwaddr = HwAddr(self._path.fabric.qpn, gid)
+            hwaddr = self._path.hwaddr
             if self.connected is not None:
-                hwaddr = replace(hwaddr, flags=self.connected.flags)
                 self.connected.rename(hwaddr)
             self.perform(self._engine.port_event(now, "gid", hwaddr))
         if active != self._port_active:
