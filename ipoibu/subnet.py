@@ -116,11 +116,10 @@ async def joined_link(
     administrator.look()
     own = own_pkey(administrator, pkey)
     if own is None:
-        there = ", ".join(str(key) for key in administrator.info.pkeys if key & 0x7FFF) or "none"
         guid = int.from_bytes(port.guid, "big")
         raise LinkError(
-            f"{place}: no P_Key {pkey.full}; it has: {there}; the subnet manager gives it with: "
-            f"{line(pkey, guid=guid)}"
+            f"{place}: no P_Key {pkey.full}; it has: {administrator.info.pkeys_text}; "
+            f"the subnet manager gives it with: {line(pkey, guid=guid)}"
         )
     group = mgid.broadcast(pkey.full)
     client = administrator.client

@@ -94,6 +94,11 @@ class MadPortInfo:
         return any(known.full == pkey.full for known in self.pkeys)
 
     @property
+    def pkeys_text(self) -> str:
+        """The keys that there are, for a message."""
+        return ", ".join(str(key) for key in self.pkeys if key & 0x7FFF) or "none"
+
+    @property
     def sa_pkey_index(self) -> int:
         """Where the default partition's key is, on which every SA listens; 0 if it is nowhere."""
         default = [index for index, known in enumerate(self.pkeys) if known.full == 0xFFFF]

@@ -42,8 +42,7 @@ async def _look(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
         return
     yield Finding("subnet_manager", "ok", f"{place} has LID {info.lid}, the manager {info.sa_lid}")
     if not info.has_pkey(pkey):
-        there = ", ".join(str(key) for key in info.pkeys if key & 0x7FFF) or "none"
-        detail = f"{place} has no P_Key {pkey.full}; it has: {there}"
+        detail = f"{place} has no P_Key {pkey.full}; it has: {info.pkeys_text}"
         yield Finding(
             "pkey", "fail", detail, f"add to partitions.conf: {line(pkey, guid=info.guid)}"
         )
