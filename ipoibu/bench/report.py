@@ -140,14 +140,14 @@ def table(report: Report) -> str:
             )
     words = {True: "met", False: "not met", None: "not measured"}
     targets = [
-        [entry["target"], _number(entry["value"], 2), words[entry["met"]]]
+        [entry["target"], number(entry["value"], 2), words[entry["met"]]]
         for entry in report["targets"]
     ]
     parts.append(grid(["target", "measured", ""], targets))
     return "\n\n".join(parts)
 
 
-def _number(value: float | None, decimals: int) -> str:
+def number(value: float | None, decimals: int) -> str:
     return "-" if value is None else f"{value:.{decimals}f}"
 
 
@@ -163,7 +163,7 @@ def _environment(report: Report) -> str:
 
 def _medians(report: Report) -> str:
     rows = [
-        [name, *(_number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
+        [name, *(number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
         for name, medians in report["median"].items()
     ]
     return grid(["", *(heading for heading, _ in COLUMNS.values())], rows)

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.bench.environment import environment
-from ipoibu.bench.report import grid
+from ipoibu.bench.report import grid, number
+from ipoibu.bench.statistic import ratio
 from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
 
 from .judge import PORT, PRELUDE, SCENARIOS
@@ -153,23 +154,22 @@ def summary(runs: dict[str, list[Sample]]) -> dict[str, Any]:
     }
     targets = []
     for name, base, limit in TARGETS:
-        if name in runs and base in runs:
-            pairs = zip(runs[name], runs[base], strict=True)
-            ratio = statistics.median(one["gbit_s"] / other["gbit_s"] for one, other in pairs)
-            targets.append(
-                {"target": f"{name}, to {base} >= {limit:g}", "value": ratio, "met": ratio >= limit}
-            )
+        speeds, others = ([sample["gbit_s"] for sample in runs.get(it, [])] for it in (name, base))
+        found = ratio(speeds, others)
+        if found is not None:
+            text, value = f"{name}, to {base} >= {limit:g}", found.median
+            targets.append({"target": text, "value": value, "met": value >= limit})
     return {"median": medians, "targets": targets}
 
 
 def table(report: dict[str, Any]) -> str:
     """For a person to read."""
     rows = [
-        [name, *(_number(found.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
+        [name, *(number(found.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
         for name, found in report["median"].items()
     ]
     targets = [
-        [entry["target"], _number(entry["value"], 2), "met" if entry["met"] else "not met"]
+        [entry["target"], number(entry["value"], 2), "met" if entry["met"] else "not met"]
         for entry in report["targets"]
     ]
     head = (
@@ -182,10 +182,6 @@ def table(report: dict[str, Any]) -> str:
             grid(["target", "measured", ""], targets),
         )
     )
-
-
-def _number(value: float | None, decimals: int) -> str:
-    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -203,12 +199,12 @@ def main(words: Sequence[str] | None = None) -> int:
     runs: dict[str, list[Sample]] = {}
     try:
         kernel = find_kernel()
-        for number in range(1, options.rounds + 1):
+        for count in range(1, options.rounds + 1):
             for turn in TURNS:
                 if wanted and turn.name not in wanted:
                     continue
                 print(
-                    f"round {number} of {options.rounds}: {turn.name}", file=sys.stderr, flush=True
+                    f"round {count} of {options.rounds}: {turn.name}", file=sys.stderr, flush=True
                 )
                 runs.setdefault(turn.name, []).append(take(kernel, turn, options.seconds))
     except (LabError, AssertionError) as error:
