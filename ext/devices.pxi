@@ -26,6 +26,40 @@ cdef class TunDevice:
         return lend(&self.tun.device, DEVICE_CAPSULE, self)
 
 
+cdef class TunQueues:
+    """A TUN of several queues by their descriptors, which stay the caller's to close, after the pumps.
+
+    This is the first queue, and writes to all: for the pump that receives. `others` are for further
+    pumps, each of which reads one.
+    """
+
+    cdef ipu_tun_queues tun
+    cdef readonly int fd
+    cdef readonly tuple offload
+    cdef readonly tuple others
+
+    def __cinit__(self, fds, object offload=()):
+        cdef int[IPU_LANES_MAX] all
+        cdef tuple descriptors = tuple(fds)
+        cdef uint32_t kinds = 0
+        if not 1 <= len(descriptors) <= IPU_LANES_MAX:
+            raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {len(descriptors)}")
+        for i, fd in enumerate(descriptors):
+            all[i] = fd
+        self.fd = descriptors[0]
+        self.offload = tuple(offload)
+        if "tso4" in self.offload:
+            kinds |= IPU_DEVICE_TCP
+        if "uso4" in self.offload:
+            kinds |= IPU_DEVICE_UDP
+        check(ipu_tun_queues_init(&self.tun, all, <uint32_t>len(descriptors), kinds), "queues")
+        self.others = tuple(TunDevice(fd, offload) for fd in descriptors[1:])
+
+    @property
+    def native(self):
+        return lend(&self.tun.device, DEVICE_CAPSULE, self)
+
+
 @cython.final
 @cython.freelist(512)
 cdef class Frame:

@@ -31,6 +31,9 @@ cdef extern from "fabric.h" nogil:
         in6_addr gid
         uint32_t qpn
         uint32_t mtu
+    enum:
+        IPU_LANES_MAX
+    int ipu_fabric_add_lane(ipu_fabric *fabric, uint32_t qpn)
 
 cdef extern from "device.h" nogil:
     struct ipu_device:
@@ -56,6 +59,11 @@ cdef extern from "tun.h" nogil:
     struct ipu_tun:
         ipu_device device
     void ipu_tun_init(ipu_tun *tun, int fd, uint32_t offload)
+
+cdef extern from "tun_queues.h" nogil:
+    struct ipu_tun_queues:
+        ipu_device device
+    int ipu_tun_queues_init(ipu_tun_queues *tun, const int *fds, uint32_t count, uint32_t offload)
 
 cdef extern from "loan.h" nogil:
     const uint32_t IPU_INDEX_NONE
@@ -155,6 +163,7 @@ cdef extern from "hca.h" nogil:
     struct soft_hca_counters:
         uint64_t value[SOFT_C_COUNT]
     int soft_hca_open(const char *netdev, soft_hca **out)
+    int soft_hca_open_lane(soft_hca *hca, uint16_t pkey, soft_hca **out)
     void soft_hca_close(soft_hca *hca)
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
     int soft_hca_check(soft_hca *hca)
@@ -213,6 +222,8 @@ cdef extern from "soft_fabric.h" nogil:
     struct ipu_soft_fabric:
         ipu_fabric fabric
         soft_qp *qp
+        uint32_t qkey
+        bint needs_lid
         ipu_soft_connected connected
     struct ipu_soft_fabric_config:
         uint32_t qkey
@@ -221,6 +232,7 @@ cdef extern from "soft_fabric.h" nogil:
         uint32_t recv_depth
         bint needs_lid
         uint32_t connected_depth
+        uint32_t source_qpn
     int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
                              const ipu_soft_fabric_config *config)
     void ipu_soft_fabric_free(ipu_soft_fabric *soft)

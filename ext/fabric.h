@@ -2,6 +2,7 @@
 #ifndef IPU_FABRIC_H
 #define IPU_FABRIC_H
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -148,6 +149,8 @@ struct ipu_connected_ops {
     int (*received)(void *self, struct ipu_connection_received *done, int max);
 };
 
+enum { IPU_LANES_MAX = 16 }; /* pumps of one interface; QUEUES_MAX in ipoibu/limits.py */
+
 struct ipu_fabric {
     const struct ipu_fabric_ops *ops;
     void *self;
@@ -162,6 +165,28 @@ struct ipu_fabric {
     uint32_t min_recv;
     uint32_t max_recv; /* receives worth posting; 0: the more the better */
     bool one_piece;    /* head_len must be 0: the queue pair has one SGE */
+    /* Queue pairs that send for us besides: our further lanes, where they have numbers of their
+     * own. Does not change while a pump runs. */
+    uint32_t lane_qpns[IPU_LANES_MAX - 1];
+    uint32_t lane_count;
 };
+
+/* 0, or -ENOSPC. */
+static inline int ipu_fabric_add_lane(struct ipu_fabric *fabric, uint32_t qpn)
+{
+    if (fabric->lane_count == IPU_LANES_MAX - 1)
+        return -ENOSPC;
+    fabric->lane_qpns[fabric->lane_count++] = qpn;
+    return 0;
+}
+
+/* Whether a datagram from our GID and this queue pair is our own. */
+static inline bool ipu_fabric_sends_as(const struct ipu_fabric *fabric, uint32_t qpn)
+{
+    bool own = qpn == fabric->qpn;
+    for (uint32_t i = 0; i < fabric->lane_count; i++)
+        own |= qpn == fabric->lane_qpns[i];
+    return own;
+}
 
 #endif

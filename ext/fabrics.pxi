@@ -6,6 +6,8 @@ cdef class SoftHca:
 
     cdef soft_hca *hca
     cdef int fabrics  # that are open
+    cdef set lanes  # that are open
+    cdef soft_hca_counters retired  # what lanes counted that are closed
     cdef uint16_t pkey_table[SOFT_MAX_PKEYS]  # 0: a hole, which matches nothing
     cdef int pkey_users[SOFT_MAX_PKEYS]
     cdef int pkey_count
@@ -18,6 +20,8 @@ cdef class SoftHca:
     def __cinit__(self, str netdev):
         cdef soft_hca_attr attr
         cdef bytes name = netdev.encode()
+        self.lanes = set()
+        memset(&self.retired, 0, sizeof(self.retired))
         check(soft_hca_open(name, &self.hca), netdev)
         soft_hca_query(self.hca, &attr)
         self.netdev = netdev
@@ -81,10 +85,20 @@ cdef class SoftHca:
         return -soft_hca_check(self.hca)
 
     def counters(self):
+        """Of the whole HCA, its lanes included."""
         cdef soft_hca_counters values
+        cdef SoftLane lane
         self.alive()
         soft_hca_counters_read(self.hca, &values)
+        add_counters(&values, &self.retired)
+        for lane in self.lanes:
+            lane.add_to(&values)
         return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
+
+
+cdef void add_counters(soft_hca_counters *to, const soft_hca_counters *more) noexcept:
+    for i in range(SOFT_C_COUNT):
+        to.value[i] += more.value[i]
 
 
 @cython.no_gc_clear
@@ -105,6 +119,7 @@ cdef class SoftFabric:
         config.recv_depth = recv_depth
         config.connected_depth = connected_depth
         config.needs_lid = needs_lid
+        config.source_qpn = 0
         hca.alive()
         self.hca = hca
         self.pkey_index = hca.take_pkey(pkey)
@@ -147,6 +162,65 @@ cdef class SoftFabric:
             self.hca.fabrics -= 1
             ipu_soft_fabric_free(&self.soft)
             self.hca.drop_pkey(self.pkey_index)
+
+
+@cython.no_gc_clear
+cdef class SoftLane:
+    """What a further pump sends by: as the fabric's queue pair, by a socket of its own."""
+
+    cdef ipu_soft_fabric soft
+    cdef soft_hca *lane
+    cdef SoftHca hca
+    cdef SoftFabric fabric
+
+    def __cinit__(self, SoftFabric fabric, *, uint32_t send_depth=512):
+        cdef ipu_soft_fabric_config config
+        cdef SoftHca hca = fabric.hca
+        if not fabric.open:
+            raise ValueError(f"{hca.netdev}: the fabric is closed")
+        check(soft_hca_open_lane(hca.hca, hca.pkey_table[fabric.pkey_index], &self.lane),
+              hca.netdev)
+        memset(&config, 0, sizeof(config))
+        config.qkey = fabric.soft.qkey
+        config.send_depth = send_depth
+        config.recv_depth = 1
+        config.needs_lid = fabric.soft.needs_lid
+        config.source_qpn = fabric.soft.fabric.qpn
+        try:
+            check(ipu_soft_fabric_init(&self.soft, &self.lane, &config), hca.netdev)
+        except BaseException:
+            soft_hca_close(self.lane)
+            self.lane = NULL
+            raise
+        self.fabric = fabric
+        self.hca = hca
+        hca.fabrics += 1
+        hca.lanes.add(self)
+
+    @property
+    def native(self):
+        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+
+    cdef void add_to(self, soft_hca_counters *values) noexcept:
+        cdef soft_hca_counters own
+        soft_hca_counters_read(self.lane, &own)
+        add_counters(values, &own)
+
+    def close(self):
+        """Give the socket back; before the fabric's end. Safe to repeat."""
+        if self.lane == NULL:
+            return
+        ipu_soft_fabric_free(&self.soft)
+        self.add_to(&self.hca.retired)
+        soft_hca_close(self.lane)
+        self.lane = NULL
+        if self.hca.lanes is not None:  # else the collector was there
+            self.hca.lanes.discard(self)
+        self.hca.fabrics -= 1
+        self.fabric = None
+
+    def __dealloc__(self):
+        self.close()
 
 
 @cython.no_gc_clear
@@ -318,6 +392,11 @@ cdef class MemoryPort:
     def detach(self, bytes mgid):
         cdef in6_addr gid = address(mgid)
         check(ipu_memory_detach(self.port, &gid), "multicast detach")
+
+    def add_lane(self, uint32_t qpn):
+        """That queue pair, on a port with our GID, sends for us: our pump drops its echo. Not while the
+        pump runs."""
+        check(ipu_fabric_add_lane(ipu_memory_port_fabric(self.port), qpn), "lane")
 
     def break_queue_pair(self):
         """Fail as after a completion error; the pump recovers it."""

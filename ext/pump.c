@@ -212,7 +212,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
     if (error == 0)
         error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
-    if (error == 0)
+    if (error == 0 && rx_frames > 0)
         error = ipu_slab_init(&pump->rx, rx_frames, pump->recv_len);
     if (error == 0)
         error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
@@ -248,11 +248,11 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     error = fabric->ops->memory(fabric->self, pump->tx.base, pump->tx.len);
     if (error == 0)
         error = fabric->ops->memory(fabric->self, pump->heads.base, pump->heads.len);
-    if (error == 0)
+    if (error == 0 && rx_frames > 0)
         error = fabric->ops->memory(fabric->self, pump->rx.base, pump->rx.len);
     if (error < 0)
         return error;
-    pump->idle_rx = calloc(rx_frames, sizeof *pump->idle_rx);
+    pump->idle_rx = calloc(rx_frames > 0 ? rx_frames : 1, sizeof *pump->idle_rx);
     pump->tx_users = calloc(tx_frames, sizeof *pump->tx_users);
     if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
@@ -293,6 +293,8 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     if (config->mtu + IPU_ENCAP_LEN > config->fabric->mtu ||
         config->device_mtu > IPU_VNET_PACKET_MAX)
         return -EMSGSIZE;
+    if (config->rx_frames == 0 && config->device->lent_bytes > 0)
+        return -EINVAL;
     struct ipu_pump *pump = aligned_alloc(_Alignof(struct ipu_pump), sizeof *pump);
     if (pump == NULL)
         return -ENOMEM;

@@ -102,7 +102,7 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     }
     size_t len = done->byte_len - IPU_GRH_LEN;
     uint8_t *frame = buf + IPU_RX_ENCAP;
-    if (grh && done->src_qpn == pump->fabric->qpn &&
+    if (grh && ipu_fabric_sends_as(pump->fabric, done->src_qpn) &&
         memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
         IPU_COUNT(pump, rx_echo);
         return;

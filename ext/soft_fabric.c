@@ -163,6 +163,7 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
         .max_recv_wr = config->recv_depth,
         .qkey = config->qkey,
         .pkey_index = config->pkey_index,
+        .source_qpn = config->source_qpn,
     };
     error = soft_qp_create(*soft->hca, &attr, &soft->qp);
     if (error < 0)
@@ -191,7 +192,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .ops = &soft_ops,
         .self = soft,
         .gid = attr.gid,
-        .qpn = soft_qp_qpn(soft->qp),
+        .qpn = config->source_qpn != 0 ? config->source_qpn : soft_qp_qpn(soft->qp),
         .mtu = attr.active_mtu_bytes,
         .max_recv = config->recv_depth,
     };

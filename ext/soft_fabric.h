@@ -28,6 +28,7 @@ struct ipu_soft_fabric_config {
     uint32_t recv_depth;      /* bursts wait in the socket; few buffers stay in the cache */
     bool needs_lid;           /* a destination without one goes nowhere, as on InfiniBand */
     uint32_t connected_depth; /* receives that all connections share; 0: datagrams only */
+    uint32_t source_qpn;      /* of a lane: the queue pair that it sends as; 0: its own */
 };
 
 /* What `hca` points to outlives the fabric. 0, or negative errno with nothing left behind. */

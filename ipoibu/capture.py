@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ipoibu._core import CapturedFrame, Pump
+from ipoibu.lanes import Lanes
 
 SNAP_MAX_BYTES: Final = 65_535 + 44
 Sink = Callable[[list[CapturedFrame]], None]
@@ -16,7 +17,7 @@ Sink = Callable[[list[CapturedFrame]], None]
 class Tap:
     """The pump's capture ring and its readers; every method on the engine's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pump: Pump) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pump: Pump | Lanes) -> None:
         self._loop = loop
         self._pump = pump
         self._sinks: list[tuple[Sink, int]] = []
@@ -37,7 +38,7 @@ class Tap:
         if not self._sinks:
             self._loop.remove_reader(self._pump.capture_fd)
 
-    def follow(self, pump: Pump) -> None:
+    def follow(self, pump: Pump | Lanes) -> None:
         """Another pump takes over from one that was stopped."""
         if self._sinks:
             self._drain()

@@ -12,29 +12,43 @@ import errno
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from ipoibu import _core
 from ipoibu.addr import RC_FLAG, HwAddr
 from ipoibu.connected import Connected
 from ipoibu.endpoint_config import EndpointConfig
-from ipoibu.errors import LinkError
-from ipoibu.fabric.base import IWARP, ConnectedFabric, Fabric, MeshFabric, PartitionParams
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.base import (
+    IWARP,
+    ConnectedFabric,
+    Fabric,
+    Lane,
+    LaneFabric,
+    MeshFabric,
+    PartitionParams,
+)
 from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared import PortUse
+from ipoibu.lanes import Lanes
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     CONNECTED_MTU,
     ENCAP_LEN,
     GROUPS_MAX,
+    LANE_CAPTURE_RING_BYTES,
+    LANE_EVENT_RING_BYTES,
     NEIGH_MAX,
     SUPERFRAME_BYTES_MAX,
 )
 from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.partition import ip_mtu
 
-PacketDevice = _core.TunDevice | _core.QueueDevice
+PacketDevice = _core.TunDevice | _core.TunQueues | _core.QueueDevice
+Pump = _core.Pump | Lanes
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
 
 
@@ -53,7 +67,7 @@ class DataPath:
     mtu_bytes: int
     fabric: Fabric
     mesh: MeshFabric | None
-    pump: _core.Pump
+    pump: Pump
 
     @classmethod
     def open(
@@ -70,24 +84,45 @@ class DataPath:
         if is_connected:
             mtu_bytes = config.mtu or CONNECTED_MTU
             datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
+        _check_queues(config, port, device)
         fabric = _open_fabric(config, port, params)
         mesh: MeshFabric | None = None
         if port.info.link_layer == IWARP:
             mesh = fabric  # type: ignore[assignment]
+        pumps: list[_core.Pump] = []
         try:
+            lanes: Sequence[Lane] = ()
+            if config.queues > 1:
+                sharing: LaneFabric = fabric  # type: ignore[assignment]
+                lanes = sharing.open_lanes(config.queues - 1)
             if config.faults is not None:
-                fabric = FaultyUd(fabric, config.faults)
-            pump = _core.Pump(
-                fabric,
-                device,
+                fabric = faulty = FaultyUd(fabric, config.faults, lanes)
+                lanes = faulty.lanes
+            make = partial(
+                _core.Pump,
                 mtu=datagram_mtu_bytes,
                 device_mtu=mtu_bytes,
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
                 busy_poll_us=config.busy_poll_us,
-                connected_frames=CONNECTED_FRAMES if is_connected else 0,
             )
+            pumps.append(
+                make(fabric, device, connected_frames=CONNECTED_FRAMES if is_connected else 0)
+            )
+            for lane, queue in zip(lanes, _others(device), strict=True):
+                pumps.append(
+                    make(
+                        lane,
+                        queue,
+                        rx_frames=0,
+                        event_bytes=LANE_EVENT_RING_BYTES,
+                        capture_bytes=LANE_CAPTURE_RING_BYTES,
+                    )
+                )
+            pump = pumps[0] if len(pumps) == 1 else Lanes(pumps)
         except BaseException as error:
             fabric.close()
+            for made in pumps:
+                made.close()
             if isinstance(error, OSError):
                 raise _pump_error(port.info.device, error) from error
             raise
@@ -108,6 +143,7 @@ class DataPath:
         """Connected mode over it; None in datagram mode."""
         if self.config.mode != "connected":
             return None
+        assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
         fabric: ConnectedFabric = self.fabric  # type: ignore[assignment]
         communication = self.port.communication()
         takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
@@ -128,6 +164,25 @@ class DataPath:
         """Destroy the queue pair and free the pump, which was stopped. Safe to repeat."""
         self.fabric.close()
         self.pump.close()
+
+
+def queues_of(device: PacketDevice) -> int:
+    return 1 + len(_others(device))
+
+
+def _others(device: PacketDevice) -> tuple[_core.TunDevice, ...]:
+    return device.others if isinstance(device, _core.TunQueues) else ()
+
+
+def _check_queues(config: EndpointConfig, port: PortUse, device: PacketDevice) -> None:
+    if config.queues != queues_of(device):
+        raise UsageError(
+            f"{config.name}: {config.queues} queues need a TUN that has as many, not {queues_of(device)}"
+        )
+    if config.queues > 1 and port.info.link_layer == IWARP:
+        raise UsageError(
+            f"{port.info.device}: one queue only on iWARP: a connection is one thread's"
+        )
 
 
 def _open_fabric(config: EndpointConfig, port: PortUse, params: PartitionParams) -> Fabric:

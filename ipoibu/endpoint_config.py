@@ -15,6 +15,7 @@ from ipoibu.limits import (
     CONNECTION_IDLE_MAX_S,
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
+    QUEUES_MAX,
 )
 
 
@@ -32,7 +33,8 @@ class EndpointConfig:
     names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
     looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. `mesh` says where the
     peers of an iWARP device are (docs/mesh.md). `allmulticast` is for multicast routers: every group of the
-    link is received, as far as a subnet administrator tells which there are (M7).
+    link is received, as far as a subnet administrator tells which there are (M7). `queues`: the TUN has so
+    many, each served by a thread of its own; datagram mode only, and not without a TUN.
     """
 
     name: str
@@ -50,10 +52,15 @@ class EndpointConfig:
     busy_poll_us: int = 0
     mesh: MeshOptions | None = None
     allmulticast: bool = False
+    queues: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
             raise UsageError(f"busy_poll_us {self.busy_poll_us}: expected 0 to {BUSY_POLL_MAX_US}")
+        if not 1 <= self.queues <= QUEUES_MAX:
+            raise UsageError(f"queues {self.queues}: expected 1 to {QUEUES_MAX}")
+        if self.queues > 1 and self.mode == "connected":
+            raise UsageError("one queue only in connected mode: a connection is one thread's")
         if not CONNECTION_IDLE_MIN_S <= self.connection_idle_s <= CONNECTION_IDLE_MAX_S:
             raise UsageError(
                 f"connection_idle_s {self.connection_idle_s:g}: expected "

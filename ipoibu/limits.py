@@ -20,6 +20,11 @@ CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 
 BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mistake
 
+QUEUES_MAX: Final = (
+    16  # pumps of one interface (IPU_LANES_MAX); Linux has 256 (MAX_TAP_QUEUES), but
+)
+# one of ours receives for all: it is busy long before 16 others are
+
 # Partition defaults where no subnet administrator gives them
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
 DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
@@ -81,6 +86,8 @@ MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld
 COMMAND_RING_BYTES: Final = 1 << 20
 EVENT_RING_BYTES: Final = 1 << 20
 CAPTURE_RING_BYTES: Final = 4 << 20
+LANE_EVENT_RING_BYTES: Final = 256 << 10  # of a further queue: it says less, as it receives nothing
+LANE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
 WAYS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths and groups that are sent to, under an SA

@@ -88,6 +88,7 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
     hca->attr = *attr;
     hca->pkey[0] = SOFT_PKEY_DEFAULT;
     hca->pkey_count = 1;
+    hca->source_port = SOFT_UDP_PORT;
     hca->next_qpn = soft_hca_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
     hca->timer_ns = SOFT_NO_DEADLINE_NS;
@@ -158,7 +159,8 @@ int soft_hca_open(const char *netdev, struct soft_hca **out)
     error = soft_membership_open(&hca->membership, attr.ifindex);
     if (error != 0)
         goto destroy;
-    error = soft_udp_open(attr.netdev, attr.ifindex, &attr.gid, &hca->count, &hca->udp);
+    error =
+        soft_udp_open(attr.netdev, attr.ifindex, &attr.gid, SOFT_UDP_PORT, &hca->count, &hca->udp);
     if (error != 0)
         goto close_membership;
     *out = hca;
@@ -184,8 +186,9 @@ void soft_hca_close(struct soft_hca *hca)
         (void)soft_srq_destroy(LIST_FIRST(&hca->srqs));
     while (!LIST_EMPTY(&hca->cqs))
         (void)soft_cq_destroy(LIST_FIRST(&hca->cqs));
-    if (hca->udp != NULL) {
+    if (hca->udp != NULL)
         soft_udp_close(hca->udp);
+    if (hca->udp != NULL && hca->main == NULL) {
         soft_membership_close(&hca->membership);
         soft_netdev_close(&hca->netdev);
     }
@@ -272,5 +275,7 @@ void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out)
 {
     for (int i = 0; i < SOFT_C_COUNT; i++)
         out->value[i] = atomic_load_explicit(&hca->count.value[i], memory_order_relaxed);
-    out->value[SOFT_C_DROP_SOCKET] = hca->udp == NULL ? 0 : soft_udp_overruns(hca->udp);
+    out->value[SOFT_C_DROP_SOCKET] = 0;
+    if (hca->udp != NULL && hca->main == NULL) /* a lane refuses all that comes */
+        out->value[SOFT_C_DROP_SOCKET] = soft_udp_overruns(hca->udp);
 }

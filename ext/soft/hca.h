@@ -84,6 +84,13 @@ int soft_hca_open(const char *netdev, struct soft_hca **out);
  */
 void soft_hca_close(struct soft_hca *hca);
 
+/*
+ * Another adapter that sends for this one, by a socket of its own: for a further thread, which then
+ * waits for nobody's mutex. Its one P_Key is `pkey`; its queue pairs get nothing, and say whose
+ * they are by soft_qp_attr.source_qpn. Closed before this one. Errors as of soft_hca_open.
+ */
+int soft_hca_open_lane(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out);
+
 /* What was found at open time; it does not change. */
 void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 
@@ -288,6 +295,7 @@ struct soft_qp_attr {
     uint32_t qkey;            /* ignored for a GSI QP */
     uint16_t pkey_index;      /* GSI: of packets whose work request does not say */
     struct soft_srq *srq;     /* RC: receives come from here; NULL: from a queue of its own */
+    uint32_t source_qpn;      /* UD: what peers are told for a source; 0: its own number */
 };
 
 /*

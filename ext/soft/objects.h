@@ -134,6 +134,7 @@ struct soft_qp {
     const struct soft_transport *transport;
     enum soft_qp_type type;
     uint32_t qpn;
+    uint32_t source_qpn; /* what its packets say */
     uint32_t qkey;
     uint32_t psn; /* of the next packet */
     uint16_t pkey_index;
@@ -172,7 +173,9 @@ struct soft_hca {
     struct soft_count count;
     struct soft_netdev netdev;
     struct soft_membership membership;
-    struct soft_udp *udp; /* NULL: detached from any device, reaches itself only */
+    struct soft_udp *udp;  /* NULL: detached from any device, reaches itself only */
+    uint16_t source_port;  /* of udp */
+    struct soft_hca *main; /* of a lane: the HCA that it sends for, and that receives; else NULL */
 
     uint16_t pkey[SOFT_MAX_PKEYS];
     unsigned int pkey_count;

@@ -205,7 +205,7 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
 {
     int packets;
 
-    if (hca->udp == NULL) {
+    if (hca->udp == NULL || hca->main != NULL) {
         soft_rc_expire_timers(hca);
         return 0;
     }

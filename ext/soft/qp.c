@@ -38,7 +38,8 @@ static bool attributes_valid(const struct soft_hca *hca, const struct soft_qp_at
     return (attr->type == SOFT_QPT_UD || attr->type == SOFT_QPT_GSI || attr->type == SOFT_QPT_RC) &&
            attr->send_cq != NULL && attr->recv_cq != NULL && attr->send_cq->hca == hca &&
            attr->recv_cq->hca == hca && attr->max_send_wr >= 1 &&
-           attr->max_send_wr <= SOFT_MAX_WR && attr->pkey_index < SOFT_MAX_PKEYS &&
+           attr->max_send_wr <= SOFT_MAX_WR && attr->source_qpn <= SOFT_ROCE_QPN_MASK &&
+           attr->pkey_index < SOFT_MAX_PKEYS &&
            (shared ? attr->srq->hca == hca
                    : attr->max_recv_wr >= 1 && attr->max_recv_wr <= SOFT_MAX_WR);
 }
@@ -100,6 +101,7 @@ int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct
         error = -ENOSPC;
     if (error == 0) {
         qp->qpn = attr->type == SOFT_QPT_GSI ? SOFT_QPN_GSI : allocate_qpn(hca);
+        qp->source_qpn = attr->source_qpn != 0 ? attr->source_qpn : qp->qpn;
         hca->qp_count++;
         qp->send_cq->users++;
         qp->recv_cq->users++;

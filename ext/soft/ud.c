@@ -33,7 +33,7 @@ static size_t pack_head(const struct soft_qp *qp, const struct soft_send_wqe *wq
         .dest_qpn = wr->remote_qpn,
         .psn = qp->psn + ahead,
         .qkey = wr->remote_qkey & SOFT_QKEY_OWN ? qp->qkey : wr->remote_qkey,
-        .src_qpn = qp->qpn,
+        .src_qpn = qp->source_qpn,
         .imm_data = wr->imm_data,
     };
 
@@ -45,7 +45,7 @@ static uint32_t icrc_seed(struct soft_ah *ah, size_t packet_bytes)
     if (ah->seed_bytes != packet_bytes) {
         ah->seed_bytes = (uint16_t)packet_bytes;
         ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.address.sin6_addr,
-                                       SOFT_UDP_PORT, SOFT_UDP_PORT, ah->seed_bytes);
+                                       ah->hca->source_port, SOFT_UDP_PORT, ah->seed_bytes);
     }
     return ah->icrc_seed;
 }
@@ -146,11 +146,11 @@ static void complete_sent(struct soft_qp *qp, unsigned int n)
  * address to itself goes through the `lo` device and is closed in a namespace where nobody has
  * brought that up. The data is copied before the completion lets the caller reuse its buffers, and
  * the completion comes before the delivery, which may take the last room in a shared completion
- * queue.
+ * queue. A lane hands it to the HCA that it sends for.
  */
 static void loop_head(struct soft_qp *qp)
 {
-    struct soft_hca *hca = qp->hca;
+    struct soft_hca *hca = qp->hca->main != NULL ? qp->hca->main : qp->hca;
     const struct soft_send_wqe *wqe = send_at(qp, 0);
     const struct soft_ah *ah = wqe->wr.ah;
     struct soft_udp_packet packet = {
@@ -161,8 +161,11 @@ static void loop_head(struct soft_qp *qp)
         .src_port = SOFT_UDP_PORT,
         .hop_limit = ah->dest.hop_limit,
     };
-    size_t at = pack_head(qp, wqe, 0, hca->loop);
+    size_t at;
 
+    if (hca != qp->hca)
+        soft_progress_lock(hca);
+    at = pack_head(qp, wqe, 0, hca->loop);
     for (int i = 0; i < wqe->wr.num_sge; i++) {
         if (wqe->wr.sg[i].length > 0)
             memcpy(hca->loop + at, wqe->wr.sg[i].addr, wqe->wr.sg[i].length);
@@ -172,6 +175,8 @@ static void loop_head(struct soft_qp *qp)
     memset(hca->loop + at, 0, packet.bytes - at);
     complete_sent(qp, 1);
     soft_progress_take(hca, &packet, true);
+    if (hca != qp->hca)
+        soft_progress_unlock(hca);
 }
 
 static enum soft_stall send_queued(struct soft_qp *qp)

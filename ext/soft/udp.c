@@ -3,6 +3,7 @@
 #include "udp.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <linux/sock_diag.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@
 
 struct soft_udp {
     int fd;
+    uint16_t port;
     unsigned int ifindex;
     struct in6_addr gid;
     struct soft_count *count;
@@ -103,9 +105,20 @@ static const struct {
     {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1}, {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1},
 };
 
-static int open_socket(const char *netdev, unsigned int ifindex)
+/* Whoever sends to the port of a socket that only sends fills no memory, and wakes nobody. */
+static int refuse_all(int fd)
 {
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(SOFT_UDP_PORT)};
+    struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {.len = 1, .filter = &none};
+
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
+}
+
+/* The port is 0, or that of the socket from here on. */
+static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(*port)};
+    socklen_t any_len = sizeof(any);
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
     int error = fd < 0 ? -errno : 0;
 
@@ -121,17 +134,23 @@ static int open_socket(const char *netdev, unsigned int ifindex)
         setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, netdev, (socklen_t)strlen(netdev)) < 0)
         error = -errno;
     if (error == 0) {
-        set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
         set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
-        (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; without it all comes singly */
-        /* Bound to the wildcard, for the groups; other addresses of the device are filtered out. */
-        if (bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0)
-            error = -errno;
+        if (*port == 0) {
+            error = refuse_all(fd);
+        } else {
+            set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+            (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else all comes singly */
+        }
     }
+    /* Bound to the wildcard, for the groups; other addresses of the device are filtered out. */
+    if (error == 0 && (bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ||
+                       getsockname(fd, (struct sockaddr *)&any, &any_len) < 0))
+        error = -errno;
     if (error != 0) {
         close(fd);
         return error;
     }
+    *port = ntohs(any.sin6_port);
     return fd;
 }
 
@@ -145,8 +164,14 @@ static void rearm_message(struct soft_udp *udp, unsigned int i)
     m->msg_flags = 0;
 }
 
-static void prepare_messages(struct soft_udp *udp)
+static int prepare_messages(struct soft_udp *udp)
 {
+    void *memory = mmap(NULL, (size_t)RX_MESSAGES * RX_STRIDE_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return -ENOMEM;
+    udp->rx_memory = memory;
     for (unsigned int i = 0; i < RX_MESSAGES; i++) {
         struct msghdr *m = &udp->rx_message[i].msg_hdr;
 
@@ -158,34 +183,38 @@ static void prepare_messages(struct soft_udp *udp)
         m->msg_control = udp->rx_control[i];
         rearm_message(udp, i);
     }
+    return 0;
+}
+
+static void release(struct soft_udp *udp)
+{
+    if (udp->rx_memory != NULL)
+        munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+    free(udp);
 }
 
 int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  struct soft_count *count, struct soft_udp **out)
+                  uint16_t port, struct soft_count *count, struct soft_udp **out)
 {
     struct soft_udp *udp = calloc(1, sizeof(*udp));
     int error;
 
     if (udp == NULL)
         return -ENOMEM;
+    udp->port = port;
     udp->ifindex = ifindex;
     udp->gid = *gid;
     udp->count = count;
     udp->rx_wanted = RX_MESSAGES;
-    udp->rx_memory = mmap(NULL, (size_t)RX_MESSAGES * RX_STRIDE_BYTES, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (udp->rx_memory == MAP_FAILED) {
-        free(udp);
-        return -ENOMEM;
+    error = port != 0 ? prepare_messages(udp) : 0;
+    if (error == 0) {
+        udp->fd = open_socket(netdev, ifindex, &udp->port);
+        error = udp->fd < 0 ? udp->fd : 0;
     }
-    udp->fd = open_socket(netdev, ifindex);
-    if (udp->fd < 0) {
-        error = udp->fd;
-        munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
-        free(udp);
+    if (error != 0) {
+        release(udp);
         return error;
     }
-    prepare_messages(udp);
     udp->segment = set_option(udp->fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
     *out = udp;
     return 0;
@@ -194,8 +223,12 @@ int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_add
 void soft_udp_close(struct soft_udp *udp)
 {
     close(udp->fd);
-    munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
-    free(udp);
+    release(udp);
+}
+
+uint16_t soft_udp_port(const struct soft_udp *udp)
+{
+    return udp->port;
 }
 
 int soft_udp_fd(const struct soft_udp *udp)

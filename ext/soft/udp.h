@@ -19,11 +19,13 @@
  */
 struct soft_udp;
 
-/* The socket, bound to port 4791 of one device. Errors as soft_hca_open documents them. */
+/* The socket, bound to one device and to the port; 0: to a free one, and it only sends. Errors as
+ * soft_hca_open documents them. */
 int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  struct soft_count *count, struct soft_udp **out);
+                  uint16_t port, struct soft_count *count, struct soft_udp **out);
 void soft_udp_close(struct soft_udp *udp);
 int soft_udp_fd(const struct soft_udp *udp);
+uint16_t soft_udp_port(const struct soft_udp *udp);
 
 /* Packets that the kernel dropped since the open because the receive buffer was full. */
 uint64_t soft_udp_overruns(const struct soft_udp *udp);

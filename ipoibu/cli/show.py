@@ -28,7 +28,8 @@ def text(answers: Answers) -> str:
 def _interface(found: dict[str, Any]) -> str:
     lines = [
         "{name}: device {device} port {port} {link_layer} state {state} mode {mode}"
-        " mtu {mtu}".format_map(found),
+        " mtu {mtu}".format_map(found)
+        + (f" queues {found['queues']}" if found.get("queues", 1) > 1 else ""),
         "    link/infiniband {hwaddr} brd {broadcast}".format_map(found),
         "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(found),
     ]

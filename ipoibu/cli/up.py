@@ -25,6 +25,7 @@ _KEYS: Final = (
     "faults",
     "offload",
     "busy-poll",
+    "queues",
     "allmulticast",
     "peer",
     "peers-file",
@@ -82,6 +83,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--busy-poll",
         metavar="US",
         help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
+    )
+    parser.add_argument(
+        "--queues",
+        metavar="N",
+        help="N threads send, each from a queue of the TUN that flows stick to; 1 by default",
     )
     parser.add_argument(
         "--allmulticast",

@@ -27,6 +27,7 @@ from ipoibu.limits import (
     CONNECTION_IDLE_S,
     IPV4_MIN_MTU,
     IPV6_MIN_MTU,
+    QUEUES_MAX,
 )
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
@@ -125,6 +126,13 @@ def parse_busy_poll(text: str) -> int:
     return int(text)
 
 
+def parse_queues(text: str) -> int:
+    """How many threads move packets, each with a queue of the TUN."""
+    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= QUEUES_MAX:
+        raise UsageError(f"{text!r}: expected 1 to {QUEUES_MAX} queues")
+    return int(text)
+
+
 def parse_connection_idle(text: str) -> float:
     """Seconds after which a connection that carries nothing ends."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not (
@@ -163,6 +171,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "faults": (FaultSpec.parse, False),
     "offload": (parse_switch, False),
     "busy-poll": (parse_busy_poll, False),
+    "queues": (parse_queues, False),
     "allmulticast": (parse_switch, False),
     "peer": (parse_peer_text, True),
     "peers-file": (parse_file, False),
@@ -192,6 +201,7 @@ class InterfaceConfig:
     faults: FaultSpec | None = None
     offload: bool = True
     busy_poll: int = 0
+    queues: int = 1
     allmulticast: bool = False
     peer: tuple[str, ...] = ()
     peers_file: Path | None = None
@@ -233,6 +243,14 @@ class InterfaceConfig:
         return config
 
     def _check(self) -> None:
+        if self.queues > 1 and self.mode == "connected":
+            raise UsageError(
+                "--queues is for datagram mode: a connection belongs to one thread; leave it out"
+            )
+        if self.queues > 1 and (self.peer or self.peers_file or self.mesh_port):
+            raise UsageError(
+                "--queues is not for iWARP: a connection belongs to one thread; leave it out"
+            )
         if self.mtu is None or self.mtu >= IPV6_MIN_MTU:
             return
         wanted: list[object] = [a for a in self.address if a.version == 6]

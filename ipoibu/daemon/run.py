@@ -28,6 +28,7 @@ from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
+    from ipoibu._core import TunDevice, TunQueues
     from ipoibu.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,6 @@ def real_endpoint(
     on_mtu: OnMtu | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
-    from ipoibu._core import TunDevice
     from ipoibu.endpoint import Endpoint
     from ipoibu.endpoint_config import EndpointConfig
 
@@ -64,16 +64,25 @@ def real_endpoint(
         faults=config.faults,
         partitions=config.partitions,
         busy_poll_us=config.busy_poll,
+        queues=config.queues,
         allmulticast=config.allmulticast,
         mesh=_mesh(config),
     )
     return Endpoint(
         endpoint_config,
-        device=TunDevice(tun.fd, tun.offload),
+        device=_device(tun),
         on_address=on_address,
         on_failure=on_failure,
         on_mtu=on_mtu,
     )
+
+
+def _device(tun: Tun) -> TunDevice | TunQueues:
+    from ipoibu._core import TunDevice, TunQueues
+
+    if tun.more:
+        return TunQueues((tun.fd, *tun.more), tun.offload)
+    return TunDevice(tun.fd, tun.offload)
 
 
 class Daemon:
@@ -156,13 +165,11 @@ class Daemon:
         on_failure: OnFailure,
         on_mtu: OnMtu,
     ) -> RunnableEndpoint:
-        from ipoibu._core import TunDevice
-
         assert self._endpoint is not None  # its control socket is how we were asked
         return self._endpoint.child(
             config.pkey,
             mtu=config.mtu,
-            device=TunDevice(tun.fd, tun.offload),
+            device=_device(tun),
             on_address=on_address,
             on_failure=on_failure,
             on_mtu=on_mtu,

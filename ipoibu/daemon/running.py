@@ -98,7 +98,9 @@ class RunningInterface:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
-        tun = stack.enter_context(Tun.open(config.name, super_frames=config.offload))
+        tun = stack.enter_context(
+            Tun.open(config.name, super_frames=config.offload, queues=config.queues)
+        )
         self.endpoint = self._make_endpoint(
             config,
             tun,

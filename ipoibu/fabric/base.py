@@ -7,7 +7,7 @@ thread; `native` is the capsule that carries it. Control goes through this class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -216,6 +216,24 @@ class MeshFabric(Fabric, Protocol):
 
     def peers(self) -> list[dict[str, Any]]:
         """Every connection, as `Endpoint.connections` has them."""
+        ...
+
+
+class Lane(Protocol):
+    """Where a further pump sends: it receives nothing, and what it sends is the fabric's (E8)."""
+
+    @property
+    def native(self) -> object:
+        """As a fabric's; the pump posts no receives."""
+        ...
+
+
+class LaneFabric(Fabric, Protocol):
+    """A fabric that more than one pump can send by."""
+
+    def open_lanes(self, count: int) -> Sequence[Lane]:
+        """So many lanes, once, before any pump is made. They end with the fabric, share its counters
+        and follow its port. `LinkError`: then there are none."""
         ...
 
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
 from ipoibu._core import FaultyFabric
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import ConnectedFabric, Connection, Fabric
+from ipoibu.fabric.base import ConnectedFabric, Connection, Fabric, Lane
 
 _WORDS = {"dup": "duplicate"}
 
@@ -47,20 +49,28 @@ class FaultSpec:
         return cls(**values)  # type: ignore[arg-type]
 
 
-class FaultyUd:
-    """The inner fabric, with faults on the datagrams that it sends."""
+def _spoil(inner: Lane, spec: FaultSpec, seed: int) -> FaultyFabric:
+    return FaultyFabric(
+        inner,
+        loss=spec.loss,
+        duplicate=spec.duplicate,
+        reorder=spec.reorder,
+        corrupt=spec.corrupt,
+        delay=spec.delay,
+        seed=seed,
+    )
 
-    def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
+
+class FaultyUd:
+    """The inner fabric, with faults on the datagrams that it sends, and on those of its `lanes`."""
+
+    def __init__(self, inner: Fabric, spec: FaultSpec, lanes: Sequence[Lane] = ()) -> None:
         self._inner = inner
-        self._faulty = FaultyFabric(
-            inner,
-            loss=spec.loss,
-            duplicate=spec.duplicate,
-            reorder=spec.reorder,
-            corrupt=spec.corrupt,
-            delay=spec.delay,
-            seed=spec.seed,
-        )
+        self._faulty = _spoil(inner, spec, spec.seed)
+        self.lanes = [
+            _spoil(lane, spec, (spec.seed + number) % 2**64)
+            for number, lane in enumerate(lanes, start=1)
+        ]
 
     @property
     def qpn(self) -> Qpn:
@@ -86,8 +96,10 @@ class FaultyUd:
         return inner.open_connection()
 
     def counters(self) -> dict[str, int]:
-        faults = {f"faults_{name}": value for name, value in self._faulty.counters().items()}
-        return self._inner.counters() | faults
+        total = Counter[str]()
+        for faulty in (self._faulty, *self.lanes):
+            total.update(faulty.counters())
+        return self._inner.counters() | {f"faults_{name}": n for name, n in total.items()}
 
     def close(self) -> None:
         self._inner.close()

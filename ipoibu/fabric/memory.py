@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ipoibu._core import MemoryPort as _NativePort
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid, Qpn
@@ -49,6 +51,8 @@ class MemoryUd:
             self._port = _NativePort(switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
         except OSError as error:
             raise LinkError(f"memory port {info.gid}: {error.strerror}") from error
+        self._switch, self._info = switch, info
+        self._lanes: list[_NativePort] = []
         self._attached: set[Gid] = set()
 
     @property
@@ -69,14 +73,31 @@ class MemoryUd:
             self._attached.discard(mgid)
             self._port.detach(mgid.raw)
 
+    def open_lanes(self, count: int) -> list[_NativePort]:
+        """As those of an RDMA device: each is a queue pair with a number of its own."""
+        info = self._info
+        try:
+            for _ in range(count):
+                lane = _NativePort(self._switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
+                self._port.add_lane(lane.qpn)
+                self._lanes.append(lane)
+        except OSError as error:
+            raise LinkError(f"memory port {info.gid}: lane: {error.strerror}") from error
+        return list(self._lanes)
+
     def break_queue_pair(self) -> None:
         """Fail as after a completion error; the pump brings it back."""
         self._port.break_queue_pair()
 
     def counters(self) -> dict[str, int]:
-        return self._port.counters()
+        total = Counter(self._port.counters())
+        for lane in self._lanes:
+            total.update(lane.counters())
+        return dict(total)
 
     def close(self) -> None:
         for mgid in list(self._attached):
             self.detach(mgid)
+        for lane in self._lanes:
+            lane.break_queue_pair()
         self._port.break_queue_pair()  # takes the posted receives away

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 
-from ipoibu._core import SoftConnection, SoftFabric, SoftHca
+from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftLane
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.base import PartitionParams, PortInfo, RcAttributes
@@ -119,6 +119,7 @@ class SoftUd:
         needs_lid: bool = False,
     ) -> None:
         self._hca = hca
+        self._lanes: list[SoftLane] = []
         try:
             self._ud = SoftFabric(
                 hca,
@@ -156,6 +157,20 @@ class SoftUd:
                     f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
                 ) from error
 
+    def open_lanes(self, count: int) -> list[SoftLane]:
+        """Each with a socket of its own, on whatever port: peers see one queue pair."""
+        try:
+            for _ in range(count):
+                self._lanes.append(SoftLane(self._ud))
+        except OSError as error:
+            self._close_lanes()
+            raise _translate(error, self._hca.netdev) from error
+        return list(self._lanes)
+
+    def _close_lanes(self) -> None:
+        while self._lanes:
+            self._lanes.pop().close()
+
     def open_connection(self) -> SoftRc:
         return SoftRc(self._ud, self._hca.netdev)
 
@@ -163,6 +178,7 @@ class SoftUd:
         return self._hca.counters()
 
     def close(self) -> None:
+        self._close_lanes()
         self._ud.close()
 
 

@@ -27,6 +27,7 @@ TUNSETIFF: Final = 0x400454CA
 TUNSETOFFLOAD: Final = 0x400454D0
 TUNSETVNETHDRSZ: Final = 0x400454D8
 IFF_TUN: Final = 0x0001
+IFF_MULTI_QUEUE: Final = 0x0100  # Linux 3.8
 IFF_NO_PI: Final = 0x1000
 IFF_VNET_HDR: Final = 0x4000
 TUN_F_CSUM: Final = 0x01
@@ -73,7 +74,8 @@ def check_name(name: str) -> str:
 
 @dataclass(slots=True)
 class Tun:
-    """An open TUN device; owns `fd` (non-blocking, close-on-exec) until `close`.
+    """An open TUN device; owns `fd` (non-blocking, close-on-exec) until `close`, and `more` of them where
+    it has several queues: each descriptor is one.
 
     `offload`: what the kernel leaves to the reader: "csum" (checksums), "tso4", "tso6", "ecn", "uso4"
     and "uso6" (super-frames of TCP and UDP).
@@ -82,33 +84,37 @@ class Tun:
     name: str
     fd: int
     offload: tuple[str, ...]
+    more: tuple[int, ...] = ()
 
     @classmethod
-    def open(cls, name: str, *, super_frames: bool = True) -> Self:
+    def open(cls, name: str, *, super_frames: bool = True, queues: int = 1) -> Self:
         """Create the interface `name` in this network namespace, down and without addresses.
 
         Without `super_frames` the kernel cuts its packets to the MTU itself.
 
-        Raises `UsageError` (bad name), `NameTaken`, `NotPermitted`, `NoSuchDevice` (no
-        /dev/net/tun).
+        Raises `UsageError` (bad name, or more queues than the kernel gives), `NameTaken`,
+        `NotPermitted`, `NoSuchDevice` (no /dev/net/tun).
         """
         check_name(name)
+        fds: list[int] = []
         try:
-            fd = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise _no_tun(error) from error
-        try:
-            _create(fd, name)
-            return cls(name, fd, _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1]))
+            for number in range(queues):
+                fds.append(_open_node())
+                _attach(fds[-1], name, number, queues)
+            fd, *more = fds
+            offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
+            return cls(name, fd, offload, tuple(more))
         except BaseException:
-            os.close(fd)
+            for fd in fds:
+                os.close(fd)
             raise
 
     def close(self) -> None:
         """Remove the interface; safe to call again."""
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            for fd in (self.fd, *self.more):
+                os.close(fd)
+            self.fd, self.more = -1, ()
 
     def __enter__(self) -> Self:
         return self
@@ -130,15 +136,29 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _create(fd: int, name: str) -> None:
-    # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
-    if _exists(name):
-        raise NameTaken(name)
-    request = struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR)
+def _open_node() -> int:
     try:
-        fcntl.ioctl(fd, TUNSETIFF, request)
-        fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+        return os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
+        raise _no_tun(error) from error
+
+
+def _attach(fd: int, name: str, number: int, queues: int) -> None:
+    """Make it queue `number` of the interface, which the first one creates."""
+    # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
+    if number == 0 and _exists(name):
+        raise NameTaken(name)
+    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
+    try:
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
+        if number == 0:
+            fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+    except OSError as error:
+        if queues > 1 and (number > 0 or error.errno == errno.EINVAL):
+            raise UsageError(
+                f"{name}: the kernel refuses queue {number + 1} of {queues} of a TUN"
+                f" ({os.strerror(error.errno or 0)}): leave --queues out, or ask for fewer"
+            ) from error
         if error.errno in (errno.EBUSY, errno.EEXIST):
             raise NameTaken(name) from error
         raise _no_tun(error) from error

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
-from ipoibu._core import MemorySwitch
+from ipoibu._core import MemorySwitch, TunQueues
 from ipoibu.addr import Gid
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.memory import MemoryPort
@@ -62,13 +62,21 @@ class Subnet:
         return self.ports[-1]
 
     def host(
-        self, pkeys: tuple[int, ...] = (0xFFFF,), port_mtu_bytes: int = 2048, **fields: Any
+        self,
+        pkeys: tuple[int, ...] = (0xFFFF,),
+        port_mtu_bytes: int = 2048,
+        device: TunQueues | None = None,
+        **fields: Any,
     ) -> Endpoint:
         port = self.port(pkeys, port_mtu_bytes)
         number = len(self.ports)
         config = EndpointConfig(f"h{number}", "memory", **fields)
         endpoint = Endpoint(
-            config, port=port, on_failure=self.failures.append, on_mtu=self.mtus.append
+            config,
+            device=device,
+            port=port,
+            on_failure=self.failures.append,
+            on_mtu=self.mtus.append,
         )
         self.endpoints.append(endpoint)
         endpoint.open()

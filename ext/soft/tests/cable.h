@@ -59,11 +59,11 @@ static inline bool cable_chance(unsigned int of_a_thousand)
 }
 
 int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  struct soft_count *count, struct soft_udp **out)
+                  uint16_t port, struct soft_count *count, struct soft_udp **out)
 {
     struct soft_udp *udp = calloc(1, sizeof(*udp));
 
-    (void)netdev, (void)ifindex, (void)count;
+    (void)netdev, (void)ifindex, (void)port, (void)count;
     CHECK(udp != NULL);
     udp->gid = *gid;
     udp->fd = eventfd(0, EFD_CLOEXEC);
@@ -91,6 +91,12 @@ void soft_udp_close(struct soft_udp *udp)
 int soft_udp_fd(const struct soft_udp *udp)
 {
     return udp->fd;
+}
+
+uint16_t soft_udp_port(const struct soft_udp *udp)
+{
+    (void)udp;
+    return SOFT_UDP_PORT;
 }
 
 uint64_t soft_udp_overruns(const struct soft_udp *udp)

@@ -38,7 +38,7 @@ static inline void open_hca(struct end *e, uint8_t number)
 
     memset(e, 0, sizeof(*e));
     CHECK_EQUAL(soft_hca_create(&attr, &e->hca), 0);
-    CHECK_EQUAL(soft_udp_open("", 0, &attr.gid, &e->hca->count, &e->hca->udp), 0);
+    CHECK_EQUAL(soft_udp_open("", 0, &attr.gid, SOFT_UDP_PORT, &e->hca->count, &e->hca->udp), 0);
     CHECK_EQUAL(soft_cq_create(e->hca, END_DEPTH, &e->cq), 0);
 }
 
@@ -54,7 +54,7 @@ static inline void close_hca(struct end *e)
 
 static inline struct soft_qp *create_rc(struct end *e, struct soft_srq *srq)
 {
-    struct soft_qp_attr attr = {SOFT_QPT_RC, e->cq, e->cq, END_WRS, END_WRS, 0, 0, srq};
+    struct soft_qp_attr attr = {SOFT_QPT_RC, e->cq, e->cq, END_WRS, END_WRS, 0, 0, srq, 0};
     struct soft_qp *qp = NULL;
 
     CHECK_EQUAL(soft_qp_create(e->hca, &attr, &qp), 0);

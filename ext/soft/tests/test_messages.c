@@ -234,7 +234,7 @@ static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
     struct bench b = open_bench(DEPTH);
     struct soft_qp *gsi = create_qp(&b, SOFT_QPT_GSI, 0, 0x1111);
     struct soft_qp *ud = create_qp(&b, SOFT_QPT_UD, 1, QKEY);
-    struct soft_qp_attr attr = {SOFT_QPT_GSI, b.cq, b.cq, 1, 1, 0, 0, NULL};
+    struct soft_qp_attr attr = {SOFT_QPT_GSI, b.cq, b.cq, 1, 1, 0, 0, NULL, 0};
     struct soft_send_wr wr = send_wr(&b, gsi, 1, "mad", 3);
     struct soft_qp *other;
     uint8_t buffer[3][64];
@@ -270,6 +270,64 @@ static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
     soft_hca_close(b.hca);
 }
 
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static void a_lane_sends_as_the_queue_pair_that_it_names(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *main_qp = create_ud(&b), *qp;
+    struct soft_hca *lane;
+    struct soft_cq *cq;
+    struct soft_ah *ah;
+    struct soft_ah_attr to_us = {.dgid = b.hca->attr.gid};
+    uint8_t buffer[64];
+    struct soft_wc wc;
+
+    CHECK_EQUAL(soft_hca_open_lane(b.hca, 0x8001, &lane), 0);
+    CHECK_EQUAL(soft_cq_create(lane, 4, &cq), 0);
+    struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
+                                .send_cq = cq,
+                                .recv_cq = cq,
+                                .max_send_wr = 4,
+                                .max_recv_wr = 1,
+                                .source_qpn = soft_qp_qpn(main_qp)};
+    CHECK_EQUAL(soft_qp_create(lane, &attr, &qp), 0);
+    CHECK_EQUAL(soft_ah_create(lane, &to_us, &ah), 0);
+    struct soft_send_wr wr = send_wr(&b, main_qp, 7, "hi", 2);
+    wr.ah = ah;
+    post_recv(main_qp, 42, buffer, sizeof(buffer));
+    CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1); /* the lane's own table has another */
+    CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 7);
+    uint16_t pkey = SOFT_PKEY_DEFAULT;
+    CHECK_EQUAL(soft_hca_set_pkeys(lane, &pkey, 1), 0);
+    CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.wr_id, 42);
+    CHECK_EQUAL(wc.src_qp, soft_qp_qpn(main_qp));
+    CHECK_EQUAL(memcmp(buffer + 40, "hi", 2), 0);
+    CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
+    soft_hca_close(lane);
+    soft_hca_close(b.hca);
+}
+
+static void a_source_of_more_than_24_bits_is_refused(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
+                                .send_cq = b.cq,
+                                .recv_cq = b.cq,
+                                .max_send_wr = 1,
+                                .max_recv_wr = 1,
+                                .source_qpn = 1u << 24};
+    struct soft_qp *qp;
+
+    CHECK_EQUAL(soft_qp_create(b.hca, &attr, &qp), -EINVAL);
+    soft_hca_close(b.hca);
+}
+
 int main(void)
 {
     static const struct test tests[] = {
@@ -280,6 +338,8 @@ int main(void)
         TEST(the_q_key_must_be_the_receivers_and_bit_31_means_our_own),
         TEST(the_p_key_must_match_with_a_full_member_on_one_side),
         TEST(qp1_is_one_per_hca_with_its_q_key_and_all_p_keys),
+        TEST(a_lane_sends_as_the_queue_pair_that_it_names),
+        TEST(a_source_of_more_than_24_bits_is_refused),
     };
 
     return run_tests(tests, sizeof(tests) / sizeof(tests[0]));

@@ -22,6 +22,7 @@ def test_a_device_is_enough() -> None:
     assert (config.address, config.route, config.faults) == ((), (), None)
     assert config.offload
     assert config.busy_poll == 0
+    assert config.queues == 1
     assert config.cm_profile == "linux"
     assert config.connection_idle == 512
 
@@ -37,6 +38,7 @@ def test_options_are_read_into_values() -> None:
             "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
             "offload": "off",
             "busy-poll": "50",
+            "queues": "16",
             "cm-profile": "rfc",
             "connection-idle": "60",
             "log-level": "debug",
@@ -44,6 +46,8 @@ def test_options_are_read_into_values() -> None:
     )
     assert not config.offload
     assert config.busy_poll == 50
+    assert config.queues == 16
+    assert config.child(PKey(0x8002), {}).queues == 16
     assert config.cm_profile == "rfc"
     assert config.connection_idle == 60
     assert config.device == ("mlx5_0", 2)
@@ -99,6 +103,11 @@ def test_options_are_read_into_values() -> None:
         ("busy-poll", "1000001"),
         ("busy-poll", "1.5"),
         ("busy-poll", "٣"),
+        ("queues", "0"),
+        ("queues", "17"),
+        ("queues", "two"),
+        ("queues", "-1"),
+        ("queues", "٣"),
         ("log-level", "loud"),
     ],
 )
@@ -108,6 +117,16 @@ def test_a_wrong_option_names_itself_and_its_text_on_one_line(key: str, text: st
     message = str(caught.value)
     assert message.startswith(f"--{key}: ")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("mode", "connected"), ("peer", "10.0.0.1"), ("peers-file", "/etc/peers"), ("mesh-port", "9")],
+)
+def test_queues_and_connections_exclude_each_other(key: str, text: str) -> None:
+    assert InterfaceConfig.build("ib0", DEVICE | {"queues": "1", key: text}).queues == 1
+    with pytest.raises(UsageError, match=r"^--queues is .* leave it out$"):
+        InterfaceConfig.build("ib0", DEVICE | {"queues": "2", key: text})
 
 
 def test_a_device_is_needed() -> None:

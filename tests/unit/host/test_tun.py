@@ -156,6 +156,37 @@ def test_a_refused_creation_leaves_no_descriptor(
     assert not _is_open(node.opened[0])
 
 
+def test_each_queue_is_a_descriptor_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Ioctls(monkeypatch, {})
+    with Tun.open("ibtest0", queues=3) as device:
+        assert (device.fd, *device.more) == tuple(node.opened)
+    assert not any(_is_open(fd) for fd in node.opened)
+    attached = [argument for request, argument in node.calls if request == tun.TUNSETIFF]
+    # as above, and IFF_MULTI_QUEUE 0x100
+    assert attached == [b"ibtest0".ljust(16, b"\0") + b"\x01\x51" + bytes(22)] * 3
+    others = [request for request, _ in node.calls if request != tun.TUNSETIFF]
+    assert others.count(tun.TUNSETVNETHDRSZ) == 1  # the size is the device's
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.E2BIG, errno.EBUSY])
+def test_queues_that_the_kernel_refuses_are_a_clear_word(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    node = Ioctls(monkeypatch, {})
+    taken = 0 if code == errno.EINVAL else 2
+    plain = node.ioctl
+
+    def refuse(fd: int, request: int, argument: bytes | int) -> int:
+        if request == tun.TUNSETIFF and len(node.opened) > taken:
+            raise OSError(code, "refused")
+        return plain(fd, request, argument)
+
+    monkeypatch.setattr(fcntl, "ioctl", refuse)
+    with pytest.raises(UsageError, match=f"queue {taken + 1} of 4 .*leave --queues out"):
+        Tun.open("ibtest0", queues=4)
+    assert not any(_is_open(fd) for fd in node.opened)
+
+
 def test_a_name_that_an_interface_has_already_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Ioctls(monkeypatch, {})
     with pytest.raises(NameTaken, match="'lo' exists already") as caught:
