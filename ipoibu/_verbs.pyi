@@ -30,6 +30,7 @@ class VerbsFabric:
         max_ah: int,
         resolves: bool,
         owns_events: bool,
+        leader: VerbsFabric | None = None,
     ) -> None: ...
     @property
     def native(self) -> object: ...

@@ -55,6 +55,7 @@ cdef extern from "verbs.h" nogil:
         uint8_t sgid_index
         bint resolves
         bint owns_events
+        ipu_verbs *leader
     enum:
         IPU_VERBS_COUNTERS_N
         IPU_VERBS_PORT_DOWN
@@ -205,12 +206,14 @@ cdef class VerbsFabric:
     cdef ibv_qp *raw
     cdef object qp
     cdef int async_fd  # -1: the events are another's to read
+    cdef VerbsFabric leader  # of a lane
     cdef bint open
 
     def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
                   uint16_t pkey_index, uint32_t qkey, uint32_t mtu_bytes, uint32_t max_ah,
-                  bint resolves, bint owns_events):
+                  bint resolves, bint owns_events, VerbsFabric leader=None):
         cdef ipu_verbs_config config
+        config.leader = leader.verbs if leader is not None else NULL
         config.qp = inside(qp, IBV_QPT_UD, cmd_fd)
         config.gid = address(gid)
         config.sgid_index = sgid_index
@@ -225,6 +228,7 @@ cdef class VerbsFabric:
         self.raw = config.qp
         self.async_fd = config.qp.context.async_fd if owns_events else -1
         self.qp = qp
+        self.leader = leader
         self.open = True
 
     def __dealloc__(self):

@@ -86,6 +86,16 @@ static const struct ipu_fabric_ops verbs_ops = {
 
 /* ---- what the device says unasked */
 
+/* A queue pair failed: ours, or a lane's. */
+static void fail(struct ipu_verbs *v, const struct ibv_qp *qp)
+{
+    if (qp == v->qp)
+        ipu_verbs_break(v);
+    for (uint32_t i = 0; i < v->fabric.lane_count; i++)
+        if (v->lanes[i] != NULL && v->lanes[i]->qp == qp)
+            ipu_verbs_break(v->lanes[i]);
+}
+
 static unsigned int meaning(struct ipu_verbs *v, const struct ibv_async_event *event)
 {
     switch (event->event_type) {
@@ -103,8 +113,7 @@ static unsigned int meaning(struct ipu_verbs *v, const struct ibv_async_event *e
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_QP_REQ_ERR:
-        if (event->element.qp == v->qp)
-            ipu_verbs_break(v);
+        fail(v, event->element.qp);
         return 0;
     case IBV_EVENT_DEVICE_FATAL:
         return IPU_VERBS_FATAL;
@@ -163,6 +172,28 @@ static int set_up(struct ipu_verbs *v)
     return error < 0 ? error : ipu_verbs_queue_pair_raise(v);
 }
 
+/* What it sends is the leader's own; handles are the device's, for all in equal parts. */
+static int follow(struct ipu_verbs *v, struct ipu_verbs *leader)
+{
+    int error = ipu_fabric_add_lane(&leader->fabric, v->fabric.qpn);
+    if (error < 0)
+        return error;
+    leader->lanes[leader->fabric.lane_count - 1] = v;
+    leader->fabric.max_ah = v->fabric.max_ah;
+    v->leader = leader;
+    return 0;
+}
+
+static void leave(struct ipu_verbs *v)
+{
+    if (v->leader == NULL)
+        return;
+    for (uint32_t i = 0; i < v->leader->fabric.lane_count; i++)
+        if (v->leader->lanes[i] == v)
+            v->leader->lanes[i] = NULL;
+    v->leader = NULL;
+}
+
 int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **out)
 {
     struct ipu_verbs *v = calloc(1, sizeof *v);
@@ -191,6 +222,8 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
     int error = ipu_verbs_maker_init(v);
     if (error == 0)
         error = set_up(v);
+    if (error == 0 && config->leader != NULL)
+        error = follow(v, config->leader);
     if (error < 0) {
         ipu_verbs_destroy(v);
         return error;
@@ -204,6 +237,7 @@ void ipu_verbs_free(struct ipu_verbs *v)
     if (v->closed)
         return;
     v->closed = v->broken = true;
+    leave(v);
     ipu_verbs_maker_free(v);
     ipu_verbs_maker_collect(v);
     v->parked_count = 0;

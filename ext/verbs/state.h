@@ -131,6 +131,10 @@ struct ipu_verbs {
 
     struct ipu_verbs_connected *connected; /* NULL: datagrams only */
 
+    /* The control thread's. */
+    struct ipu_verbs *leader; /* of a lane; else NULL */
+    struct ipu_verbs *lanes[IPU_LANES_MAX - 1];
+
     LIST_HEAD(, ipu_verbs_handle) handles;
     struct ipu_verbs_retired_queue retired;
     struct ipu_verbs_maker maker;

@@ -28,6 +28,9 @@ struct ipu_verbs_config {
     uint8_t sgid_index;
     bool resolves;    /* RoCE: making a unicast address handle waits for neighbour discovery */
     bool owns_events; /* the context is ours alone: its asynchronous events are for us to read */
+    /* Of a lane: the fabric that it sends besides, before whose pump is made and which outlives it;
+     * else NULL. It is told of its queue pair's events there, and its max_ah becomes that one's. */
+    struct ipu_verbs *leader;
 };
 
 /* Brings the queue pair to RTS. 0, or negative errno with nothing left behind. */

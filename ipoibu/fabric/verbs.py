@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 from ipoibu.addr import Gid, Qpn
@@ -21,6 +23,7 @@ from ipoibu.fabric.communication import Communication
 from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.roce import GidEntry, netdev_mtu_for
 from ipoibu.fabric.verbs_connected import VerbsConnections, VerbsRc
+from ipoibu.fabric.verbs_lane import VerbsLane
 from ipoibu.fabric.verbs_link import Link, open_link
 from ipoibu.fabric.verbs_native import native
 from ipoibu.fabric.verbs_objects import PortState, VerbsDevice
@@ -202,8 +205,11 @@ class VerbsUd:
         self._pkey_at = self._pkey_index(device, params)  # before anything is made
         limits = device.limits()
         self._max_groups = limits.max_mcast_grp
+        self._max_ah = int(limits.max_ah * HANDLES_SHARE)
+        self._device = device
+        self._send_depth = min(SEND_DEPTH, limits.max_qp_wr, limits.max_cqe)
         self._objects = device.create_ud(
-            min(SEND_DEPTH, limits.max_qp_wr, limits.max_cqe),
+            self._send_depth,
             min(RECV_DEPTH, limits.max_qp_wr, limits.max_cqe),
             INLINE_BYTES,
         )
@@ -212,11 +218,12 @@ class VerbsUd:
         self._connections: VerbsConnections | None = None
         self._native: Any = None
         self._membership: Any = None
+        self._lanes: list[VerbsLane] = []
         _verbs = native()
         try:
             self._membership = link.membership()
-            self._native = _verbs.VerbsFabric(
-                self._objects.qp,
+            self._fabric_of = partial(
+                _verbs.VerbsFabric,
                 cmd_fd=device.cmd_fd,
                 gid=entry.gid.raw,
                 sgid_index=entry.index,
@@ -224,9 +231,10 @@ class VerbsUd:
                 pkey_index=self._pkey_at,
                 qkey=params.qkey,
                 mtu_bytes=port.info.active_mtu_bytes,
-                max_ah=int(limits.max_ah * HANDLES_SHARE),
                 resolves=link.resolves,
-                owns_events=not device.is_lent,
+            )
+            self._native = self._fabric_of(
+                self._objects.qp, max_ah=self._max_ah, owns_events=not device.is_lent
             )
             if has_connections:
                 self._connections = VerbsConnections(
@@ -306,6 +314,28 @@ class VerbsUd:
         except OSError as error:  # only when the device is gone, and the attachment with it
             _log.warning("%s: group %s: %s", self._place, mgid, error)
 
+    def open_lanes(self, count: int) -> list[VerbsLane]:
+        """Each with a queue pair of its own, that gets nothing."""
+        make = partial(
+            self._fabric_of,
+            max_ah=self._max_ah // (count + 1),
+            owns_events=False,  # the first queue pair reads those of all
+            leader=self._native,
+        )
+        try:
+            for _ in range(count):
+                self._lanes.append(VerbsLane(self._device, make, self._send_depth, INLINE_BYTES))
+        except BaseException as error:
+            self._close_lanes()
+            if isinstance(error, OSError):
+                raise self._translate("queue pair", error) from error
+            raise
+        return list(self._lanes)
+
+    def _close_lanes(self) -> None:
+        while self._lanes:
+            self._lanes.pop().close()
+
     def open_connection(self) -> VerbsRc:
         assert self._connections is not None, "the port was asked for them"
         return self._connections.open(self._pkey_at, self._sgid_index)
@@ -313,7 +343,8 @@ class VerbsUd:
     def rebind(self, entry: GidEntry) -> None:
         """Send from this GID from now on; connections that are there end by themselves."""
         self._sgid_index = entry.index
-        self._native.rebind(entry.gid.raw, entry.index)
+        for fabric in (self._native, *(lane.fabric for lane in self._lanes)):
+            fabric.rebind(entry.gid.raw, entry.index)
 
     @property
     def event_fd(self) -> int | None:
@@ -330,12 +361,16 @@ class VerbsUd:
         self._native.break_queue_pair()
 
     def counters(self) -> dict[str, int]:
-        counters: dict[str, int] = self._native.counters()
-        return counters
+        """Of all its queue pairs."""
+        total: Counter[str] = Counter(self._native.counters())
+        for lane in self._lanes:
+            total.update(lane.fabric.counters())
+        return dict(total)
 
     def close(self) -> None:
         """Destroy the queue pair and all that belongs to it. Safe to repeat."""
         self._port.forget(self)
+        self._close_lanes()
         if self._connections is not None:
             self._connections.close()
             self._connections = None

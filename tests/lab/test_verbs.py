@@ -63,6 +63,28 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
         assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_signalled"]
 
 
+@pytest.mark.parametrize("first", ["rxe0", "soft:vec0"])
+def test_hosts_with_two_queues_converse(lab_kernel: Path, tmp_path: Path, first: str) -> None:
+    """A further queue sends by a queue pair of its own on rxe, by another UDP port on the HCA."""
+    devices = (first, "rxe0")
+    commands = [host(device, f"converse {device} --queues 2") for device in devices]
+    for result in run(lab_kernel, commands, directory=tmp_path, timeout_s=100):
+        pings = re.findall(r"5 packets transmitted, (\d) received", result.check().output)
+        assert len(pings) == 3, result.output
+        assert min(map(int, pings)) >= 4, result.output
+    for direction in ("forward", "backward"):
+        report = load(tmp_path, direction)
+        assert len(report["end"]["streams"]) == 8
+        assert received_mbit(report) > 1
+    for family in ("4", "6"):
+        assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
+    for name in "ab":
+        counters = load(tmp_path, f"stats-{name}")[0]["stats"]
+        assert counters["queue.0.tx_packets"] > 50
+        assert counters["queue.1.tx_packets"] > 50
+        assert counters["fabric_errors"] == counters["rx_malformed"] == 0
+
+
 @pytest.mark.parametrize("server", ["rxe0", "soft:vec0"])
 def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
     lab_kernel: Path, tmp_path: Path, server: str

@@ -143,7 +143,10 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    CHECK(qp == &fake.qp && mask & IBV_QP_STATE && fake.state_count < FAKE_ASKED);
+    CHECK(mask & IBV_QP_STATE);
+    if (qp != &fake.qp) /* a lane's: not noted */
+        return 0;
+    CHECK(fake.state_count < FAKE_ASKED);
     if ((int)attr->qp_state == fake.refuse_state)
         return EINVAL;
     fake.states[fake.state_count++] = (int)attr->qp_state;

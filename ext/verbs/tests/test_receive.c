@@ -215,6 +215,81 @@ static void asynchronous_events_tell_of_the_port_and_the_device(void)
     fake_close();
 }
 
+/* Both queue pairs on the one channel: what is asked here are other things. */
+static struct ipu_verbs *open_lane(struct ibv_qp *qp, uint32_t qpn)
+{
+    struct ipu_verbs *lane;
+    *qp = fake.qp;
+    qp->qp_num = qpn;
+    struct ipu_verbs_config config = {.qp = qp,
+                                      .gid = fake_dest(1).gid,
+                                      .mtu = FAKE_MTU,
+                                      .max_ah = 500,
+                                      .port = 1,
+                                      .leader = fake_verbs};
+    CHECK_EQ(ipu_verbs_create(&config, &lane), 0);
+    return lane;
+}
+
+static void say_fatal(struct ibv_qp *qp)
+{
+    fake_say(IBV_EVENT_QP_FATAL, 0);
+    fake.async[fake.async_count - 1].element.qp = qp;
+}
+
+static void a_lanes_queue_pair_is_our_own_and_its_events_are_its_own(void)
+{
+    struct ibv_qp qps[2];
+    uint64_t cookie;
+    open_fabric();
+    CHECK(!ipu_fabric_sends_as(fabric, 0x77));
+    struct ipu_verbs *first = open_lane(&qps[0], 0x77), *second = open_lane(&qps[1], 0x78);
+    struct ipu_fabric *lane = ipu_verbs_fabric(first);
+    CHECK(ipu_fabric_sends_as(fabric, 0x77));
+    CHECK(ipu_fabric_sends_as(fabric, 0x78));
+    CHECK(ipu_fabric_sends_as(fabric, fake.qp.qp_num));
+    CHECK(!ipu_fabric_sends_as(lane, fake.qp.qp_num));
+    CHECK_EQ(fabric->max_ah, 500);
+
+    say_fatal(&qps[0]);
+    CHECK_EQ(ipu_verbs_events(first), 0); /* the first queue pair's to read */
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    CHECK_EQ(fake.unacked, 0);
+    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), -EIO);
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 0);
+    CHECK_EQ(lane->ops->recover(lane->self), 0);
+    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), 0);
+
+    ipu_verbs_free(first);
+    say_fatal(&qps[0]); /* of one that has gone meanwhile */
+    say_fatal(&qps[1]);
+    CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
+    lane = ipu_verbs_fabric(second);
+    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), -EIO);
+    ipu_verbs_destroy(first);
+    ipu_verbs_destroy(second);
+    fake_close();
+}
+
+static void there_are_only_so_many_lanes(void)
+{
+    struct ibv_qp qps[IPU_LANES_MAX];
+    struct ipu_verbs *lanes[IPU_LANES_MAX];
+    open_fabric();
+    for (uint32_t i = 0; i < IPU_LANES_MAX - 1; i++)
+        lanes[i] = open_lane(&qps[i], 0x77 + i);
+    qps[IPU_LANES_MAX - 1] = fake.qp;
+    struct ipu_verbs_config config = {.qp = &qps[IPU_LANES_MAX - 1],
+                                      .gid = fake_dest(1).gid,
+                                      .mtu = FAKE_MTU,
+                                      .port = 1,
+                                      .leader = fake_verbs};
+    CHECK_EQ(ipu_verbs_create(&config, &lanes[IPU_LANES_MAX - 1]), -ENOSPC);
+    for (uint32_t i = 0; i < IPU_LANES_MAX - 1; i++)
+        ipu_verbs_destroy(lanes[i]);
+    fake_close();
+}
+
 int main(void)
 {
     RUN(receives_are_posted_in_chains_up_to_the_queues_depth);
@@ -228,5 +303,7 @@ int main(void)
     RUN(the_send_queue_is_asked_while_something_is_being_sent);
     RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(asynchronous_events_tell_of_the_port_and_the_device);
+    RUN(a_lanes_queue_pair_is_our_own_and_its_events_are_its_own);
+    RUN(there_are_only_so_many_lanes);
     return 0;
 }

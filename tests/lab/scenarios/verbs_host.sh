@@ -76,9 +76,10 @@ shows_groups() { # both that are joined by the receivers
 }
 
 # Everything an interface is for, against the other of two guests. The first one receives.
-converse() { # DEVICE
-    local other=$((3 - LAB_INDEX))
-    ib_up "$1"
+converse() { # DEVICE [OPTION...]
+    local other=$((3 - LAB_INDEX)) streams=1
+    [[ " $* " != *" --queues "* ]] || streams=8 # for all queues to have some
+    ib_up "$@"
     meet up 40
     ping -q -c 5 -i 0.05 -W 5 "10.9.0.$other"
     ping -q -c 5 -i 0.05 -W 5 "fd00:9::$other"
@@ -99,9 +100,9 @@ converse() { # DEVICE
         send_group UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=10.9.0.2 4
         send_group "UDP6-DATAGRAM:[ff12::1234%ib0]:5001" 6
         meet served
-        iperf3 -c 10.9.0.1 -t 2 -J >/run/lab/forward.json
+        iperf3 -c 10.9.0.1 -t 2 -P "$streams" -J >/run/lab/forward.json
         meet served6
-        iperf3 -c fd00:9::1 -t 2 -R -J >/run/lab/backward.json
+        iperf3 -c fd00:9::1 -t 2 -P "$streams" -R -J >/run/lab/backward.json
     fi
     ipoibu show ib0 -j >"/run/lab/show-$LAB_NAME.json"
     ipoibu neigh ib0 -j >"/run/lab/neigh-$LAB_NAME.json"

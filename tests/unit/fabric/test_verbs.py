@@ -275,6 +275,61 @@ def test_closing_the_port_closes_its_queue_pairs_first(port: VerbsPort, ud: Verb
     assert machine().log[-2:] == ["close pd", "close context"]
 
 
+# Lanes
+
+
+def test_a_lane_is_a_queue_pair_of_its_own_that_receives_nothing(ud: VerbsUd) -> None:
+    lanes = ud.open_lanes(2)
+    main, *others = Fabric.made
+    assert [lane.native for lane in lanes] == [made.native for made in others]
+    for made in others:
+        assert made.qp is not main.qp
+        assert (made.qp.attr.cap.max_send_wr, made.qp.attr.cap.max_recv_wr) == (512, 1)
+        assert made.qp.attr.scq is not main.qp.attr.scq
+        assert made.options == main.options | {
+            "owns_events": False,
+            "leader": main,
+            "max_ah": 8191,  # a third of what we take of the device's
+        }
+    assert ud.counters() == {"tx_doorbells": 9}
+
+
+def test_lanes_move_to_the_ports_new_gid_too(
+    port: VerbsPort, ud: VerbsUd, addresses: set[tuple[int, Gid]]
+) -> None:
+    ud.open_lanes(1)
+    addresses.clear()
+    addresses.add((LO, OTHER))
+    machine().gids = [(4, str(OTHER), 2, LO, 1)]
+    assert port.active()
+    assert [made.log for made in Fabric.made] == [[("rebind", OTHER.raw, 4)]] * 2
+
+
+def test_lanes_end_before_their_fabric(ud: VerbsUd) -> None:
+    ud.open_lanes(1)
+    machine().log.clear()
+    ud.close()
+    lane = ["close qp", "close fabric", "close cq", "close cq", "close channel"]
+    assert machine().log == [*lane, *lane, "close membership"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(OSError(errno.ENOSPC, "no"), LinkError), (RuntimeError("a defect"), RuntimeError)],
+)
+def test_a_lane_that_cannot_be_made_leaves_none(
+    ud: VerbsUd, error: BaseException, kind: type[BaseException]
+) -> None:
+    ud.open_lanes(1)
+    machine().log.clear()
+    Fabric.refuse = error
+    with pytest.raises(kind):
+        ud.open_lanes(1)
+    lane = ["close qp", "close cq", "close cq", "close channel"]
+    closed = [line for line in machine().log if line.startswith("close")]
+    assert closed == [*lane, "close qp", "close fabric", *lane[1:]]
+
+
 def test_a_group_is_joined_on_the_net_device_and_attached(ud: VerbsUd) -> None:
     ud.attach(GROUP)
     ud.attach(GROUP)
