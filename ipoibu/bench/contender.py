@@ -8,6 +8,7 @@ the wire of the same lab. `Absent` says why one cannot take part on this machine
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import time
@@ -112,13 +113,17 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @dataclass(frozen=True)
 class Ipoibu:
-    """Our own daemons, with these further options."""
+    """Our own daemons, with these further options, which are pointless with fewer CPUs."""
 
     name: str
     options: tuple[str, ...] = ()
+    cpus: int = 1
 
     @contextmanager
     def running(self, lab: Lab) -> Iterator[Way]:
+        there = len(os.sched_getaffinity(0))
+        if there < self.cpus:
+            raise Absent(f"it needs {self.cpus} CPUs, and there is {there}")
         words = dict(zip(self.options[::2], self.options[1::2], strict=True))
         given = {key.removeprefix("--"): text for key, text in words.items()}
         try:

@@ -26,7 +26,7 @@ from ipoibu.bench.contender import (
 )
 from ipoibu.bench.environment import environment
 from ipoibu.bench.report import summary
-from ipoibu.bench.traffic import MEASURES, Sample
+from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.lab import Lab
@@ -35,6 +35,7 @@ CONTENDERS: Final[tuple[Contender, ...]] = (
     Ipoibu("datagram"),
     Ipoibu("connected", ("--mode", "connected", "--mtu", str(CONNECTED_MTU))),
     Ipoibu("busy", ("--busy-poll", "1000")),
+    Ipoibu("queues", ("--queues", "2"), cpus=2),
     Ipoibu("plain", ("--offload", "off")),
     Vxlan(),
     Veth(),
@@ -51,10 +52,11 @@ NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be run: `only` of NAMES (empty: all), so many rounds, seconds a measurement
-    (whole ones: iperf3 knows no others)."""
+    (whole ones: iperf3 knows no others), and streams of TCP at a time."""
 
     rounds: int = 3
     seconds: int = 2
+    streams: int = 1
     only: tuple[str, ...] = ()
     neighbours: tuple[int, ...] = scale.NEIGHBOURS
     hosts: tuple[int, ...] = scale.HOSTS
@@ -71,7 +73,7 @@ class Plan:
 def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """The report, as JSON has it; `say` is told what happens. Needs root."""
     report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
-    report["seconds"] = plan.seconds
+    report |= {"seconds": plan.seconds, "streams": plan.streams}
     chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]
     runs, absent, failed = contest(chosen, plan, say) if chosen else ({}, {}, {})
     report |= {"runs": runs, "absent": absent, "failed": failed, "neighbours": [], "hosts": []}
@@ -107,7 +109,7 @@ def contest(
                 if name in absent or name in failed:
                     continue
                 try:
-                    runs.setdefault(name, []).append(turn(contender, lab, plan.seconds))
+                    runs.setdefault(name, []).append(turn(contender, lab, plan))
                 except Absent as error:
                     absent[name] = str(error)
                 except (IpoibuError, OSError) as error:
@@ -117,14 +119,14 @@ def contest(
     return {name: samples for name, samples in runs.items() if samples}, absent, failed
 
 
-def turn(contender: Contender, lab: Lab, seconds: int) -> Sample:
+def turn(contender: Contender, lab: Lab, plan: Plan) -> Sample:
     """Start a contender, measure everything, stop it."""
     began = time.monotonic()
     with contender.running(lab) as way:
         wait_answer(lab, way.address)
         sample: Sample = {"setup_s": time.monotonic() - began}
-        for measure in MEASURES:
-            sample |= measure(lab, way.address, way.pids, seconds)
+        for measure in measures(plan.streams):
+            sample |= measure(lab, way.address, way.pids, plan.seconds)
         if way.pids:
             sample["rss_mib"] = process.rss_bytes(way.pids) / len(way.pids) / 2**20
         return sample

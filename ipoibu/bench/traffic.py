@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,9 +98,10 @@ def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | N
     return result, (process.cpu_s(pids) - before) * 1e9
 
 
-def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """One TCP stream."""
-    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, []))
+def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: int = 1) -> Sample:
+    """So many TCP streams together."""
+    words = ["-P", str(streams)] if streams > 1 else []
+    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, words))
     gbit_s, _, _ = parse_iperf3(text)
     sample = {"tcp_gbit_s": gbit_s}
     if used_ns is not None and gbit_s > 0:
@@ -164,11 +166,9 @@ def ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
     return {f"ping_p{p}_us": percentile(times_us, p) for p in (50, 90, 99)}
 
 
-# What is measured, by the name of its first figure.
-MEASURES: Final[tuple[Callable[[Lab, str, Sequence[int], int], Sample], ...]] = (
-    tcp,
-    udp,
-    super_frames,
-    small,
-    ping,
-)
+Measure = Callable[[Lab, str, Sequence[int], int], Sample]
+
+
+def measures(streams: int = 1) -> tuple[Measure, ...]:
+    """All that is measured, with so many streams of TCP."""
+    return partial(tcp, streams=streams), udp, super_frames, small, ping

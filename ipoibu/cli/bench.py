@@ -26,6 +26,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--quick", action="store_true", help="one short round, less scale")
     parser.add_argument("--rounds", metavar="N", help="3 by default; what counts is the median")
     parser.add_argument("--seconds", metavar="S", help="of each measurement; 2 by default")
+    parser.add_argument("--streams", metavar="N", help="of TCP, at the same time; 1 by default")
     parser.add_argument(
         "--only", metavar="NAME[,NAME]", help="these contenders and parts; a wrong name lists all"
     )
@@ -53,6 +54,8 @@ def _in_guests(options: argparse.Namespace) -> int:
 
     if options.plot is not None:
         raise UsageError("--plot is not for --lab")
+    if options.streams is not None:
+        raise UsageError("--streams is not for --lab")
     root = Path(ipoibu.__file__).resolve().parents[1]
     if not (root / "tests/lab/bench.py").exists():
         raise UsageError(
@@ -80,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     plan = Plan(
         rounds=_number("--rounds", options.rounds, 1 if quick else 3),
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),
+        streams=_number("--streams", options.streams, 1),
         only=tuple(filter(None, (options.only or "").split(","))),
         neighbours=scale.NEIGHBOURS,
         hosts=scale.HOSTS[:1] if quick else scale.HOSTS,

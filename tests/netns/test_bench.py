@@ -35,8 +35,8 @@ def test_a_short_run_fills_the_whole_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "report.json"
-    words = ["--rounds", "1", "--seconds", "1", "--only", "datagram,veth,relay", "--json"]
-    code = main(["bench", *words, str(file)])
+    words = ["--rounds", "1", "--seconds", "1", "--streams", "2", "--json", str(file)]
+    code = main(["bench", *words, "--only", "datagram,veth,relay"])
     seen = capsys.readouterr()
     report = json.loads(file.read_text())
     assert report["failed"] == {}
@@ -52,6 +52,16 @@ def test_a_short_run_fills_the_whole_report(
     assert len(report["environment"]["load_average"]) == 3
     assert "datagram" in seen.out
     assert "not measured" in seen.out  # VXLAN did not run
+
+
+def test_a_contender_for_more_cpus_than_there_are_is_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    two = Ipoibu("two", ("--queues", "2"), cpus=2)
+    runs, absent, failed = contest([two], Plan(rounds=1, seconds=1), lambda line: None)
+    assert (runs, failed) == ({}, {})
+    assert absent == {"two": "it needs 2 CPUs, and there is 1"}
 
 
 def test_options_that_this_version_refuses_make_a_contender_absent() -> None:

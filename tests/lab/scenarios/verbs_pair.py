@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface
 
 from pyverbs.cq import CQ
 from pyverbs.device import Context
@@ -19,8 +19,10 @@ from ipoibu.fabric.base import Destination
 from ipoibu.fabric.verbs import VerbsPort
 from tests.lab.inside.meeting import until
 from tests.lab.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
+from tests.unit.queued import FakeQueues
 
 LEFT, RIGHT = "10.0.0.1", "10.0.0.2"
+GROUP = "239.9.9.9"
 
 
 class Pair:
@@ -129,6 +131,71 @@ def readdressed() -> None:
             until(_shows(endpoint, "up"), "the link to come up", timeout_s=10)
         both.exchange()
         report({"before": before, "after": str(both.left.hwaddr)})
+
+
+def lanes() -> None:
+    """Three queues: each comes back after a break and moves to another GID, and hears no echo."""
+    on_a_veth()
+    alone, tun = resources(), FakeQueues(3)
+    left = Endpoint(EndpointConfig("left", DEVICE, queues=3), device=tun.device)
+    with left, Endpoint(EndpointConfig("right", DEVICE)) as right:
+        Pair(left, right)
+        during = resources()
+
+        def each_sends() -> None:
+            for queue in range(3):
+                packet = ipv4(LEFT, RIGHT, b"%d %d" % (queue, time.monotonic_ns()))
+
+                def arrived(queue: int = queue, packet: bytes = packet) -> bool:
+                    tun.give(queue, packet)
+                    return packet in right.recv(timeout=0.3)
+
+                until(arrived, f"a packet of queue {queue}", timeout_s=10)
+
+        each_sends()
+        counters = left._pump.counters
+        for times, lane in enumerate(left._fabric._lanes, start=1):  # type: ignore[attr-defined]
+            lane.fabric.break_queue_pair()
+            until(_reaches(counters, "fabric_recoveries", times), "recovery")
+        each_sends()
+        before = str(left.hwaddr)
+        for change in (["address", "02:00:00:00:09:09"], ["down"], ["up"]):
+            subprocess.run(["ip", "link", "set", "va", *change], check=True)
+        until(lambda: str(left.hwaddr) != before, "another address", timeout_s=10)
+        for endpoint in (left, right):
+            until(_shows(endpoint, "up"), "the link to come up", timeout_s=10)
+        each_sends()
+        for endpoint in (left, right):
+            endpoint.join(ip_address(GROUP))
+        until(lambda: _receives(left) and _receives(right), "the group", timeout_s=10)
+        echoes = counters()["rx_echo"]
+        groups = {ipv4(LEFT, GROUP, b"queue %d" % queue) for queue in range(3)}
+
+        def heard() -> bool:
+            for queue, packet in enumerate(sorted(groups)):
+                tun.give(queue, packet)
+            groups.difference_update(right.recv(timeout=0.3))
+            return not groups
+
+        tun.take_all()
+        until(heard, "the group's packets", timeout_s=10)
+        until(lambda: counters()["rx_echo"] >= echoes + 3, "the echo")
+        report(
+            {
+                "alone": alone,
+                "during": during,
+                "after": str(left.hwaddr),
+                "echo": [packet.hex() for packet in tun.take_all()],
+                **counters(),
+            }
+        )
+    tun.close()
+
+
+def _receives(endpoint: Endpoint) -> bool:
+    return any(
+        GROUP in entry["groups"] and entry["state"] == "member" for entry in endpoint.groups()
+    )
 
 
 def narrowed() -> None:

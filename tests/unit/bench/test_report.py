@@ -109,6 +109,11 @@ def test_a_report_goes_through_json() -> None:
     assert json.loads(json.dumps(report)) == report
 
 
+def test_several_streams_are_told() -> None:
+    assert "streams" not in table(_report())
+    assert "rounds of 1 s, 4 streams of TCP\n" in table(_report(streams=4))
+
+
 def test_columns_line_up() -> None:
     assert grid(["", "b"], [["name", "1"], ["x", "10.5"]]) == "         b\nname     1\nx     10.5"
 
@@ -132,7 +137,14 @@ def test_the_hit_path_is_timed_for_each_size_of_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--rounds", "0"], ["--rounds", "x"], ["--seconds", "0.5"], ["--only", "vxlam"]]
+    "words",
+    [
+        ["--rounds", "0"],
+        ["--rounds", "x"],
+        ["--seconds", "0.5"],
+        ["--streams", "0"],
+        ["--only", "vxlam"],
+    ],
 )
 def test_wrong_words_are_a_usage_error(
     words: list[str], capsys: pytest.CaptureFixture[str]

@@ -39,3 +39,5 @@ def test_an_installation_says_that_the_lab_is_elsewhere(
     assert "--lab needs ipoibu's source tree" in capsys.readouterr().err
     assert main(["bench", "--lab", "--plot", "x"]) == 2
     assert "--plot is not for --lab" in capsys.readouterr().err
+    assert main(["bench", "--lab", "--streams", "2"]) == 2
+    assert "--streams is not for --lab" in capsys.readouterr().err
