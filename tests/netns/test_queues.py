@@ -27,7 +27,8 @@ Sh = Callable[[Host, str], str]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Until = Callable[..., Any]
 
-FLOWS = 16
+FLOWS = 16  # all of them on one of two queues: once in 32768 times
+PARALLEL = ("-P", str(FLOWS))
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 
@@ -111,15 +112,15 @@ def test_parallel_streams_use_all_queues_and_stay_in_order(
     before = [sent(host) for host in (sender, receiver)]
     disorder = kernel(receiver, "TcpExtTCPOFOQueue")
     again = kernel(sender, "TcpRetransSegs")
-    for words in (("-P", "8"), ("-P", "8", "-R")):
-        end = iperf3(sender, receiver, address, *words)
-        assert len(end["streams"]) == 8
+    # Windows that no buffer on the way overflows with: nothing is lost, so nothing may be late.
+    for words in (("-w", "256K"), ("-w", "256K", "-R")):
+        end = iperf3(sender, receiver, address, *PARALLEL, *words)
+        assert len(end["streams"]) == FLOWS
         assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"])
     for host, old in zip((sender, receiver), before, strict=True):
-        # 8 streams, twice, on one of two queues: once in 32768 times
         assert all(packets > 0 for packets in grown(sent(host), old))
     assert kernel(receiver, "TcpExtTCPOFOQueue") == disorder
-    assert kernel(sender, "TcpRetransSegs") - again < 100  # a full socket buffer loses some
+    assert kernel(sender, "TcpRetransSegs") - again < 100  # on a machine that is busy
 
 
 @contextmanager
@@ -162,16 +163,15 @@ def test_the_datagrams_of_each_flow_arrive_in_order(queued: Lab, sh: Sh, address
     assert total > 0.99 * FLOWS * 8 * 60
     for numbers in seen.values():
         assert numbers == sorted(numbers)
-    # The kernel chooses by its own hash as long as nothing comes back: 2 in 65536 for one queue.
     assert all(packets > 100 for packets in grown(sent(first), before))
 
 
 def test_udp_streams_arrive(queued: Lab) -> None:
     first, second, _ = queued.hosts
     before = sent(first)
-    end = iperf3(first, second, "10.77.0.2", "-u", "-P", "8", "-b", "20M", "-l", "1200")
-    assert end["sum"]["packets"] > 8 * 1000
-    assert end["sum"]["lost_percent"] < 1
+    end = iperf3(first, second, "10.77.0.2", "-u", *PARALLEL, "-b", "10M", "-l", "1200")
+    assert end["sum"]["packets"] > FLOWS * 500
+    assert end["sum"]["lost_percent"] < 5
     assert sum(stream["udp"]["out_of_order"] for stream in end["streams"]) == 0
     assert all(packets > 100 for packets in grown(sent(first), before))
 
@@ -240,14 +240,14 @@ def test_a_peer_that_was_started_again_is_known_to_every_queue(
         host.options = ["--queues", "2"]
     bare.start()
     for kill in (False, True):
-        iperf3(first, second, "10.77.0.2", "-P", "8")
+        iperf3(first, second, "10.77.0.2", *PARALLEL)
         qpn = second.ask("show")["qpn"]
         second.kill() if kill else second.stop()
         second.start()
         assert second.ask("show")["qpn"] != qpn
         until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0, 10)
         before = sent(first)
-        end = iperf3(first, second, "10.77.0.2", "-P", "8")
+        end = iperf3(first, second, "10.77.0.2", *PARALLEL)
         assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"])
         assert all(packets > 0 for packets in grown(sent(first), before))
     assert [host.stop() for host in bare.hosts] == [0, 0]
@@ -261,7 +261,7 @@ def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, sh: Sh) -> 
         assert done.returncode == 0, done.stderr
     first, second, _ = queued.hosts
     try:
-        iperf3(first, second, "10.88.0.2", "-P", "8")
+        iperf3(first, second, "10.88.0.2", *PARALLEL)
         with Client("ib0.8001", first.namespace.path) as client:
             stats = client.request("stats")
             assert client.request("show")["queues"] == 2
@@ -304,7 +304,7 @@ def test_faults_are_for_every_queue(bare: Lab, sh: Sh) -> None:
         host.options = ["--queues", "2", "--faults", "loss=0.02,seed=3"]
     bare.start()
     first, second = bare.hosts
-    end = iperf3(first, second, "10.77.0.2", "-P", "4")
+    end = iperf3(first, second, "10.77.0.2", *PARALLEL)
     assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"])
     stats = first.ask("stats")
     assert stats["fabric.faults_lost"] > 10

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Messages from one QP to another, and the keys that admit them. */
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "bench.h"
 
@@ -302,7 +305,11 @@ static void a_lane_sends_as_the_queue_pair_that_it_names(void)
     CHECK_EQUAL(wc.wr_id, 7);
     uint16_t pkey = SOFT_PKEY_DEFAULT;
     CHECK_EQUAL(soft_hca_set_pkeys(lane, &pkey, 1), 0);
+    struct pollfd ready = {.fd = soft_cq_fd(b.cq), .events = POLLIN};
+    soft_cq_arm(b.cq);
+    CHECK_EQUAL(poll(&ready, 1, 0), 0);
     CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
+    CHECK_EQUAL(poll(&ready, 1, 0), 1); /* who sleeps on the queue pair is woken */
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
     CHECK_EQUAL(wc.wr_id, 42);
     CHECK_EQUAL(wc.src_qp, soft_qp_qpn(main_qp));
@@ -310,6 +317,85 @@ static void a_lane_sends_as_the_queue_pair_that_it_names(void)
     CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
     CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
     soft_hca_close(lane);
+    soft_hca_close(b.hca);
+}
+
+enum { LANES = 2, LANE_MESSAGES = 2000 };
+
+struct lane_sender {
+    const struct bench *b;
+    struct soft_qp *as;
+    atomic_int *running;
+};
+
+static void *send_by_lane(void *arg)
+{
+    const struct lane_sender *sender = arg;
+    struct soft_ah_attr to_us = {.dgid = own_gid};
+    struct soft_hca *lane;
+    struct soft_cq *cq;
+    struct soft_qp *qp;
+    struct soft_ah *ah;
+    struct soft_wc wc;
+
+    CHECK_EQUAL(soft_hca_open_lane(sender->b->hca, SOFT_PKEY_DEFAULT, &lane), 0);
+    CHECK_EQUAL(soft_cq_create(lane, 4, &cq), 0);
+    CHECK_EQUAL(soft_ah_create(lane, &to_us, &ah), 0);
+    struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
+                                .send_cq = cq,
+                                .recv_cq = cq,
+                                .max_send_wr = 4,
+                                .max_recv_wr = 1,
+                                .source_qpn = soft_qp_qpn(sender->as)};
+    CHECK_EQUAL(soft_qp_create(lane, &attr, &qp), 0);
+    for (unsigned int i = 0; i < LANE_MESSAGES; i++) {
+        struct soft_send_wr wr = send_wr(sender->b, sender->as, i, "lane", 4);
+
+        wr.ah = ah;
+        CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
+        CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
+        CHECK_EQUAL(wc.wr_id, i);
+    }
+    soft_hca_close(lane);
+    atomic_fetch_sub(sender->running, 1);
+    return NULL;
+}
+
+static void threads_with_a_lane_each_deliver_to_one_queue_pair(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    struct pollfd ready = {.fd = soft_cq_fd(b.cq), .events = POLLIN};
+    atomic_int running = LANES;
+    struct lane_sender sender = {&b, qp, &running};
+    pthread_t threads[LANES];
+    uint8_t buffers[16][64];
+    uint64_t received = 0;
+    struct soft_wc wc;
+
+    for (unsigned int i = 0; i < 16; i++)
+        post_recv(qp, i, buffers[i], sizeof(buffers[i]));
+    for (int i = 0; i < LANES; i++)
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, send_by_lane, &sender), 0);
+    for (;;) {
+        bool last = atomic_load(&running) == 0; /* before the look: then there is no more to come */
+
+        if (soft_cq_poll(b.cq, 1, &wc) == 1) {
+            CHECK_EQUAL(wc.src_qp, soft_qp_qpn(qp));
+            CHECK_EQUAL(wc.byte_len, 44);
+            post_recv(qp, wc.wr_id, buffers[wc.wr_id], sizeof(buffers[0]));
+            received++;
+        } else if (last) {
+            break;
+        } else {
+            soft_cq_arm(b.cq);
+            (void)poll(&ready, 1, 1);
+        }
+    }
+    for (int i = 0; i < LANES; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_EQUAL(received, counter(&b, SOFT_C_RX_DELIVERED));
+    CHECK_EQUAL(received + counter(&b, SOFT_C_DROP_NO_BUFFER), LANES * LANE_MESSAGES);
     soft_hca_close(b.hca);
 }
 
@@ -339,6 +425,7 @@ int main(void)
         TEST(the_p_key_must_match_with_a_full_member_on_one_side),
         TEST(qp1_is_one_per_hca_with_its_q_key_and_all_p_keys),
         TEST(a_lane_sends_as_the_queue_pair_that_it_names),
+        TEST(threads_with_a_lane_each_deliver_to_one_queue_pair),
         TEST(a_source_of_more_than_24_bits_is_refused),
     };
 
