@@ -299,6 +299,24 @@ def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Any) -> None:
     assert done.stdout.count(" > 10.77.0.2.4000: UDP, length 1004") == FLOWS * 4
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("16",), ("3", "--offload", "off"), ("2", "--busy-poll", "50"), ("2", "--mtu", "1280")],
+    ids=["16 queues", "without offload", "busy polling", "a small MTU"],
+)
+def test_queues_go_with_other_options(bare: Lab, options: tuple[str, ...]) -> None:
+    for host in bare.hosts:
+        host.options = ["--queues", *options]
+    bare.start()
+    first, second = bare.hosts
+    disorder = kernel(second, "TcpExtTCPOFOQueue")
+    end = iperf3(first, second, "fd77::2", *PARALLEL, "-w", "128K")
+    assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"])
+    assert sum(packets > 10 for packets in sent(first)) > 1
+    assert kernel(second, "TcpExtTCPOFOQueue") == disorder
+    assert [host.stop() for host in bare.hosts] == [0, 0]
+
+
 def test_faults_are_for_every_queue(bare: Lab, sh: Sh) -> None:
     for host in bare.hosts:
         host.options = ["--queues", "2", "--faults", "loss=0.02,seed=3"]
