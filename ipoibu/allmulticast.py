@@ -108,7 +108,8 @@ class AllGroups:
             except LinkError as error:
                 self._complain(error)
             try:
-                await asyncio.wait_for(self._woken.wait(), ALL_GROUPS_LIST_S)
+                async with asyncio.timeout(ALL_GROUPS_LIST_S):  # wait_for() may lose a cancellation
+                    await self._woken.wait()
             except TimeoutError:
                 self._must_list = True
 
@@ -157,7 +158,10 @@ class AllGroups:
             parts = mgid.parse_untrusted(group)
         except BadFrame:
             return False
-        return (parts.pkey, parts.scope) == (self._params.pkey, self._params.scope)
+        link = self._params.pkey, self._params.scope
+        # The interface is a full member of its broadcast group. A second membership would hide that an
+        # administrator has forgotten the first: that is what it is asked about.
+        return (parts.pkey, parts.scope) == link and group != mgid.broadcast(*link)
 
 
 def ip_group(group: Gid) -> IpAddress | None:

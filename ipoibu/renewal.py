@@ -86,7 +86,8 @@ class Renewal:
                     times = "" if refusals == 1 else f" ({refusals} times)"
                     _log.warning("%s: the link stays down: %s%s", self._place, error, times)
             try:
-                await asyncio.wait_for(self._changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
                 wait_s = GROUP_BACKOFF_MIN_S
             except TimeoutError:
                 wait_s = min(2 * wait_s, GROUP_BACKOFF_MAX_S)

@@ -82,6 +82,7 @@ def test_m7_groups_that_are_there_before_the_router_are_listed(subnet: Subnet) -
     endpoint = subnet.host(allmulticast=True)
     until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
     assert not states(subnet.sa, mgid.broadcast(PKey(0x8005)), 4)
+    assert states(subnet.sa, mgid.broadcast(DEFAULT), 4) == JoinState.FULL_MEMBER
 
 
 def test_a_group_that_is_gone_is_heard_no_more(subnet: Subnet) -> None:
