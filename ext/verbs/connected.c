@@ -170,14 +170,19 @@ static const struct ipu_connected_ops connected_ops = {
 
 /* ---- waiting */
 
-bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
+int ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool sends)
 {
     (void)ipu_completion_read(&all->completion); /* the next poll fails where the device is gone */
     if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);
-    if (all->sending > 0 && ipu_completion_arm_sends(&all->completion))
+    if (sends && all->sending > 0 && ipu_completion_arm_sends(&all->completion))
         poll_sends(all);
-    return ipu_completion_has_received(&all->completion) || all->ended != NULL;
+    int answer = 0;
+    if (ipu_completion_has_received(&all->completion) || all->ended != NULL)
+        answer |= IPU_ARM_AGAIN;
+    if (all->sending > 0 && !all->completion.send_armed)
+        answer |= IPU_ARM_LATER;
+    return answer;
 }
 
 /* ---- life */
