@@ -62,11 +62,6 @@ struct ipu_received {
     uint32_t flags;
 };
 
-enum {
-    IPU_ARM_AGAIN = 1, /* something may be waiting already: poll again */
-    IPU_ARM_LATER = 2, /* sends are under way whose end fd() will not tell: poll before long */
-};
-
 struct ipu_fabric_ops {
     /* Register memory that sends and receives lie in, before the first of them. May be called
      * again for another region; a region stays registered until the fabric ends. */
@@ -81,9 +76,8 @@ struct ipu_fabric_ops {
     /* Cookies of ended sends, good or bad; negative errno when the queue pair is broken. */
     int (*sent)(void *self, uint64_t *cookies, int max);
     int (*received)(void *self, struct ipu_received *done, int max);
-    /* Make fd() readable at the next receive, and with `sends` when sends have ended; what fd()
-     * says besides is the fabric's affair. IPU_ARM_*, any of them. */
-    int (*arm)(void *self, bool sends);
+    /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
+    int (*arm)(void *self);
     int (*fd)(void *self);
     /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
      * tried again later. NULL where nothing breaks. */
@@ -118,8 +112,7 @@ struct ipu_connection {
     uint32_t sending_bytes;    /* and their bytes, */
     uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
     uint32_t oldest;                        /* from here on, modulo their number */
-    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted; */
-    bool moved;       /* no: since then, and nobody has asked for the time yet */
+    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted */
     bool superframes; /* every message has a vnet header in front, both ways */
     bool broken;      /* a send failed; the engine was told */
     bool leaving;     /* the engine wants it back */

@@ -343,14 +343,14 @@ static int faults_received(void *self, struct ipu_received *done, int max)
     return inner->ops->received(inner->self, done, max);
 }
 
-static int faults_arm(void *self, bool sends)
+static int faults_arm(void *self)
 {
     struct ipu_faults *faults = self;
     release_held(faults, false);
     (void)flush(faults); /* an error comes again, in sent() */
     if (faults->cookies_first != faults->cookies_end)
-        return IPU_ARM_AGAIN;
-    return faults->inner->ops->arm(faults->inner->self, sends);
+        return 1;
+    return faults->inner->ops->arm(faults->inner->self);
 }
 
 static int faults_fd(void *self)

@@ -316,9 +316,8 @@ static int port_received(void *self, struct ipu_received *done, int max)
     return n;
 }
 
-static int port_arm(void *self, bool sends)
+static int port_arm(void *self)
 {
-    (void)sends; /* told always */
     struct ipu_memory_port *port = self;
     lock(port);
     uint64_t ignored;

@@ -17,7 +17,6 @@
 
 #define NS_PER_S  1000000000
 #define NS_PER_US 1000
-#define LATER_NS  2000000 /* how long frames stay sent without our knowing */
 
 enum {
     ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
@@ -30,8 +29,6 @@ enum {
     TX_HEADS = 512,       /* segments under way */
     LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
     LENT_MIN = 16,
-    SOURCES = 3,       /* of wake-ups: commands, fabric, device */
-    ROUNDS_SILENT = 2, /* after one that is not the device's: that with the work, that without */
 };
 
 static int step(struct ipu_pump *pump, int max)
@@ -44,10 +41,7 @@ static int step(struct ipu_pump *pump, int max)
     work += ipu_connection_poll(pump, max);
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
-    if (pump->rounds_silent > 0)
-        pump->rounds_silent--;
-    else
-        work += ipu_transmit_read(pump, max);
+    work += ipu_transmit_read(pump, max);
     (void)ipu_transmit_reap(pump); /* most fabrics have sent by now: no wake-up for that */
     ipu_ring_wake(&pump->events);
     if (pump->tap.snap_len > 0)
@@ -60,22 +54,10 @@ static void watch_device(struct ipu_pump *pump, bool watch)
 {
     if (watch == pump->device_watched)
         return;
+    struct epoll_event event = {.events = watch ? EPOLLIN : 0};
     int fd = pump->device->ops->fd(pump->device->self);
-    struct epoll_event event = {.events = watch ? EPOLLIN : 0, .data.fd = fd};
     if (epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
         pump->device_watched = watch;
-}
-
-/*
- * Whether the end of a send would give us something to do. If not, it is found by the way: to be
- * woken for it costs an RDMA device's fabric three system calls.
- */
-static bool awaits_sends(const struct ipu_pump *pump)
-{
-    return pump->sends_overdue || pump->broken || pump->pending > 0 || pump->cut.left > 0 ||
-           pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
-           pump->lent_frames > 0 || pump->tx.free_frames < pump->tx.frames / 4 ||
-           pump->heads.free_frames < pump->heads.frames / 4;
 }
 
 /* Ask every source for a word, look once more for what came in between, then sleep. */
@@ -86,8 +68,7 @@ static void sleep_until_work(struct ipu_pump *pump)
                     pump->held_index == IPU_SLAB_NONE && !pump->device_failed;
     watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
-    int armed = pump->fabric->ops->arm(pump->fabric->self, awaits_sends(pump));
-    ready |= (armed & IPU_ARM_AGAIN) != 0;
+    ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
     ready |= can_read && device->ops->arm != NULL && device->ops->arm(device->self) > 0;
     if (ready || atomic_load(&pump->stopping))
         return;
@@ -98,24 +79,16 @@ static void sleep_until_work(struct ipu_pump *pump)
         deadline_ns = (int64_t)pump->recover_at_ns;
     if (pump->hold_until_ns > 0 && (int64_t)pump->hold_until_ns < deadline_ns)
         deadline_ns = (int64_t)pump->hold_until_ns;
-    struct timespec wait = {0, LATER_NS};
-    bool later = armed & IPU_ARM_LATER, timed = later;
+    struct timespec wait;
     if (deadline_ns != INT64_MAX) {
         int64_t left_ns = deadline_ns - (int64_t)ipu_recovery_now_ns();
         if (left_ns <= 0)
             return;
-        if (!later || left_ns < LATER_NS)
-            wait = (struct timespec){left_ns / NS_PER_S, left_ns % NS_PER_S};
-        timed = true;
+        wait = (struct timespec){left_ns / NS_PER_S, left_ns % NS_PER_S};
     }
-    struct epoll_event events[SOURCES];
-    int n = epoll_pwait2(pump->epoll_fd, events, SOURCES, timed ? &wait : NULL, NULL);
+    struct epoll_event event;
+    epoll_pwait2(pump->epoll_fd, &event, 1, deadline_ns != INT64_MAX ? &wait : NULL, NULL);
     ipu_ring_disarm(&pump->commands);
-    pump->sends_overdue = n == 0;
-    pump->rounds_silent = n > 0 && device->ops->arm == NULL ? ROUNDS_SILENT : 0;
-    for (int i = 0; i < n; i++)
-        if (events[i].data.fd == device->ops->fd(device->self))
-            pump->rounds_silent = 0;
     IPU_COUNT(pump, wakeups);
 }
 
@@ -206,7 +179,7 @@ void ipu_pump_stop(struct ipu_pump *pump)
 
 static int watch(struct ipu_pump *pump, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN};
     return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 

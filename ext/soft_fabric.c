@@ -116,9 +116,8 @@ static int soft_received(void *self, struct ipu_received *done, int max)
     return n;
 }
 
-static int soft_arm(void *self, bool sends)
+static int soft_arm(void *self)
 {
-    (void)sends; /* told always */
     struct ipu_soft_fabric *soft = self;
     /* All queues are armed, and the descriptor is readable at once when one has a completion. */
     soft_cq_arm(soft->recv_cq);

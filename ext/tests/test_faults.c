@@ -144,7 +144,7 @@ static uint32_t receive(uint32_t *numbers, uint32_t max)
 
 static int arm(void)
 {
-    return wire.from->ops->arm(wire.from->self, true);
+    return wire.from->ops->arm(wire.from->self);
 }
 
 /* Sleep as a pump does: until the descriptor is readable or the deadline has come. */

@@ -93,7 +93,7 @@ static int reap(struct station *station, uint64_t *cookie)
 
 static int arm(struct station *station)
 {
-    return station->fabric->ops->arm(station->fabric->self, true);
+    return station->fabric->ops->arm(station->fabric->self);
 }
 
 static int is_readable(struct station *station)
@@ -651,7 +651,7 @@ static void *work(void *argument)
     }
     while (worker->completed < MESSAGES) {
         drain(worker);
-        if (worker->completed < MESSAGES && ops->arm(self, true) == 0) {
+        if (worker->completed < MESSAGES && ops->arm(self) == 0) {
             struct pollfd fd = {.fd = ops->fd(self), .events = POLLIN};
             CHECK_EQ(poll(&fd, 1, -1), 1);
         }

@@ -170,19 +170,14 @@ static const struct ipu_connected_ops connected_ops = {
 
 /* ---- waiting */
 
-int ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool sends)
+bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
 {
     (void)ipu_completion_read(&all->completion); /* the next poll fails where the device is gone */
     if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);
-    if (sends && all->sending > 0 && ipu_completion_arm_sends(&all->completion))
+    if (all->sending > 0 && ipu_completion_arm_sends(&all->completion))
         poll_sends(all);
-    int answer = 0;
-    if (ipu_completion_has_received(&all->completion) || all->ended != NULL)
-        answer |= IPU_ARM_AGAIN;
-    if (all->sending > 0 && !all->completion.send_armed)
-        answer |= IPU_ARM_LATER;
-    return answer;
+    return ipu_completion_has_received(&all->completion) || all->ended != NULL;
 }
 
 /* ---- life */

@@ -17,7 +17,7 @@ struct ipu_verbs_connected {
     uint32_t send_room; /* no more than the completion queue holds */
 };
 
-/* As a fabric's arm(). */
-int ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool sends);
+/* Ask for events; whether something waits already. */
+bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all);
 
 #endif

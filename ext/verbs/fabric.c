@@ -51,7 +51,7 @@ static bool something_waits(const struct ipu_verbs *v)
 }
 
 /* Nothing is asked of the send queue while it is empty: sends mostly end within ibv_post_send(). */
-static int arm(void *self, bool sends)
+static int arm(void *self)
 {
     struct ipu_verbs *v = self;
     if (v->closed)
@@ -60,14 +60,10 @@ static int arm(void *self, bool sends)
         ipu_verbs_queue_pair_fail(v);
     if (ipu_completion_arm_receives(&v->completion))
         ipu_verbs_receive_poll(v);
-    if (sends && v->completed != v->posted && ipu_completion_arm_sends(&v->completion))
+    if (v->completed != v->posted && ipu_completion_arm_sends(&v->completion))
         ipu_verbs_send_poll(v);
-    int answer = v->connected != NULL ? ipu_verbs_connected_arm(v->connected, sends) : 0;
-    if (something_waits(v))
-        answer |= IPU_ARM_AGAIN;
-    if (v->completed != v->posted && !v->completion.send_armed)
-        answer |= IPU_ARM_LATER;
-    return answer;
+    bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm(v->connected);
+    return connected_waits || something_waits(v);
 }
 
 static int descriptor(void *self)

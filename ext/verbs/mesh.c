@@ -98,7 +98,7 @@ void mesh_settle(struct ipu_mesh *m)
 
 /* ---- waiting */
 
-static int arm(void *self, bool sends)
+static int arm(void *self)
 {
     struct ipu_mesh *m = self;
     if (m->closed)
@@ -106,15 +106,10 @@ static int arm(void *self, bool sends)
     (void)ipu_completion_read(&m->completion);
     if (ipu_completion_arm_receives(&m->completion))
         mesh_receive_poll(m);
-    if (sends && m->sending > 0 && ipu_completion_arm_sends(&m->completion))
+    if (m->sending > 0 && ipu_completion_arm_sends(&m->completion))
         mesh_send_poll(m);
-    int answer = 0;
-    if (ipu_completion_has_received(&m->completion) || !STAILQ_EMPTY(&m->ended) ||
-        m->lost_count > 0 || atomic_load(&m->mail))
-        answer |= IPU_ARM_AGAIN;
-    if (m->sending > 0 && !m->completion.send_armed)
-        answer |= IPU_ARM_LATER;
-    return answer;
+    return ipu_completion_has_received(&m->completion) || !STAILQ_EMPTY(&m->ended) ||
+           m->lost_count > 0 || atomic_load(&m->mail);
 }
 
 static int descriptor(void *self)

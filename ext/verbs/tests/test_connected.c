@@ -212,56 +212,38 @@ static void a_completion_wakes_the_pump(void)
     begin();
     struct ipu_connection_received done[8];
     CHECK_EQ(post_some(0, 4), 4);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!readable_now());
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);
     CHECK(readable_now());
     CHECK_EQ(ops->received(fabric->connected_self, done, 8), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!readable_now());
     CHECK_EQ(send_some(0, 1, 1, 1000), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     fake_rc_complete(1);
     CHECK(readable_now());
     expect_sent(0, 1, 1, false);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!readable_now());
     /* What comes between the last look and the arming is seen. */
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);
     CHECK_EQ(ops->received(fabric->connected_self, done, 8), 1);
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     CHECK_EQ(ops->received(fabric->connected_self, done, 8), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
-    end();
-}
-
-static void the_end_of_a_message_is_told_where_it_is_awaited(void)
-{
-    begin();
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), 0);
-    CHECK_EQ(send_some(0, 1, 1, 1000), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), IPU_ARM_LATER);
-    fake_rc_complete(1);
-    CHECK(!readable_now());
-    expect_sent(0, 1, 1, false);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), 0);
-    CHECK_EQ(send_some(0, 2, 1, 1000), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
-    fake_rc_complete(1);
-    CHECK(readable_now());
-    expect_sent(0, 2, 1, false);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     end();
 }
 
 static void a_channel_in_error_is_not_watched_any_more(void)
 {
     begin();
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     close(fake_rc.channel_pipe[1]); /* read() ends at once from now on */
     fake_rc.channel_pipe[1] = -1;
     CHECK(readable_now());
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!readable_now());
     end();
 }
@@ -286,7 +268,6 @@ int main(void)
     RUN(one_queue_receives_for_all);
     RUN(what_comes_for_a_connection_given_up_is_nobodys);
     RUN(a_completion_wakes_the_pump);
-    RUN(the_end_of_a_message_is_told_where_it_is_awaited);
     RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(only_a_pattern_with_shared_queues_will_do);
     return 0;

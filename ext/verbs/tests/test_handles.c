@@ -32,7 +32,7 @@ static void wait_for_maker(void)
 {
     uint64_t cookie;
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 0);
 }
 
@@ -198,7 +198,7 @@ static void handles_are_made_anew_when_the_ports_address_changes(void)
     CHECK_EQ(fake_send(fabric, ah, 0, 1, 60), 1);
     struct in6_addr gid = fake_dest(9).gid;
     ipu_verbs_rebind(fake_verbs, &gid, 4);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1); /* there is news */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* there is news */
     uint64_t cookies[4];
     CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 4), 0);
     CHECK(memcmp(&fabric->gid, &gid, sizeof gid) == 0);
@@ -238,7 +238,7 @@ static void closing_ends_what_is_under_way(void)
     uint64_t cookie;
     struct ipu_dest dest = fake_dest(7);
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK_EQ(fabric->ops->recover(fabric->self), -EIO);
     CHECK_EQ(fake_send(fabric, group, 2, 1, 60), -EIO);
     CHECK(fabric->ops->ah_create(fabric->self, &dest) == NULL);

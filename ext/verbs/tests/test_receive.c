@@ -82,7 +82,7 @@ static void a_failed_receive_breaks_the_queue_pair_and_all_come_back(void)
     CHECK_EQ(done[0].flags, IPU_RECEIVED_GRH);
     CHECK_EQ(done[1].flags, IPU_RECEIVED_FAILED);
     CHECK_EQ(post(5, 1), -EIO);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1); /* the pump does not know yet */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* the pump does not know yet */
     uint64_t cookie;
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
     CHECK_EQ(fabric->ops->recover(fabric->self), -EBUSY);
@@ -122,14 +122,14 @@ static void waiting_asks_once_for_one_event(void)
     struct ipu_received done[4];
     int fd = fabric->ops->fd(fabric->self);
     CHECK_EQ(post(0, 4), 4);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK_EQ(fake.notify_calls, 1); /* of the receive queue; nothing is being sent */
     fake_arrive(44, 1, 0);
     fake_arrive(44, 1, 0);
     CHECK(fake_readable(fd));
     CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 2);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0); /* reads the event, asks again */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* reads the event, asks again */
     CHECK_EQ(fake.unacked, 0);
     CHECK_EQ(fake.notify_calls, 2);
     fake_close();
@@ -141,9 +141,9 @@ static void what_came_before_the_request_is_not_slept_on(void)
     struct ipu_received done[4];
     CHECK_EQ(post(0, 4), 4);
     fake_arrive(44, 1, 0);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     fake_close();
 }
 
@@ -153,17 +153,17 @@ static void the_send_queue_is_asked_while_something_is_being_sent(void)
     struct ipu_dest dest = fake_dest(0x80);
     void *group = fabric->ops->ah_create(fabric->self, &dest);
     CHECK_EQ(fake_send(fabric, group, 0, 1, 60), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(fake.send_armed && fake.recv_armed);
     fake_complete_sends(1);
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
     uint64_t cookie;
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!fake.send_armed);
     CHECK_EQ(fake_send(fabric, group, 1, 1, 60), 1);
     fake_complete_sends(1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1); /* polled after asking: it has come back */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* polled after asking: it has come back */
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
     fake_close();
 }
@@ -171,15 +171,15 @@ static void the_send_queue_is_asked_while_something_is_being_sent(void)
 static void a_channel_in_error_is_not_watched_any_more(void)
 {
     open_fabric();
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     close(fake.channel_pipe[1]); /* read() ends at once from now on */
     fake.channel_pipe[1] = -1;
     int fd = fabric->ops->fd(fabric->self);
     CHECK(fake_readable(fd));
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     uint64_t cookie;
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0); /* and no spinning: */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* and no spinning: */
     struct ipu_verbs *verbs = fake_verbs;
     ipu_verbs_break(verbs);
     CHECK(fake_readable(fd));

@@ -206,38 +206,14 @@ static void a_completion_error_ends_in_recovery(void)
     close_fabric();
 }
 
-static void the_end_of_a_send_is_told_where_it_is_awaited(void)
-{
-    open_fabric();
-    int fd = fabric->ops->fd(fabric->self);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), 0);
-    int asked = fake.notify_calls; /* about receives */
-    CHECK_EQ(fake_send(fabric, group, 7, 1, 60), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), IPU_ARM_LATER);
-    CHECK_EQ(fake.notify_calls, asked);
-    fake_complete_sends(1);
-    CHECK(!fake_readable(fd));
-    CHECK_EQ(returned(7), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), 0);
-
-    CHECK_EQ(fake_send(fabric, group, 8, 1, 60), 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
-    CHECK_EQ(fake.notify_calls, asked + 1);
-    CHECK_EQ(fabric->ops->arm(fabric->self, false), 0); /* it will be told: it was asked for */
-    fake_complete_sends(1);
-    CHECK(fake_readable(fd));
-    CHECK_EQ(returned(8), 1);
-    close_fabric();
-}
-
 static void a_break_from_elsewhere_reaches_the_pump(void)
 {
     open_fabric();
     CHECK_EQ(fake_send(fabric, group, 0, 10, 60), 10);
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     ipu_verbs_break(fake_verbs);
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
-    CHECK_EQ(fabric->ops->arm(fabric->self, true), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     all_return(10);
     CHECK_EQ(fabric->ops->recover(fabric->self), 0);
     close_fabric();
@@ -264,7 +240,6 @@ int main(void)
     RUN(lost_sends_are_bounded_too);
     RUN(what_the_device_refuses_breaks_the_queue_pair_and_comes_back);
     RUN(a_completion_error_ends_in_recovery);
-    RUN(the_end_of_a_send_is_told_where_it_is_awaited);
     RUN(a_break_from_elsewhere_reaches_the_pump);
     RUN(a_completion_queue_that_cannot_be_polled_is_a_break);
     return 0;
