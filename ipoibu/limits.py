@@ -20,10 +20,9 @@ CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 
 BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mistake
 
-QUEUES_MAX: Final = (
-    16  # pumps of one interface (IPU_LANES_MAX); Linux has 256 (MAX_TAP_QUEUES), but
-)
-# one of ours receives for all: it is busy long before 16 others are
+# Pumps of one interface (IPU_LANES_MAX). Linux has 256 (MAX_TAP_QUEUES), but one of ours receives for
+# all: it is busy long before 16 others are.
+QUEUES_MAX: Final = 16
 
 # Partition defaults where no subnet administrator gives them
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
