@@ -181,29 +181,38 @@ apart() { # HOST
     side_down "$1"
 }
 
-shows_connections() { # active|passive HOW-MANY: of ipoibu's
-    local shown words=()
+shows_connections() { # active|passive HOW-MANY...: of ipoibu's, all in one look
+    local shown words
     shown=$(ipoibu conn ib0 -j)
-    shown=${shown//\"role\": \"$1\"/@}
-    words=("${shown//[^@]/}")
-    ((${#words[0]} == $2))
+    while (($#)); do
+        words=${shown//\"role\": \"$1\"/@}
+        words=${words//[^@]/}
+        ((${#words} == $2)) || return 1
+        shift 2
+    done
+}
+
+# Traffic keeps alive what is waited for: a look may take longer than the kernel is patient.
+until_connected() { # OTHER
+    local pinger
+    ping -q -i 0.2 "$1" >/dev/null & pinger=$!
+    until_true 20 "a connection of either side" shows_connections active 1 passive 1
+    kill $pinger
+    wait $pinger || true
 }
 
 # Each has a connection to the other. The one of the impatient side goes, the other stays; the next packet
-# makes another. Patience is 3 s for ipoibu, that of the neighbour table for the kernel.
+# makes another. Patience is 5 s for ipoibu (twice as long for one that it was asked for), for the kernel
+# that of the neighbour table.
 idle() { # HOST SIDE
     local other=$((3 - LAB_INDEX)) options=() gone=active stays=passive
-    if [[ $2 == ipoibu ]]; then options=(--connection-idle 3); else gone=passive stays=active; fi
+    if [[ $2 == ipoibu ]]; then options=(--connection-idle 5); else gone=passive stays=active; fi
     side_up "$1" connected "${options[@]}"
     meet up 60
     if [[ $1 != kernel ]]; then
-        ping -q -c 3 -i 0.2 -W 5 "10.9.0.$other"
-        until_true 10 "a connection of ours" shows_connections active 1
-        until_true 10 "a connection of the kernel's" shows_connections passive 1
-        until_true 60 "one that idles gone" shows_connections "$gone" 0
-        shows_connections "$stays" 1
-        ping -q -c 3 -i 0.2 -W 5 "10.9.0.$other"
-        until_true 10 "another connection" shows_connections "$gone" 1
+        until_connected "10.9.0.$other"
+        until_true 60 "one that idles gone" shows_connections "$gone" 0 "$stays" 1
+        until_connected "10.9.0.$other"
         five_pings "10.9.0.$other" -s 60000 -M do
     fi
     meet done 90

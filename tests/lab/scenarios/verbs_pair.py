@@ -5,6 +5,7 @@ rxe loops back what it sends to itself, so one guest is enough. Each function le
 """
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,14 +90,22 @@ def oversize() -> None:
         report(both.right._pump.counters())
 
 
+def _failed_a_send(endpoint: Endpoint) -> bool:
+    endpoint.send([ipv4(LEFT, RIGHT, b"into the void")] * 8)
+    return endpoint._pump.counters()["fabric_errors"] > 0
+
+
 def unplugged() -> None:
     """The net device goes down while we send: a send fails on rxe, and the link comes back."""
     with pair() as both:
-        # The port's event ends sending at once: what waits when it comes is what fails.
-        with subprocess.Popen(["ip", "link", "set", "va", "down"]) as change:
-            while change.poll() is None:
-                both.left.send([ipv4(LEFT, RIGHT, b"into the void")] * 256)
-            assert change.returncode == 0
+        # The port's event ends sending at once: the engine is not to hear of it before one has failed.
+        heard = threading.Event()
+        both.left._loop.call_soon_threadsafe(heard.wait)
+        try:
+            subprocess.run(["ip", "link", "set", "va", "down"], check=True)
+            until(lambda: _failed_a_send(both.left), "a send to fail")
+        finally:
+            heard.set()
         until(_shows(both.left, "down"), "the link to go down")
         failures = both.left._pump.counters()["fabric_errors"]
         subprocess.run(["ip", "link", "set", "va", "up"], check=True)
