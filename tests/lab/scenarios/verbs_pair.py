@@ -100,7 +100,9 @@ def unplugged() -> None:
     with pair() as both:
         # The port's event ends sending at once: the engine is not to hear of it before one has failed.
         heard = threading.Event()
-        both.left._loop.call_soon_threadsafe(heard.wait)
+        loop = both.left._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(heard.wait)
         try:
             subprocess.run(["ip", "link", "set", "va", "down"], check=True)
             until(lambda: _failed_a_send(both.left), "a send to fail")
