@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Packet devices: a TUN, the application's queue.
 
+cdef uint32_t kinds_of(tuple offload):
+    """The super-frames of a TUN that was set up with these (ipoibu/host/tun.py)."""
+    return ((IPU_DEVICE_TCP if "tso4" in offload else 0)
+            | (IPU_DEVICE_UDP if "uso4" in offload else 0))
+
+
 cdef class TunDevice:
     """A TUN by its descriptor, which stays the caller's to close, after the pump.
 
@@ -12,14 +18,9 @@ cdef class TunDevice:
     cdef readonly tuple offload
 
     def __cinit__(self, int fd, object offload=()):
-        cdef uint32_t kinds = 0
         self.fd = fd
         self.offload = tuple(offload)
-        if "tso4" in self.offload:
-            kinds |= IPU_DEVICE_TCP
-        if "uso4" in self.offload:
-            kinds |= IPU_DEVICE_UDP
-        ipu_tun_init(&self.tun, fd, kinds)
+        ipu_tun_init(&self.tun, fd, kinds_of(self.offload))
 
     @property
     def native(self):
@@ -41,18 +42,14 @@ cdef class TunQueues:
     def __cinit__(self, fds, object offload=()):
         cdef int[IPU_LANES_MAX] all
         cdef tuple descriptors = tuple(fds)
-        cdef uint32_t kinds = 0
         if not 1 <= len(descriptors) <= IPU_LANES_MAX:
             raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {len(descriptors)}")
         for i, fd in enumerate(descriptors):
             all[i] = fd
         self.fd = descriptors[0]
         self.offload = tuple(offload)
-        if "tso4" in self.offload:
-            kinds |= IPU_DEVICE_TCP
-        if "uso4" in self.offload:
-            kinds |= IPU_DEVICE_UDP
-        check(ipu_tun_queues_init(&self.tun, all, <uint32_t>len(descriptors), kinds), "queues")
+        check(ipu_tun_queues_init(&self.tun, all, <uint32_t>len(descriptors),
+                                  kinds_of(self.offload)), "queues")
         self.others = tuple(TunDevice(fd, offload) for fd in descriptors[1:])
 
     @property

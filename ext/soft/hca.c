@@ -186,11 +186,12 @@ void soft_hca_close(struct soft_hca *hca)
         (void)soft_srq_destroy(LIST_FIRST(&hca->srqs));
     while (!LIST_EMPTY(&hca->cqs))
         (void)soft_cq_destroy(LIST_FIRST(&hca->cqs));
-    if (hca->udp != NULL)
+    if (hca->udp != NULL) {
         soft_udp_close(hca->udp);
-    if (hca->udp != NULL && hca->main == NULL) {
-        soft_membership_close(&hca->membership);
-        soft_netdev_close(&hca->netdev);
+        if (hca->main == NULL) { /* else these are its HCA's */
+            soft_membership_close(&hca->membership);
+            soft_netdev_close(&hca->netdev);
+        }
     }
     destroy_detached(hca);
 }
