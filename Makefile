@@ -10,7 +10,7 @@ PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < 
 NATIVE  := setup.py $(wildcard ext/*.[ch] ext/*.pyx ext/*.pxi ext/soft/*.[ch] ext/verbs/*)
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
-RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev python3-pyverbs \
+RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
 # Contenders that are not there are reported absent.
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd

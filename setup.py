@@ -9,7 +9,8 @@ IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
 
 ISA-L or else libdeflate (carry-less multiply CRC-32) is used when its header is there, a table
-otherwise. IPOIBU_WITHOUT="isal libdeflate verbs" builds as if those libraries were absent.
+otherwise; liburing makes a TUN cheaper. IPOIBU_WITHOUT="isal libdeflate uring verbs" builds as if those
+libraries were absent.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ def core() -> Extension:
     elif have_library("libdeflate", "libdeflate.h"):
         macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
         libraries.append("deflate")
+    if have_library("uring", "liburing.h"):
+        macros.append(("IPU_HAVE_URING", "1"))
+        libraries.append("uring")
     return Extension(
         "ipoibu._core",
         ["ext/_core.pyx", *SOURCES],

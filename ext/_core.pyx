@@ -34,9 +34,15 @@ cdef extern from *:
     #else
     #define CORE_ISAL 0
     #endif
+    #ifdef IPU_HAVE_URING
+    #define CORE_URING 1
+    #else
+    #define CORE_URING 0
+    #endif
     """
     int CORE_LIBDEFLATE
     int CORE_ISAL
+    int CORE_URING
 
 cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
 cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
@@ -58,7 +64,7 @@ WAY_DATAGRAM = IPU_WAY_DATAGRAM
 WAY_WATCHED = IPU_WAY_WATCHED
 WAY_CONNECTION = IPU_WAY_CONNECTION
 
-FEATURES = {"isal": bool(CORE_ISAL), "libdeflate": bool(CORE_LIBDEFLATE)}
+FEATURES = {"isal": bool(CORE_ISAL), "libdeflate": bool(CORE_LIBDEFLATE), "uring": bool(CORE_URING)}
 
 
 cdef void release(object capsule) noexcept:

@@ -80,6 +80,7 @@ static int deliver_packet(struct ipu_pump *pump, const struct ipu_command *comma
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
     memcpy(frame + IPU_VNET_LEN, data, command->len);
     ipu_receive_deliver(pump, frame, command->len);
+    ipu_receive_flush(pump);
     ipu_slab_put(&pump->tx, index);
     return 0;
 }
@@ -123,7 +124,6 @@ static int execute(struct ipu_pump *pump, const struct ipu_command *command, con
 int ipu_command_run(struct ipu_pump *pump, int max)
 {
     int done = 0;
-    bool delivered = false;
     ipu_transmit_flush(pump);
     while (done < max && pump->pending == 0 && pump->cut.left == 0) {
         uint32_t len;
@@ -134,11 +134,8 @@ int ipu_command_run(struct ipu_pump *pump, int max)
         if (len < sizeof *command || command->len > len - sizeof *command ||
             execute(pump, command, command + 1) < 0)
             IPU_COUNT(pump, commands_bad);
-        delivered |= command->type == IPU_COMMAND_DELIVER;
         ipu_ring_release(&pump->commands);
         done++;
     }
-    if (delivered && pump->device->ops->flush != NULL)
-        pump->device->ops->flush(pump->device->self);
     return done;
 }

@@ -290,16 +290,11 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
 {
     ipu_coalesce_flush(&pump->coalesce); /* what came before goes first */
     ipu_vnet_write(vnet, header);
-    int error = pump->device->ops->write(pump->device->self, vnet, len);
-    if (error == 0) {
-        IPU_ADD(pump, rx_packets, packets);
-        IPU_COUNT(pump, rx_superframes);
-        IPU_ADD(pump, rx_bytes, len - IPU_VNET_LEN);
-    } else if (error == -EAGAIN || error == -ENOBUFS) {
-        IPU_COUNT(pump, rx_device_full);
-    } else {
-        IPU_COUNT(pump, rx_device_error);
-    }
+    struct iovec frame = {.iov_base = vnet, .iov_len = len};
+    (void)ipu_receive_write(pump, &frame, 1,
+                            (struct ipu_delivery){.kind = IPU_DELIVERY_WHOLE,
+                                                  .packets = packets,
+                                                  .bytes = len - IPU_VNET_LEN});
 }
 
 /* One packet whose checksum the peer left to whoever needs it, as its kernel did. Short ones get it

@@ -20,32 +20,46 @@
  */
 #define IPU_DEVICE_CAPSULE "ipoibu.device"
 
+enum {
+    IPU_DEVICE_QUEUED = 1,   /* of write(): flush() writes it, the buffer stays until then */
+    IPU_DEVICE_WRITES = 256, /* queued at once, at most */
+};
+
 struct ipu_device_ops {
-    /* Read one frame into buf; its length, or negative errno: -EAGAIN when there is none. */
+    /* Read one frame into buf; its length, or negative errno: -EAGAIN when there is none. NULL
+     * where give() has every frame. */
     ssize_t (*read)(void *self, void *buf, size_t cap);
-    /* Write one frame; 0, or negative errno: -EAGAIN and -ENOBUFS when there is no room. */
+    /* Write one frame; 0, IPU_DEVICE_QUEUED, or negative errno: -EAGAIN and -ENOBUFS when there is
+     * no room. */
     int (*write)(void *self, const void *buf, size_t len);
     /* The same for a frame in pieces, at most 64. NULL where `offload` is 0. */
     int (*writev)(void *self, const struct iovec *iov, int n);
-    /* Writes of a batch are done: wake whoever waits for them. May be NULL. */
+    /* Writes of a batch are done: write what is queued, wake whoever waits for them. May be NULL.
+     */
     void (*flush)(void *self);
+    /* After flush(): how the n queued writes ended, in their order, 0 or negative errno. NULL where
+     * none is queued. */
+    void (*written)(void *self, int *errors, int n);
     /* Make fd() readable at the next frame; 1: some may be waiting already, read again. NULL where
      * the descriptor is readable whenever there is a frame. */
     int (*arm)(void *self);
     int (*fd)(void *self);
 
     /*
-     * For a device that uses frames in place (loan.h); all NULL, or none. `attach` takes the first
-     * `lent_frames` frames of tx; 0, or negative errno.
+     * For a device that uses frames in place (loan.h, tun_ring.h); else all are NULL. `attach`
+     * takes the first `lent_frames` frames of tx; 0, or negative errno.
      */
     int (*attach)(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
                   uint32_t packet_bytes);
+    /* The pump has ended: its frames are used no more. May be NULL. */
+    void (*detach)(void *self);
     /* The next frame, where it is one of those lent: its index, and its length as of read(). 0:
      * read() has it. */
     ssize_t (*give)(void *self, uint32_t *index);
     /* A frame that give() gave is free again. */
     void (*ended)(void *self, uint32_t index);
-    /* Keep the packet of `ip_len` bytes in a receive frame; -ENOBUFS: to be written instead. */
+    /* Keep the packet of `ip_len` bytes in a receive frame; -ENOBUFS: to be written instead. NULL,
+     * with back(), where all are written. */
     int (*take)(void *self, uint32_t index, size_t ip_len);
     /* A receive frame that was kept and is so no more, or IPU_INDEX_NONE. */
     uint32_t (*back)(void *self);

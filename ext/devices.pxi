@@ -57,6 +57,31 @@ cdef class TunQueues:
         return lend(&self.tun.device, DEVICE_CAPSULE, self)
 
 
+cdef class TunRing:
+    """As `TunDevice`, read and written through an io_uring: many packets take one system call.
+
+    The descriptor must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
+    built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
+    """
+
+    cdef ipu_tun_ring *tun
+    cdef readonly int fd
+    cdef readonly tuple offload
+
+    def __cinit__(self, int fd, object offload=()):
+        self.fd = fd
+        self.offload = tuple(offload)
+        check(ipu_tun_ring_create(fd, kinds_of(self.offload), &self.tun), "io_uring")
+
+    def __dealloc__(self):
+        if self.tun != NULL:
+            ipu_tun_ring_destroy(self.tun)
+
+    @property
+    def native(self):
+        return lend(ipu_tun_ring_device(self.tun), DEVICE_CAPSULE, self)
+
+
 @cython.final
 @cython.freelist(512)
 cdef class Frame:

@@ -65,6 +65,13 @@ cdef extern from "tun_queues.h" nogil:
         ipu_device device
     int ipu_tun_queues_init(ipu_tun_queues *tun, const int *fds, uint32_t count, uint32_t offload)
 
+cdef extern from "tun_ring.h" nogil:
+    struct ipu_tun_ring:
+        pass
+    int ipu_tun_ring_create(int fd, uint32_t offload, ipu_tun_ring **out)
+    void ipu_tun_ring_destroy(ipu_tun_ring *tun)
+    ipu_device *ipu_tun_ring_device(ipu_tun_ring *tun)
+
 cdef extern from "loan.h" nogil:
     const uint32_t IPU_INDEX_NONE
     struct ipu_index_ring:

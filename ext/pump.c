@@ -26,6 +26,7 @@ enum {
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
+    TX_OWN_FRAMES = 16,   /* the engine's, where the device lends all others */
     TX_HEADS = 512,       /* segments under way */
     LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
     LENT_MIN = 16,
@@ -199,7 +200,9 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     pump->read_len =
         IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
     if (tx_frames == 0)
-        tx_frames = pump->read_len >= LONG_FRAME ? TX_SUPER_FRAMES : TX_FRAMES;
+        tx_frames = config->device->ops->read == NULL ? TX_OWN_FRAMES
+                    : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
+                                                      : TX_FRAMES;
     uint32_t head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
     if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
         head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
@@ -231,6 +234,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
                                             pump->lent_frames, pump->device_mtu);
     if (error < 0)
         return error;
+    pump->attached = pump->lent_frames > 0;
     pump->tap.ring = &pump->captured;
 
     pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -271,6 +275,8 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     if (pump == NULL)
         return;
     ipu_pump_stop(pump);
+    if (pump->attached && pump->device->ops->detach != NULL)
+        pump->device->ops->detach(pump->device->self);
     if (pump->epoll_fd >= 0)
         close(pump->epoll_fd);
     ipu_neigh_free(&pump->neigh);

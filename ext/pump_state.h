@@ -45,6 +45,15 @@ struct ipu_connection_state {
     uint32_t pending_bytes;
 };
 
+/* A write to the device, and what it counts for: packets, and how they became one frame. */
+enum ipu_delivery_kind { IPU_DELIVERY_PLAIN, IPU_DELIVERY_MERGED, IPU_DELIVERY_WHOLE };
+
+struct ipu_delivery {
+    enum ipu_delivery_kind kind;
+    uint32_t packets;
+    size_t bytes;
+};
+
 struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
@@ -84,8 +93,13 @@ struct ipu_pump {
 
     struct ipu_coalesce coalesce;
 
+    /* What the device has queued. */
+    struct ipu_delivery writing[IPU_DEVICE_WRITES];
+    int writing_count;
+
     /* The first frames of `tx` are the device's own. */
     uint32_t lent_frames;
+    bool attached;
 
     /* The datagram at hand; IPU_SLAB_NONE: there is none, or the device has kept it. */
     uint32_t rx_index;
@@ -163,7 +177,12 @@ int ipu_receive_poll(struct ipu_pump *pump, int max);
 /* Give idle receive frames back to the fabric, in batches as far as it takes them. */
 void ipu_receive_post(struct ipu_pump *pump);
 
-/* Write [vnet 16][IP] to the device; the vnet header is made here. */
+/* Write a frame to the device, and count it once that is done: 0, IPU_DEVICE_QUEUED (it must stay
+ * until ipu_receive_flush()), or negative errno. */
+int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
+                      struct ipu_delivery delivery);
+
+/* Write [vnet 16][IP] to the device, as above; the vnet header is made here. */
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
 
 /* A frame from the encapsulation header on, with IPU_VNET_LEN - IPU_ENCAP_LEN bytes of room in

@@ -5,49 +5,77 @@
 #include "frame.h"
 #include "pump_state.h"
 
-static void count_delivered(struct ipu_pump *pump, int error, uint32_t packets, size_t bytes)
+static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery)
 {
-    if (error == -EAGAIN || error == -ENOBUFS) {
-        IPU_ADD(pump, rx_device_full, packets);
-    } else if (error < 0) {
-        IPU_ADD(pump, rx_device_error, packets);
-    } else {
-        IPU_ADD(pump, rx_packets, packets);
-        IPU_ADD(pump, rx_bytes, bytes);
+    uint32_t packets = delivery->packets;
+    if (error < 0) {
+        bool full = error == -EAGAIN || error == -ENOBUFS;
+        IPU_ADD(pump, rx_device_full, full ? packets : 0);
+        IPU_ADD(pump, rx_device_error, full ? 0 : packets);
+        return;
     }
+    IPU_ADD(pump, rx_packets, packets);
+    IPU_ADD(pump, rx_bytes, delivery->bytes);
+    if (delivery->kind == IPU_DELIVERY_WHOLE)
+        IPU_COUNT(pump, rx_superframes);
+    if (delivery->kind != IPU_DELIVERY_MERGED)
+        return;
+    IPU_COUNT(pump, rx_super_frames);
+    IPU_ADD(pump, rx_merged, packets);
+}
+
+static void flush_device(struct ipu_pump *pump)
+{
+    const struct ipu_device *device = pump->device;
+    if (device->ops->flush != NULL)
+        device->ops->flush(device->self);
+    if (pump->writing_count == 0)
+        return;
+    int errors[IPU_DEVICE_WRITES];
+    device->ops->written(device->self, errors, pump->writing_count);
+    for (int i = 0; i < pump->writing_count; i++)
+        count_delivered(pump, errors[i], &pump->writing[i]);
+    pump->writing_count = 0;
+}
+
+int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
+                      struct ipu_delivery delivery)
+{
+    const struct ipu_device *device = pump->device;
+    if (pump->writing_count == IPU_DEVICE_WRITES)
+        flush_device(pump);
+    int result = n == 1 ? device->ops->write(device->self, iov->iov_base, iov->iov_len)
+                        : device->ops->writev(device->self, iov, n);
+    if (result == IPU_DEVICE_QUEUED)
+        pump->writing[pump->writing_count++] = delivery;
+    else
+        count_delivered(pump, result, &delivery);
+    return result;
 }
 
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
 {
     const struct ipu_device *device = pump->device;
-    bool lends = pump->rx_index != IPU_SLAB_NONE && pump->lent_frames > 0;
+    struct ipu_delivery delivery = {.packets = 1, .bytes = ip_len};
+    bool lends = pump->rx_index != IPU_SLAB_NONE && device->ops->take != NULL;
     if (lends && device->ops->take(device->self, pump->rx_index, ip_len) == 0) {
         pump->rx_index = IPU_SLAB_NONE;
-        count_delivered(pump, 0, 1, ip_len);
+        count_delivered(pump, 0, &delivery);
         return;
     }
     memset(vnet, 0, IPU_VNET_LEN);
-    int error = device->ops->write(device->self, vnet, IPU_VNET_LEN + ip_len);
-    count_delivered(pump, error, 1, ip_len);
+    struct iovec frame = {.iov_base = vnet, .iov_len = IPU_VNET_LEN + ip_len};
+    int error = ipu_receive_write(pump, &frame, 1, delivery);
     if (lends && error == 0)
         IPU_COUNT(pump, rx_copied);
 }
 
 static void deliver_merged(void *self, const struct iovec *iov, uint32_t packets, size_t bytes)
 {
-    struct ipu_pump *pump = self;
-    const struct ipu_device *device = pump->device;
-    if (packets == 1) {
-        int error = device->ops->write(device->self, iov->iov_base, iov->iov_len);
-        count_delivered(pump, error, 1, bytes);
-        return;
-    }
-    int error = device->ops->writev(device->self, iov, (int)packets);
-    count_delivered(pump, error, packets, bytes);
-    if (error < 0)
-        return;
-    IPU_COUNT(pump, rx_super_frames);
-    IPU_ADD(pump, rx_merged, packets);
+    enum ipu_delivery_kind kind = packets > 1 ? IPU_DELIVERY_MERGED : IPU_DELIVERY_PLAIN;
+    (void)ipu_receive_write(
+        self, iov, (int)packets,
+        (struct ipu_delivery){.kind = kind, .packets = packets, .bytes = bytes});
 }
 
 void ipu_receive_init(struct ipu_pump *pump)
@@ -115,14 +143,13 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
 void ipu_receive_flush(struct ipu_pump *pump)
 {
     ipu_coalesce_flush(&pump->coalesce);
-    if (pump->device->ops->flush != NULL)
-        pump->device->ops->flush(pump->device->self);
+    flush_device(pump);
 }
 
 void ipu_receive_post(struct ipu_pump *pump)
 {
     uint32_t back;
-    while (pump->lent_frames > 0 &&
+    while (pump->device->ops->back != NULL &&
            (back = pump->device->ops->back(pump->device->self)) != IPU_SLAB_NONE)
         pump->idle_rx[pump->idle_rx_count++] = back;
     while (pump->idle_rx_count > 0 && !pump->broken) {

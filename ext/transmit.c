@@ -89,7 +89,7 @@ static void drop_rest(struct ipu_pump *pump, _Atomic uint64_t *counter)
     ipu_counters_add(counter, left);
     pump->cut.left = 0;
     if (pump->tx_users[pump->cut_index] == 0)
-        ipu_slab_put(&pump->tx, pump->cut_index);
+        put_frame(pump, pump->cut_index);
 }
 
 /* Segments of the super-frame at hand into the batch, while there is room; how many. */
@@ -315,7 +315,7 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
         return (ssize_t)pump->held_len;
     }
     ssize_t n = pump->lent_frames > 0 ? device->ops->give(device->self, index) : 0;
-    if (n != 0)
+    if (n != 0 || device->ops->read == NULL)
         return n;
     *index = ipu_slab_get(&pump->tx);
     if (*index == IPU_SLAB_NONE)

@@ -47,7 +47,8 @@ from ipoibu.limits import (
 from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.partition import ip_mtu
 
-PacketDevice = _core.TunDevice | _core.TunQueues | _core.QueueDevice
+TunPacketDevice = _core.TunDevice | _core.TunRing | _core.TunQueues
+PacketDevice = TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | Lanes
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
 

@@ -16,7 +16,7 @@ from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.allmulticast import ip_group
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
-from ipoibu.datapath import DataPath, PacketDevice, Pump, queues_of
+from ipoibu.datapath import DataPath, PacketDevice, Pump, TunPacketDevice, queues_of
 from ipoibu.endpoint_config import EndpointConfig
 from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import (
@@ -46,9 +46,9 @@ class Endpoint:
 
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
     without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`.
-    With one (a `TunDevice`, or `TunQueues` where `config.queues` says so), the kernel's stack is on the
-    other side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays the caller's
-    to close.
+    With one (a `TunRing` or `TunDevice`, or `TunQueues` where `config.queues` says so), the kernel's stack
+    is on the other side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays
+    the caller's to close.
 
     Threads: every method may be called from any thread, but one thread at a time receives. The engine
     runs on a thread of its own, the data path on a C thread that never takes the GIL. `on_address`
@@ -63,7 +63,7 @@ class Endpoint:
         self,
         config: EndpointConfig,
         *,
-        device: _core.TunDevice | _core.TunQueues | None = None,
+        device: TunPacketDevice | None = None,
         port: Port | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
@@ -95,7 +95,7 @@ class Endpoint:
         pkey: PKey,
         *,
         mtu: int | None = None,
-        device: _core.TunDevice | _core.TunQueues | None = None,
+        device: TunPacketDevice | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
         on_mtu: Callable[[int], None] | None = None,

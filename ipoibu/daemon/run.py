@@ -28,7 +28,7 @@ from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
-    from ipoibu._core import TunDevice, TunQueues
+    from ipoibu.datapath import TunPacketDevice
     from ipoibu.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
@@ -77,12 +77,16 @@ def real_endpoint(
     )
 
 
-def _device(tun: Tun) -> TunDevice | TunQueues:
-    from ipoibu._core import TunDevice, TunQueues
+def _device(tun: Tun) -> TunPacketDevice:
+    from ipoibu._core import TunDevice, TunQueues, TunRing
 
     if tun.more:
         return TunQueues((tun.fd, *tun.more), tun.offload)
-    return TunDevice(tun.fd, tun.offload)
+    try:
+        return TunRing(tun.fd, tun.offload)
+    except OSError as error:
+        _log.info("%s: a system call for each packet, as there is no io_uring: %s", tun.name, error)
+        return TunDevice(tun.fd, tun.offload)
 
 
 class Daemon:

@@ -58,7 +58,7 @@ def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Findin
     On an InfiniBand subnet its administrator is asked about the link of `pkey`.
     """
     rdma = device is not None and not device.startswith("soft:")
-    findings = [tun(), net_admin(), extension(), ipv6(), *rdma_stack(needed=rdma)]
+    findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=rdma)]
     if device is not None and not rdma:
         netdev, _, umad = device.removeprefix("soft:").partition("/")[0].partition("@")
         findings += net_device(netdev)
@@ -114,6 +114,28 @@ def extension() -> Finding:
         f"the C core loads, with slow checksums: {features}",
         "apt-get install libisal-dev, then build again",
     )
+
+
+def io_uring() -> Finding:
+    """Whether a TUN can be read and written through one; without, it works as well, at more cost."""
+    name = "io_uring"
+    try:
+        core = importlib.import_module("ipoibu._core")
+    except ImportError:
+        return Finding(name, "info", "not tried: the C core does not load")
+    ours, others = socket.socketpair()
+    with ours, others:
+        try:
+            core.TunRing(ours.fileno())
+        except OSError as error:
+            remedy = None
+            if not core.FEATURES["uring"]:
+                remedy = "apt-get install liburing-dev, then build again"
+            elif error.errno == errno.EPERM:
+                remedy = "sysctl -w kernel.io_uring_disabled=0"
+            detail = f"a system call for each packet of a TUN: {os.strerror(error.errno or 0)}"
+            return Finding(name, "info", detail, remedy)
+    return Finding(name, "ok", "packets of a TUN are read and written in batches")
 
 
 def ipv6(root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("without", ["", "verbs isal libdeflate"], ids=["with", "without"])
+@pytest.mark.parametrize("without", ["", "verbs isal libdeflate uring"], ids=["with", "without"])
 def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
@@ -33,7 +33,7 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
     probe = subprocess.run(
         [python, "-c", features], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    headers = ("isa-l/crc.h", "libdeflate.h")
+    headers = ("isa-l/crc.h", "libdeflate.h", "liburing.h")
     is_there = any(Path("/usr/include", header).exists() for header in headers)
     assert probe.stdout.strip() == str(is_there and not without)
     example = subprocess.run(

@@ -35,6 +35,7 @@ class FakeTun:
     """One end is the device; the other stands for the kernel."""
 
     offload: tuple[str, ...] = OFFLOAD
+    kind: type[_core.TunDevice | _core.TunRing] = _core.TunDevice
     ends: tuple[socket.socket, socket.socket] = field(
         default_factory=lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
@@ -43,7 +44,7 @@ class FakeTun:
         for end in self.ends:
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-        self.device = _core.TunDevice(self.ends[0].fileno(), self.offload)
+        self.device = self.kind(self.ends[0].fileno(), self.offload)
 
     def give(self, frame: bytes) -> None:
         self.ends[1].send(frame)
@@ -79,8 +80,8 @@ class Host:
 Hosts = tuple[Host, Host]
 
 
-@pytest.fixture
-def make_host() -> Iterator[Any]:
+@pytest.fixture(params=[_core.TunDevice, _core.TunRing])
+def make_host(request: pytest.FixtureRequest) -> Iterator[Any]:
     switch = _core.MemorySwitch(1)
     hosts: list[Host] = []
 
@@ -89,7 +90,7 @@ def make_host() -> Iterator[Any]:
     ) -> Host:
         address = Gid.parse(gid)
         port = _core.MemoryPort(switch, address.raw, one_piece=one_piece)
-        tun = FakeTun(offload)
+        tun = FakeTun(offload, request.param)
         faults = options.pop("faults", None)
         fabric = _core.FaultyFabric(port, **faults) if faults else port
         hosts.append(Host(port, tun, _core.Pump(fabric, tun.device, mtu=MTU, **options), address))

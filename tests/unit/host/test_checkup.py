@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
+from ipoibu import _core
 from ipoibu.host import checkup
 from ipoibu.host.checkup import Finding
 from ipoibu.host.netlink import Link
@@ -21,6 +23,31 @@ def test_the_capability_is_read_from_the_effective_set(
     file = tmp_path / "status"
     file.write_text(f"Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{mask}\n")
     assert checkup.net_admin(file).status == status
+
+
+def test_packets_of_a_tun_go_in_batches_where_there_is_an_io_uring() -> None:
+    assert checkup.io_uring().status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("number", "built", "remedy"),
+    [
+        (errno.EPERM, True, "sysctl -w kernel.io_uring_disabled=0"),
+        (errno.ENOSYS, True, None),
+        (errno.ENOSYS, False, "apt-get install liburing-dev, then build again"),
+    ],
+)
+def test_without_an_io_uring_it_says_why(
+    number: int, built: bool, remedy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(_core, "TunRing", refuse)
+    monkeypatch.setitem(_core.FEATURES, "uring", built)
+    found = checkup.io_uring()
+    assert (found.status, found.remedy) == ("info", remedy)
+    assert os.strerror(number) in found.detail
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_TUN_RING_H
+#define IPU_TUN_RING_H
+
+#include "device.h"
+
+/*
+ * A TUN that is read and written through an io_uring: a batch of packets takes one system call, and
+ * packets that come while the pump is in the kernel for something else take none. All else is as in
+ * tun.h. Where system calls are dear (a guest of User-mode Linux) that is most of the cost.
+ *
+ * Reads fill frames of the pump's own (attach), a few at a time: as many are asked for as came of
+ * late, since each packet looks at all reads that wait. Writes are queued and end with flush().
+ */
+struct ipu_tun_ring;
+
+/*
+ * For a descriptor that does not block, and that stays the caller's to close, after the pump. 0, or
+ * -ENOSYS (built without liburing, or a kernel older than 6.0), -EPERM (kernel.io_uring_disabled, a
+ * seccomp filter), and what else io_uring_setup(2) gives.
+ */
+int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out);
+
+/* After the pump. */
+void ipu_tun_ring_destroy(struct ipu_tun_ring *tun);
+
+struct ipu_device *ipu_tun_ring_device(struct ipu_tun_ring *tun);
+
+#endif
