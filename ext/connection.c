@@ -188,10 +188,14 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
     return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
 }
 
-uint64_t ipu_connection_patience_ns(const struct ipu_connection *connection)
+uint64_t ipu_connection_patience_ns(struct ipu_connection *connection)
 {
+    uint64_t now_ns = ipu_recovery_now_ns();
+    if (connection->moved)
+        connection->moved_at_ns = now_ns;
+    connection->moved = false;
     uint64_t until_ns = connection->moved_at_ns + PATIENCE_NS;
-    return connection->broken || until_ns <= ipu_recovery_now_ns() ? 0 : until_ns;
+    return connection->broken || until_ns <= now_ns ? 0 : until_ns;
 }
 
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
@@ -237,8 +241,7 @@ void ipu_connection_flush(struct ipu_pump *pump)
     int taken = ops_of(pump)->send(pump->fabric->connected_self, to, state->batch, n);
     state->pending = 0;
     state->pending_bytes = 0;
-    if (taken > 0 && to->sending == 0)
-        to->moved_at_ns = ipu_recovery_now_ns();
+    to->moved |= taken > 0 && to->sending == 0;
     IPU_COUNT(pump, send_batches);
     for (int i = 0; i < n; i++) {
         const struct ipu_send *send = &state->batch[i];
@@ -267,7 +270,6 @@ static int reap(struct ipu_pump *pump)
 {
     struct ipu_connection_sent sent[IPU_BATCH];
     int n = ops_of(pump)->sent(pump->fabric->connected_self, sent, IPU_BATCH);
-    uint64_t now_ns = n > 0 ? ipu_recovery_now_ns() : 0;
     for (int i = 0; i < n; i++) {
         ipu_transmit_release(pump, sent[i].cookie);
         if (sent[i].failed)
@@ -278,7 +280,7 @@ static int reap(struct ipu_pump *pump)
         connection->sending--;
         connection->sending_bytes -=
             connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
-        connection->moved_at_ns = now_ns;
+        connection->moved = true;
         if (sent[i].failed)
             broke(pump, connection);
     }

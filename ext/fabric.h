@@ -112,7 +112,8 @@ struct ipu_connection {
     uint32_t sending_bytes;    /* and their bytes, */
     uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
     uint32_t oldest;                        /* from here on, modulo their number */
-    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted */
+    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted; */
+    bool moved;       /* no: since then, and nobody has asked for the time yet */
     bool superframes; /* every message has a vnet header in front, both ways */
     bool broken;      /* a send failed; the engine was told */
     bool leaving;     /* the engine wants it back */

@@ -175,6 +175,7 @@ void ipu_pump_stop(struct ipu_pump *pump)
     atomic_store_explicit(&pump->stopping, true, memory_order_release);
     eventfd_write(ipu_ring_fd(&pump->commands), 1);
     pthread_join(pump->thread, NULL);
+    ipu_ring_drain(&pump->commands); /* of what was written here */
     pump->threaded = false;
 }
 

@@ -212,7 +212,7 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
 
 /* Until when it is worth while to wait for room, as its messages end one after the other; 0: it is
  * not. */
-uint64_t ipu_connection_patience_ns(const struct ipu_connection *connection);
+uint64_t ipu_connection_patience_ns(struct ipu_connection *connection);
 
 /* Queue a message for the next doorbell. The caller has seen that there is room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,

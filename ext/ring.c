@@ -163,22 +163,38 @@ void ipu_ring_release(struct ipu_ring *ring)
     atomic_store_explicit(&ring->tail, tail + padded(len), memory_order_release);
 }
 
+/* Not armed any more. Where a producer was before us it writes the eventfd, or has done so. */
+static void take_arm(struct ipu_ring *ring)
+{
+    if (ring->asked && atomic_exchange_explicit(&ring->armed, 0, memory_order_relaxed) == 0)
+        ring->owed++;
+    ring->asked = 0;
+}
+
 int ipu_ring_arm(struct ipu_ring *ring)
 {
+    take_arm(ring);
+    ring->asked = 1;
     atomic_store_explicit(&ring->armed, 1, memory_order_seq_cst);
     ring->head_seen = atomic_load_explicit(&ring->head, memory_order_seq_cst);
     if (ring->head_seen == atomic_load_explicit(&ring->tail, memory_order_relaxed))
         return 0;
     /* A producer may have seen it and write the eventfd yet: one wake-up for nothing. */
-    atomic_store_explicit(&ring->armed, 0, memory_order_relaxed);
+    take_arm(ring);
     return 1;
 }
 
 void ipu_ring_disarm(struct ipu_ring *ring)
 {
-    atomic_store_explicit(&ring->armed, 0, memory_order_relaxed);
+    take_arm(ring);
+    if (ring->owed > 0)
+        ipu_ring_drain(ring);
+}
+
+void ipu_ring_drain(struct ipu_ring *ring)
+{
     uint64_t count;
-    /* -EAGAIN: there was no wake. */
-    ssize_t got = read(ring->wake_fd, &count, sizeof count);
-    (void)got;
+    /* -EAGAIN: the producer has yet to write. */
+    if (read(ring->wake_fd, &count, sizeof count) == sizeof count)
+        ring->owed -= count < ring->owed ? count : ring->owed;
 }

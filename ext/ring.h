@@ -28,6 +28,8 @@ struct ipu_ring {
     /* The consumer's line. */
     _Alignas(64) _Atomic uint64_t tail;
     uint64_t head_seen;
+    uint64_t owed;  /* wakes that are in the eventfd, or will be: without any it need not be read */
+    uint32_t asked; /* armed since the last time that was looked at */
 
     /* Written by both, but only around a sleep. */
     _Alignas(64) _Atomic uint32_t armed;
@@ -79,6 +81,9 @@ int ipu_ring_arm(struct ipu_ring *ring);
 
 /* Consumer: after a sleep, however it ended: not armed any more, fd() not readable. */
 void ipu_ring_disarm(struct ipu_ring *ring);
+
+/* Consumer: fd() not readable, whoever made it so. */
+void ipu_ring_drain(struct ipu_ring *ring);
 
 static inline int ipu_ring_fd(const struct ipu_ring *ring)
 {

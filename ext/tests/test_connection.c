@@ -499,6 +499,19 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
     end();
 }
 
+/* The last sign of life was just now, however slow this machine is. */
+static void moves(void)
+{
+    connection.moved = false;
+    connection.moved_at_ns = UINT64_MAX / 2;
+}
+
+static void stands_still(void)
+{
+    connection.moved = false;
+    connection.moved_at_ns = 0;
+}
+
 static void fill_connection(void)
 {
     begin();
@@ -514,7 +527,7 @@ static void fill_connection(void)
 static void a_peer_that_does_not_answer_holds_so_many_frames_and_no_more(void)
 {
     fill_connection();
-    connection.moved_at_ns = 0; /* long ago */
+    stands_still();
     for (int i = 0; i < 36; i++) {
         offer(100);
         step();
@@ -527,7 +540,7 @@ static void a_peer_that_does_not_answer_holds_so_many_frames_and_no_more(void)
 static void a_full_connection_that_moves_is_waited_for_and_nothing_is_lost(void)
 {
     fill_connection();
-    connection.moved_at_ns = UINT64_MAX / 2; /* just now, however slow this machine is */
+    moves();
     offer(200);
     step();
     CHECK_EQ(device_state.len, 0);
@@ -547,7 +560,7 @@ static void a_full_connection_that_moves_is_waited_for_and_nothing_is_lost(void)
 static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
 {
     fill_connection();
-    connection.moved_at_ns = UINT64_MAX / 2;
+    moves();
     offer(200);
     step();
     int datagrams = fabric_state.datagrams;
@@ -567,7 +580,7 @@ static void long_messages_under_way_are_bounded_by_their_bytes(void)
     for (int i = 0; i < 24; i++) {
         offer(60000);
         step();
-        connection.moved_at_ns = UINT64_MAX / 2;
+        moves();
     }
     CHECK_EQ(counter("tx_connected_packets"), 18);
     CHECK_EQ(connection.sending_bytes, 18 * 60004);
@@ -586,7 +599,7 @@ static void fill_with_segments(void)
     fabric_state.holds = true;
     offer(100);
     step();
-    connection.moved_at_ns = UINT64_MAX / 2;
+    moves();
     offer_super(40 + 99 * 10, 10);
     step();
     CHECK_EQ(counter("tx_connected_packets"), before + 64);
@@ -602,7 +615,7 @@ static void the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience(void)
     step();
     CHECK_EQ(counter("tx_connected_packets"), 100);
     fill_with_segments();
-    connection.moved_at_ns = 0;
+    stands_still();
     step();
     CHECK_EQ(counter("tx_connected_packets"), 164);
     CHECK_EQ(counter("tx_connection_full"), 36);

@@ -201,6 +201,40 @@ static void disarm_without_a_wake_cancels_the_arm(void)
     ipu_ring_free(&ring);
 }
 
+/* The pump arms again without a disarm where another source had something. */
+static void a_wake_between_two_arms_is_read_once(void)
+{
+    struct ipu_ring ring;
+    uint32_t len;
+    CHECK_EQ(ipu_ring_init(&ring, 64), 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(ipu_ring_arm(&ring), 0);
+        put(&ring, "a", 1);
+        ipu_ring_wake(&ring);
+        CHECK(ipu_ring_peek(&ring, &len));
+        ipu_ring_release(&ring);
+        CHECK_EQ(ipu_ring_arm(&ring), 0);
+        CHECK(is_readable(&ring));
+        ipu_ring_disarm(&ring);
+        CHECK(!is_readable(&ring));
+    }
+    ipu_ring_free(&ring);
+}
+
+static void without_a_wake_the_descriptor_is_not_read(void)
+{
+    struct ipu_ring ring;
+    uint64_t one = 1;
+    CHECK_EQ(ipu_ring_init(&ring, 64), 0);
+    CHECK_EQ(write(ipu_ring_fd(&ring), &one, sizeof one), sizeof one); /* another's */
+    CHECK_EQ(ipu_ring_arm(&ring), 0);
+    ipu_ring_disarm(&ring);
+    CHECK(is_readable(&ring));
+    ipu_ring_drain(&ring);
+    CHECK(!is_readable(&ring));
+    ipu_ring_free(&ring);
+}
+
 static void every_refused_resource_is_an_error_that_leaves_nothing(void)
 {
     struct ipu_ring ring;
@@ -394,6 +428,8 @@ int main(void)
     RUN(wake_makes_the_descriptor_readable_only_if_armed);
     RUN(a_wake_without_a_record_leaves_the_consumer_asleep);
     RUN(disarm_without_a_wake_cancels_the_arm);
+    RUN(a_wake_between_two_arms_is_read_once);
+    RUN(without_a_wake_the_descriptor_is_not_read);
     RUN(every_refused_resource_is_an_error_that_leaves_nothing);
     RUN(misuse_is_caught_in_debug_builds);
     RUN(long_random_runs_behave_like_a_queue);
