@@ -55,7 +55,8 @@ struct filled {
 
 struct ipu_tun_ring {
     struct ipu_device device;
-    struct io_uring ring;
+    struct io_uring ring; /* from the creation on, then as long as there is a pump */
+    bool open;
     int fd;
     bool nowait; /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
 
@@ -130,6 +131,27 @@ static void queue_reads(struct ipu_tun_ring *tun)
     }
 }
 
+/* Its descriptor is gone at once, whoever still holds the device. */
+static void close_ring(struct ipu_tun_ring *tun)
+{
+    if (tun->open)
+        io_uring_queue_exit(&tun->ring);
+    tun->open = false;
+}
+
+/* COOP_TASKRUN (Linux 5.19): no interrupt to a pump that will be in the kernel soon enough. */
+static int open_ring(struct ipu_tun_ring *tun)
+{
+    int error = io_uring_queue_init(ENTRIES, &tun->ring, IORING_SETUP_COOP_TASKRUN);
+    if (error < 0)
+        return error == -EINVAL ? -ENOSYS : error;
+    tun->open = true;
+    if ((tun->ring.features & NEEDED) == NEEDED)
+        return 0;
+    close_ring(tun);
+    return -ENOSYS;
+}
+
 /* ---- what the pump calls */
 
 static void forget_frames(struct ipu_tun_ring *tun)
@@ -151,6 +173,9 @@ static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uin
     (void)packet_bytes;
     if (tun->frame_count > 0)
         return -EBUSY;
+    int error = tun->open ? 0 : open_ring(tun);
+    if (error < 0)
+        return error;
     tun->idle = calloc(lent_frames, sizeof *tun->idle);
     tun->filled = calloc(lent_frames, sizeof *tun->filled);
     tun->reading = calloc(lent_frames, sizeof *tun->reading);
@@ -187,6 +212,8 @@ static void ring_detach(void *self)
     if (tun->reads == 0)
         ipu_slab_unshare(&tun->frames); /* else the kernel may write there: it stays */
     forget_frames(tun);
+    close_ring(tun);
+    tun->reads = tun->writes = tun->ended = tun->pieces = 0;
 }
 
 static ssize_t ring_give(void *self, uint32_t *index)
@@ -312,18 +339,6 @@ static const struct ipu_device_ops ring_ops = {
 
 /* ---- life */
 
-/* COOP_TASKRUN (Linux 5.19): no interrupt to a pump that will be in the kernel soon enough. */
-static int open_ring(struct io_uring *ring)
-{
-    int error = io_uring_queue_init(ENTRIES, ring, IORING_SETUP_COOP_TASKRUN);
-    if (error < 0)
-        return error == -EINVAL ? -ENOSYS : error;
-    if ((ring->features & NEEDED) == NEEDED)
-        return 0;
-    io_uring_queue_exit(ring);
-    return -ENOSYS;
-}
-
 /* RWF_NOWAIT for a TUN came with Linux 6.4; to ask by trying would take or give a packet. */
 static bool takes_nowait(void)
 {
@@ -338,7 +353,7 @@ int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out)
     struct ipu_tun_ring *tun = calloc(1, sizeof *tun);
     if (tun == NULL)
         return -ENOMEM;
-    int error = open_ring(&tun->ring);
+    int error = open_ring(tun);
     if (error < 0) {
         free(tun);
         return error;
@@ -354,7 +369,7 @@ int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out)
 void ipu_tun_ring_destroy(struct ipu_tun_ring *tun)
 {
     ring_detach(tun);
-    io_uring_queue_exit(&tun->ring);
+    close_ring(tun);
     free(tun);
 }
 

@@ -2,7 +2,8 @@
 """The TUN device: created here, read and written by the pump alone.
 
 The device goes with its descriptor: it is never made persistent, so a process that dies, in
-whatever way, leaves no interface behind.
+whatever way, leaves no interface behind. Where it was read through an io_uring that takes the
+kernel a moment longer than the process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,6 +24,7 @@ from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/frame.h: leaves room for the encapsulation header
 NAME_MAX: Final = 15  # IFNAMSIZ - 1
+DYING_S: Final = 0.5  # how long a TUN may outlive its process
 
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
@@ -128,6 +132,17 @@ class Tun:
         self.close()
 
 
+def _stays(name: str) -> bool:
+    """Whether the interface is there, and is not that of a process that died just now: the kernel ends the
+    reads that were under way, and the TUN with the last of them, a moment later."""
+    deadline = time.monotonic() + DYING_S
+    while _exists(name):
+        if not Path(f"/sys/class/net/{name}/tun_flags").exists() or time.monotonic() > deadline:
+            return True
+        time.sleep(DYING_S / 20)
+    return False
+
+
 def _exists(name: str) -> bool:
     try:
         socket.if_nametoindex(name)
@@ -146,7 +161,7 @@ def _open_node() -> int:
 def _attach(fd: int, name: str, number: int, queues: int) -> None:
     """Make it queue `number` of the interface, which the first one creates."""
     # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
-    if number == 0 and _exists(name):
+    if number == 0 and _stays(name):
         raise NameTaken(name)
     flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
     try:

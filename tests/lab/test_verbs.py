@@ -165,7 +165,8 @@ def test_every_queues_queue_pair_recovers_follows_the_gid_and_is_our_own(
     assert seen["fabric_errors"] == seen["fabric_recoveries"] >= 2
     assert seen["after"].endswith("00:ff:fe:00:09:09")
     assert seen["echo"] == []  # E8
-    assert min(seen[f"queue.{lane}.tx_packets"] for lane in range(3)) >= 4
+    # Four packets of each; one may have been a miss, which the engine sends by the first queue.
+    assert min(seen[f"queue.{lane}.tx_packets"] for lane in range(3)) >= 3
 
 
 def test_a_port_whose_mtu_shrinks_below_the_links_is_down(lab_kernel: Path, tmp_path: Path) -> None:
