@@ -51,8 +51,9 @@ struct ipu_device_ops {
      */
     int (*attach)(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
                   uint32_t packet_bytes);
-    /* The pump has ended: its frames are used no more. May be NULL. */
-    void (*detach)(void *self);
+    /* The pump has ended: these frames are used no more, if they are not another's by now, which
+     * may be attached as soon as this one's thread has ended. May be NULL. */
+    void (*detach)(void *self, const struct ipu_slab *tx);
     /* The next frame, where it is one of those lent: its index, and its length as of read(). 0:
      * read() has it. */
     ssize_t (*give)(void *self, uint32_t *index);

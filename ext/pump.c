@@ -277,7 +277,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
         return;
     ipu_pump_stop(pump);
     if (pump->attached && pump->device->ops->detach != NULL)
-        pump->device->ops->detach(pump->device->self);
+        pump->device->ops->detach(pump->device->self, &pump->tx);
     if (pump->epoll_fd >= 0)
         close(pump->epoll_fd);
     ipu_neigh_free(&pump->neigh);

@@ -165,35 +165,9 @@ static void forget_frames(struct ipu_tun_ring *tun)
     tun->idle_count = tun->frame_count = tun->filled_head = tun->filled_tail = 0;
 }
 
-static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
-                       uint32_t packet_bytes)
+/* No read is under way any more, and there are no frames. */
+static void end_reads(struct ipu_tun_ring *tun)
 {
-    struct ipu_tun_ring *tun = self;
-    (void)rx;
-    (void)packet_bytes;
-    if (tun->frame_count > 0)
-        return -EBUSY;
-    int error = tun->open ? 0 : open_ring(tun);
-    if (error < 0)
-        return error;
-    tun->idle = calloc(lent_frames, sizeof *tun->idle);
-    tun->filled = calloc(lent_frames, sizeof *tun->filled);
-    tun->reading = calloc(lent_frames, sizeof *tun->reading);
-    if (tun->idle == NULL || tun->filled == NULL || tun->reading == NULL) {
-        forget_frames(tun);
-        return -ENOMEM;
-    }
-    ipu_slab_share(tx, &tun->frames);
-    tun->frame_count = lent_frames;
-    for (uint32_t i = 0; i < lent_frames; i++)
-        tun->idle[tun->idle_count++] = ipu_slab_get(tx);
-    tun->wanted = 1;
-    return 0;
-}
-
-static void ring_detach(void *self)
-{
-    struct ipu_tun_ring *tun = self;
     struct __kernel_timespec wait = {.tv_sec = CANCEL_S};
     struct io_uring_cqe *cqe;
     if (tun->frame_count == 0)
@@ -214,6 +188,38 @@ static void ring_detach(void *self)
     forget_frames(tun);
     close_ring(tun);
     tun->reads = tun->writes = tun->ended = tun->pieces = 0;
+}
+
+static void ring_detach(void *self, const struct ipu_slab *tx)
+{
+    struct ipu_tun_ring *tun = self;
+    if (tun->frames.base == tx->base)
+        end_reads(tun);
+}
+
+static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
+                       uint32_t packet_bytes)
+{
+    struct ipu_tun_ring *tun = self;
+    (void)rx;
+    (void)packet_bytes;
+    end_reads(tun); /* of the pump before */
+    int error = tun->open ? 0 : open_ring(tun);
+    if (error < 0)
+        return error;
+    tun->idle = calloc(lent_frames, sizeof *tun->idle);
+    tun->filled = calloc(lent_frames, sizeof *tun->filled);
+    tun->reading = calloc(lent_frames, sizeof *tun->reading);
+    if (tun->idle == NULL || tun->filled == NULL || tun->reading == NULL) {
+        forget_frames(tun);
+        return -ENOMEM;
+    }
+    ipu_slab_share(tx, &tun->frames);
+    tun->frame_count = lent_frames;
+    for (uint32_t i = 0; i < lent_frames; i++)
+        tun->idle[tun->idle_count++] = ipu_slab_get(tx);
+    tun->wanted = 1;
+    return 0;
 }
 
 static ssize_t ring_give(void *self, uint32_t *index)
@@ -368,7 +374,7 @@ int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out)
 
 void ipu_tun_ring_destroy(struct ipu_tun_ring *tun)
 {
-    ring_detach(tun);
+    end_reads(tun);
     close_ring(tun);
     free(tun);
 }
