@@ -222,16 +222,27 @@ static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uin
     return 0;
 }
 
-static ssize_t ring_give(void *self, uint32_t *index)
+static bool is_filled(const struct ipu_tun_ring *tun)
 {
-    struct ipu_tun_ring *tun = self;
-    if (tun->filled_head == tun->filled_tail)
+    return tun->filled_head != tun->filled_tail;
+}
+
+/* Whether a frame is there; if not, reads are under way. */
+static bool look(struct ipu_tun_ring *tun)
+{
+    if (!is_filled(tun))
         reap(tun);
-    if (tun->filled_head == tun->filled_tail && tun->reads == 0) {
+    if (!is_filled(tun) && tun->reads == 0) {
         queue_reads(tun);
         submit(tun);
     }
-    if (tun->filled_head == tun->filled_tail)
+    return is_filled(tun);
+}
+
+static ssize_t ring_give(void *self, uint32_t *index)
+{
+    struct ipu_tun_ring *tun = self;
+    if (!look(tun))
         return -EAGAIN;
     struct filled filled = tun->filled[tun->filled_head++ % tun->frame_count];
     if (filled.result <= 0) {
@@ -316,13 +327,9 @@ static int ring_arm(void *self)
 {
     struct ipu_tun_ring *tun = self;
     reap(tun);
-    if (tun->reads == 0 && tun->filled_head == tun->filled_tail) {
-        queue_reads(tun);
-        submit(tun);
-    } else if (tun->reads > tun->wanted / 2 && tun->wanted > 1) {
+    if (tun->reads > tun->wanted / 2 && tun->wanted > 1)
         tun->wanted /= 2; /* most were not used before the pump sleeps */
-    }
-    return tun->filled_head != tun->filled_tail;
+    return look(tun);
 }
 
 static int ring_fd(void *self)
