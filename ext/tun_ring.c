@@ -57,6 +57,7 @@ struct ipu_tun_ring {
     struct ipu_device device;
     struct io_uring ring; /* from the creation on, then as long as there is a pump */
     bool open;
+    bool failed; /* the ring has: nothing is read or written any more */
     int fd;
     bool nowait; /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
 
@@ -104,13 +105,19 @@ static void reap(struct ipu_tun_ring *tun)
     io_uring_cq_advance(&tun->ring, n);
 }
 
-/* Requests that the kernel has not taken (-EBUSY, -EAGAIN: no memory) stay queued. */
-static void submit(struct ipu_tun_ring *tun)
+/* What io_uring_enter() said. Requests that the kernel has no room for now stay queued. */
+static void note(struct ipu_tun_ring *tun, int taken)
 {
-    if (io_uring_sq_ready(&tun->ring) > 0 && io_uring_submit(&tun->ring) >= 0 &&
-        io_uring_sq_ready(&tun->ring) == 0)
+    if (taken < 0 && taken != -EBUSY && taken != -EAGAIN && taken != -EINTR)
+        tun->failed = true;
+    if (io_uring_sq_ready(&tun->ring) == 0)
         tun->pieces = 0;
     reap(tun);
+}
+
+static void submit(struct ipu_tun_ring *tun)
+{
+    note(tun, io_uring_sq_ready(&tun->ring) > 0 ? io_uring_submit(&tun->ring) : 0);
 }
 
 /* Twice as many as last time where all of those were used. */
@@ -188,6 +195,7 @@ static void end_reads(struct ipu_tun_ring *tun)
     forget_frames(tun);
     close_ring(tun);
     tun->reads = tun->writes = tun->ended = tun->pieces = 0;
+    tun->failed = false;
 }
 
 static void ring_detach(void *self, const struct ipu_slab *tx)
@@ -227,7 +235,7 @@ static bool is_filled(const struct ipu_tun_ring *tun)
     return tun->filled_head != tun->filled_tail;
 }
 
-/* Whether a frame is there; if not, reads are under way. */
+/* Whether a frame is there, or none ever will be; if not, reads are under way. */
 static bool look(struct ipu_tun_ring *tun)
 {
     if (!is_filled(tun))
@@ -236,7 +244,7 @@ static bool look(struct ipu_tun_ring *tun)
         queue_reads(tun);
         submit(tun);
     }
-    return is_filled(tun);
+    return is_filled(tun) || tun->failed;
 }
 
 static ssize_t ring_give(void *self, uint32_t *index)
@@ -244,6 +252,8 @@ static ssize_t ring_give(void *self, uint32_t *index)
     struct ipu_tun_ring *tun = self;
     if (!look(tun))
         return -EAGAIN;
+    if (!is_filled(tun))
+        return -EBADFD;
     struct filled filled = tun->filled[tun->filled_head++ % tun->frame_count];
     if (filled.result <= 0) {
         tun->idle[tun->idle_count++] = filled.index;
@@ -264,7 +274,7 @@ static struct io_uring_sqe *next_write(struct ipu_tun_ring *tun, uint32_t pieces
 {
     if (tun->pieces + pieces > PIECES || io_uring_sq_space_left(&tun->ring) == 0)
         submit(tun);
-    if (tun->writes == IPU_DEVICE_WRITES || tun->pieces + pieces > PIECES)
+    if (tun->failed || tun->writes == IPU_DEVICE_WRITES || tun->pieces + pieces > PIECES)
         return NULL;
     return io_uring_get_sqe(&tun->ring);
 }
@@ -273,6 +283,7 @@ static int queue_write(struct ipu_tun_ring *tun, struct io_uring_sqe *sqe)
 {
     if (tun->nowait)
         sqe->rw_flags = RWF_NOWAIT;
+    tun->results[tun->writes] = -EBADFD; /* until it has ended */
     io_uring_sqe_set_data64(sqe, WRITE | tun->writes++);
     return IPU_DEVICE_QUEUED;
 }
@@ -301,7 +312,7 @@ static int ring_writev(void *self, const struct iovec *iov, int n)
 }
 
 /* Writes end as they are submitted; should one wait for room, so do we: its buffer is the pump's.
- */
+ * Those of a ring that failed are not made. */
 static void ring_flush(void *self)
 {
     struct ipu_tun_ring *tun = self;
@@ -309,11 +320,8 @@ static void ring_flush(void *self)
         return;
     queue_reads(tun); /* they come along */
     submit(tun);
-    while (tun->ended < tun->writes) {
-        (void)io_uring_submit_and_wait(&tun->ring, 1);
-        reap(tun);
-    }
-    tun->pieces = 0;
+    while (tun->ended < tun->writes && !tun->failed)
+        note(tun, io_uring_submit_and_wait(&tun->ring, 1));
 }
 
 static void ring_written(void *self, int *errors, int n)
@@ -328,7 +336,7 @@ static int ring_arm(void *self)
     struct ipu_tun_ring *tun = self;
     reap(tun);
     if (tun->reads > tun->wanted / 2 && tun->wanted > 1)
-        tun->wanted /= 2; /* most were not used before the pump sleeps */
+        tun->wanted--; /* most were not used before the pump sleeps */
     return look(tun);
 }
 

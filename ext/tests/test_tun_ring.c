@@ -180,6 +180,25 @@ static void what_becomes_of_a_write_is_said(void)
     end(&bed);
 }
 
+static void a_ring_that_fails_is_a_device_that_is_gone(void)
+{
+    struct bed bed = make();
+    uint32_t index;
+    int error;
+    CHECK_EQ(dup2(bed.ends[1], bed.device->ops->fd(bed.tun)), bed.device->ops->fd(bed.tun));
+    CHECK_EQ(bed.device->ops->write(bed.tun, "nobody", 6), IPU_DEVICE_QUEUED);
+    bed.device->ops->flush(bed.tun);
+    bed.device->ops->written(bed.tun, &error, 1);
+    CHECK_EQ(error, -EBADFD);
+    CHECK_EQ(bed.device->ops->write(bed.tun, "nobody", 6), -ENOBUFS);
+    CHECK_EQ(bed.device->ops->arm(bed.tun), 1);
+    CHECK_EQ(bed.device->ops->give(bed.tun, &index), -EBADFD);
+    static struct ipu_slab kept; /* for ever: nobody knows what the kernel still does with it */
+    kept = bed.tx;
+    end(&bed);
+    CHECK(kept.base != NULL);
+}
+
 static void another_pump_reads_on(void)
 {
     struct bed bed = make();
@@ -232,6 +251,7 @@ int main(void)
     RUN(writes_are_queued_and_flushed_in_their_order);
     RUN(a_full_batch_of_long_lists_is_written);
     RUN(what_becomes_of_a_write_is_said);
+    RUN(a_ring_that_fails_is_a_device_that_is_gone);
     RUN(another_pump_reads_on);
     RUN(reads_of_a_thread_that_has_ended_are_made_anew);
     return 0;
