@@ -19,6 +19,7 @@ IP_PACKET_MAX_BYTES: Final = 65535  # RFC 791 §3.1: what a length of 16 bits ca
 CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 
 BUSY_POLL_MAX_US: Final = 1_000_000  # beyond a second it is a busy loop by mistake
+CPU_LATENCY_MAX_US: Final = 1_000_000  # no CPU sleeps as deep
 
 # Pumps of one interface (IPU_LANES_MAX). Linux has 256 (MAX_TAP_QUEUES), but one of ours receives for
 # all: it is busy long before 16 others are.

@@ -47,6 +47,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--offload", metavar="on|off", help="as for `ipoibu up`")
     parser.add_argument("--busy-poll", metavar="US", help="as for `ipoibu up`")
+    parser.add_argument("--cpu-latency", metavar="US", help="as for `ipoibu up`")
     parser.add_argument("--queues", metavar="N", help="as for `ipoibu up`")
     parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
@@ -63,7 +64,17 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    keys = ("pkey", "mode", "cm-profile", "mtu", "faults", "offload", "busy-poll", "queues")
+    keys = (
+        "pkey",
+        "mode",
+        "cm-profile",
+        "mtu",
+        "faults",
+        "offload",
+        "busy-poll",
+        "cpu-latency",
+        "queues",
+    )
     words = {key: getattr(options, key.replace("-", "_")) for key in keys}
     given = {key: text for key, text in words.items() if text is not None}
     # Wrong words are refused here, once, rather than by every host.

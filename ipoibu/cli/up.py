@@ -25,6 +25,7 @@ _KEYS: Final = (
     "faults",
     "offload",
     "busy-poll",
+    "cpu-latency",
     "queues",
     "allmulticast",
     "peer",
@@ -83,6 +84,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--busy-poll",
         metavar="US",
         help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
+    )
+    parser.add_argument(
+        "--cpu-latency",
+        metavar="US",
+        help="idle CPUs of the machine wake up within US: latency for power; 0: they do not sleep",
     )
     parser.add_argument(
         "--queues",

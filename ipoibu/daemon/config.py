@@ -25,6 +25,7 @@ from ipoibu.limits import (
     CONNECTION_IDLE_MAX_S,
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
+    CPU_LATENCY_MAX_US,
     IPV4_MIN_MTU,
     IPV6_MIN_MTU,
     QUEUES_MAX,
@@ -126,6 +127,13 @@ def parse_busy_poll(text: str) -> int:
     return int(text)
 
 
+def parse_cpu_latency(text: str) -> int:
+    """Microseconds that an idle CPU may take to wake up."""
+    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) > CPU_LATENCY_MAX_US:
+        raise UsageError(f"{text!r}: expected 0 to {CPU_LATENCY_MAX_US} microseconds")
+    return int(text)
+
+
 def parse_queues(text: str) -> int:
     """How many threads move packets, each with a queue of the TUN."""
     if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= QUEUES_MAX:
@@ -171,6 +179,7 @@ _KEYS: Final[dict[str, tuple[Callable[[str], object], bool]]] = {
     "faults": (FaultSpec.parse, False),
     "offload": (parse_switch, False),
     "busy-poll": (parse_busy_poll, False),
+    "cpu-latency": (parse_cpu_latency, False),
     "queues": (parse_queues, False),
     "allmulticast": (parse_switch, False),
     "peer": (parse_peer_text, True),
@@ -201,6 +210,7 @@ class InterfaceConfig:
     faults: FaultSpec | None = None
     offload: bool = True
     busy_poll: int = 0
+    cpu_latency: int | None = None
     queues: int = 1
     allmulticast: bool = False
     peer: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace
@@ -89,6 +90,20 @@ def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
     host.options = ["--mtu", "4096"]
     with pytest.raises(LabError, match=r"h1: ipoibu up ended: .*MTU"):
         host.start()
+
+
+def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(bare: Lab) -> None:
+    host = bare.hosts[0]
+    host.options = ["--cpu-latency", "0"]
+    if not CPU_LATENCY_PATH.exists():
+        with pytest.raises(LabError, match=f"{CPU_LATENCY_PATH}: .*leave --cpu-latency out"):
+            host.start()
+        return
+    host.start()
+    assert host._daemon is not None
+    held = Path(f"/proc/{host._daemon.pid}/fd")
+    assert str(CPU_LATENCY_PATH) in [os.readlink(fd) for fd in held.iterdir()]
+    assert host.stop() == 0
 
 
 CYCLES = """

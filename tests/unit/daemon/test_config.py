@@ -22,6 +22,7 @@ def test_a_device_is_enough() -> None:
     assert (config.address, config.route, config.faults) == ((), (), None)
     assert config.offload
     assert config.busy_poll == 0
+    assert config.cpu_latency is None
     assert config.queues == 1
     assert config.cm_profile == "linux"
     assert config.connection_idle == 512
@@ -38,6 +39,7 @@ def test_options_are_read_into_values() -> None:
             "route": ["10.1.0.0/16,via=10.0.0.9", "default,via=fe80::1", "10.2.0.0/16,via=fe80::1"],
             "offload": "off",
             "busy-poll": "50",
+            "cpu-latency": "0",
             "queues": "16",
             "cm-profile": "rfc",
             "connection-idle": "60",
@@ -46,6 +48,7 @@ def test_options_are_read_into_values() -> None:
     )
     assert not config.offload
     assert config.busy_poll == 50
+    assert config.cpu_latency == 0
     assert config.queues == 16
     assert config.child(PKey(0x8002), {}).queues == 16
     assert config.cm_profile == "rfc"
@@ -103,6 +106,9 @@ def test_options_are_read_into_values() -> None:
         ("busy-poll", "1000001"),
         ("busy-poll", "1.5"),
         ("busy-poll", "٣"),
+        ("cpu-latency", "-1"),
+        ("cpu-latency", "1000001"),
+        ("cpu-latency", "٣"),
         ("queues", "0"),
         ("queues", "17"),
         ("queues", "two"),
