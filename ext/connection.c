@@ -185,17 +185,24 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
         messages += (uint32_t)state->pending;
         bytes += state->pending_bytes;
     }
-    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
+    uint32_t bound = pump->fabric->sending_bytes > 0 ? pump->fabric->sending_bytes : SENDING_BYTES;
+    return messages < IPU_CONNECTION_SENDS && bytes < bound;
 }
 
 uint64_t ipu_connection_patience_ns(struct ipu_connection *connection)
 {
+    if (connection->broken)
+        return 0;
+    if (connection->moved) { /* most times: without a look at the clock */
+        connection->moved = false;
+        connection->still_since_ns = 0;
+        return PATIENCE_NS;
+    }
     uint64_t now_ns = ipu_recovery_now_ns();
-    if (connection->moved)
-        connection->moved_at_ns = now_ns;
-    connection->moved = false;
-    uint64_t until_ns = connection->moved_at_ns + PATIENCE_NS;
-    return connection->broken || until_ns <= now_ns ? 0 : until_ns;
+    if (connection->still_since_ns == 0)
+        connection->still_since_ns = now_ns;
+    int64_t left_ns = PATIENCE_NS - (int64_t)(now_ns - connection->still_since_ns);
+    return left_ns > 0 ? (uint64_t)left_ns : 0;
 }
 
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
@@ -253,6 +260,7 @@ void ipu_connection_flush(struct ipu_pump *pump)
         uint32_t bytes = send->head_len + send->len;
         to->lengths[(to->oldest + to->sending++) % IPU_CONNECTION_SENDS] = bytes;
         to->sending_bytes += bytes;
+        pump->sending++;
         bytes -= IPU_ENCAP_LEN;
         if (to->superframes)
             bytes -= IPU_TX_ENCAP;
@@ -270,6 +278,7 @@ static int reap(struct ipu_pump *pump)
 {
     struct ipu_connection_sent sent[IPU_BATCH];
     int n = ops_of(pump)->sent(pump->fabric->connected_self, sent, IPU_BATCH);
+    pump->sending -= (uint32_t)n;
     for (int i = 0; i < n; i++) {
         ipu_transmit_release(pump, sent[i].cookie);
         if (sent[i].failed)

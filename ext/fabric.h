@@ -78,6 +78,9 @@ struct ipu_fabric_ops {
     int (*received)(void *self, struct ipu_received *done, int max);
     /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
     int (*arm)(void *self);
+    /* The same for sends, where arm() is for receives alone and may leave the ends of sends untold;
+     * asked after it. NULL where arm() is for both. */
+    int (*arm_sends)(void *self);
     int (*fd)(void *self);
     /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
      * tried again later. NULL where nothing breaks. */
@@ -112,11 +115,11 @@ struct ipu_connection {
     uint32_t sending_bytes;    /* and their bytes, */
     uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
     uint32_t oldest;                        /* from here on, modulo their number */
-    uint64_t moved_at_ns;                   /* when one was told, or the first of them posted; */
-    bool moved;       /* no: since then, and nobody has asked for the time yet */
-    bool superframes; /* every message has a vnet header in front, both ways */
-    bool broken;      /* a send failed; the engine was told */
-    bool leaving;     /* the engine wants it back */
+    uint64_t still_since_ns; /* when nobody saw one move any more; 0: it is not known to stand */
+    bool moved;              /* one was told, or the first of them posted, since somebody asked */
+    bool superframes;        /* every message has a vnet header in front, both ways */
+    bool broken;             /* a send failed; the engine was told */
+    bool leaving;            /* the engine wants it back */
     _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 
@@ -157,7 +160,8 @@ struct ipu_fabric {
     void *self;
     const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *connected_self;
-    struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
+    uint32_t sending_bytes; /* worth having under way on one connection; 0: the pump's own bound */
+    struct in6_addr gid;    /* ours; with qpn it tells our own multicast echo (E8) */
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
     uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */

@@ -350,7 +350,9 @@ static int faults_arm(void *self)
     (void)flush(faults); /* an error comes again, in sent() */
     if (faults->cookies_first != faults->cookies_end)
         return 1;
-    return faults->inner->ops->arm(faults->inner->self);
+    const struct ipu_fabric *inner = faults->inner;
+    bool sends_wait = inner->ops->arm_sends != NULL && inner->ops->arm_sends(inner->self) > 0;
+    return inner->ops->arm(inner->self) > 0 || sends_wait;
 }
 
 static int faults_fd(void *self)

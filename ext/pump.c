@@ -17,12 +17,14 @@
 
 #define NS_PER_S  1000000000
 #define NS_PER_US 1000
+#define LATER_NS  2000000 /* that the end of a send may stay unknown, while nobody waits for it */
 
 enum {
     ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
-    BURST_PACKETS = 64,   /* after so many without a pause the next are near: */
+    BURST_PACKETS = 64,   /* after so many without a pause the next are near, */
+    BURST_BYTES = 65536,  /* or after so many bytes: */
     BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between, */
-    BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs */
+    BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs; but once */
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
@@ -61,6 +63,20 @@ static void watch_device(struct ipu_pump *pump, bool watch)
         pump->device_watched = watch;
 }
 
+/*
+ * Whether the end of a send would give us something to do; else we hear of it by the way, which
+ * spares an RDMA device's fabric the asking, the waking and the reading of an event. An application
+ * waits for its frames.
+ */
+static bool awaits_sends(const struct ipu_pump *pump)
+{
+    return pump->overdue || pump->broken || pump->pending > 0 || pump->cut.left > 0 ||
+           pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
+           pump->device->ops->take != NULL || pump->lent_sending > pump->lent_frames / 2 ||
+           pump->tx.free_frames < (pump->tx.frames - pump->lent_frames) / 4 ||
+           pump->heads.free_frames < pump->heads.frames / 4;
+}
+
 /* Ask every source for a word, look once more for what came in between, then sleep. */
 static void sleep_until_work(struct ipu_pump *pump)
 {
@@ -70,6 +86,11 @@ static void sleep_until_work(struct ipu_pump *pump)
     watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
+    bool later = false;
+    if (pump->sending > 0 && pump->fabric->ops->arm_sends != NULL) {
+        later = !awaits_sends(pump);
+        ready |= !later && pump->fabric->ops->arm_sends(pump->fabric->self) > 0;
+    }
     ready |= can_read && device->ops->arm != NULL && device->ops->arm(device->self) > 0;
     if (ready || atomic_load(&pump->stopping))
         return;
@@ -78,25 +99,25 @@ static void sleep_until_work(struct ipu_pump *pump)
         deadline_ns = pump->fabric->ops->deadline_ns(pump->fabric->self);
     if (pump->broken && (int64_t)pump->recover_at_ns < deadline_ns)
         deadline_ns = (int64_t)pump->recover_at_ns;
-    if (pump->hold_until_ns > 0 && (int64_t)pump->hold_until_ns < deadline_ns)
-        deadline_ns = (int64_t)pump->hold_until_ns;
-    struct timespec wait;
+    int64_t left_ns = later ? LATER_NS : pump->hold_ns > 0 ? (int64_t)pump->hold_ns : INT64_MAX;
     if (deadline_ns != INT64_MAX) {
-        int64_t left_ns = deadline_ns - (int64_t)ipu_recovery_now_ns();
-        if (left_ns <= 0)
+        int64_t until_ns = deadline_ns - (int64_t)ipu_recovery_now_ns();
+        if (until_ns <= 0)
             return;
-        wait = (struct timespec){left_ns / NS_PER_S, left_ns % NS_PER_S};
+        left_ns = until_ns < left_ns ? until_ns : left_ns;
     }
+    struct timespec wait = {left_ns / NS_PER_S, left_ns % NS_PER_S};
     struct epoll_event event;
-    epoll_pwait2(pump->epoll_fd, &event, 1, deadline_ns != INT64_MAX ? &wait : NULL, NULL);
+    int n = epoll_pwait2(pump->epoll_fd, &event, 1, left_ns != INT64_MAX ? &wait : NULL, NULL);
+    pump->overdue = n == 0;
     ipu_ring_disarm(&pump->commands);
     IPU_COUNT(pump, wakeups);
 }
 
 /*
  * How often the CPU can be offered to others in BURST_NS. On a machine whose system calls are dear
- * (a guest of User-mode Linux: 10 us each) sleeping is cheaper than one offer. The quickest of a
- * few counts: the others may have been taken up.
+ * (a guest of User-mode Linux: 10 us each) once, as sleeping is several. The quickest of a few
+ * counts: the others may have been taken up.
  */
 static int affordable_yields(void)
 {
@@ -109,13 +130,19 @@ static int affordable_yields(void)
             least_ns = took_ns;
     }
     uint64_t count = least_ns > 0 ? BURST_NS / least_ns : BURST_YIELDS;
-    return count < BURST_YIELDS ? (int)count : BURST_YIELDS;
+    return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
+}
+
+static uint64_t moved_bytes(const struct ipu_pump *pump)
+{
+    return atomic_load_explicit(&pump->counters.tx_bytes, memory_order_relaxed) +
+           atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
 }
 
 static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
-    uint64_t last_work_ns = 0;
+    uint64_t last_work_ns = 0, rested_bytes = 0;
     int burst = 0, yields = 0, yields_max = affordable_yields();
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
@@ -135,11 +162,13 @@ static void *run(void *arg)
             }
         }
         /* Sleeping and being woken costs both ends more than a few looks do. */
-        if (burst >= BURST_PACKETS && yields++ < yields_max) {
+        if ((burst >= BURST_PACKETS || moved_bytes(pump) - rested_bytes >= BURST_BYTES) &&
+            yields++ < yields_max) {
             sched_yield();
             continue;
         }
         burst = yields = 0;
+        rested_bytes = moved_bytes(pump);
         sleep_until_work(pump);
     }
     return NULL;

@@ -77,6 +77,11 @@ struct ipu_pump {
     struct ipu_send batch[IPU_BATCH];
     int pending;
 
+    /* Messages that the fabric has taken and not told the end of, those of connections among them;
+     * and whether the last sleep went by without a word. */
+    uint32_t sending;
+    bool overdue;
+
     /* The super-frame at hand; its frame is read by tx_users[index] sends and, while segments are
      * left, by us. The device is not read before the last of them is in the batch. */
     struct ipu_segment cut;
@@ -89,7 +94,7 @@ struct ipu_pump {
      * looked at anew in every round, so it names nothing. */
     uint32_t held_index;
     size_t held_len;
-    uint64_t hold_until_ns; /* it, or the super-frame at hand, waits no longer; 0: neither waits */
+    uint64_t hold_ns; /* so long it, or the super-frame at hand, still waits; 0: neither does */
 
     struct ipu_coalesce coalesce;
 
@@ -99,6 +104,7 @@ struct ipu_pump {
 
     /* The first frames of `tx` are the device's own. */
     uint32_t lent_frames;
+    uint32_t lent_sending; /* and so many of them were given to us */
     bool attached;
 
     /* The datagram at hand; IPU_SLAB_NONE: there is none, or the device has kept it. */
@@ -210,7 +216,7 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_path 
 /* Whether one more message may be queued; otherwise it is the caller's to hold or to drop. */
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
 
-/* Until when it is worth while to wait for room, as its messages end one after the other; 0: it is
+/* How long it is worth while to wait for room, as its messages end one after the other; 0: it is
  * not. */
 uint64_t ipu_connection_patience_ns(struct ipu_connection *connection);
 

@@ -32,6 +32,7 @@ void ipu_transmit_flush(struct ipu_pump *pump)
         if (pump->batch[i].qpn == IPU_MULTICAST_QPN)
             IPU_COUNT(pump, tx_multicast_packets);
     }
+    pump->sending += (uint32_t)taken;
     pump->pending -= taken;
     if (pump->pending > 0)
         memmove(pump->batch, pump->batch + taken, (size_t)pump->pending * sizeof *pump->batch);
@@ -39,10 +40,12 @@ void ipu_transmit_flush(struct ipu_pump *pump)
 
 static void put_frame(struct ipu_pump *pump, uint32_t index)
 {
-    if (index < pump->lent_frames)
-        pump->device->ops->ended(pump->device->self, index);
-    else
+    if (index >= pump->lent_frames) {
         ipu_slab_put(&pump->tx, index);
+        return;
+    }
+    pump->lent_sending--;
+    pump->device->ops->ended(pump->device->self, index);
 }
 
 void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie)
@@ -102,8 +105,8 @@ static int cut(struct ipu_pump *pump)
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
         if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-            pump->hold_until_ns = ipu_connection_patience_ns(connection);
-            if (pump->hold_until_ns == 0)
+            pump->hold_ns = ipu_connection_patience_ns(connection);
+            if (pump->hold_ns == 0)
                 drop_rest(pump, &pump->counters.tx_connection_full);
             break;
         }
@@ -227,12 +230,12 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
         ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
         entry->forward = IPU_NEIGH_SEND;
     if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-        uint64_t until_ns = engines ? 0 : ipu_connection_patience_ns(connection);
-        if (until_ns == 0) {
+        uint64_t hold_ns = engines ? 0 : ipu_connection_patience_ns(connection);
+        if (hold_ns == 0) {
             IPU_COUNT(pump, tx_connection_full);
             return false;
         }
-        pump->hold_until_ns = until_ns;
+        pump->hold_ns = hold_ns;
         pump->held_index = index;
         pump->held_len = IPU_VNET_LEN + ip_len;
         return true;
@@ -315,6 +318,7 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
         return (ssize_t)pump->held_len;
     }
     ssize_t n = pump->lent_frames > 0 ? device->ops->give(device->self, index) : 0;
+    pump->lent_sending += n > 0;
     if (n != 0 || device->ops->read == NULL)
         return n;
     *index = ipu_slab_get(&pump->tx);
@@ -329,10 +333,10 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 int ipu_transmit_read(struct ipu_pump *pump, int max)
 {
     int done = 0;
+    pump->hold_ns = 0;
     if (pump->device_failed)
         return 0;
-    pump->hold_until_ns = 0;
-    while (done < max && pump->hold_until_ns == 0 && has_room(pump)) {
+    while (done < max && pump->hold_ns == 0 && has_room(pump)) {
         if (pump->cut.left > 0) {
             done += cut(pump);
             continue;
@@ -359,7 +363,7 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
         } else if (!transmit(pump, index, ipu_slab_at(&pump->tx, index), (size_t)n)) {
             put_frame(pump, index);
         }
-        done += pump->cut.left == 0 && pump->hold_until_ns == 0; /* else its segments count */
+        done += pump->cut.left == 0 && pump->hold_ns == 0; /* else its segments count */
     }
     ipu_transmit_flush(pump);
     return done;
@@ -375,5 +379,6 @@ int ipu_transmit_reap(struct ipu_pump *pump)
     }
     for (int i = 0; i < n; i++)
         ipu_transmit_release(pump, cookies[i]);
+    pump->sending -= (uint32_t)n;
     return n;
 }

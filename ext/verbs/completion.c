@@ -31,16 +31,14 @@ static bool is_due(const struct ipu_completion *c)
 }
 
 /*
- * A look at a channel without events is a system call for nothing, and most wake-ups are another's.
- * But an event that comes later than its completion was polled is not due any more, and would wake
- * us for ever: so every second time it is looked for all the same.
+ * A look at a channel without events is a system call for nothing. But an event that comes later
+ * than its completion was polled is not due any more, and wakes us without any work to do.
  */
-bool ipu_completion_read(struct ipu_completion *c)
+bool ipu_completion_read(struct ipu_completion *c, bool looks)
 {
     struct ibv_cq *cq;
     void *context;
-    bool looks = c->passed_by;
-    c->passed_by = !looks && !is_due(c);
+    c->polled = false;
     while (is_due(c) || (looks && (c->send_event || c->recv_event))) {
         if (ibv_get_cq_event(c->channel, &cq, &context) != 0) {
             if (errno == EAGAIN || errno == EINTR)
@@ -77,8 +75,10 @@ bool ipu_completion_arm_receives(struct ipu_completion *c)
 int ipu_completion_poll_sends(struct ipu_completion *c, struct ibv_wc *wc, int max)
 {
     int n = ibv_poll_cq(c->send_cq, max, wc);
-    if (n > 0)
+    if (n > 0) {
         c->send_armed = false;
+        c->polled = true;
+    }
     return n;
 }
 
@@ -87,8 +87,10 @@ bool ipu_completion_poll_receives(struct ipu_completion *c)
     if (ipu_completion_has_received(c))
         return true;
     int n = ibv_poll_cq(c->recv_cq, IPU_COMPLETION_BATCH, c->wc);
-    if (n > 0)
+    if (n > 0) {
         c->recv_armed = false;
+        c->polled = true;
+    }
     c->wc_next = 0;
     c->wc_count = n > 0 ? n : 0;
     return n >= 0;

@@ -19,7 +19,7 @@ struct ipu_completion {
     int epoll_fd;
     bool send_armed, recv_armed;            /* asked for an event, and nothing polled since */
     bool send_event, recv_event;            /* asked for, and not yet read from the channel */
-    bool passed_by;                         /* the channel was not looked at the last time */
+    bool polled;                            /* something was, since the last read */
     struct ibv_wc wc[IPU_COMPLETION_BATCH]; /* of receives; [wc_next, wc_count) are not told */
     int wc_next, wc_count;
 };
@@ -31,8 +31,11 @@ struct ipu_completion {
 int ipu_completion_init(struct ipu_completion *completion, const struct ibv_qp *pattern,
                         int epoll_fd, _Atomic uint64_t *events);
 
-/* The events that have come; false when the device is gone, and then nobody waits any more. */
-bool ipu_completion_read(struct ipu_completion *completion);
+/*
+ * The events that are due, and with `looks` any that have come; false when the device is gone, and
+ * then nobody waits any more. Look when nothing was polled, here or in another's queues.
+ */
+bool ipu_completion_read(struct ipu_completion *completion, bool looks);
 
 /*
  * Ask for an event. True when that is new: an event tells of completions behind it, so what came

@@ -170,19 +170,25 @@ static const struct ipu_connected_ops connected_ops = {
 
 /* ---- waiting */
 
-bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all)
+bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool looks)
 {
-    (void)ipu_completion_read(&all->completion); /* the next poll fails where the device is gone */
+    (void)ipu_completion_read(&all->completion,
+                              looks); /* the next poll fails where the device is gone */
     if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);
+    return ipu_completion_has_received(&all->completion) || all->ended != NULL;
+}
+
+bool ipu_verbs_connected_arm_sends(struct ipu_verbs_connected *all)
+{
     if (all->sending > 0 && ipu_completion_arm_sends(&all->completion))
         poll_sends(all);
-    return ipu_completion_has_received(&all->completion) || all->ended != NULL;
+    return all->ended != NULL;
 }
 
 /* ---- life */
 
-int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
+int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern, uint32_t sending_bytes)
 {
     struct ibv_srq_attr srq;
     if (pattern->srq == NULL || v->connected != NULL)
@@ -207,6 +213,7 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
     v->connected = all;
     v->fabric.connected = &connected_ops;
     v->fabric.connected_self = all;
+    v->fabric.sending_bytes = sending_bytes;
     return 0;
 }
 

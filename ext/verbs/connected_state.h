@@ -17,7 +17,9 @@ struct ipu_verbs_connected {
     uint32_t send_room; /* no more than the completion queue holds */
 };
 
-/* Ask for events; whether something waits already. */
-bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all);
+/* Ask for events of receives, and of sends; whether something waits already. `looks`: as of
+ * ipu_completion_read(). */
+bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool looks);
+bool ipu_verbs_connected_arm_sends(struct ipu_verbs_connected *all);
 
 #endif

@@ -50,19 +50,30 @@ static bool something_waits(const struct ipu_verbs *v)
            v->lost_count > 0 || (v->broken && !v->told) || atomic_load(&v->mail.any);
 }
 
-/* Nothing is asked of the send queue while it is empty: sends mostly end within ibv_post_send(). */
 static int arm(void *self)
 {
     struct ipu_verbs *v = self;
     if (v->closed)
         return 0;
-    if (!ipu_completion_read(&v->completion))
+    bool looks =
+        !v->completion.polled && (v->connected == NULL || !v->connected->completion.polled);
+    if (!ipu_completion_read(&v->completion, looks))
         ipu_verbs_queue_pair_fail(v);
     if (ipu_completion_arm_receives(&v->completion))
         ipu_verbs_receive_poll(v);
+    bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm(v->connected, looks);
+    return connected_waits || something_waits(v);
+}
+
+/* Nothing is asked of an empty send queue: sends mostly end within ibv_post_send(). */
+static int arm_sends(void *self)
+{
+    struct ipu_verbs *v = self;
+    if (v->closed)
+        return 0;
     if (v->completed != v->posted && ipu_completion_arm_sends(&v->completion))
         ipu_verbs_send_poll(v);
-    bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm(v->connected);
+    bool connected_waits = v->connected != NULL && ipu_verbs_connected_arm_sends(v->connected);
     return connected_waits || something_waits(v);
 }
 
@@ -80,6 +91,7 @@ static const struct ipu_fabric_ops verbs_ops = {
     .sent = ipu_verbs_sent,
     .received = ipu_verbs_received,
     .arm = arm,
+    .arm_sends = arm_sends,
     .fd = descriptor,
     .recover = ipu_verbs_queue_pair_recover,
 };

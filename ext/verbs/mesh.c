@@ -103,7 +103,7 @@ static int arm(void *self)
     struct ipu_mesh *m = self;
     if (m->closed)
         return 0;
-    (void)ipu_completion_read(&m->completion);
+    (void)ipu_completion_read(&m->completion, !m->completion.polled);
     if (ipu_completion_arm_receives(&m->completion))
         mesh_receive_poll(m);
     if (m->sending > 0 && ipu_completion_arm_sends(&m->completion))

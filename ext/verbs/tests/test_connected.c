@@ -210,6 +210,7 @@ static bool readable_now(void)
 static void a_completion_wakes_the_pump(void)
 {
     begin();
+    CHECK_EQ(fabric->sending_bytes, 1000);
     struct ipu_connection_received done[8];
     CHECK_EQ(post_some(0, 4), 4);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
@@ -222,10 +223,20 @@ static void a_completion_wakes_the_pump(void)
     CHECK_EQ(send_some(0, 1, 1, 1000), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     fake_rc_complete(1);
-    CHECK(readable_now());
+    CHECK(!readable_now()); /* nobody waits for the end of a send, */
     expect_sent(0, 1, 1, false);
+    CHECK_EQ(send_some(0, 2, 1, 1000), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 0);
+    fake_rc_complete(1);
+    CHECK(readable_now()); /* unless asked to */
+    expect_sent(0, 2, 1, false);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK(!readable_now());
+    CHECK_EQ(send_some(0, 3, 1, 1000), 1);
+    fake_rc_complete(1);
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 1); /* it had ended before */
+    expect_sent(0, 3, 1, false);
     /* What comes between the last look and the arming is seen. */
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);
     CHECK_EQ(ops->received(fabric->connected_self, done, 8), 1);
@@ -252,7 +263,7 @@ static void only_a_pattern_with_shared_queues_will_do(void)
 {
     fabric = fake_open(false);
     struct ibv_qp lone = fake.qp;
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &lone), -EINVAL); /* no shared receive queue */
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &lone, 0), -EINVAL); /* no shared receive queue */
     CHECK(fabric->connected == NULL);
     fake_close();
 }

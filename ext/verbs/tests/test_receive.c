@@ -152,19 +152,49 @@ static void the_send_queue_is_asked_while_something_is_being_sent(void)
     open_fabric();
     struct ipu_dest dest = fake_dest(0x80);
     void *group = fabric->ops->ah_create(fabric->self, &dest);
+    uint64_t cookie;
     CHECK_EQ(fake_send(fabric, group, 0, 1, 60), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
-    CHECK(fake.send_armed && fake.recv_armed);
+    CHECK(fake.recv_armed && !fake.send_armed); /* nobody waits for its end */
+    fake_complete_sends(1);
+    CHECK(!fake_readable(fabric->ops->fd(fabric->self)));
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+    CHECK_EQ(fake_send(fabric, group, 0, 1, 60), 1);
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 0);
+    CHECK(fake.send_armed);
     fake_complete_sends(1);
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
-    uint64_t cookie;
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
-    CHECK(!fake.send_armed);
+    CHECK(!fake_readable(fabric->ops->fd(fabric->self)));
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 0);
+    CHECK(!fake.send_armed); /* there is nothing to wait for */
     CHECK_EQ(fake_send(fabric, group, 1, 1, 60), 1);
     fake_complete_sends(1);
-    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* polled after asking: it has come back */
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 1); /* polled after asking: it has come back */
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+    fake_close();
+}
+
+static void an_event_that_comes_late_wakes_the_pump_but_once(void)
+{
+    open_fabric();
+    struct ipu_received done[4];
+    int fd = fabric->ops->fd(fabric->self);
+    CHECK_EQ(post(0, 4), 4);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    fake.recv_armed = false; /* the completion is there, its event is on the way */
+    fake_arrive(44, 1, 0);
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 1);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(write(fake.channel_pipe[1], "r", 1), 1);
+    CHECK(fake_readable(fd));
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 4), 0);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK(!fake_readable(fd));
+    CHECK_EQ(fake.unacked, 0);
+    fake_arrive(44, 1, 0);
+    CHECK(fake_readable(fd)); /* and it still wakes for the next */
     fake_close();
 }
 
@@ -300,6 +330,7 @@ int main(void)
     RUN(memory_beyond_the_last_region_is_refused);
     RUN(waiting_asks_once_for_one_event);
     RUN(what_came_before_the_request_is_not_slept_on);
+    RUN(an_event_that_comes_late_wakes_the_pump_but_once);
     RUN(the_send_queue_is_asked_while_something_is_being_sent);
     RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(asynchronous_events_tell_of_the_port_and_the_device);

@@ -211,6 +211,7 @@ static void a_break_from_elsewhere_reaches_the_pump(void)
     open_fabric();
     CHECK_EQ(fake_send(fabric, group, 0, 10, 60), 10);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 0);
     ipu_verbs_break(fake_verbs);
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
     CHECK_EQ(fabric->ops->arm(fabric->self), 1);

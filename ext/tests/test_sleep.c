@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* When a pump's thread hears of sends that have ended: on a fabric that tells of them only when
+ * asked to, as RDMA devices do. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/eventfd.h>
+
+#include "check.h"
+#include "frame.h"
+#include "pump.h"
+#include "record.h"
+
+enum { MTU = 2044, FRAMES = 16, MS = 1000 };
+
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t cookies[FRAMES];
+    uint32_t taken, told, ended; /* sends; the first `ended` of them have */
+    int untold_sleeps;           /* times that arm() was all, though a send was under way */
+    int asked;                   /* for the ends of sends, */
+    bool armed;                  /* and not answered yet */
+    bool silent;                 /* sends end as soon as the pump is about to sleep */
+    int fd;
+} fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(void)
+{
+    CHECK_EQ(pthread_mutex_lock(&fabric_state.mutex), 0);
+}
+
+static void unlock(void)
+{
+    CHECK_EQ(pthread_mutex_unlock(&fabric_state.mutex), 0);
+}
+
+static int fake_memory(void *self, void *base, size_t len)
+{
+    (void)self, (void)base, (void)len;
+    return 0;
+}
+
+static void *fake_ah_create(void *self, const struct ipu_dest *dest)
+{
+    (void)self, (void)dest;
+    return malloc(1);
+}
+
+static void fake_ah_destroy(void *self, void *ah)
+{
+    (void)self;
+    free(ah);
+}
+
+static int fake_send(void *self, const struct ipu_send *sends, int n)
+{
+    (void)self;
+    lock();
+    for (int i = 0; i < n; i++)
+        fabric_state.cookies[fabric_state.taken++] = sends[i].cookie;
+    unlock();
+    return n;
+}
+
+static int fake_post(void *self, const struct ipu_recv *recvs, int n)
+{
+    (void)self, (void)recvs;
+    return n;
+}
+
+static int fake_sent(void *self, uint64_t *cookies, int max)
+{
+    (void)self;
+    int n = 0;
+    lock();
+    while (n < max && fabric_state.told < fabric_state.ended)
+        cookies[n++] = fabric_state.cookies[fabric_state.told++];
+    unlock();
+    return n;
+}
+
+static int fake_received(void *self, struct ipu_received *done, int max)
+{
+    (void)self, (void)done, (void)max;
+    return 0;
+}
+
+static int fake_arm(void *self)
+{
+    (void)self;
+    eventfd_t ignored;
+    lock();
+    (void)eventfd_read(fabric_state.fd, &ignored);
+    fabric_state.untold_sleeps += fabric_state.told < fabric_state.taken;
+    if (fabric_state.silent)
+        fabric_state.ended = fabric_state.taken;
+    unlock();
+    return 0;
+}
+
+static int fake_arm_sends(void *self)
+{
+    (void)self;
+    lock();
+    fabric_state.untold_sleeps--;
+    fabric_state.asked++;
+    fabric_state.armed = true;
+    int waits = fabric_state.told < fabric_state.ended;
+    unlock();
+    return waits;
+}
+
+static int fake_fd(void *self)
+{
+    (void)self;
+    return fabric_state.fd;
+}
+
+static const struct ipu_fabric_ops fabric_ops = {
+    .memory = fake_memory,
+    .ah_create = fake_ah_create,
+    .ah_destroy = fake_ah_destroy,
+    .send = fake_send,
+    .post = fake_post,
+    .sent = fake_sent,
+    .received = fake_received,
+    .arm = fake_arm,
+    .arm_sends = fake_arm_sends,
+    .fd = fake_fd,
+};
+
+static ssize_t device_read(void *self, void *buf, size_t cap)
+{
+    (void)self, (void)buf, (void)cap;
+    return -EAGAIN;
+}
+
+static int device_fd(void *self)
+{
+    return *(int *)self;
+}
+
+static const struct ipu_device_ops device_ops = {.read = device_read, .fd = device_fd};
+
+static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
+static int quiet_fd;
+static struct ipu_device device = {.ops = &device_ops, .self = &quiet_fd};
+static struct ipu_pump *pump;
+
+/* A pump with `sends` frames to be sent, not started. */
+static void begin(uint32_t sends)
+{
+    struct ipu_pump_config config = {
+        .fabric = &fabric,
+        .device = &device,
+        .mtu = MTU,
+        .tx_frames = FRAMES,
+        .rx_frames = 8,
+        .neigh_max = 16,
+        .route_max = 16,
+        .path_max = 16,
+        .command_bytes = 1 << 16,
+        .event_bytes = 1 << 16,
+        .capture_bytes = 1 << 16,
+    };
+    fabric_state.taken = fabric_state.told = fabric_state.ended = 0;
+    fabric_state.untold_sleeps = fabric_state.asked = 0;
+    fabric_state.armed = fabric_state.silent = false;
+    fabric_state.fd = eventfd(0, EFD_NONBLOCK);
+    quiet_fd = eventfd(0, EFD_NONBLOCK);
+    CHECK_EQ(ipu_pump_create(&config, &pump), 0);
+    for (uint32_t i = 0; i < sends; i++) {
+        uint32_t len = sizeof(struct ipu_command) + IPU_ENCAP_LEN;
+        struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), len);
+        CHECK(record != NULL);
+        memset(record, 0, len);
+        record->type = IPU_COMMAND_SEND_FRAME;
+        record->len = IPU_ENCAP_LEN;
+        record->dest = (struct ipu_dest){.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
+        ipu_ring_commit(ipu_pump_commands(pump), len);
+    }
+}
+
+static void finish(void)
+{
+    ipu_pump_stop(pump);
+    ipu_pump_destroy(pump);
+    close(fabric_state.fd);
+    close(quiet_fd);
+}
+
+/* All that were taken have ended; with a word to whoever asked for it. */
+static void end_sends(void)
+{
+    lock();
+    fabric_state.ended = fabric_state.taken;
+    if (fabric_state.armed)
+        CHECK_EQ(eventfd_write(fabric_state.fd, 1), 0);
+    fabric_state.armed = false;
+    unlock();
+}
+
+/* Wait, without end but for the alarm, until so many were taken, told of, and asked for. */
+static void await(uint32_t taken, uint32_t told, int asked)
+{
+    for (bool done = false; !done; usleep(MS)) {
+        lock();
+        done =
+            fabric_state.taken >= taken && fabric_state.told >= told && fabric_state.asked >= asked;
+        unlock();
+    }
+}
+
+static uint64_t wakeups(void)
+{
+    return atomic_load(&ipu_pump_counters(pump)->wakeups);
+}
+
+static void an_end_that_nobody_waits_for_is_found_without_being_told(void)
+{
+    begin(1);
+    fabric_state.silent = true;
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    await(1, 1, 0);
+    finish();
+    CHECK_EQ(fabric_state.asked, 0);
+}
+
+static void a_send_that_takes_long_is_asked_for_and_slept_on(void)
+{
+    begin(1);
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    await(1, 0, 1);
+    usleep(10 * MS); /* it sleeps by now, */
+    uint64_t before = wakeups();
+    usleep(50 * MS);
+    CHECK_EQ(wakeups(), before); /* and nothing but the word wakes it */
+    end_sends();
+    await(1, 1, 1);
+    finish();
+}
+
+static void the_end_of_a_send_is_asked_for_at_once_when_frames_are_short(void)
+{
+    begin(FRAMES - 1);
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    await(FRAMES - 1, 0, 1);
+    lock();
+    CHECK_EQ(fabric_state.untold_sleeps, 0);
+    unlock();
+    end_sends();
+    await(FRAMES - 1, FRAMES - 1, 1);
+    finish();
+}
+
+int main(void)
+{
+    RUN(an_end_that_nobody_waits_for_is_found_without_being_told);
+    RUN(a_send_that_takes_long_is_asked_for_and_slept_on);
+    RUN(the_end_of_a_send_is_asked_for_at_once_when_frames_are_short);
+    return 0;
+}
