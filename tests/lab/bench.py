@@ -29,6 +29,7 @@ from .runner import LabError, find_kernel, run, shell
 
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait
+PERFTEST_TRIES: Final = 3
 NO_IB_CM: Final = "initcall_blacklist=ib_cm_init"  # else nobody can ask ipoibu for connections
 
 Sample = dict[str, float]
@@ -70,7 +71,18 @@ TARGETS: Final = (
 
 
 def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
-    """One turn: boot, measure, end."""
+    """One turn; anew for perftest's datagrams, all of which have to arrive for it to end."""
+    tries = PERFTEST_TRIES if (turn.contender, turn.mode) == ("perftest", "datagram") else 1
+    for _ in range(tries - 1):
+        try:
+            return _take(kernel, turn, seconds)
+        except (LabError, AssertionError):
+            print(f"{turn.name}: a datagram was lost; again", file=sys.stderr, flush=True)
+    return _take(kernel, turn, seconds)
+
+
+def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
+    """Boot, measure, end."""
     script = PRELUDE + f'. {SCENARIOS}/bench_host.sh"\ncall verbs_guest:on_the_wire\n'
     script += f"bench {turn.contender} {turn.mode} {seconds}"
     with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
