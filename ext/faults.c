@@ -351,8 +351,10 @@ static int faults_arm(void *self)
     if (faults->cookies_first != faults->cookies_end)
         return 1;
     const struct ipu_fabric *inner = faults->inner;
-    bool sends_wait = inner->ops->arm_sends != NULL && inner->ops->arm_sends(inner->self) > 0;
-    return inner->ops->arm(inner->self) > 0 || sends_wait;
+    int waits = inner->ops->arm(inner->self);
+    if (inner->ops->arm_sends != NULL)
+        waits |= inner->ops->arm_sends(inner->self);
+    return waits;
 }
 
 static int faults_fd(void *self)

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include "check.h"
+#include "fake_fabric.h"
 #include "frame.h"
 #include "pump.h"
 #include "record.h"
@@ -50,24 +51,6 @@ static struct {
 
 static int fabric_fd, device_fd;
 
-static int fake_memory(void *self, void *base, size_t len)
-{
-    (void)self, (void)base, (void)len;
-    return 0;
-}
-
-static void *fake_ah_create(void *self, const struct ipu_dest *dest)
-{
-    (void)self, (void)dest;
-    return malloc(1);
-}
-
-static void fake_ah_destroy(void *self, void *ah)
-{
-    (void)self;
-    free(ah);
-}
-
 static int fake_send(void *self, const struct ipu_send *sends, int n)
 {
     (void)self;
@@ -78,12 +61,6 @@ static int fake_send(void *self, const struct ipu_send *sends, int n)
     return n;
 }
 
-static int fake_post(void *self, const struct ipu_recv *recvs, int n)
-{
-    (void)self, (void)recvs;
-    return n;
-}
-
 static int fake_sent(void *self, uint64_t *cookies, int max)
 {
     (void)self;
@@ -91,12 +68,6 @@ static int fake_sent(void *self, uint64_t *cookies, int max)
     for (int i = 0; i < n; i++)
         cookies[i] = fabric_state.ud_cookies[--fabric_state.ud_sent];
     return n;
-}
-
-static int fake_received(void *self, struct ipu_received *done, int max)
-{
-    (void)self, (void)done, (void)max;
-    return 0;
 }
 
 static int fake_arm(void *self)

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "check.h"
+#include "fake_fabric.h"
 #include "frame.h"
 #include "pump.h"
 #include "record.h"
@@ -36,24 +37,6 @@ static void unlock(void)
     CHECK_EQ(pthread_mutex_unlock(&fabric_state.mutex), 0);
 }
 
-static int fake_memory(void *self, void *base, size_t len)
-{
-    (void)self, (void)base, (void)len;
-    return 0;
-}
-
-static void *fake_ah_create(void *self, const struct ipu_dest *dest)
-{
-    (void)self, (void)dest;
-    return malloc(1);
-}
-
-static void fake_ah_destroy(void *self, void *ah)
-{
-    (void)self;
-    free(ah);
-}
-
 static int fake_send(void *self, const struct ipu_send *sends, int n)
 {
     (void)self;
@@ -61,12 +44,6 @@ static int fake_send(void *self, const struct ipu_send *sends, int n)
     for (int i = 0; i < n; i++)
         fabric_state.cookies[fabric_state.taken++] = sends[i].cookie;
     unlock();
-    return n;
-}
-
-static int fake_post(void *self, const struct ipu_recv *recvs, int n)
-{
-    (void)self, (void)recvs;
     return n;
 }
 
@@ -79,12 +56,6 @@ static int fake_sent(void *self, uint64_t *cookies, int max)
         cookies[n++] = fabric_state.cookies[fabric_state.told++];
     unlock();
     return n;
-}
-
-static int fake_received(void *self, struct ipu_received *done, int max)
-{
-    (void)self, (void)done, (void)max;
-    return 0;
 }
 
 static int fake_arm(void *self)

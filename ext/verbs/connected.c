@@ -172,8 +172,8 @@ static const struct ipu_connected_ops connected_ops = {
 
 bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool looks)
 {
-    (void)ipu_completion_read(&all->completion,
-                              looks); /* the next poll fails where the device is gone */
+    /* Where the device is gone the next poll fails. */
+    (void)ipu_completion_read(&all->completion, looks);
     if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);
     return ipu_completion_has_received(&all->completion) || all->ended != NULL;

@@ -122,15 +122,17 @@ def parse_switch(text: str) -> bool:
 
 def parse_busy_poll(text: str) -> int:
     """Microseconds that the data path looks for the next packet before it sleeps."""
-    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) > BUSY_POLL_MAX_US:
-        raise UsageError(f"{text!r}: expected 0 to {BUSY_POLL_MAX_US} microseconds")
-    return int(text)
+    return _microseconds(text, BUSY_POLL_MAX_US)
 
 
 def parse_cpu_latency(text: str) -> int:
     """Microseconds that an idle CPU may take to wake up."""
-    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) > CPU_LATENCY_MAX_US:
-        raise UsageError(f"{text!r}: expected 0 to {CPU_LATENCY_MAX_US} microseconds")
+    return _microseconds(text, CPU_LATENCY_MAX_US)
+
+
+def _microseconds(text: str, most: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) > most:
+        raise UsageError(f"{text!r}: expected 0 to {most} microseconds")
     return int(text)
 
 

@@ -77,7 +77,11 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
         try:
             return _take(kernel, turn, seconds)
         except (LabError, AssertionError):
-            print(f"{turn.name}: a datagram was lost; again", file=sys.stderr, flush=True)
+            print(
+                f"{turn.name}: it failed, as if by a lost datagram; again",
+                file=sys.stderr,
+                flush=True,
+            )
     return _take(kernel, turn, seconds)
 
 
