@@ -185,8 +185,7 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
         messages += (uint32_t)state->pending;
         bytes += state->pending_bytes;
     }
-    uint32_t bound = pump->fabric->sending_bytes > 0 ? pump->fabric->sending_bytes : SENDING_BYTES;
-    return messages < IPU_CONNECTION_SENDS && bytes < bound;
+    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
 }
 
 uint64_t ipu_connection_patience_ns(struct ipu_connection *connection)

@@ -160,8 +160,7 @@ struct ipu_fabric {
     void *self;
     const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *connected_self;
-    uint32_t sending_bytes; /* worth having under way on one connection; 0: the pump's own bound */
-    struct in6_addr gid;    /* ours; with qpn it tells our own multicast echo (E8) */
+    struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
     uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */

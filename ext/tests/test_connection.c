@@ -563,22 +563,6 @@ static void long_messages_under_way_are_bounded_by_their_bytes(void)
     end();
 }
 
-static void a_fabric_may_want_less_under_way(void)
-{
-    fabric.sending_bytes = 100000;
-    begin();
-    connect_peer(false);
-    fabric_state.holds = true;
-    for (int i = 0; i < 4; i++) {
-        offer(60000);
-        step();
-        moves();
-    }
-    CHECK_EQ(connection.sending_bytes, 2 * 60004);
-    end();
-    fabric.sending_bytes = 0;
-}
-
 /* 36 of 100 segments too many: one message and 63 of them are under way. */
 static void fill_with_segments(void)
 {
@@ -668,7 +652,6 @@ int main(void)
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
-    RUN(a_fabric_may_want_less_under_way);
     RUN(long_messages_under_way_are_bounded_by_their_bytes);
     RUN(a_packet_that_waits_goes_where_it_should_go_by_then);
     RUN(the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience);

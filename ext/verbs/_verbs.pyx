@@ -78,7 +78,7 @@ cdef extern from "connected.h" nogil:
         uint32_t qpn
     struct ipu_verbs_connection:
         ipu_connection connection
-    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern, uint32_t sending_bytes)
+    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern)
     int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
     void ipu_verbs_connection_free(ipu_verbs_connection *connection)
 
@@ -243,14 +243,9 @@ cdef class VerbsFabric:
     def qpn(self):
         return ipu_verbs_fabric(self.verbs).qpn
 
-    def connect(self, object pattern, *, int cmd_fd, uint32_t sending_bytes=0):
-        """From here on there may be connections: RC queue pairs with the queues of `pattern`.
-
-        `sending_bytes`: no more than this, but for one message, is under way on one of them; 0: the
-        data path's own bound.
-        """
-        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd), sending_bytes),
-              "connected mode")
+    def connect(self, object pattern, *, int cmd_fd):
+        """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
+        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
 
     def attach(self, bytes mgid, uint16_t mlid):
         """Receive the group's datagrams; the IP-level membership is `Membership`'s.

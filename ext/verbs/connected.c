@@ -188,7 +188,7 @@ bool ipu_verbs_connected_arm_sends(struct ipu_verbs_connected *all)
 
 /* ---- life */
 
-int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern, uint32_t sending_bytes)
+int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
 {
     struct ibv_srq_attr srq;
     if (pattern->srq == NULL || v->connected != NULL)
@@ -213,7 +213,6 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern, uint32_
     v->connected = all;
     v->fabric.connected = &connected_ops;
     v->fabric.connected_self = all;
-    v->fabric.sending_bytes = sending_bytes;
     return 0;
 }
 

@@ -19,10 +19,9 @@ struct ipu_verbs_connection {
 
 /*
  * `pattern` is any RC queue pair like those to come; it is not kept. The fabric has its connected
- * face from then on, until it is freed; sending_bytes as there. 0 or negative errno.
+ * face from then on, until it is freed. 0 or negative errno.
  */
-int ipu_verbs_connect(struct ipu_verbs *verbs, const struct ibv_qp *pattern,
-                      uint32_t sending_bytes);
+int ipu_verbs_connect(struct ipu_verbs *verbs, const struct ibv_qp *pattern);
 
 /* 0 or negative errno. The queue pair is destroyed before ipu_verbs_connection_free(). */
 int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ibv_qp *qp);

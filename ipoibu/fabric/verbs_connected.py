@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 SEND_DEPTH: Final = 128  # of one connection; the pump has 64 messages under way at most
 SENDS_MAX: Final = 4096  # of all connections: completions that may wait
 INLINE_BYTES: Final = 128  # a TCP acknowledgement
-# What rxe says (RXE_VENDOR_ID), and said once: it sends when it is told to, on our own CPU, in one go. More
-# than a few messages at a time only keep that CPU from the rest.
-RXE_VENDORS: Final = (0xFFFFFF, 0)
-RXE_SENDING_BYTES: Final = 256 << 10
 
 
 class VerbsConnections:
@@ -48,8 +44,7 @@ class VerbsConnections:
                 self._inline_bytes = 0
                 pattern = self._create()
             try:
-                sending_bytes = RXE_SENDING_BYTES if limits.vendor_id in RXE_VENDORS else 0
-                fabric.connect(pattern, cmd_fd=device.cmd_fd, sending_bytes=sending_bytes)
+                fabric.connect(pattern, cmd_fd=device.cmd_fd)
             finally:
                 device.destroy(pattern)
         except BaseException:

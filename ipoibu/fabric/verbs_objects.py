@@ -49,7 +49,7 @@ class PortState:
 class Limits:
     """Of a device: address handles, work requests in a queue, completions, multicast groups.
 
-    Then shared receive queues, the work requests of one, and whose device it is.
+    Then shared receive queues, and the work requests of one.
     """
 
     max_ah: int
@@ -58,7 +58,6 @@ class Limits:
     max_mcast_grp: int
     max_srq: int
     max_srq_wr: int
-    vendor_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +272,6 @@ class VerbsDevice:
             attr.max_mcast_grp,
             attr.max_srq,
             attr.max_srq_wr,
-            attr.vendor_id,
         )
 
     # ---- what is made

@@ -148,8 +148,8 @@ void fake_rc_open(struct ipu_fabric *fabric)
                                         .qp_num = 0x100u + (uint32_t)i * 256, /* one bucket */
                                         .qp_type = IBV_QPT_RC};
     }
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0], 1000), 0);
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0], 0), -EINVAL); /* once */
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0]), 0);
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0]), -EINVAL); /* once */
     for (int i = 0; i < FAKE_RCS; i++) {
         struct ipu_verbs_connection *connection = &fake_rc.connection[i];
         CHECK_EQ(ipu_verbs_connection_init(connection, &fake_rc.qp[i]), 0);

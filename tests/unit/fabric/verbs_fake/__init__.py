@@ -37,9 +37,8 @@ class Fabric:
         if what in self.errors:
             raise self.errors[what]
 
-    def connect(self, pattern: Any, *, cmd_fd: int, sending_bytes: int) -> None:
+    def connect(self, pattern: Any, *, cmd_fd: int) -> None:
         assert pattern.attr.srq is not None
-        self.sending_bytes = sending_bytes
         self._do("connect")
 
     def attach(self, mgid: bytes, mlid: int) -> None:

@@ -23,7 +23,6 @@ class Machine:
     max_cqe: int = 32767
     max_inline: int = 400
     max_srq: int = 1000
-    vendor_id: int = 0xFFFFFF
     errors: dict[str, int] = field(default_factory=dict)  # what fails, with which errno
     log: list[str] = field(default_factory=list)
 
