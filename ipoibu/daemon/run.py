@@ -25,7 +25,7 @@ from ipoibu.daemon.running import (
 )
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.host.cpu_latency import CpuLatency
+from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
             if self._config.cpu_latency is not None:
-                stack.enter_context(CpuLatency(self._config.cpu_latency))
+                stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
             self._executor = stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
             interface = self._interface(
