@@ -38,8 +38,8 @@ def bounded_cpu_latency(us: int, path: Path = CPU_LATENCY_PATH) -> Iterator[None
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM):
                 raise NotPermitted(
-                    f"CPU latency {us}: {path} is closed to this user: run as root, or do without"
+                    f"{path} is closed to this user: run as root, or leave --cpu-latency out"
                 ) from error
             reason = os.strerror(error.errno or 0)
-            raise IpoibuError(f"CPU latency {us}: {path}: {reason}; do without") from error
+            raise IpoibuError(f"{path}: {reason}; leave --cpu-latency out") from error
         yield
