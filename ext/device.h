@@ -47,7 +47,8 @@ struct ipu_device_ops {
 
     /*
      * For a device that uses frames in place (loan.h, tun_ring.h); else all are NULL. `attach`
-     * takes the first `lent_frames` frames of tx; 0, or negative errno.
+     * takes the first `lent_frames` frames of tx; rx has none where the pump only sends. 0, or
+     * negative errno.
      */
     int (*attach)(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
                   uint32_t packet_bytes);

@@ -7,50 +7,37 @@ cdef uint32_t kinds_of(tuple offload):
             | (IPU_DEVICE_UDP if "uso4" in offload else 0))
 
 
-cdef class TunDevice:
-    """A TUN by its descriptor, which stays the caller's to close, after the pump.
+cdef uint32_t queues_of(int *fds, int fd, tuple more) except 0:
+    """The descriptors of a TUN's queues; how many."""
+    if len(more) >= IPU_LANES_MAX:
+        raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {1 + len(more)}")
+    fds[0] = fd
+    for i, other in enumerate(more, 1):
+        fds[i] = other
+    return <uint32_t>(1 + len(more))
 
-    `offload` names what it was set up with (ipoibu/host/tun.py): super-frames then come and go.
+
+cdef class TunDevice:
+    """A TUN by its descriptors, one for each queue, which stay the caller's to close, after the pumps.
+
+    It reads the first queue, `fd`, and writes each flow to the queue that is the flow's: for the pump that
+    receives. `others` are for further pumps, each of which reads one of `more`. `offload` names what
+    the TUN was set up with (ipoibu/host/tun.py): super-frames then come and go.
     """
 
     cdef ipu_tun tun
     cdef readonly int fd
     cdef readonly tuple offload
-
-    def __cinit__(self, int fd, object offload=()):
-        self.fd = fd
-        self.offload = tuple(offload)
-        ipu_tun_init(&self.tun, fd, kinds_of(self.offload))
-
-    @property
-    def native(self):
-        return lend(&self.tun.device, DEVICE_CAPSULE, self)
-
-
-cdef class TunQueues:
-    """A TUN of several queues by their descriptors, which stay the caller's to close, after the pumps.
-
-    This is the first queue, and writes to all: for the pump that receives. `others` are for further
-    pumps, each of which reads one.
-    """
-
-    cdef ipu_tun_queues tun
-    cdef readonly int fd
-    cdef readonly tuple offload
     cdef readonly tuple others
 
-    def __cinit__(self, fds, object offload=()):
-        cdef int[IPU_LANES_MAX] all
-        cdef tuple descriptors = tuple(fds)
-        if not 1 <= len(descriptors) <= IPU_LANES_MAX:
-            raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {len(descriptors)}")
-        for i, fd in enumerate(descriptors):
-            all[i] = fd
-        self.fd = descriptors[0]
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        cdef int[IPU_LANES_MAX] fds
+        cdef tuple rest = tuple(more)
+        cdef uint32_t count = queues_of(fds, fd, rest)
+        self.fd = fd
         self.offload = tuple(offload)
-        check(ipu_tun_queues_init(&self.tun, all, <uint32_t>len(descriptors),
-                                  kinds_of(self.offload)), "queues")
-        self.others = tuple(TunDevice(fd, offload) for fd in descriptors[1:])
+        check(ipu_tun_init(&self.tun, fds, count, kinds_of(self.offload)), "queues")
+        self.others = tuple(TunDevice(other, self.offload) for other in rest)
 
     @property
     def native(self):
@@ -60,18 +47,23 @@ cdef class TunQueues:
 cdef class TunRing:
     """As `TunDevice`, read and written through an io_uring: many packets take one system call.
 
-    The descriptor must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
+    The descriptors must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
     built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
     """
 
     cdef ipu_tun_ring *tun
     cdef readonly int fd
     cdef readonly tuple offload
+    cdef readonly tuple others
 
-    def __cinit__(self, int fd, object offload=()):
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        cdef int[IPU_LANES_MAX] fds
+        cdef tuple rest = tuple(more)
+        cdef uint32_t count = queues_of(fds, fd, rest)
         self.fd = fd
         self.offload = tuple(offload)
-        check(ipu_tun_ring_create(fd, kinds_of(self.offload), &self.tun), "io_uring")
+        check(ipu_tun_ring_create(fds, count, kinds_of(self.offload), &self.tun), "io_uring")
+        self.others = tuple(TunRing(other, self.offload) for other in rest)
 
     def __dealloc__(self):
         if self.tun != NULL:
@@ -185,6 +177,7 @@ cdef class QueueDevice:
     cdef ipu_queue *queue
     cdef uint64_t era
     offload = ()
+    others = ()
 
     def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
         self.queue = <ipu_queue *>aligned_alloc(64, (sizeof(ipu_queue) + 63) & ~<size_t>63)

@@ -58,17 +58,13 @@ cdef extern from "ring.h" nogil:
 cdef extern from "tun.h" nogil:
     struct ipu_tun:
         ipu_device device
-    void ipu_tun_init(ipu_tun *tun, int fd, uint32_t offload)
-
-cdef extern from "tun_queues.h" nogil:
-    struct ipu_tun_queues:
-        ipu_device device
-    int ipu_tun_queues_init(ipu_tun_queues *tun, const int *fds, uint32_t count, uint32_t offload)
+    int ipu_tun_init(ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload)
 
 cdef extern from "tun_ring.h" nogil:
     struct ipu_tun_ring:
         pass
-    int ipu_tun_ring_create(int fd, uint32_t offload, ipu_tun_ring **out)
+    int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload,
+                            ipu_tun_ring **out)
     void ipu_tun_ring_destroy(ipu_tun_ring *tun)
     ipu_device *ipu_tun_ring_device(ipu_tun_ring *tun)
 

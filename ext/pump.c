@@ -329,8 +329,6 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     if (config->mtu + IPU_ENCAP_LEN > config->fabric->mtu ||
         config->device_mtu > IPU_VNET_PACKET_MAX)
         return -EMSGSIZE;
-    if (config->rx_frames == 0 && config->device->lent_bytes > 0)
-        return -EINVAL;
     struct ipu_pump *pump = aligned_alloc(_Alignof(struct ipu_pump), sizeof *pump);
     if (pump == NULL)
         return -ENOMEM;

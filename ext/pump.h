@@ -22,7 +22,7 @@ struct ipu_pump_config {
     uint32_t mtu;              /* largest IP packet by datagram, at most fabric->mtu - 4 */
     uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, else connected mode's */
     uint32_t tx_frames;        /* 0: a number that suits the device */
-    uint32_t rx_frames;        /* 0: it only sends, and its device lends no frames */
+    uint32_t rx_frames;        /* 0: it only sends */
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */
     uint32_t neigh_max;
     uint32_t route_max;

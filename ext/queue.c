@@ -128,6 +128,8 @@ static int queue_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, ui
                         uint32_t packet_bytes)
 {
     struct ipu_queue *queue = self;
+    if (rx->frames == 0)
+        return -EINVAL;
     struct ipu_loan *loan = ipu_loan_create(tx, rx, lent_frames, packet_bytes);
     if (loan == NULL)
         return -ENOMEM;

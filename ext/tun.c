@@ -4,25 +4,27 @@
 #include <errno.h>
 #include <unistd.h>
 
+static int tun_fd(void *self)
+{
+    return ((struct ipu_tun *)self)->queues.fds[0];
+}
+
 static ssize_t tun_read(void *self, void *buf, size_t cap)
 {
-    ssize_t n = read(((struct ipu_tun *)self)->fd, buf, cap);
+    ssize_t n = read(tun_fd(self), buf, cap);
     return n < 0 ? -errno : n;
 }
 
 static int tun_write(void *self, const void *buf, size_t len)
 {
-    return write(((struct ipu_tun *)self)->fd, buf, len) < 0 ? -errno : 0;
+    int fd = ipu_tun_queues_fd(&((struct ipu_tun *)self)->queues, buf, len);
+    return write(fd, buf, len) < 0 ? -errno : 0;
 }
 
 static int tun_writev(void *self, const struct iovec *iov, int n)
 {
-    return writev(((struct ipu_tun *)self)->fd, iov, n) < 0 ? -errno : 0;
-}
-
-static int tun_fd(void *self)
-{
-    return ((struct ipu_tun *)self)->fd;
+    int fd = ipu_tun_queues_fd(&((struct ipu_tun *)self)->queues, iov->iov_base, iov->iov_len);
+    return writev(fd, iov, n) < 0 ? -errno : 0;
 }
 
 static const struct ipu_device_ops tun_ops = {
@@ -32,7 +34,8 @@ static const struct ipu_device_ops tun_ops = {
     .fd = tun_fd,
 };
 
-void ipu_tun_init(struct ipu_tun *tun, int fd, uint32_t offload)
+int ipu_tun_init(struct ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload)
 {
-    *tun = (struct ipu_tun){.device = {.ops = &tun_ops, .self = tun, .offload = offload}, .fd = fd};
+    tun->device = (struct ipu_device){.ops = &tun_ops, .self = tun, .offload = offload};
+    return ipu_tun_queues_init(&tun->queues, fds, count);
 }

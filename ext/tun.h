@@ -3,15 +3,17 @@
 #define IPU_TUN_H
 
 #include "device.h"
+#include "tun_queues.h"
 
-/* A TUN as packet device. The descriptor is opened and set up in Python (ipoibu/host/tun.py): no
- * packet information, 16-byte vnet header, non-blocking, offloads as `offload` (IPU_DEVICE_*) says.
- * It stays the caller's to close. */
+/* A TUN as packet device. The descriptors, of each of its queues, are opened and set up in Python
+ * (ipoibu/host/tun.py): no packet information, 16-byte vnet header, non-blocking, offloads as
+ * `offload` (IPU_DEVICE_*) says. They stay the caller's to close. */
 struct ipu_tun {
     struct ipu_device device;
-    int fd;
+    struct ipu_tun_queues queues;
 };
 
-void ipu_tun_init(struct ipu_tun *tun, int fd, uint32_t offload);
+/* 0, or as ipu_tun_queues_init(). */
+int ipu_tun_init(struct ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload);
 
 #endif

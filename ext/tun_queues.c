@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "vnet.h"
 
@@ -75,49 +74,18 @@ uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *
     return 0;
 }
 
-static int fd_for(const struct ipu_tun_queues *tun, const uint8_t *frame, size_t len)
+int ipu_tun_queues_fd(const struct ipu_tun_queues *tun, const uint8_t *frame, size_t len)
 {
-    if (len < IPU_VNET_LEN)
+    if (tun->count == 1 || len < IPU_VNET_LEN)
         return tun->fds[0];
     return tun->fds[ipu_tun_queues_choose(tun, frame + IPU_VNET_LEN, len - IPU_VNET_LEN)];
 }
 
-static ssize_t queues_read(void *self, void *buf, size_t cap)
-{
-    ssize_t n = read(((struct ipu_tun_queues *)self)->fds[0], buf, cap);
-    return n < 0 ? -errno : n;
-}
-
-static int queues_write(void *self, const void *buf, size_t len)
-{
-    return write(fd_for(self, buf, len), buf, len) < 0 ? -errno : 0;
-}
-
-/* A merged frame is of one flow, and its headers are in the first piece (coalesce.h). */
-static int queues_writev(void *self, const struct iovec *iov, int n)
-{
-    return writev(fd_for(self, iov->iov_base, iov->iov_len), iov, n) < 0 ? -errno : 0;
-}
-
-static int queues_fd(void *self)
-{
-    return ((struct ipu_tun_queues *)self)->fds[0];
-}
-
-static const struct ipu_device_ops queues_ops = {
-    .read = queues_read,
-    .write = queues_write,
-    .writev = queues_writev,
-    .fd = queues_fd,
-};
-
-int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t count,
-                        uint32_t offload)
+int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t count)
 {
     if (count < 1 || count > IPU_LANES_MAX)
         return -EINVAL;
     memset(tun, 0, sizeof *tun);
-    tun->device = (struct ipu_device){.ops = &queues_ops, .self = tun, .offload = offload};
     tun->count = count;
     memcpy(tun->fds, fds, count * sizeof *fds);
     return ipu_hash_seed_random(&tun->seed);

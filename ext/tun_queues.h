@@ -2,26 +2,26 @@
 #ifndef IPU_TUN_QUEUES_H
 #define IPU_TUN_QUEUES_H
 
-#include "device.h"
+#include <stddef.h>
+#include <stdint.h>
+
 #include "fabric.h"
 #include "hash.h"
 
 /*
- * A TUN of several queues (IFF_MULTI_QUEUE), as the packet device of the one pump that receives. It
- * reads the first queue; what it writes goes to the queue of the packet's flow, because the kernel
- * sends a flow by the queue that the flow's packets were last written to (tun_flow_update): flows
- * spread over the queues, and stay where they are. All else is as in tun.h.
+ * The queues of a TUN (IFF_MULTI_QUEUE; one without it), for the one pump that receives. It reads
+ * the first; what it writes goes to the queue of the packet's flow, because the kernel sends a flow
+ * by the queue that the flow's packets were last written to (tun_flow_update): flows spread over
+ * the queues, and stay where they are.
  */
 struct ipu_tun_queues {
-    struct ipu_device device;
     struct ipu_hash_seed seed;
     uint32_t count;
     int fds[IPU_LANES_MAX];
 };
 
 /* 0, -EINVAL (not 1 to IPU_LANES_MAX queues), or getrandom(2)'s. */
-int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t count,
-                        uint32_t offload);
+int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t count);
 
 /*
  * The queue of an IP packet of which len bytes are here: the same for both directions of a flow.
@@ -29,5 +29,9 @@ int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t cou
  * addresses alone, with all others between these two. What is no IP packet goes to the first queue.
  */
 uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *ip, size_t len);
+
+/* The descriptor that [vnet][IP packet] is written to. Of a merged frame, which is of one flow, the
+ * first piece will do: the headers are in it (coalesce.h). */
+int ipu_tun_queues_fd(const struct ipu_tun_queues *tun, const uint8_t *frame, size_t len);
 
 #endif

@@ -5,9 +5,10 @@
 
 #ifndef IPU_HAVE_URING
 
-int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out)
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, struct ipu_tun_ring **out)
 {
-    (void)fd;
+    (void)fds;
+    (void)count;
     (void)offload;
     (void)out;
     return -ENOSYS;
@@ -58,7 +59,7 @@ struct ipu_tun_ring {
     struct io_uring ring; /* from the creation on, then as long as there is a pump */
     bool open;
     bool failed; /* the ring has: nothing is read or written any more */
-    int fd;
+    struct ipu_tun_queues queues;
     bool nowait; /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
 
     struct ipu_slab frames; /* a view */
@@ -130,8 +131,8 @@ static void queue_reads(struct ipu_tun_ring *tun)
         if (sqe == NULL)
             return;
         uint32_t index = tun->idle[--tun->idle_count];
-        io_uring_prep_read(sqe, tun->fd, ipu_slab_at(&tun->frames, index), tun->frames.stride_bytes,
-                           0);
+        io_uring_prep_read(sqe, tun->queues.fds[0], ipu_slab_at(&tun->frames, index),
+                           tun->frames.stride_bytes, 0);
         io_uring_sqe_set_data64(sqe, index);
         tun->reading[index] = true;
         tun->reads++;
@@ -294,7 +295,8 @@ static int ring_write(void *self, const void *buf, size_t len)
     struct io_uring_sqe *sqe = next_write(tun, 0);
     if (sqe == NULL)
         return -ENOBUFS;
-    io_uring_prep_write(sqe, tun->fd, buf, (unsigned int)len, 0);
+    int fd = ipu_tun_queues_fd(&tun->queues, buf, len);
+    io_uring_prep_write(sqe, fd, buf, (unsigned int)len, 0);
     return queue_write(tun, sqe);
 }
 
@@ -307,7 +309,8 @@ static int ring_writev(void *self, const struct iovec *iov, int n)
     struct iovec *own = &tun->piece[tun->pieces];
     memcpy(own, iov, sizeof *iov * (size_t)n);
     tun->pieces += (uint32_t)n;
-    io_uring_prep_writev(sqe, tun->fd, own, (unsigned int)n, 0);
+    int fd = ipu_tun_queues_fd(&tun->queues, iov->iov_base, iov->iov_len);
+    io_uring_prep_writev(sqe, fd, own, (unsigned int)n, 0);
     return queue_write(tun, sqe);
 }
 
@@ -369,17 +372,18 @@ static bool takes_nowait(void)
            (major > 6 || (major == 6 && minor >= 4));
 }
 
-int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out)
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, struct ipu_tun_ring **out)
 {
     struct ipu_tun_ring *tun = calloc(1, sizeof *tun);
     if (tun == NULL)
         return -ENOMEM;
-    int error = open_ring(tun);
+    int error = ipu_tun_queues_init(&tun->queues, fds, count);
+    if (error == 0)
+        error = open_ring(tun);
     if (error < 0) {
         free(tun);
         return error;
     }
-    tun->fd = fd;
     tun->nowait = takes_nowait();
     tun->device = (struct ipu_device){
         .ops = &ring_ops, .self = tun, .offload = offload, .lent_bytes = LENT_BYTES};

@@ -3,6 +3,7 @@
 #define IPU_TUN_RING_H
 
 #include "device.h"
+#include "tun_queues.h"
 
 /*
  * A TUN that is read and written through an io_uring: a batch of packets takes one system call, and
@@ -15,11 +16,13 @@
 struct ipu_tun_ring;
 
 /*
- * For a descriptor that does not block, and that stays the caller's to close, after the pump. 0, or
- * -ENOSYS (built without liburing, or a kernel older than 6.0), -EPERM (kernel.io_uring_disabled, a
- * seccomp filter), and what else io_uring_setup(2) gives.
+ * For descriptors that do not block, one for each queue, and that stay the caller's to close, after
+ * the pump. 0, or -ENOSYS (built without liburing, or a kernel older than 6.0), -EPERM
+ * (kernel.io_uring_disabled, a seccomp filter), what else io_uring_setup(2) gives, or as
+ * ipu_tun_queues_init().
  */
-int ipu_tun_ring_create(int fd, uint32_t offload, struct ipu_tun_ring **out);
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload,
+                        struct ipu_tun_ring **out);
 
 /* After the pump. */
 void ipu_tun_ring_destroy(struct ipu_tun_ring *tun);

@@ -133,24 +133,18 @@ class FaultyFabric:
 class TunDevice:
     fd: Final[int]
     offload: Final[tuple[str, ...]]
+    others: Final[tuple[TunDevice | TunRing, ...]]
     @property
     def native(self) -> object: ...
-    def __init__(self, fd: int, offload: Iterable[str] = ()) -> None: ...
-
-class TunQueues:
-    fd: Final[int]
-    offload: Final[tuple[str, ...]]
-    others: Final[tuple[TunDevice, ...]]
-    @property
-    def native(self) -> object: ...
-    def __init__(self, fds: Iterable[int], offload: Iterable[str] = ()) -> None: ...
+    def __init__(self, fd: int, offload: Iterable[str] = (), more: Iterable[int] = ()) -> None: ...
 
 class TunRing:
     fd: Final[int]
     offload: Final[tuple[str, ...]]
+    others: Final[tuple[TunDevice | TunRing, ...]]
     @property
     def native(self) -> object: ...
-    def __init__(self, fd: int, offload: Iterable[str] = ()) -> None: ...
+    def __init__(self, fd: int, offload: Iterable[str] = (), more: Iterable[int] = ()) -> None: ...
 
 class Frame:
     length: int
@@ -161,7 +155,8 @@ class Frame:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class QueueDevice:
-    offload: Final[tuple[str, ...]]
+    offload: Final[tuple[()]]
+    others: Final[tuple[()]]
     @property
     def native(self) -> object: ...
     def __init__(self, to_pump_bytes: int = 4194304, from_pump_bytes: int = 4194304) -> None: ...

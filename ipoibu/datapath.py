@@ -47,7 +47,7 @@ from ipoibu.limits import (
 from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.partition import ip_mtu
 
-TunPacketDevice = _core.TunDevice | _core.TunRing | _core.TunQueues
+TunPacketDevice = _core.TunDevice | _core.TunRing
 PacketDevice = TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | Lanes
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
@@ -109,7 +109,7 @@ class DataPath:
             pumps.append(
                 make(fabric, device, connected_frames=CONNECTED_FRAMES if is_connected else 0)
             )
-            for lane, queue in zip(lanes, _others(device), strict=True):
+            for lane, queue in zip(lanes, device.others, strict=True):
                 pumps.append(
                     make(
                         lane,
@@ -168,11 +168,7 @@ class DataPath:
 
 
 def queues_of(device: PacketDevice) -> int:
-    return 1 + len(_others(device))
-
-
-def _others(device: PacketDevice) -> tuple[_core.TunDevice, ...]:
-    return device.others if isinstance(device, _core.TunQueues) else ()
+    return 1 + len(device.others)
 
 
 def _check_queues(config: EndpointConfig, port: PortUse, device: PacketDevice) -> None:

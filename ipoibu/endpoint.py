@@ -46,7 +46,7 @@ class Endpoint:
 
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
     without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`.
-    With one (a `TunRing` or `TunDevice`, or `TunQueues` where `config.queues` says so), the kernel's stack
+    With one (a `TunRing` or `TunDevice`, of as many queues as `config.queues` says), the kernel's stack
     is on the other side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays
     the caller's to close.
 

@@ -25,7 +25,7 @@ static struct bed make(void)
     CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, bed.ends), 0);
     CHECK_EQ(ipu_slab_init(&bed.tx, FRAMES + 1, FRAME), 0);
     CHECK_EQ(ipu_slab_init(&bed.rx, 1, FRAME), 0);
-    CHECK_EQ(ipu_tun_ring_create(bed.ends[0], 0, &bed.tun), 0);
+    CHECK_EQ(ipu_tun_ring_create(&bed.ends[0], 1, 0, &bed.tun), 0);
     bed.device = ipu_tun_ring_device(bed.tun);
     CHECK_EQ(bed.device->ops->attach(bed.tun, &bed.tx, &bed.rx, FRAMES, FRAME), 0);
     return bed;

@@ -79,15 +79,13 @@ def real_endpoint(
 
 
 def _device(tun: Tun) -> TunPacketDevice:
-    from ipoibu._core import TunDevice, TunQueues, TunRing
+    from ipoibu._core import TunDevice, TunRing
 
-    if tun.more:
-        return TunQueues((tun.fd, *tun.more), tun.offload)
     try:
-        return TunRing(tun.fd, tun.offload)
+        return TunRing(tun.fd, tun.offload, tun.more)
     except OSError as error:
         _log.info("%s: a system call for each packet, as there is no io_uring: %s", tun.name, error)
-        return TunDevice(tun.fd, tun.offload)
+        return TunDevice(tun.fd, tun.offload, tun.more)
 
 
 class Daemon:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
-from ipoibu._core import MemorySwitch, TunQueues
+from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
+from ipoibu.datapath import TunPacketDevice
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa import SaClient
@@ -65,7 +66,7 @@ class Subnet:
         self,
         pkeys: tuple[int, ...] = (0xFFFF,),
         port_mtu_bytes: int = 2048,
-        device: TunQueues | None = None,
+        device: TunPacketDevice | None = None,
         **fields: Any,
     ) -> Endpoint:
         port = self.port(pkeys, port_mtu_bytes)

@@ -7,9 +7,9 @@ import ipaddress
 import select
 import socket
 import struct
-from typing import Final
+from typing import ClassVar, Final
 
-from ipoibu._core import TunQueues
+from ipoibu._core import TunDevice, TunRing
 
 VNET: Final = bytes(16)
 
@@ -24,6 +24,8 @@ def udp(source: str, target: str, data: bytes, *, ports: tuple[int, int] = (5000
 class FakeQueues:
     """`device` is the TUN; `give` and `take` are what the kernel does at one of its queues."""
 
+    kind: ClassVar[type[TunDevice | TunRing]] = TunDevice
+
     def __init__(self, count: int, offload: tuple[str, ...] = ("csum",)) -> None:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         for pair in pairs:
@@ -31,7 +33,8 @@ class FakeQueues:
                 end.setblocking(False)
         self._ends = [pair[0] for pair in pairs]
         self._kernel = [pair[1] for pair in pairs]
-        self.device = TunQueues([end.fileno() for end in self._ends], offload)
+        fd, *more = (end.fileno() for end in self._ends)
+        self.device = self.kind(fd, offload, more)
 
     def give(self, queue: int, packet: bytes) -> None:
         self._kernel[queue].send(VNET + packet)

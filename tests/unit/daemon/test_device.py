@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,6 +24,13 @@ def tun() -> Iterator[Tun]:
         yield Tun("ib0", ours.fileno(), ("csum", "tso4"))
 
 
+def refuse(number: int) -> Callable[..., None]:
+    def make(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return make
+
+
 def test_a_tun_goes_through_an_io_uring(tun: Tun) -> None:
     device = run._device(tun)
     assert isinstance(device, _core.TunRing)
@@ -34,10 +41,7 @@ def test_a_tun_goes_through_an_io_uring(tun: Tun) -> None:
 def test_without_one_it_is_read_packet_by_packet(
     tun: Tun, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(_core, "TunRing", refuse)
+    monkeypatch.setattr(_core, "TunRing", refuse(number))
     caplog.set_level(logging.INFO)
     device = run._device(tun)
     assert isinstance(device, _core.TunDevice)
@@ -48,6 +52,19 @@ def test_without_one_it_is_read_packet_by_packet(
     )
 
 
-def test_several_queues_are_read_packet_by_packet(tun: Tun) -> None:
-    tun.more = (tun.fd,)
-    assert isinstance(run._device(tun), _core.TunQueues)
+@pytest.mark.parametrize("has_ring", [True, False])
+def test_several_queues_are_read_alike(
+    tun: Tun, has_ring: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tun.more = (os.dup(tun.fd), os.dup(tun.fd))
+    kind: type[object] = _core.TunRing
+    if not has_ring:
+        kind = _core.TunDevice
+        monkeypatch.setattr(_core, "TunRing", refuse(errno.EPERM))
+    device = run._device(tun)
+    assert [type(one) for one in (device, *device.others)] == [kind] * 3
+    assert [(one.fd, one.offload) for one in (device, *device.others)] == [
+        (fd, tun.offload) for fd in (tun.fd, *tun.more)
+    ]
+    for fd in tun.more:
+        os.close(fd)
