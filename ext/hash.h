@@ -16,10 +16,15 @@ struct ipu_hash_seed {
     uint64_t word[4];
 };
 
-/* From getrandom(2), which gives so few bytes whole; 0 or negative errno. */
-static inline int ipu_hash_seed_random(struct ipu_hash_seed *seed)
+/* The given one, or with NULL one from getrandom(2), which gives so few bytes whole; 0 or negative
+ * errno. */
+static inline int ipu_hash_seed_init(struct ipu_hash_seed *seed, const struct ipu_hash_seed *given)
 {
     ssize_t got;
+    if (given != NULL) {
+        *seed = *given;
+        return 0;
+    }
     do {
         got = getrandom(seed->word, sizeof seed->word, 0);
     } while (got < 0 && errno == EINTR);

@@ -19,13 +19,9 @@ int ipu_path_init(struct ipu_path_cache *cache, const struct ipu_fabric *fabric,
     memset(cache, 0, sizeof *cache);
     if (max == 0 || max > MAX_PATHS)
         return -EINVAL;
-    if (seed) {
-        cache->seed = *seed;
-    } else {
-        int error = ipu_hash_seed_random(&cache->seed);
-        if (error)
-            return error;
-    }
+    int error = ipu_hash_seed_init(&cache->seed, seed);
+    if (error)
+        return error;
     cache->slots = calloc(FIRST_SLOTS, sizeof(struct ipu_path *));
     if (!cache->slots)
         return -ENOMEM;

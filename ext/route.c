@@ -77,13 +77,9 @@ int ipu_route_init(struct ipu_route_table *table, uint32_t max, const struct ipu
     memset(table, 0, sizeof *table);
     if (max == 0 || max > MAX_ROUTES)
         return -EINVAL;
-    if (seed) {
-        table->seed = *seed;
-    } else {
-        int error = ipu_hash_seed_random(&table->seed);
-        if (error)
-            return error;
-    }
+    int error = ipu_hash_seed_init(&table->seed, seed);
+    if (error)
+        return error;
     table->slots = new_slots(FIRST_SLOTS);
     if (!table->slots)
         return -ENOMEM;

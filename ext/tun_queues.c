@@ -88,5 +88,5 @@ int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t cou
     memset(tun, 0, sizeof *tun);
     tun->count = count;
     memcpy(tun->fds, fds, count * sizeof *fds);
-    return ipu_hash_seed_random(&tun->seed);
+    return ipu_hash_seed_init(&tun->seed, NULL);
 }
