@@ -5,9 +5,25 @@
 
 #include <isa-l/crc.h>
 
+/*
+ * ISA-L returns with the upper halves of the vector registers in use, and an SSE instruction that
+ * comes upon them waits: 170 ns a packet on Sapphire Rapids, where the CRC of 2 KB takes 30.
+ */
+#ifdef __x86_64__
+__attribute__((target("avx"))) static void clear_upper_halves(void)
+{
+    __builtin_ia32_vzeroupper();
+}
+#endif
+
 uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
 {
-    return crc32_gzip_refl(crc, data, bytes);
+    crc = crc32_gzip_refl(crc, data, bytes);
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx"))
+        clear_upper_halves();
+#endif
+    return crc;
 }
 
 #elif defined(IPU_HAVE_LIBDEFLATE)
