@@ -99,7 +99,7 @@ struct soft_srq {
 
 /* A packet as it goes up: where from, what it is, and its payload. */
 struct soft_packet {
-    struct soft_udp_packet ip;
+    const struct soft_udp_packet *ip;
     struct soft_roce roce;
     const uint8_t *payload;
     size_t payload_bytes;

@@ -152,7 +152,7 @@ static void hand_over(struct soft_hca *hca, const struct soft_group *group,
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted)
 {
     const struct soft_group *group = NULL;
-    struct soft_packet packet = {.ip = *ip};
+    struct soft_packet packet = {.ip = ip};
     enum soft_roce_verdict verdict;
     bool ours;
 

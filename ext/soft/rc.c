@@ -232,7 +232,7 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
     struct soft_count *count = &qp->hca->count;
 
     if ((rc->state != SOFT_QPS_RTR && rc->state != SOFT_QPS_RTS) ||
-        memcmp(&p->ip.src, &rc->attr.path.dgid, sizeof(p->ip.src)) != 0)
+        memcmp(&p->ip->src, &rc->attr.path.dgid, sizeof(p->ip->src)) != 0)
         soft_count_add(count, SOFT_C_DROP_CONNECTION, 1);
     else if (p->roce.opcode > SOFT_ROCE_RC_SEND_ONLY_INV)
         soft_count_add(count, SOFT_C_DROP_OPCODE, 1);

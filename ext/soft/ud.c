@@ -277,7 +277,8 @@ static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pk
         .flags = (uint8_t)(SOFT_WC_GRH | (p->roce.has_imm ? SOFT_WC_WITH_IMM : 0)),
     };
 
-    soft_roce_pack_grh(grh, p->ip.flow_info, p->ip.bytes, p->ip.hop_limit, &p->ip.src, &p->ip.dst);
+    soft_roce_pack_grh(grh, p->ip->flow_info, p->ip->bytes, p->ip->hop_limit, &p->ip->src,
+                       &p->ip->dst);
     scatter(&to, grh, sizeof(grh));
     scatter(&to, p->payload, p->payload_bytes);
     soft_cq_push(qp->recv_cq, &wc);
