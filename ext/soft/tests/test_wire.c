@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Headers, CRC and ICRC, without any HCA. */
 #include <arpa/inet.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 #include "check.h"
 #include "crc32.h"
@@ -82,6 +85,47 @@ static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
 }
 
 /* ---- golden packets -------------------------------------------------------------------------- */
+
+#ifdef __x86_64__
+/* Whether the CPU says, without its operating system's help, which parts of its state are in use.
+ */
+static bool tells_state_in_use(void)
+{
+    unsigned int a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && (c & bit_AVX) &&
+           __get_cpuid_count(0xd, 1, &a, &b, &c, &d) && (a & 4);
+}
+
+/* The upper halves of the vector registers, as XGETBV tells: of YMM 4, of ZMM 0x40. */
+static uint32_t upper_halves_in_use(void)
+{
+    uint32_t low, high;
+
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+    return low & 0x44;
+}
+
+__attribute__((target("avx"))) static void clear_upper_halves(void)
+{
+    __builtin_ia32_vzeroupper();
+}
+
+static void crc32_leaves_no_vector_register_half_used(void)
+{
+    static uint8_t data[4096];
+
+    if (!tells_state_in_use())
+        return;
+    clear_upper_halves();
+    if (upper_halves_in_use() != 0)
+        return; /* a CPU that does not keep account */
+    for (size_t len = 0; len <= sizeof(data); len += 61) {
+        (void)soft_crc32_update(0, data, len);
+        CHECK_EQUAL(upper_halves_in_use(), 0);
+    }
+}
+#endif
 
 static void icrc_agrees_with_scapy(void)
 {
@@ -307,6 +351,9 @@ int main(void)
     static const struct test tests[] = {
         TEST(crc32_has_its_check_value),
         TEST(crc32_agrees_with_the_definition_at_all_lengths_and_cuts),
+#ifdef __x86_64__
+        TEST(crc32_leaves_no_vector_register_half_used),
+#endif
         TEST(icrc_agrees_with_scapy),
         TEST(golden_packets_parse_to_their_fields),
         TEST(packing_gives_the_golden_bytes),
