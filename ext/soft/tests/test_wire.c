@@ -84,11 +84,8 @@ static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
     }
 }
 
-/* ---- golden packets -------------------------------------------------------------------------- */
-
 #ifdef __x86_64__
-/* Whether the CPU says, without its operating system's help, which parts of its state are in use.
- */
+/* Whether the CPU tells which parts of its state are in use. */
 static bool tells_state_in_use(void)
 {
     unsigned int a, b, c, d;
@@ -126,6 +123,8 @@ static void crc32_leaves_no_vector_register_half_used(void)
     }
 }
 #endif
+
+/* ---- golden packets -------------------------------------------------------------------------- */
 
 static void icrc_agrees_with_scapy(void)
 {
