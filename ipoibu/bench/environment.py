@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ipoibu import _core
 
+_CONGESTION: Final = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _PROGRAMS: Final = {
     "iperf3": ["iperf3", "--version"],
     "wireguard-go": ["wireguard-go", "--version"],
@@ -32,6 +33,7 @@ def environment() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "ipoibu": _own_version(),
+        "tcp_congestion_control": _CONGESTION.read_text().strip(),
         "features": {name: bool(there) for name, there in _core.FEATURES.items()},
         "programs": {name: _first_line(command) for name, command in _PROGRAMS.items()},
         "load_average": [round(load, 2) for load in os.getloadavg()],

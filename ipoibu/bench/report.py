@@ -18,13 +18,21 @@ COLUMNS: Final = {
     "ping_p50_us": ("ping p50 us", 0),
     "ping_p90_us": ("p90", 0),
     "ping_p99_us": ("p99", 0),
+    "quiet_ping_p50_us": ("quiet p50", 0),
     "tcp_ns_per_byte": ("CPU ns/byte", 3),
     "super_ns_per_byte": ("64K ns/byte", 3),
     "ns_per_packet": ("ns/packet", 0),
     "rss_mib": ("RSS MiB", 1),
     "setup_s": ("set-up s", 2),
 }
-RATIOS: Final = ("tcp_gbit_s", "udp_gbit_s", "super_gbit_s", "packets_s", "ping_p50_us")
+RATIOS: Final = (
+    "tcp_gbit_s",
+    "udp_gbit_s",
+    "super_gbit_s",
+    "packets_s",
+    "ping_p50_us",
+    "quiet_ping_p50_us",
+)
 
 Report = Mapping[str, Any]
 
@@ -99,6 +107,18 @@ TARGETS: Final = (
         _against("datagram", BASE, "ping_p50_us"),
         at_least=False,
     ),
+    _target(
+        "datagram quiet ping p50, to VXLAN",
+        2.5,
+        _against("datagram", BASE, "quiet_ping_p50_us"),
+        at_least=False,
+    ),
+    _target(
+        "busy quiet ping p50, to VXLAN",
+        2.5,
+        _against("busy", BASE, "quiet_ping_p50_us"),
+        at_least=False,
+    ),
     _target("100 000 neighbours' packet, to 1 neighbour's", 1.2, _growth, at_least=False),
 )
 
@@ -154,11 +174,12 @@ def number(value: float | None, decimals: int) -> str:
 def _environment(report: Report) -> str:
     machine = report["environment"]
     loads = [machine[key][0] for key in ("load_average", "load_average_after")]
+    streams = "one stream" if report["streams"] == 1 else f"{report['streams']} streams"
     return (
         f"{machine['command']}\n{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']},"
         f" load average {loads[0]:g} before and {loads[1]:g} after;"
         f" medians of {report['rounds']} rounds of {report['seconds']} s"
-        + (f", {streams} streams of TCP" if (streams := report.get("streams", 1)) > 1 else "")
+        f", {streams} of TCP by {report['congestion']}"
     )
 
 

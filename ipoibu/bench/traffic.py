@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any, Final
 import ipoibu
 from ipoibu.bench import process
 from ipoibu.bench.statistic import percentile
+from ipoibu.errors import UsageError
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 
@@ -32,6 +34,8 @@ def python(module: str, *words: str) -> list[str]:
 UDP_BYTES: Final = 1400
 SMALL_BYTES: Final = 64
 PING_INTERVAL_S: Final = 0.002  # without root ping refuses less
+# From 10 ms on ping sleeps between two packets; below, it offers its CPU to others in a loop.
+QUIET_INTERVAL_S: Final = 0.05
 START_S: Final = 10.0
 _RTT: Final = re.compile(r"time=([0-9.]+) ms")
 _STREAM: Final = python("ipoibu.bench.stream")
@@ -98,9 +102,31 @@ def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | N
     return result, (process.cpu_s(pids) - before) * 1e9
 
 
-def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: int = 1) -> Sample:
-    """So many TCP streams together."""
+def check_congestion(name: str) -> None:
+    """`UsageError` where the kernel has no such TCP congestion control. One that is a module is
+    loaded by that."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            there = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+            raise UsageError(
+                f"congestion control {name!r}: {error.strerror}; there are {', '.join(there)}"
+            ) from error
+
+
+def tcp(
+    lab: Lab,
+    address: str,
+    pids: Sequence[int],
+    seconds: int,
+    *,
+    streams: int = 1,
+    congestion: str | None = None,
+) -> Sample:
+    """So many TCP streams together, with that congestion control (None: the system's default)."""
     words = ["-P", str(streams)] if streams > 1 else []
+    words += ["-C", congestion] if congestion is not None else []
     text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, words))
     gbit_s, _, _ = parse_iperf3(text)
     sample = {"tcp_gbit_s": gbit_s}
@@ -156,19 +182,30 @@ def super_frames(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> S
     return sample
 
 
-def ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """The round trip of one packet at a time."""
-    count = max(20, int(seconds / PING_INTERVAL_S / 4))
-    command = ["ping", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", "1", address]
+def _ping(lab: Lab, address: str, interval_s: float, count: int) -> list[float]:
+    command = ["ping", "-c", str(count), "-i", str(interval_s), "-W", "1", address]
     times_us = parse_ping_us(lab.hosts[0].run(command, timeout_s=60).stdout)
     if not times_us:
         raise LabError(f"ping {address}: no answer")
+    return times_us
+
+
+def ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+    """The round trip of one packet at a time, to a ping that never sleeps."""
+    times_us = _ping(lab, address, PING_INTERVAL_S, max(20, int(seconds / PING_INTERVAL_S / 4)))
     return {f"ping_p{p}_us": percentile(times_us, p) for p in (50, 90, 99)}
+
+
+def quiet_ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+    """The same on a link where nothing else happens, and ping sleeps like everybody."""
+    times_us = _ping(lab, address, QUIET_INTERVAL_S, max(20, int(seconds / QUIET_INTERVAL_S)))
+    return {f"quiet_ping_p{p}_us": percentile(times_us, p) for p in (50, 90)}
 
 
 Measure = Callable[[Lab, str, Sequence[int], int], Sample]
 
 
-def measures(streams: int = 1) -> tuple[Measure, ...]:
-    """All that is measured, with so many streams of TCP."""
-    return partial(tcp, streams=streams), udp, super_frames, small, ping
+def measures(streams: int = 1, congestion: str | None = None) -> tuple[Measure, ...]:
+    """All that is measured, with so many streams of TCP and that congestion control."""
+    stream = partial(tcp, streams=streams, congestion=congestion)
+    return stream, udp, super_frames, small, ping, quiet_ping

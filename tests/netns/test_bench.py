@@ -26,6 +26,8 @@ FIGURES = {
     "ping_p50_us",
     "ping_p90_us",
     "ping_p99_us",
+    "quiet_ping_p50_us",
+    "quiet_ping_p90_us",
 }
 OF_A_PROCESS = {"tcp_ns_per_byte", "super_ns_per_byte", "ns_per_packet", "rss_mib"}
 
@@ -35,8 +37,8 @@ def test_a_short_run_fills_the_whole_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "report.json"
-    words = ["--rounds", "1", "--seconds", "1", "--streams", "2", "--json", str(file)]
-    code = main(["bench", *words, "--only", "datagram,veth,relay"])
+    words = ["--rounds", "1", "--seconds", "1", "--streams", "2", "--congestion", "reno"]
+    code = main(["bench", *words, "--json", str(file), "--only", "datagram,veth,relay"])
     seen = capsys.readouterr()
     report = json.loads(file.read_text())
     assert report["failed"] == {}
@@ -50,6 +52,8 @@ def test_a_short_run_fills_the_whole_report(
         assert sample["ping_p50_us"] <= sample["ping_p90_us"] <= sample["ping_p99_us"]
     assert report["environment"]["cpus"] >= 1
     assert len(report["environment"]["load_average"]) == 3
+    assert report["congestion"] == "reno"
+    assert "2 streams of TCP by reno" in seen.out
     assert "datagram" in seen.out
     assert "not measured" in seen.out  # VXLAN did not run
 

@@ -29,6 +29,8 @@ def _report(**changes: Any) -> dict[str, Any]:
         "environment": ENVIRONMENT,
         "rounds": 2,
         "seconds": 1,
+        "streams": 1,
+        "congestion": "cubic",
         "runs": {
             "datagram": [
                 {"tcp_gbit_s": 7.0, "ping_p50_us": 30.0, "tcp_ns_per_byte": 1.2},
@@ -109,9 +111,15 @@ def test_a_report_goes_through_json() -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-def test_several_streams_are_told() -> None:
-    assert "streams" not in table(_report())
-    assert "rounds of 1 s, 4 streams of TCP\n" in table(_report(streams=4))
+def test_the_streams_and_their_congestion_control_are_told() -> None:
+    assert "rounds of 1 s, one stream of TCP by cubic\n" in table(_report())
+    assert "rounds of 1 s, 4 streams of TCP by bbr\n" in table(_report(streams=4, congestion="bbr"))
+
+
+def test_a_congestion_control_is_one_that_the_kernel_has() -> None:
+    assert Plan(congestion="reno").congestion == "reno"  # every kernel has that
+    with pytest.raises(UsageError, match=r"'speedy': .*; there are .*reno"):
+        Plan(congestion="speedy")
 
 
 def test_columns_line_up() -> None:
@@ -143,6 +151,7 @@ def test_the_hit_path_is_timed_for_each_size_of_table() -> None:
         ["--rounds", "x"],
         ["--seconds", "0.5"],
         ["--streams", "0"],
+        ["--congestion", "speedy"],
         ["--only", "vxlam"],
     ],
 )
