@@ -324,6 +324,7 @@ cdef extern from "pump.h" nogil:
         uint32_t event_bytes
         uint32_t capture_bytes
         uint32_t busy_poll_us
+        bint patient
     int ipu_pump_create(const ipu_pump_config *config, ipu_pump **out)
     void ipu_pump_destroy(ipu_pump *pump)
     int ipu_pump_start(ipu_pump *pump)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "frame.h"
+#include "patience.h"
 #include "pump_state.h"
 #include "vnet.h"
 
@@ -139,27 +140,44 @@ static uint64_t moved_bytes(const struct ipu_pump *pump)
            atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
 }
 
+/* For how long to look for more, now that there is nothing. */
+static uint64_t look_ns(struct ipu_pump *pump, struct ipu_patience *patience, uint64_t now_ns)
+{
+    if (!pump->patient)
+        return pump->busy_poll_ns;
+    struct ipu_patience_total moved = {
+        .tx_packets = atomic_load_explicit(&pump->counters.tx_packets, memory_order_relaxed),
+        .rx_packets = atomic_load_explicit(&pump->counters.rx_packets, memory_order_relaxed),
+        .bytes = moved_bytes(pump),
+    };
+    return ipu_patience_look_ns(patience, moved, now_ns);
+}
+
 static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
-    uint64_t last_work_ns = 0, rested_bytes = 0;
+    struct ipu_patience patience = {.way = IPU_PATIENCE_NONE};
+    uint64_t look_until_ns = 0, rested_bytes = 0;
     int burst = 0, yields = 0, yields_max = affordable_yields();
+    bool looks = pump->busy_poll_ns > 0 || (pump->patient && yields_max > 1), dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
         if (work > 0) {
-            last_work_ns = 0;
+            dry = false;
             burst = burst < BURST_PACKETS ? burst + work : burst;
             yields = 0;
             continue;
         }
-        if (pump->busy_poll_ns > 0) {
+        if (looks && (!dry || look_until_ns > 0)) {
             uint64_t now_ns = ipu_recovery_now_ns();
-            if (last_work_ns == 0)
-                last_work_ns = now_ns;
-            if (now_ns - last_work_ns < pump->busy_poll_ns) {
+            if (!dry)
+                look_until_ns = now_ns + look_ns(pump, &patience, now_ns);
+            dry = true;
+            if (now_ns < look_until_ns) {
                 sched_yield(); /* where the sender shares this CPU, polling alone brings nothing */
                 continue;
             }
+            look_until_ns = 0;
         }
         /* Sleeping and being woken costs both ends more than a few looks do. */
         if ((burst >= BURST_PACKETS || moved_bytes(pump) - rested_bytes >= BURST_BYTES) &&
@@ -338,6 +356,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->mtu = config->mtu;
     pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
+    pump->patient = config->patient;
     pump->epoll_fd = -1;
     pump->rx_index = IPU_SLAB_NONE;
     pump->held_index = IPU_SLAB_NONE;

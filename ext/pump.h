@@ -2,6 +2,7 @@
 #ifndef IPU_PUMP_H
 #define IPU_PUMP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "counters.h"
@@ -30,7 +31,8 @@ struct ipu_pump_config {
     uint32_t command_bytes; /* ring sizes, powers of two */
     uint32_t event_bytes;
     uint32_t capture_bytes;
-    uint32_t busy_poll_us; /* poll for so long after the last packet before sleeping */
+    uint32_t busy_poll_us; /* poll for so long after the last packet before sleeping, */
+    bool patient;          /* or as long as answers come soon (patience.h) */
 };
 
 /* 0, or negative errno with nothing left behind. */

@@ -62,6 +62,7 @@ struct ipu_pump {
     uint32_t read_len;   /* bytes of the longest frame of the device */
     uint32_t recv_len;   /* bytes of one posted receive */
     uint64_t busy_poll_ns;
+    bool patient;
 
     struct ipu_slab tx;    /* frames between the device and a completed send */
     struct ipu_slab heads; /* headers of segments, until their send has completed */

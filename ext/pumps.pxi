@@ -42,7 +42,7 @@ cdef class Pump:
                   uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0, uint32_t neigh_max=131072, uint32_t route_max=131072,
                   uint32_t path_max=16384, uint32_t command_bytes=1 << 20,
                   uint32_t event_bytes=1 << 20, uint32_t capture_bytes=1 << 22,
-                  uint32_t busy_poll_us=0):
+                  object busy_poll_us=None):
         cdef ipu_pump_config config
         memset(&config, 0, sizeof(config))
         self.fabric = fabric.native
@@ -61,7 +61,8 @@ cdef class Pump:
         config.command_bytes = command_bytes
         config.event_bytes = event_bytes
         config.capture_bytes = capture_bytes
-        config.busy_poll_us = busy_poll_us
+        config.patient = busy_poll_us is None
+        config.busy_poll_us = 0 if busy_poll_us is None else busy_poll_us
         check(ipu_pump_create(&config, &self.pump), "pump")
 
     def __dealloc__(self):

@@ -9,7 +9,14 @@ from typing import Any, Final
 from ipoibu.bench.report import COLUMNS, Report
 from ipoibu.errors import IpoibuError
 
-FIGURES: Final = ("tcp_gbit_s", "super_gbit_s", "packets_s", "ping_p50_us", "tcp_ns_per_byte")
+FIGURES: Final = (
+    "tcp_gbit_s",
+    "super_gbit_s",
+    "packets_s",
+    "rr_p50_us",
+    "ping_p50_us",
+    "tcp_ns_per_byte",
+)
 
 
 def load() -> Any:

@@ -15,6 +15,7 @@ COLUMNS: Final = {
     "udp_gbit_s": ("UDP Gb/s", 2),
     "super_gbit_s": ("UDP 64K Gb/s", 2),
     "packets_s": ("packets/s", 0),
+    "rr_p50_us": ("UDP RR p50 us", 0),
     "ping_p50_us": ("ping p50 us", 0),
     "ping_p90_us": ("p90", 0),
     "ping_p99_us": ("p99", 0),
@@ -30,6 +31,7 @@ RATIOS: Final = (
     "udp_gbit_s",
     "super_gbit_s",
     "packets_s",
+    "rr_p50_us",
     "ping_p50_us",
     "quiet_ping_p50_us",
 )

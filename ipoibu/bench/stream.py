@@ -24,7 +24,7 @@ BUFFER_BYTES: Final = 8 << 20
 AFTERGLOW_S: Final = 0.2  # what is under way when the sender has ended
 
 
-def _socket(address: str) -> socket.socket:
+def udp_socket(address: str) -> socket.socket:
     version = ipaddress.ip_address(address).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     return socket.socket(family, socket.SOCK_DGRAM)
@@ -33,7 +33,7 @@ def _socket(address: str) -> socket.socket:
 def send(address: str, seconds: float) -> int:
     payload = bytes(SEGMENT_BYTES * SEGMENTS)
     sent = 0
-    with _socket(address) as stream:
+    with udp_socket(address) as stream:
         stream.setsockopt(socket.SOL_UDP, UDP_SEGMENT, SEGMENT_BYTES)
         stream.connect((address, PORT))
         end = time.monotonic() + seconds
@@ -50,7 +50,7 @@ def send(address: str, seconds: float) -> int:
 def receive(address: str) -> int:
     received = 0
     buffer = bytearray(1 << 17)
-    with _socket(address) as stream:
+    with udp_socket(address) as stream:
         stream.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
         stream.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         stream.bind((address, PORT))

@@ -39,6 +39,7 @@ QUIET_INTERVAL_S: Final = 0.05
 START_S: Final = 10.0
 _RTT: Final = re.compile(r"time=([0-9.]+) ms")
 _STREAM: Final = python("ipoibu.bench.stream")
+_ECHO: Final = python("ipoibu.bench.echo")
 
 
 def parse_iperf3(text: str) -> tuple[float, float, float]:
@@ -202,10 +203,28 @@ def quiet_ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sam
     return {f"quiet_ping_p{p}_us": percentile(times_us, p) for p in (50, 90)}
 
 
+def request_response(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+    """The round trip of one UDP message at a time between two programs, the next one at once."""
+    from ipoibu.bench.echo import PORT
+
+    sender, receiver = lab.hosts[:2]
+    server = receiver.namespace.popen([*_ECHO, "answer", address])
+    try:
+        wait_listening(receiver, PORT, "u")
+        done = sender.run([*_ECHO, "ask", address, f"{seconds}"], timeout_s=seconds + 30)
+    finally:
+        server.kill()
+        server.wait()
+    times_us = [float(line) for line in done.stdout.splitlines()]
+    if not times_us:
+        raise LabError(f"request and response to {address}: no answer {done.stderr[-200:]}".strip())
+    return {f"rr_p{p}_us": percentile(times_us, p) for p in (50, 99)}
+
+
 Measure = Callable[[Lab, str, Sequence[int], int], Sample]
 
 
 def measures(streams: int = 1, congestion: str | None = None) -> tuple[Measure, ...]:
     """All that is measured, with so many streams of TCP and that congestion control."""
     stream = partial(tcp, streams=streams, congestion=congestion)
-    return stream, udp, super_frames, small, ping, quiet_ping
+    return stream, udp, super_frames, small, request_response, ping, quiet_ping

@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"
     )
     parser.add_argument("--offload", metavar="on|off", help="as for `ipoibu up`")
-    parser.add_argument("--busy-poll", metavar="US", help="as for `ipoibu up`")
+    parser.add_argument("--busy-poll", metavar="US|auto", help="as for `ipoibu up`")
     parser.add_argument("--cpu-latency", metavar="US", help="as for `ipoibu up`")
     parser.add_argument("--queues", metavar="N", help="as for `ipoibu up`")
     parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")

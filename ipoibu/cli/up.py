@@ -82,8 +82,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument(
         "--busy-poll",
-        metavar="US",
-        help="look so long for the next packet before sleeping: latency for CPU time; 0 by default",
+        metavar="US|auto",
+        help="look so long for the next packet before sleeping: latency for CPU time; auto, by"
+        " default: up to 300 where answers come that soon",
     )
     parser.add_argument(
         "--cpu-latency",

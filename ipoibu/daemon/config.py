@@ -120,9 +120,10 @@ def parse_switch(text: str) -> bool:
     return text == "on"
 
 
-def parse_busy_poll(text: str) -> int:
-    """Microseconds that the data path looks for the next packet before it sleeps."""
-    return _microseconds(text, BUSY_POLL_MAX_US)
+def parse_busy_poll(text: str) -> int | None:
+    """Microseconds that the data path looks for the next packet before it sleeps; None for auto:
+    where answers come soon."""
+    return None if text == "auto" else _microseconds(text, BUSY_POLL_MAX_US)
 
 
 def parse_cpu_latency(text: str) -> int:
@@ -211,7 +212,7 @@ class InterfaceConfig:
     route: tuple[RouteSpec, ...] = ()
     faults: FaultSpec | None = None
     offload: bool = True
-    busy_poll: int = 0
+    busy_poll: int | None = None
     cpu_latency: int | None = None
     queues: int = 1
     allmulticast: bool = False

@@ -23,6 +23,8 @@ FIGURES = {
     "super_gbit_s",
     "super_lost_percent",
     "packets_s",
+    "rr_p50_us",
+    "rr_p99_us",
     "ping_p50_us",
     "ping_p90_us",
     "ping_p99_us",

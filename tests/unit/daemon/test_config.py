@@ -21,7 +21,7 @@ def test_a_device_is_enough() -> None:
     assert (config.pkey, config.mode, config.mtu) == (PKey(0xFFFF), "datagram", None)
     assert (config.address, config.route, config.faults) == ((), (), None)
     assert config.offload
-    assert config.busy_poll == 0
+    assert config.busy_poll is None
     assert config.cpu_latency is None
     assert config.queues == 1
     assert config.cm_profile == "linux"
@@ -48,6 +48,7 @@ def test_options_are_read_into_values() -> None:
     )
     assert not config.offload
     assert config.busy_poll == 50
+    assert InterfaceConfig.build("ib0", DEVICE | {"busy-poll": "auto"}).busy_poll is None
     assert config.cpu_latency == 0
     assert config.queues == 16
     assert config.child(PKey(0x8002), {}).queues == 16
