@@ -7,17 +7,7 @@ cdef uint32_t kinds_of(tuple offload):
             | (IPU_DEVICE_UDP if "uso4" in offload else 0))
 
 
-cdef uint32_t queues_of(int *fds, int fd, tuple more) except 0:
-    """The descriptors of a TUN's queues; how many."""
-    if len(more) >= IPU_LANES_MAX:
-        raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {1 + len(more)}")
-    fds[0] = fd
-    for i, other in enumerate(more, 1):
-        fds[i] = other
-    return <uint32_t>(1 + len(more))
-
-
-cdef class TunDevice:
+cdef class TunPacketDevice:
     """A TUN by its descriptors, one for each queue, which stay the caller's to close, after the pumps.
 
     It reads the first queue, `fd`, and writes each flow to the queue that is the flow's: for the pump that
@@ -25,53 +15,58 @@ cdef class TunDevice:
     the TUN was set up with (ipoibu/host/tun.py): super-frames then come and go.
     """
 
-    cdef ipu_tun tun
-    cdef readonly int fd
+    cdef int[IPU_LANES_MAX] fds
+    cdef uint32_t count
+    cdef ipu_device *device  # of the class below
     cdef readonly tuple offload
     cdef readonly tuple others
 
     def __cinit__(self, int fd, object offload=(), object more=()):
-        cdef int[IPU_LANES_MAX] fds
         cdef tuple rest = tuple(more)
-        cdef uint32_t count = queues_of(fds, fd, rest)
-        self.fd = fd
+        if len(rest) >= IPU_LANES_MAX:
+            raise ValueError(f"a TUN has 1 to {IPU_LANES_MAX} queues here, not {1 + len(rest)}")
+        self.count = <uint32_t>(1 + len(rest))
+        for i, queue in enumerate((fd, *rest)):
+            self.fds[i] = queue
         self.offload = tuple(offload)
-        check(ipu_tun_init(&self.tun, fds, count, kinds_of(self.offload)), "queues")
-        self.others = tuple(TunDevice(other, self.offload) for other in rest)
+        self.others = tuple(type(self)(other, self.offload) for other in rest)
+
+    @property
+    def fd(self):
+        return self.fds[0]
 
     @property
     def native(self):
-        return lend(&self.tun.device, DEVICE_CAPSULE, self)
+        return lend(self.device, DEVICE_CAPSULE, self)
 
 
-cdef class TunRing:
-    """As `TunDevice`, read and written through an io_uring: many packets take one system call.
+cdef class TunDevice(TunPacketDevice):
+    """A TUN of which each packet takes a system call."""
+
+    cdef ipu_tun tun
+
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        check(ipu_tun_init(&self.tun, self.fds, self.count, kinds_of(self.offload)), "queues")
+        self.device = &self.tun.device
+
+
+cdef class TunRing(TunPacketDevice):
+    """A TUN that is read and written through an io_uring: many packets take one system call.
 
     The descriptors must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
     built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
     """
 
     cdef ipu_tun_ring *tun
-    cdef readonly int fd
-    cdef readonly tuple offload
-    cdef readonly tuple others
 
     def __cinit__(self, int fd, object offload=(), object more=()):
-        cdef int[IPU_LANES_MAX] fds
-        cdef tuple rest = tuple(more)
-        cdef uint32_t count = queues_of(fds, fd, rest)
-        self.fd = fd
-        self.offload = tuple(offload)
-        check(ipu_tun_ring_create(fds, count, kinds_of(self.offload), &self.tun), "io_uring")
-        self.others = tuple(TunRing(other, self.offload) for other in rest)
+        check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), &self.tun),
+              "io_uring")
+        self.device = ipu_tun_ring_device(self.tun)
 
     def __dealloc__(self):
         if self.tun != NULL:
             ipu_tun_ring_destroy(self.tun)
-
-    @property
-    def native(self):
-        return lend(ipu_tun_ring_device(self.tun), DEVICE_CAPSULE, self)
 
 
 @cython.final

@@ -47,8 +47,7 @@ from ipoibu.limits import (
 from ipoibu.proto.channel import ConnectionConfig, Profile
 from ipoibu.proto.partition import ip_mtu
 
-TunPacketDevice = _core.TunDevice | _core.TunRing
-PacketDevice = TunPacketDevice | _core.QueueDevice
+PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | Lanes
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
 

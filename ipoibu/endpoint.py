@@ -16,7 +16,7 @@ from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.allmulticast import ip_group
 from ipoibu.capture import SNAP_MAX_BYTES, Sink, Tap
-from ipoibu.datapath import DataPath, PacketDevice, Pump, TunPacketDevice, queues_of
+from ipoibu.datapath import DataPath, PacketDevice, Pump, queues_of
 from ipoibu.endpoint_config import EndpointConfig
 from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import (
@@ -63,7 +63,7 @@ class Endpoint:
         self,
         config: EndpointConfig,
         *,
-        device: TunPacketDevice | None = None,
+        device: _core.TunPacketDevice | None = None,
         port: Port | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
@@ -95,7 +95,7 @@ class Endpoint:
         pkey: PKey,
         *,
         mtu: int | None = None,
-        device: TunPacketDevice | None = None,
+        device: _core.TunPacketDevice | None = None,
         on_address: Callable[[IpAddress, bool], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
         on_mtu: Callable[[int], None] | None = None,

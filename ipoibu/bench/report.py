@@ -181,7 +181,7 @@ def _environment(report: Report) -> str:
         f"{machine['command']}\n{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']},"
         f" load average {loads[0]:g} before and {loads[1]:g} after;"
         f" medians of {report['rounds']} rounds of {report['seconds']} s"
-        f", {streams} of TCP by {report['congestion']}"
+        f", {streams} of TCP by {machine['tcp_congestion_control']}"
     )
 
 

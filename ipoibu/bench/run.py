@@ -26,7 +26,7 @@ from ipoibu.bench.contender import (
 )
 from ipoibu.bench.environment import environment
 from ipoibu.bench.report import summary
-from ipoibu.bench.traffic import Sample, check_congestion, measures
+from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.lab import Lab
@@ -52,20 +52,16 @@ NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be run: `only` of NAMES (empty: all), so many rounds, seconds a measurement
-    (whole ones: iperf3 knows no others), streams of TCP at a time, and its congestion control,
-    None for the system's default."""
+    (whole ones: iperf3 knows no others), and streams of TCP at a time."""
 
     rounds: int = 3
     seconds: int = 2
     streams: int = 1
-    congestion: str | None = None
     only: tuple[str, ...] = ()
     neighbours: tuple[int, ...] = scale.NEIGHBOURS
     hosts: tuple[int, ...] = scale.HOSTS
 
     def __post_init__(self) -> None:
-        if self.congestion is not None:
-            check_congestion(self.congestion)
         for name in self.only:
             if name not in NAMES:
                 raise UsageError(f"{name!r} is not measured: expected one of {', '.join(NAMES)}")
@@ -76,10 +72,8 @@ class Plan:
 
 def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """The report, as JSON has it; `say` is told what happens. Needs root."""
-    machine = environment()
-    report: dict[str, Any] = {"environment": machine, "rounds": plan.rounds}
+    report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
     report |= {"seconds": plan.seconds, "streams": plan.streams}
-    report["congestion"] = plan.congestion or machine["tcp_congestion_control"]
     chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]
     runs, absent, failed = contest(chosen, plan, say) if chosen else ({}, {}, {})
     report |= {"runs": runs, "absent": absent, "failed": failed, "neighbours": [], "hosts": []}
@@ -131,7 +125,7 @@ def turn(contender: Contender, lab: Lab, plan: Plan) -> Sample:
     with contender.running(lab) as way:
         wait_answer(lab, way.address)
         sample: Sample = {"setup_s": time.monotonic() - began}
-        for measure in measures(plan.streams, plan.congestion):
+        for measure in measures(plan.streams):
             sample |= measure(lab, way.address, way.pids, plan.seconds)
         if way.pids:
             sample["rss_mib"] = process.rss_bytes(way.pids) / len(way.pids) / 2**20

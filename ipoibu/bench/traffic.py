@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from typing import Any, Final
 import ipoibu
 from ipoibu.bench import process
 from ipoibu.bench.statistic import percentile
-from ipoibu.errors import UsageError
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 
@@ -103,31 +101,9 @@ def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | N
     return result, (process.cpu_s(pids) - before) * 1e9
 
 
-def check_congestion(name: str) -> None:
-    """`UsageError` where the kernel has no such TCP congestion control. One that is a module is
-    loaded by that."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-        except OSError as error:
-            there = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-            raise UsageError(
-                f"congestion control {name!r}: {error.strerror}; there are {', '.join(there)}"
-            ) from error
-
-
-def tcp(
-    lab: Lab,
-    address: str,
-    pids: Sequence[int],
-    seconds: int,
-    *,
-    streams: int = 1,
-    congestion: str | None = None,
-) -> Sample:
-    """So many TCP streams together, with that congestion control (None: the system's default)."""
+def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: int = 1) -> Sample:
+    """So many TCP streams together."""
     words = ["-P", str(streams)] if streams > 1 else []
-    words += ["-C", congestion] if congestion is not None else []
     text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, words))
     gbit_s, _, _ = parse_iperf3(text)
     sample = {"tcp_gbit_s": gbit_s}
@@ -224,7 +200,7 @@ def request_response(lab: Lab, address: str, pids: Sequence[int], seconds: int) 
 Measure = Callable[[Lab, str, Sequence[int], int], Sample]
 
 
-def measures(streams: int = 1, congestion: str | None = None) -> tuple[Measure, ...]:
-    """All that is measured, with so many streams of TCP and that congestion control."""
-    stream = partial(tcp, streams=streams, congestion=congestion)
+def measures(streams: int = 1) -> tuple[Measure, ...]:
+    """All that is measured, with so many streams of TCP."""
+    stream = partial(tcp, streams=streams)
     return stream, udp, super_frames, small, request_response, ping, quiet_ping

@@ -28,9 +28,6 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--seconds", metavar="S", help="of each measurement; 2 by default")
     parser.add_argument("--streams", metavar="N", help="of TCP, at the same time; 1 by default")
     parser.add_argument(
-        "--congestion", metavar="NAME", help="control of TCP; the system's default without it"
-    )
-    parser.add_argument(
         "--only", metavar="NAME[,NAME]", help="these contenders and parts; a wrong name lists all"
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON")
@@ -55,7 +52,7 @@ def _in_guests(options: argparse.Namespace) -> int:
     """The lab is of the source tree, which an installation does not have."""
     import ipoibu
 
-    for name in ("plot", "streams", "congestion"):
+    for name in ("plot", "streams"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is not for --lab")
     root = Path(ipoibu.__file__).resolve().parents[1]
@@ -86,7 +83,6 @@ def run(options: argparse.Namespace) -> int:
         rounds=_number("--rounds", options.rounds, 1 if quick else 3),
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),
         streams=_number("--streams", options.streams, 1),
-        congestion=options.congestion,
         only=tuple(filter(None, (options.only or "").split(","))),
         neighbours=scale.NEIGHBOURS,
         hosts=scale.HOSTS[:1] if quick else scale.HOSTS,

@@ -29,7 +29,7 @@ from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
-    from ipoibu.datapath import TunPacketDevice
+    from ipoibu._core import TunPacketDevice
     from ipoibu.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)

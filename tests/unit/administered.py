@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
-from ipoibu._core import MemorySwitch
+from ipoibu._core import MemorySwitch, TunPacketDevice
 from ipoibu.addr import Gid
-from ipoibu.datapath import TunPacketDevice
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa import SaClient

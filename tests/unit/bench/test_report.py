@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "cpu": "AMD EPYC",
     "cpus": 2,
     "kernel": "6.18",
+    "tcp_congestion_control": "cubic",
     "load_average": [0.5, 0.4, 0.3],
     "load_average_after": [1.5, 0.4, 0.3],
 }
@@ -30,7 +31,6 @@ def _report(**changes: Any) -> dict[str, Any]:
         "rounds": 2,
         "seconds": 1,
         "streams": 1,
-        "congestion": "cubic",
         "runs": {
             "datagram": [
                 {"tcp_gbit_s": 7.0, "ping_p50_us": 30.0, "tcp_ns_per_byte": 1.2},
@@ -113,13 +113,7 @@ def test_a_report_goes_through_json() -> None:
 
 def test_the_streams_and_their_congestion_control_are_told() -> None:
     assert "rounds of 1 s, one stream of TCP by cubic\n" in table(_report())
-    assert "rounds of 1 s, 4 streams of TCP by bbr\n" in table(_report(streams=4, congestion="bbr"))
-
-
-def test_a_congestion_control_is_one_that_the_kernel_has() -> None:
-    assert Plan(congestion="reno").congestion == "reno"  # every kernel has that
-    with pytest.raises(UsageError, match=r"'speedy': .*; there are .*reno"):
-        Plan(congestion="speedy")
+    assert "rounds of 1 s, 4 streams of TCP by cubic\n" in table(_report(streams=4))
 
 
 def test_columns_line_up() -> None:
@@ -151,7 +145,6 @@ def test_the_hit_path_is_timed_for_each_size_of_table() -> None:
         ["--rounds", "x"],
         ["--seconds", "0.5"],
         ["--streams", "0"],
-        ["--congestion", "speedy"],
         ["--only", "vxlam"],
     ],
 )
