@@ -152,7 +152,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(moves, max_size=30))
 def test_no_sequence_of_events_breaks_the_rules(
     sequence: list[tuple[str, int, int, int]],
@@ -209,7 +209,7 @@ def _is_accepted(desk: Desk, handle: Handle) -> bool:
     return state not in (State.REQ_RECEIVED, State.MRA_SENT)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(st.sampled_from([*Attribute, 0x19]), st.binary(min_size=232, max_size=232)),

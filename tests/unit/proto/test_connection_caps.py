@@ -143,7 +143,7 @@ STATIONS: Final = [PEER, SMALLER, HwAddr(Qpn(0x50), Gid.parse("fe80::3"), RC_FLA
 moves = st.tuples(st.integers(0, 11), st.integers(0, 2), st.integers(0, 7))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(Profile), st.lists(moves, max_size=60))
 def test_no_sequence_of_events_loses_a_queue_pair_or_a_route(
     profile: Profile, sequence: list[tuple[int, int, int]]

@@ -426,5 +426,5 @@ class GroupMachine(RuleBasedStateMachine):
             )
 
 
-GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestGroups = GroupMachine.TestCase

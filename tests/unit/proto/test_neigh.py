@@ -546,7 +546,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert (deadline is None) == (len(self.neighbours) == 0)
 
 
-CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestCache = CacheMachine.TestCase
 
 

@@ -554,7 +554,7 @@ def test_probing_does_not_wait_for_the_line_to_move() -> None:
 # -- everything at once ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 32), st.integers(1, 12))
 def test_over_a_bad_fabric_every_request_ends_once(seed: int, count: int) -> None:
     """Three of four answers are lost, a half of the rest comes twice, all of them late."""
@@ -585,7 +585,7 @@ def test_over_a_bad_fabric_every_request_ends_once(seed: int, count: int) -> Non
         assert len(client.requests) == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=256), max_size=20), st.integers(0, 3))
 def test_no_bytes_of_a_peer_raise_or_grow_anything(datagrams: list[bytes], asked: int) -> None:
     client = Client()
@@ -665,4 +665,4 @@ class Chaos(RuleBasedStateMachine):
 
 
 TestChaos = Chaos.TestCase
-TestChaos.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestChaos.settings = settings(max_examples=60, stateful_step_count=40)
