@@ -26,6 +26,7 @@ enum {
     BURST_BYTES = 65536,  /* or after so many bytes: */
     BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between, */
     BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs; but once */
+    CHEAP_YIELDS = 4,     /* of which so many fit, looks for an answer take less than it saves */
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
@@ -159,7 +160,8 @@ static void *run(void *arg)
     struct ipu_patience patience = {.way = IPU_PATIENCE_NONE};
     uint64_t look_until_ns = 0, rested_bytes = 0;
     int burst = 0, yields = 0, yields_max = affordable_yields();
-    bool looks = pump->busy_poll_ns > 0 || (pump->patient && yields_max > 1), dry = false;
+    bool looks = pump->busy_poll_ns > 0 || (pump->patient && yields_max >= CHEAP_YIELDS);
+    bool dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
         if (work > 0) {
