@@ -20,7 +20,7 @@ from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 
-from .administered import DEFAULT, Subnet, states, udp, until
+from .administered import DEFAULT, Subnet, receives, states, udp, until
 
 TV: Final = ipaddress.ip_address("239.1.2.3")
 RADIO: Final = ipaddress.ip_address("239.1.2.4")
@@ -161,6 +161,7 @@ def test_closing_leaves_what_was_joined_for_the_router(subnet: Subnet) -> None:
     until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
     report(subnet, Trap.GROUP_CREATED, TO_TV)
     until(lambda: is_member(subnet, TO_TV, 2, JoinState.NON_MEMBER))
+    until(lambda: receives(endpoint, TO_TV))
     endpoint.close()
     until(lambda: not states(subnet.sa, TO_TV, 2))
 
