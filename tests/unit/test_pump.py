@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -459,20 +460,13 @@ def test_an_mtu_above_the_fabrics_is_refused() -> None:
         _core.Pump(port, _core.QueueDevice(), mtu=1021)
 
 
-def wait_for(ask: Callable[[], list[bytes]]) -> list[bytes]:
+def wait_for(
+    ask: Callable[[], list[bytes]], rest: Callable[[], None] = partial(time.sleep, 0.001)
+) -> list[bytes]:
     deadline = time.monotonic() + 10
     while not (answer := ask()):
         assert time.monotonic() < deadline
-        time.sleep(0.001)
-    return answer
-
-
-def look_for(ask: Callable[[], list[bytes]]) -> list[bytes]:
-    """As wait_for, without sleep, and with the GIL and the CPU for others in between."""
-    deadline = time.monotonic() + 10
-    while not (answer := ask()):
-        assert time.monotonic() < deadline
-        os.sched_yield()
+        rest()
     return answer
 
 
@@ -512,9 +506,9 @@ def test_an_answer_that_comes_soon_is_not_slept_for() -> None:
         before = a.counter("wakeups") + b.counter("wakeups")
         for _ in range(100):
             a.queue.send([request])
-            assert look_for(lambda: b.queue.recv(9)) == [request]
+            assert wait_for(lambda: b.queue.recv(9), os.sched_yield) == [request]
             b.queue.send([response])
-            assert look_for(lambda: a.queue.recv(9)) == [response]
+            assert wait_for(lambda: a.queue.recv(9), os.sched_yield) == [response]
         tries.append(a.counter("wakeups") + b.counter("wakeups") - before)
     for host in hosts:
         host.pump.stop()
