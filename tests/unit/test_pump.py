@@ -9,7 +9,6 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
@@ -460,9 +459,11 @@ def test_an_mtu_above_the_fabrics_is_refused() -> None:
         _core.Pump(port, _core.QueueDevice(), mtu=1021)
 
 
-def wait_for(
-    ask: Callable[[], list[bytes]], rest: Callable[[], None] = partial(time.sleep, 0.001)
-) -> list[bytes]:
+def doze() -> None:
+    time.sleep(0.001)
+
+
+def wait_for(ask: Callable[[], list[bytes]], rest: Callable[[], None] = doze) -> list[bytes]:
     deadline = time.monotonic() + 10
     while not (answer := ask()):
         assert time.monotonic() < deadline
