@@ -57,6 +57,7 @@ class AllGroups:
         self._attach = attach
         self._detach = detach
         self._held: set[Gid] = set()
+        self._joining: set[Gid] = set()  # asked for; whether the SA has heard it nobody knows
         self._news: dict[Gid, bool] = {}  # whether it exists, by a report
         self._woken = asyncio.Event()
         self._must_list = True
@@ -79,9 +80,10 @@ class AllGroups:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        for group in self._held:
+        for group in self._held | self._joining:
             self._detach(group)
         self._held.clear()
+        self._joining.clear()
         self._news.clear()
 
     def noticed(self, group: Gid, *, exists: bool) -> None:
@@ -134,6 +136,7 @@ class AllGroups:
         if len(self._held) >= GROUPS_MAX:
             self._counts["group_table_full"] += 1
             return
+        self._joining.add(group)
         try:
             self._attach(await self._ask(lambda: self._client.join(group, STATE)))
         except NoRecords:
@@ -142,6 +145,8 @@ class AllGroups:
             self._complain(error)
         else:
             self._held.add(group)
+        finally:
+            self._joining.discard(group)
 
     def _complain(self, error: LinkError) -> None:
         """M6."""

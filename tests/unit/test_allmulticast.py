@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -13,14 +15,15 @@ import pytest
 from ipoibu import Endpoint, EndpointConfig, PKey, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
-from ipoibu.allmulticast import ip_group
+from ipoibu.allmulticast import AllGroups, ip_group
 from ipoibu.fabric.memory import MemoryPort
+from ipoibu.proto.record import link_params
 from ipoibu.testing.sa import FakeSa, port_gid
 from ipoibu.wire import mgid
-from ipoibu.wire.mcmember import JoinState
+from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Notice, Trap
 
-from .administered import DEFAULT, Subnet, receives, states, udp, until
+from .administered import DEFAULT, Subnet, states, udp, until
 
 TV: Final = ipaddress.ip_address("239.1.2.3")
 RADIO: Final = ipaddress.ip_address("239.1.2.4")
@@ -161,9 +164,38 @@ def test_closing_leaves_what_was_joined_for_the_router(subnet: Subnet) -> None:
     until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
     report(subnet, Trap.GROUP_CREATED, TO_TV)
     until(lambda: is_member(subnet, TO_TV, 2, JoinState.NON_MEMBER))
-    until(lambda: receives(endpoint, TO_TV))
     endpoint.close()
     until(lambda: not states(subnet.sa, TO_TV, 2))
+
+
+def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> None:
+    asked: list[asyncio.Future[Any]] = []
+    left: list[Gid] = []
+
+    async def ask(question: object) -> Any:
+        asked.append(asyncio.get_running_loop().create_future())
+        return await asked[-1]
+
+    async def close_between() -> None:
+        groups = AllGroups(
+            asyncio.get_running_loop(),
+            subnet.port().administrator.client,
+            link_params(subnet.sa.groups[mgid.broadcast(DEFAULT)].record),
+            Counter(),
+            ask=ask,
+            attach=lambda record: None,
+            detach=left.append,
+        )
+        groups.open()
+        for answer in (McMemberRecord(mgid=TO_TV),), McMemberRecord(mgid=TO_TV):
+            await asyncio.sleep(0.01)
+            asked[-1].set_result(answer)
+        groups.close()  # before the answer to the join was looked at
+        await asyncio.sleep(0.01)
+
+    asyncio.run(close_between())
+    assert len(asked) == 2
+    assert left == [TO_TV]
 
 
 def test_without_a_subnet_administrator_nobody_knows_the_groups() -> None:
