@@ -44,6 +44,9 @@ struct ipu_device_ops {
      * the descriptor is readable whenever there is a frame. */
     int (*arm)(void *self);
     int (*fd)(void *self);
+    /* A second one, that is readable as well when there may be a frame; -1, or NULL: none. Both
+     * stay as they are while the device is attached. */
+    int (*ahead_fd)(void *self);
 
     /*
      * For a device that uses frames in place (loan.h, tun_ring.h); else all are NULL. `attach`

@@ -53,6 +53,8 @@ cdef class TunDevice(TunPacketDevice):
 cdef class TunRing(TunPacketDevice):
     """A TUN that is read and written through an io_uring: many packets take one system call.
 
+    Where a system call is cheap that is for floods of packets, and one alone takes one.
+
     The descriptors must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
     built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
     """
@@ -60,7 +62,8 @@ cdef class TunRing(TunPacketDevice):
     cdef ipu_tun_ring *tun
 
     def __cinit__(self, int fd, object offload=(), object more=()):
-        check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), &self.tun),
+        cdef bint always = ipu_syscall_cost_ns() >= IPU_SYSCALL_DEAR_NS
+        check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), always, &self.tun),
               "io_uring")
         self.device = ipu_tun_ring_device(self.tun)
 

@@ -60,10 +60,14 @@ cdef extern from "tun.h" nogil:
         ipu_device device
     int ipu_tun_init(ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload)
 
+cdef extern from "syscall_cost.h" nogil:
+    const uint64_t IPU_SYSCALL_DEAR_NS
+    uint64_t ipu_syscall_cost_ns()
+
 cdef extern from "tun_ring.h" nogil:
     struct ipu_tun_ring:
         pass
-    int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload,
+    int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, bint always,
                             ipu_tun_ring **out)
     void ipu_tun_ring_destroy(ipu_tun_ring *tun)
     ipu_device *ipu_tun_ring_device(ipu_tun_ring *tun)

@@ -14,6 +14,7 @@
 #include "frame.h"
 #include "patience.h"
 #include "pump_state.h"
+#include "syscall_cost.h"
 #include "vnet.h"
 
 #define NS_PER_S  1000000000
@@ -26,7 +27,6 @@ enum {
     BURST_BYTES = 65536,  /* or after so many bytes: */
     BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between, */
     BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs; but once */
-    CHEAP_YIELDS = 4,     /* of which so many fit, looks for an answer take less than it saves */
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
@@ -54,15 +54,17 @@ static int step(struct ipu_pump *pump, int max)
     return work;
 }
 
-/* While no frame is free or the fabric takes none, the device's descriptor would only spin us. */
+/* While no frame is free or the fabric takes none, the device's descriptors would only spin us. */
 static void watch_device(struct ipu_pump *pump, bool watch)
 {
     if (watch == pump->device_watched)
         return;
     struct epoll_event event = {.events = watch ? EPOLLIN : 0};
-    int fd = pump->device->ops->fd(pump->device->self);
-    if (epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
-        pump->device_watched = watch;
+    for (int i = 0; i < 2; i++)
+        if (pump->device_fds[i] >= 0 &&
+            epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, pump->device_fds[i], &event) < 0)
+            return;
+    pump->device_watched = watch;
 }
 
 /*
@@ -84,7 +86,8 @@ static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
     bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
-                    pump->held_index == IPU_SLAB_NONE && !pump->device_failed;
+                    pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
+                    (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
     watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
@@ -116,22 +119,11 @@ static void sleep_until_work(struct ipu_pump *pump)
     IPU_COUNT(pump, wakeups);
 }
 
-/*
- * How often the CPU can be offered to others in BURST_NS. On a machine whose system calls are dear
- * (a guest of User-mode Linux: 10 us each) once, as sleeping is several. Timed by a call that does
- * not offer it, since somebody might take it up each time; the quickest of a few counts.
- */
-static int affordable_yields(void)
+/* How often the CPU can be offered to others in BURST_NS: once where that is dear, as sleeping is
+ * several calls. */
+static int affordable_yields(uint64_t call_ns)
 {
-    uint64_t least_ns = UINT64_MAX;
-    for (int i = 0; i < 8; i++) {
-        uint64_t began_ns = ipu_recovery_now_ns();
-        (void)getppid();
-        uint64_t took_ns = ipu_recovery_now_ns() - began_ns;
-        if (took_ns < least_ns)
-            least_ns = took_ns;
-    }
-    uint64_t count = least_ns > 0 ? BURST_NS / least_ns : BURST_YIELDS;
+    uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
     return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
 }
 
@@ -159,8 +151,10 @@ static void *run(void *arg)
     struct ipu_pump *pump = arg;
     struct ipu_patience patience = {.way = IPU_PATIENCE_NONE};
     uint64_t look_until_ns = 0, rested_bytes = 0;
-    int burst = 0, yields = 0, yields_max = affordable_yields();
-    bool looks = pump->busy_poll_ns > 0 || (pump->patient && yields_max >= CHEAP_YIELDS);
+    uint64_t call_ns = ipu_syscall_cost_ns();
+    int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
+    /* Where calls are dear, looks for an answer take more than they save. */
+    bool looks = pump->busy_poll_ns > 0 || (pump->patient && call_ns < IPU_SYSCALL_DEAR_NS);
     bool dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
@@ -293,8 +287,12 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     error = watch(pump, ipu_ring_fd(&pump->commands));
     if (error == 0)
         error = watch(pump, fabric->ops->fd(fabric->self));
-    if (error == 0)
-        error = watch(pump, config->device->ops->fd(config->device->self));
+    const struct ipu_device *device = config->device;
+    pump->device_fds[0] = device->ops->fd(device->self);
+    pump->device_fds[1] = device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
+    for (int i = 0; error == 0 && i < 2; i++)
+        if (pump->device_fds[i] >= 0)
+            error = watch(pump, pump->device_fds[i]);
     if (error < 0)
         return error;
     pump->device_watched = true;

@@ -125,6 +125,7 @@ struct ipu_pump {
     struct ipu_budget unreachable_budget, too_big_budget;
 
     int epoll_fd;
+    int device_fds[2]; /* that say that it has a frame; -1: none */
     bool device_watched;
 
     pthread_t thread;

@@ -5,11 +5,13 @@
 
 #ifndef IPU_HAVE_URING
 
-int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, struct ipu_tun_ring **out)
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, bool always,
+                        struct ipu_tun_ring **out)
 {
     (void)fds;
     (void)count;
     (void)offload;
+    (void)always;
     (void)out;
     return -ENOSYS;
 }
@@ -28,11 +30,11 @@ struct ipu_device *ipu_tun_ring_device(struct ipu_tun_ring *tun)
 #else
 
 #include <liburing.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 enum {
     READS = 32,              /* under way at once, at most */
@@ -40,6 +42,13 @@ enum {
     PIECES = 4096,
     ENTRIES = 512, /* READS, IPU_DEVICE_WRITES and cancellations */
     CANCEL_S = 2,  /* longer than the kernel ever takes */
+
+    /* Where system calls are cheap: */
+    FLOOD_FRAMES = 16,  /* read in a row: from here on reads wait for the next ones, */
+    CALM_READS = 2,     /* as long as more than this many are of use */
+    LONG_FRAME = 16384, /* to copy one takes much longer than to ask for it, */
+    LONG_PIECES = 8,    /* or one that was merged */
+    AT_ONCE = 16,       /* writes between two flushes that take a system call each */
 };
 
 /* User data of a request: a write's number, a read's frame, or that of a cancellation. */
@@ -60,7 +69,10 @@ struct ipu_tun_ring {
     bool open;
     bool failed; /* the ring has: nothing is read or written any more */
     struct ipu_tun_queues queues;
-    bool nowait; /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
+    bool nowait;  /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
+    bool always;  /* all goes through the ring: system calls are dear */
+    bool flood;   /* frames are read through it */
+    uint32_t run; /* frames read one by one since there was none */
 
     struct ipu_slab frames; /* a view */
     uint32_t frame_count;
@@ -71,12 +83,21 @@ struct ipu_tun_ring {
     struct filled *filled; /* a ring of frame_count */
     uint32_t filled_head, filled_tail;
 
-    uint32_t writes; /* since flush(), */
-    uint32_t ended;  /* those of them that have ended, */
+    uint32_t at_once; /* writes since flush() that were made, */
+    uint32_t writes;  /* and queued, */
+    uint32_t ended;   /* those of them that have ended, */
     int results[IPU_DEVICE_WRITES];
     uint32_t pieces; /* and what they are in, as long as it is not submitted */
     struct iovec piece[PIECES];
 };
+
+static void fill(struct ipu_tun_ring *tun, uint32_t index, int32_t result)
+{
+    tun->filled[tun->filled_tail++ % tun->frame_count] =
+        (struct filled){.index = index, .result = result};
+    if (result >= LONG_FRAME && !tun->always)
+        tun->flood = false;
+}
 
 static void reap(struct ipu_tun_ring *tun)
 {
@@ -100,8 +121,7 @@ static void reap(struct ipu_tun_ring *tun)
             tun->idle[tun->idle_count++] = index;
             continue;
         }
-        tun->filled[tun->filled_tail++ % tun->frame_count] =
-            (struct filled){.index = index, .result = cqe->res};
+        fill(tun, index, cqe->res);
     }
     io_uring_cq_advance(&tun->ring, n);
 }
@@ -124,6 +144,8 @@ static void submit(struct ipu_tun_ring *tun)
 /* Twice as many as last time where all of those were used. */
 static void queue_reads(struct ipu_tun_ring *tun)
 {
+    if (!tun->flood)
+        return;
     if (tun->reads == 0)
         tun->wanted = tun->wanted < READS / 2 ? tun->wanted * 2 : READS;
     while (tun->reads < tun->wanted && tun->idle_count > 0) {
@@ -137,6 +159,28 @@ static void queue_reads(struct ipu_tun_ring *tun)
         tun->reading[index] = true;
         tun->reads++;
     }
+}
+
+/* No read is under way, lest this one overtake it. */
+static void read_one(struct ipu_tun_ring *tun)
+{
+    if (tun->idle_count == 0)
+        return;
+    uint32_t index = tun->idle[tun->idle_count - 1];
+    ssize_t n =
+        read(tun->queues.fds[0], ipu_slab_at(&tun->frames, index), tun->frames.stride_bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        tun->run = 0;
+        return;
+    }
+    tun->idle_count--;
+    tun->run = n < LONG_FRAME ? tun->run + 1 : 0;
+    if (tun->run == FLOOD_FRAMES) {
+        tun->flood = true;
+        tun->wanted = FLOOD_FRAMES;
+        tun->run = 0;
+    }
+    fill(tun, index, n < 0 ? -errno : (int32_t)n);
 }
 
 /* Its descriptor is gone at once, whoever still holds the device. */
@@ -228,6 +272,8 @@ static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uin
     for (uint32_t i = 0; i < lent_frames; i++)
         tun->idle[tun->idle_count++] = ipu_slab_get(tx);
     tun->wanted = 1;
+    tun->flood = tun->always;
+    tun->run = 0;
     return 0;
 }
 
@@ -236,14 +282,18 @@ static bool is_filled(const struct ipu_tun_ring *tun)
     return tun->filled_head != tun->filled_tail;
 }
 
-/* Whether a frame is there, or none ever will be; if not, reads are under way. */
+/* Whether a frame is there, or none ever will be; if not, reads are under way in a flood. */
 static bool look(struct ipu_tun_ring *tun)
 {
     if (!is_filled(tun))
         reap(tun);
     if (!is_filled(tun) && tun->reads == 0) {
-        queue_reads(tun);
-        submit(tun);
+        if (tun->flood) {
+            queue_reads(tun);
+            submit(tun);
+        } else {
+            read_one(tun);
+        }
     }
     return is_filled(tun) || tun->failed;
 }
@@ -270,6 +320,14 @@ static void ring_ended(void *self, uint32_t index)
     tun->idle[tun->idle_count++] = index;
 }
 
+/* Whether the next write takes a system call of its own: the first few do, and what is long. */
+static bool is_at_once(struct ipu_tun_ring *tun, int pieces)
+{
+    if (tun->always || tun->writes > 0 || tun->failed)
+        return false;
+    return tun->at_once++ < AT_ONCE || pieces >= LONG_PIECES;
+}
+
 /* The request of the next write, or NULL. */
 static struct io_uring_sqe *next_write(struct ipu_tun_ring *tun, uint32_t pieces)
 {
@@ -292,10 +350,12 @@ static int queue_write(struct ipu_tun_ring *tun, struct io_uring_sqe *sqe)
 static int ring_write(void *self, const void *buf, size_t len)
 {
     struct ipu_tun_ring *tun = self;
+    int fd = ipu_tun_queues_fd(&tun->queues, buf, len);
+    if (is_at_once(tun, 1))
+        return write(fd, buf, len) < 0 ? -errno : 0;
     struct io_uring_sqe *sqe = next_write(tun, 0);
     if (sqe == NULL)
         return -ENOBUFS;
-    int fd = ipu_tun_queues_fd(&tun->queues, buf, len);
     io_uring_prep_write(sqe, fd, buf, (unsigned int)len, 0);
     return queue_write(tun, sqe);
 }
@@ -303,13 +363,15 @@ static int ring_write(void *self, const void *buf, size_t len)
 static int ring_writev(void *self, const struct iovec *iov, int n)
 {
     struct ipu_tun_ring *tun = self;
+    int fd = ipu_tun_queues_fd(&tun->queues, iov->iov_base, iov->iov_len);
+    if (is_at_once(tun, n))
+        return writev(fd, iov, n) < 0 ? -errno : 0;
     struct io_uring_sqe *sqe = next_write(tun, (uint32_t)n);
     if (sqe == NULL)
         return -ENOBUFS;
     struct iovec *own = &tun->piece[tun->pieces];
     memcpy(own, iov, sizeof *iov * (size_t)n);
     tun->pieces += (uint32_t)n;
-    int fd = ipu_tun_queues_fd(&tun->queues, iov->iov_base, iov->iov_len);
     io_uring_prep_writev(sqe, fd, own, (unsigned int)n, 0);
     return queue_write(tun, sqe);
 }
@@ -319,6 +381,7 @@ static int ring_writev(void *self, const struct iovec *iov, int n)
 static void ring_flush(void *self)
 {
     struct ipu_tun_ring *tun = self;
+    tun->at_once = 0;
     if (tun->writes == tun->ended)
         return;
     queue_reads(tun); /* they come along */
@@ -340,12 +403,22 @@ static int ring_arm(void *self)
     reap(tun);
     if (tun->reads > tun->wanted / 2 && tun->wanted > 1)
         tun->wanted--; /* most were not used before the pump sleeps */
-    return look(tun);
+    if (tun->wanted <= CALM_READS && !tun->always)
+        tun->flood = false;
+    return tun->flood ? look(tun) : is_filled(tun) || tun->failed;
 }
 
 static int ring_fd(void *self)
 {
-    return ((struct ipu_tun_ring *)self)->ring.ring_fd;
+    struct ipu_tun_ring *tun = self;
+    return tun->always ? tun->ring.ring_fd : tun->queues.fds[0];
+}
+
+/* A packet makes the TUN readable, or not, as a read that waits takes it; then the ring is. */
+static int ring_ahead_fd(void *self)
+{
+    struct ipu_tun_ring *tun = self;
+    return tun->always ? -1 : tun->ring.ring_fd;
 }
 
 static const struct ipu_device_ops ring_ops = {
@@ -355,6 +428,7 @@ static const struct ipu_device_ops ring_ops = {
     .written = ring_written,
     .arm = ring_arm,
     .fd = ring_fd,
+    .ahead_fd = ring_ahead_fd,
     .attach = ring_attach,
     .detach = ring_detach,
     .give = ring_give,
@@ -372,7 +446,8 @@ static bool takes_nowait(void)
            (major > 6 || (major == 6 && minor >= 4));
 }
 
-int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, struct ipu_tun_ring **out)
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, bool always,
+                        struct ipu_tun_ring **out)
 {
     struct ipu_tun_ring *tun = calloc(1, sizeof *tun);
     if (tun == NULL)
@@ -385,6 +460,7 @@ int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, struct
         return error;
     }
     tun->nowait = takes_nowait();
+    tun->always = always;
     tun->device = (struct ipu_device){
         .ops = &ring_ops, .self = tun, .offload = offload, .lent_bytes = LENT_BYTES};
     *out = tun;
