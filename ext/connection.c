@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "csum.h"
 #include "frame.h"
 #include "pump_state.h"
@@ -197,7 +198,7 @@ uint64_t ipu_connection_patience_ns(struct ipu_connection *connection)
         connection->still_since_ns = 0;
         return PATIENCE_NS;
     }
-    uint64_t now_ns = ipu_recovery_now_ns();
+    uint64_t now_ns = ipu_clock_ns();
     if (connection->still_since_ns == 0)
         connection->still_since_ns = now_ns;
     int64_t left_ns = PATIENCE_NS - (int64_t)(now_ns - connection->still_since_ns);

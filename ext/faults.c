@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "random.h"
 #include "slab.h"
 
@@ -23,7 +23,6 @@
 #define MAX_FLIPS              4u
 #define BATCH                  64
 #define NS_PER_US              UINT64_C(1000)
-#define NS_PER_S               INT64_C(1000000000)
 #define CERTAIN                (UINT64_C(1) << 32) /* probability 1 as a threshold for 32 bits */
 
 /* The inner handle lives until the last held datagram that uses it is posted. */
@@ -82,13 +81,6 @@ static void change(_Atomic uint64_t *setting, uint64_t value)
     atomic_store_explicit(setting, value, memory_order_relaxed);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 static bool drawn(struct ipu_faults *faults, const _Atomic uint64_t *threshold)
 {
     return ipu_random_next(&faults->random) >> 32 < setting(threshold);
@@ -115,7 +107,7 @@ static void release_held(struct ipu_faults *faults, bool one_passed)
 {
     if (faults->n_held == 0)
         return;
-    int64_t now = now_ns();
+    int64_t now = (int64_t)ipu_clock_ns();
     if (!one_passed && now < faults->next_due_ns)
         return;
     uint32_t kept = 0;
@@ -139,7 +131,7 @@ static void release_held(struct ipu_faults *faults, bool one_passed)
 static void hold(struct ipu_faults *faults, uint32_t index, uint64_t for_ns, uint32_t overtakers)
 {
     struct copy *copy = &faults->copies[index];
-    copy->due_ns = now_ns() + (int64_t)for_ns;
+    copy->due_ns = (int64_t)(ipu_clock_ns() + for_ns);
     copy->overtakers = overtakers;
     faults->held[faults->n_held++] = index;
     if (copy->due_ns < faults->next_due_ns)

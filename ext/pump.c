@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "frame.h"
 #include "patience.h"
 #include "pump_state.h"
@@ -85,6 +86,7 @@ static bool awaits_sends(const struct ipu_pump *pump)
 static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
+    /* A device that reads into frames of its own has none left when all of them are being sent. */
     bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
                     pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
                     (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
@@ -106,7 +108,7 @@ static void sleep_until_work(struct ipu_pump *pump)
         deadline_ns = (int64_t)pump->recover_at_ns;
     int64_t left_ns = later ? LATER_NS : pump->hold_ns > 0 ? (int64_t)pump->hold_ns : INT64_MAX;
     if (deadline_ns != INT64_MAX) {
-        int64_t until_ns = deadline_ns - (int64_t)ipu_recovery_now_ns();
+        int64_t until_ns = deadline_ns - (int64_t)ipu_clock_ns();
         if (until_ns <= 0)
             return;
         left_ns = until_ns < left_ns ? until_ns : left_ns;
@@ -165,7 +167,7 @@ static void *run(void *arg)
             continue;
         }
         if (looks && (!dry || look_until_ns > 0)) {
-            uint64_t now_ns = ipu_recovery_now_ns();
+            uint64_t now_ns = ipu_clock_ns();
             if (!dry)
                 look_until_ns = now_ns + look_ns(pump, &patience, now_ns);
             dry = true;

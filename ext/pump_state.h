@@ -242,7 +242,4 @@ void ipu_recovery_broke(struct ipu_pump *pump);
 /* Ask a broken fabric to come back, with a doubling wait; 1 when it just did. */
 int ipu_recovery_try(struct ipu_pump *pump);
 
-/* CLOCK_MONOTONIC. */
-uint64_t ipu_recovery_now_ns(void);
-
 #endif

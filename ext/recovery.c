@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <time.h>
-
+#include "clock.h"
 #include "pump_state.h"
 
 enum {
@@ -8,15 +7,7 @@ enum {
     RECOVER_MAX_MS = 2000,
 };
 
-#define NS_PER_S  1000000000
 #define NS_PER_MS 1000000
-
-uint64_t ipu_recovery_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
 
 void ipu_recovery_broke(struct ipu_pump *pump)
 {
@@ -24,7 +15,7 @@ void ipu_recovery_broke(struct ipu_pump *pump)
         return;
     pump->broken = true;
     pump->recover_wait_ms = RECOVER_MIN_MS;
-    pump->recover_at_ns = ipu_recovery_now_ns() + RECOVER_MIN_MS * (uint64_t)NS_PER_MS;
+    pump->recover_at_ns = ipu_clock_ns() + RECOVER_MIN_MS * (uint64_t)NS_PER_MS;
     IPU_COUNT(pump, fabric_errors);
     for (int i = 0; i < pump->pending; i++) {
         IPU_COUNT(pump, tx_fabric_error);
@@ -37,7 +28,7 @@ void ipu_recovery_broke(struct ipu_pump *pump)
 
 int ipu_recovery_try(struct ipu_pump *pump)
 {
-    if (!pump->broken || ipu_recovery_now_ns() < pump->recover_at_ns)
+    if (!pump->broken || ipu_clock_ns() < pump->recover_at_ns)
         return 0;
     if (pump->fabric->ops->recover != NULL && pump->fabric->ops->recover(pump->fabric->self) == 0) {
         pump->broken = false;
@@ -48,6 +39,6 @@ int ipu_recovery_try(struct ipu_pump *pump)
     }
     if (pump->recover_wait_ms < RECOVER_MAX_MS)
         pump->recover_wait_ms *= 2;
-    pump->recover_at_ns = ipu_recovery_now_ns() + pump->recover_wait_ms * (uint64_t)NS_PER_MS;
+    pump->recover_at_ns = ipu_clock_ns() + pump->recover_wait_ms * (uint64_t)NS_PER_MS;
     return 0;
 }
