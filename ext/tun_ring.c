@@ -144,8 +144,6 @@ static void submit(struct ipu_tun_ring *tun)
 /* Twice as many as last time where all of those were used. */
 static void queue_reads(struct ipu_tun_ring *tun)
 {
-    if (!tun->flood)
-        return;
     if (tun->reads == 0)
         tun->wanted = tun->wanted < READS / 2 ? tun->wanted * 2 : READS;
     while (tun->reads < tun->wanted && tun->idle_count > 0) {
@@ -384,7 +382,8 @@ static void ring_flush(void *self)
     tun->at_once = 0;
     if (tun->writes == tun->ended)
         return;
-    queue_reads(tun); /* they come along */
+    if (tun->flood)
+        queue_reads(tun); /* they come along */
     submit(tun);
     while (tun->ended < tun->writes && !tun->failed)
         note(tun, io_uring_submit_and_wait(&tun->ring, 1));

@@ -10,7 +10,7 @@
 
 #include "check.h"
 
-enum { FRAMES = 64, FRAME = 20000, ROUNDS = 300, PATIENCE_MS = 5000 };
+enum { FRAMES = 64, FRAME = 20000, ROUNDS = 300, PATIENCE_MS = 5000, AT_ONCE = 16 };
 
 static bool always; /* through the ring, as where system calls are dear */
 
@@ -145,7 +145,7 @@ static unsigned int requests(const struct bed *bed)
 
 static void writes_end_in_their_order(void)
 {
-    enum { WRITES = 40, AT_ONCE = 16 };
+    enum { WRITES = 40 };
     struct bed bed = make();
     const struct ipu_device_ops *ops = bed.device->ops;
     int errors[WRITES];
@@ -198,7 +198,7 @@ static void a_full_batch_of_lists_is_written(void)
         good += errors[i] == 0;
         full += errors[i] == -EAGAIN;
     }
-    CHECK_EQ(good + full, queued + (always ? 0 : 16));
+    CHECK_EQ(good + full, queued + (always ? 0 : AT_ONCE));
     char got[65];
     int heard = 0;
     while (read(bed.ends[1], got, sizeof got) == n)
