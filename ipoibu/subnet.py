@@ -40,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 Request = Attach | Detach | FindPath | JoinToSend | LeaveToSend
 EFFECTS: Final = (Attach, Detach, FindPath, JoinToSend, LeaveToSend)
-_SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMBER)
 
 
 def params_of(
@@ -252,7 +251,7 @@ class Subnet:
                 self._later(lambda: self._client.leave(group))
             case LeaveToSend(group):
                 self._end("send", group)
-                self._later(lambda: self._leave_senders(group))
+                self._later(lambda: self._client.leave_to_send(group))
 
     async def _join(self, group: Gid) -> None:
         params = None if group == self._broadcast else self._params
@@ -306,11 +305,6 @@ class Subnet:
             self._perform(self._engine.not_found(self._now(), gid, str(error)))
         else:
             self._perform(self._engine.found(self._now(), gid, way(record)))
-
-    async def _leave_senders(self, group: Gid) -> None:
-        for held, state in self._client.held:
-            if held == group and state in _SENDERS:
-                await self._client.leave(group, state)
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
         """A link with another MTU or Q_Key needs another queue pair."""

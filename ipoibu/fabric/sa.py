@@ -37,6 +37,7 @@ from ipoibu.wire.sa import Attribute, ClassPortInfo
 _log = logging.getLogger(__name__)
 
 LEAVE_S: Final = 2.0  # how long `aclose` waits for the SA to confirm what we left
+_SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMBER)
 
 Membership = tuple[Gid, JoinState]
 _T = TypeVar("_T")
@@ -63,7 +64,7 @@ class SaClient:
         self._kernel = kernel
         self._held: dict[Membership, PartitionParams | None] = {}
         self._traps: set[Trap] = set()
-        self._locks: WeakValueDictionary[Membership, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Gid, asyncio.Lock] = WeakValueDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -142,24 +143,15 @@ class SaClient:
         them it is created if it does not (M3); a group that is there must have the same MTU and rate.
         A join that is cancelled is left again.
         """
-        held = group, join_state
-        record = self._record(held, params)
-        try:
-            async with self._lock(held):
-                found = await self._join(record)
-                self._held[held] = params
-        except asyncio.CancelledError:
-            self._leave_later(held)
-            raise
-        return found
+        async with self._lock(group):
+            return await self._become((group, join_state), params)
 
     async def join_to_send(self, group: Gid, params: PartitionParams) -> McMemberRecord:
         """Become a member that only sends (M1): as Linux does, one that may create the group if the SA
         knows such members, else one that needs somebody who receives."""
-        state = JoinState.SEND_ONLY_NON_MEMBER
-        if (await self.class_port_info()).has_send_only_full_member:
-            state = JoinState.SEND_ONLY_FULL_MEMBER
-        return await self.join(group, state, params)
+        async with self._lock(group):
+            may_create = (await self.class_port_info()).has_send_only_full_member
+            return await self._become((group, _SENDERS[0 if may_create else 1]), params)
 
     async def leave(self, group: Gid, join_state: JoinState = JoinState.FULL_MEMBER) -> None:
         """Be a member no longer.
@@ -167,10 +159,15 @@ class SaClient:
         Where the kernel has an interface in the partition, the SA is not told (counted as
         `sa_leave_kept`): it could not tell the kernel's membership from ours (M4).
         """
-        held = group, join_state
-        async with self._lock(held):
-            self._held.pop(held, None)
-            await self._leave(held)
+        async with self._lock(group):
+            await self._give_up((group, join_state))
+
+    async def leave_to_send(self, group: Gid) -> None:
+        """Undo `join_to_send`, one that is under way, too; as `leave`."""
+        async with self._lock(group):
+            for state in _SENDERS:
+                if (group, state) in self._held:
+                    await self._give_up((group, state))
 
     async def rejoin(self) -> dict[Membership, SaError]:
         """Join everything held again, broadcast groups first, and subscribe again; what was refused.
@@ -272,6 +269,21 @@ class SaClient:
             hop_limit=params.hop_limit,
         )
 
+    async def _become(self, held: Membership, params: PartitionParams | None) -> McMemberRecord:
+        """Join, holding the group's lock."""
+        try:
+            found = await self._join(self._record(held, params))
+        except asyncio.CancelledError:
+            self._leave_later(held)
+            raise
+        self._held[held] = params
+        return found
+
+    async def _give_up(self, held: Membership) -> None:
+        """Leave, holding the group's lock."""
+        self._held.pop(held, None)
+        await self._leave(held)
+
     async def _join(self, record: McMemberRecord) -> McMemberRecord:
         asked = self._asked("join", record.mgid, record.pkey, record)
         try:
@@ -283,7 +295,7 @@ class SaClient:
         return _read(lambda: mcmember.parse_untrusted(answer.data), asked)
 
     async def _join_again(self, held: Membership) -> None:
-        async with self._lock(held):
+        async with self._lock(held[0]):
             if held in self._held:
                 await self._join(self._record(held, self._held[held]))
 
@@ -303,7 +315,7 @@ class SaClient:
             return
 
         async def leave() -> None:
-            async with self._lock(held):
+            async with self._lock(held[0]):
                 if held not in self._held:
                     await self._leave(held)
 
@@ -316,9 +328,9 @@ class SaClient:
         self._leaving.add(task)
         task.add_done_callback(ended)
 
-    def _lock(self, held: Membership) -> asyncio.Lock:
-        """Joins and leaves of one membership go one after the other: the SA keeps only the last."""
-        return self._locks.setdefault(held, asyncio.Lock())
+    def _lock(self, group: Gid) -> asyncio.Lock:
+        """Joins and leaves of one group go one after the other: the SA keeps only the last."""
+        return self._locks.setdefault(group, asyncio.Lock())
 
     async def _found(self, record: McMemberRecord) -> McMemberRecord | None:
         assert record.mgid is not None, "a join names its group"

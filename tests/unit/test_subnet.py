@@ -211,6 +211,8 @@ def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> 
     assert states(subnet.sa, group, 2) == JoinState.SEND_ONLY_FULL_MEMBER
     second.leave(tv)
     until(lambda: not states(subnet.sa, group, 3))  # M4
+    first.close()
+    until(lambda: not states(subnet.sa, group, 2))
 
 
 def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers(

@@ -152,8 +152,9 @@ def test_m1_a_sender_joins_as_the_sa_is_able_to_take_it(
         administrator.capability2 = capability2
         await client.join_to_send(mgid.broadcast(DEFAULT), PARAMS)
         assert members(administrator, mgid.broadcast(DEFAULT)) == state
-        await client.leave(mgid.broadcast(DEFAULT), state)
+        await client.leave_to_send(mgid.broadcast(DEFAULT))
         assert members(administrator, mgid.broadcast(DEFAULT)) is None
+        assert not client.held
 
     run(scenario)
 
@@ -171,8 +172,8 @@ def test_m1_a_sender_alone_gets_no_group_from_an_old_sa() -> None:
 def test_m4_leaving_as_a_sender_keeps_the_receiver() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         await client.join(group(1), FULL, PARAMS)
-        await client.join(group(1), JoinState.SEND_ONLY_FULL_MEMBER, PARAMS)
-        await client.leave(group(1), JoinState.SEND_ONLY_FULL_MEMBER)
+        await client.join_to_send(group(1), PARAMS)
+        await client.leave_to_send(group(1))
         assert members(administrator, group(1)) == FULL
         assert client.held == ((group(1), FULL),)
 
@@ -579,6 +580,21 @@ def test_a_leave_and_a_join_of_the_same_group_keep_their_order() -> None:
         port.deliver(kept[0])
         await asyncio.gather(leaving, joining)
         assert members(administrator, group(1)) == FULL
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_leaving_as_a_sender_ends_a_membership_that_is_still_asked_for(requests: int) -> None:
+    """Whether the SA's abilities are asked, or the join itself."""
+
+    async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
+        joining = asyncio.ensure_future(client.join_to_send(group(1), PARAMS))
+        await until(lambda: len(administrator.seen) == requests)
+        await client.leave_to_send(group(1))
+        assert joining.done()
+        assert members(administrator, group(1)) is None
+        assert not client.held
 
     run(scenario)
 
