@@ -125,7 +125,7 @@ def run(
     Blocks until all have ended, at most `timeout_s` and a few seconds. When one fails, the others
     are ended after GRACE_S. `kernel_arguments`, if any, has for each guest what ends its kernel's
     command line. `directory`, /run/lab in the guests, is kept; without it a temporary one
-    is used and removed.
+    is used and removed. Each guest is bound to one of the host's CPUs, if there are as many CPUs as guests.
     """
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as temporary:
@@ -142,6 +142,9 @@ def run(
     count = len(commands)
     if not 1 <= count <= len(names):
         raise ValueError(f"{count} commands for {len(names)} names")
+    cpus: Sequence[int | None] = sorted(os.sched_getaffinity(0))
+    if len(cpus) < count:
+        cpus = [None] * count
     with Wire(count) as wire:
         guests = [
             Guest(
@@ -152,6 +155,7 @@ def run(
                 index=index + 1,
                 count=count,
                 wire_fd=wire.ends[index].fileno() if count > 1 else None,
+                cpu=cpus[index],
                 env=env,
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
@@ -210,6 +214,7 @@ class Guest:
         index: int = 1,
         count: int = 1,
         wire_fd: int | None = None,
+        cpu: int | None = None,
         env: Mapping[str, str] | None = None,
         mem_mib: int = 512,
         kernel_arguments: Sequence[str] = (),
@@ -217,7 +222,8 @@ class Guest:
         """Describe a guest; nothing happens before `start`.
 
         `directory` is shared by the guests of a run; `index` (from 1) gives the MAC of vec0, which
-        exists if `wire_fd` does.
+        exists if `wire_fd` does. `cpu` is the host's CPU that the guest is bound to: its kernel and the
+        processes of its programs take turns, and to wake another CPU for each turn is dear.
         """
         if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
             paths = f"{directory} or {INSIDE}"
@@ -229,6 +235,7 @@ class Guest:
         self._index = index
         self._count = count
         self._wire_fd = wire_fd
+        self._cpu = cpu
         self._env = dict(env or {})
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
@@ -253,8 +260,9 @@ class Guest:
 
     def start(self) -> None:
         """Boot; the command runs a quarter of a second later."""
-        if shutil.which("setpriv") is None:
-            raise LabError("setpriv is missing; run: apt-get install util-linux")
+        for program in ("setpriv", "taskset"):
+            if shutil.which(program) is None:
+                raise LabError(f"{program} is missing; run: apt-get install util-linux")
         here = self.directory / self.name
         if here.exists():
             raise LabError(f"{here} is left from another run; each needs a directory of its own")
@@ -328,7 +336,9 @@ class Guest:
     def _arguments(self) -> list[str]:
         output, kernel_log = (stream.write_fd for stream in self._streams)
         here = self.directory / self.name
+        bound = () if self._cpu is None else ("taskset", "--cpu-list", str(self._cpu))
         arguments = [
+            *bound,
             # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
             *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
             f"mem={self._mem_mib}M",

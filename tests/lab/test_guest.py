@@ -146,6 +146,15 @@ def test_closing_a_guest_leaves_no_process_no_zombie_and_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
+def test_all_of_a_guest_is_bound_to_its_cpu(lab_kernel: Path, tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    with Guest(lab_kernel, shell("echo begun; sleep 1000"), tmp_path, cpu=cpu) as guest:
+        until(lambda: (tmp_path / "a" / "output").read_text() == "begun\n", "the command")
+        processes = session_of(leader_of(guest))
+        assert len(processes) > 1
+        assert [os.sched_getaffinity(process) for process in processes] == [{cpu}] * len(processes)
+
+
 def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.lab.runner import Guest, shell\n"
