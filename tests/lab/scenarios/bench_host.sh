@@ -44,7 +44,7 @@ bench_perftest() { # MODE SECONDS
     local words=(-d rxe0 -e -F) count size began turn patience=$((20 + 10 * $2))
     case $1 in
         datagram) words+=(-c UD -m 4096) size=$IB_MTU count=$(($2 * 25000)) ;;
-        connected) words+=(-c RC -m 4096) size=65536 count=$(($2 * 2500)) ;;
+        connected) words+=(-c RC -m 4096) size=65536 count=$(($2 * 6000)) ;;
     esac
     for turn in 200 "$count"; do
         if ((LAB_INDEX == 1)); then
