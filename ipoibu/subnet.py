@@ -210,6 +210,7 @@ class Subnet:
         self._resume_with = resume
         self._sever = sever
         self._received: set[Gid] = set()  # by the engine's wish
+        self._senders: dict[Gid, Gid] = {}  # by group: which one its packets go to (M1)
         self._counts = counts
         self._all = self._all_groups(params) if all_groups else None
         self._pkey_place = pkey_place(administrator, params.pkey)
@@ -251,7 +252,7 @@ class Subnet:
                 self._later(lambda: self._client.leave(group))
             case LeaveToSend(group):
                 self._end("send", group)
-                self._later(lambda: self._client.leave_to_send(group))
+                self._send_by(group, None)
 
     async def _join(self, group: Gid) -> None:
         params = None if group == self._broadcast else self._params
@@ -279,28 +280,44 @@ class Subnet:
         self._perform(self._engine.attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
-        async def ask() -> McMemberRecord:
+        async def join(to: Gid) -> McMemberRecord:
+            record: McMemberRecord = await self._ask(
+                lambda: self._client.join_to_send(to, self._params)
+            )
+            return record
+
+        async def join_either() -> McMemberRecord:
+            self._senders.setdefault(group, group)
             try:
-                return await self._client.join_to_send(group, self._params)
+                record = await join(group)
             except (InvalidRequest, NoRecords):  # an SA that lets only receivers create groups
                 if detour is None:
                     raise
-                return await self._client.join_to_send(detour, self._params)
+                self._send_by(group, detour)
+                return await join(detour)
+            self._send_by(group, group)
+            return record
 
-        await self._find(group, ask, way_to_group)
+        await self._find(group, join_either(), way_to_group)
+
+    def _send_by(self, group: Gid, to: Gid | None) -> None:
+        """The group's packets go to `to` from now on: we leave where they went before, unless those of
+        another group go there, too."""
+        before = self._senders.pop(group, group)
+        if to is not None:
+            self._senders[group] = to
+        if before not in self._senders.values():
+            self._later(lambda: self._client.leave_to_send(before))
 
     async def _find_path(self, gid: Gid) -> None:
-        ask = lambda: self._client.path(gid, self._params.pkey)  # noqa: E731
-        await self._find(gid, ask, lambda path: way_by_path(path, self._fabric.qpn))
+        asked = self._ask(lambda: self._client.path(gid, self._params.pkey))
+        await self._find(gid, asked, lambda path: way_by_path(path, self._fabric.qpn))
 
     async def _find(
-        self,
-        gid: Gid,
-        question: Callable[[], Coroutine[Any, Any, Any]],
-        way: Callable[[Any], Found],
+        self, gid: Gid, asked: Coroutine[Any, Any, Any], way: Callable[[Any], Found]
     ) -> None:
         try:
-            record = await self._ask(question)
+            record = await asked
         except LinkError as error:
             self._perform(self._engine.not_found(self._now(), gid, str(error)))
         else:

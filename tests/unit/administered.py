@@ -19,6 +19,7 @@ from ipoibu.proto.sa import Pace
 from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
+from ipoibu.wire.notice import Notice, Trap
 
 DEFAULT: Final = PKey(0xFFFF)
 BROADCAST: Final = mgid.broadcast(DEFAULT)
@@ -113,6 +114,15 @@ def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
         if packet in received:
             return True
     return False
+
+
+def report(subnet: Subnet, trap: Trap, group: Gid) -> None:
+    """To who has subscribed, on the loop of the first host's port."""
+
+    async def say(sa: FakeSa) -> None:
+        sa.report(Notice(trap, group))
+
+    subnet.ports[0].administrator.ask(lambda: say(subnet.sa)).result()
 
 
 def states(sa: FakeSa, group: Any, host: int) -> JoinState:

@@ -18,12 +18,12 @@ from ipoibu.addr import Gid
 from ipoibu.allmulticast import AllGroups, ip_group
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.proto.record import link_params
-from ipoibu.testing.sa import FakeSa, port_gid
+from ipoibu.testing.sa import port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
-from ipoibu.wire.notice import Notice, Trap
+from ipoibu.wire.notice import Trap
 
-from .administered import DEFAULT, Subnet, states, udp, until
+from .administered import DEFAULT, Subnet, report, states, udp, until
 
 TV: Final = ipaddress.ip_address("239.1.2.3")
 RADIO: Final = ipaddress.ip_address("239.1.2.4")
@@ -43,13 +43,6 @@ def is_member(subnet: Subnet, group: Gid, host: int, state: JoinState) -> bool:
 
 def kinds(endpoint: Endpoint, group: Gid) -> list[Any]:
     return [one["kind"] for one in endpoint.groups() if one["mgid"] == str(group)]
-
-
-def report(subnet: Subnet, trap: Trap, group: Gid) -> None:
-    async def say(sa: FakeSa) -> None:
-        sa.report(Notice(trap, group))
-
-    subnet.ports[0].administrator.ask(lambda: say(subnet.sa)).result()
 
 
 def router(subnet: Subnet) -> Endpoint:

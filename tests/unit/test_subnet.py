@@ -13,7 +13,6 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
-from ipoibu.addr import Gid
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.administrator import Administrator, Flush, flushes_of
 from ipoibu.fabric.base import PartitionParams
@@ -25,7 +24,7 @@ from ipoibu.testing.sa import FakePort, FakeSa, port_gid
 from ipoibu.wire import mgid
 from ipoibu.wire.ip import checksum
 from ipoibu.wire.mcmember import JoinState
-from ipoibu.wire.notice import Notice, Trap
+from ipoibu.wire.notice import Trap
 from ipoibu.wire.sa import Capability2
 
 from .administered import (
@@ -36,6 +35,7 @@ from .administered import (
     Subnet,
     passes,
     receives,
+    report,
     states,
     udp,
     until,
@@ -228,6 +228,35 @@ def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers
     assert mgid.of_group(ipaddress.ip_address("239.1.2.3"), DEFAULT) not in subnet.sa.groups
 
 
+@pytest.mark.parametrize("others", [("239.9.9.9",), ("224.0.0.2",), ()])
+def test_m4_the_routers_group_is_left_with_the_last_group_whose_packets_go_there(
+    subnet: Subnet, others: tuple[str, ...]
+) -> None:
+    subnet.sa.capability2 = Capability2(0)
+    first, router = subnet.host(), subnet.host()
+    routers, tv = map(ipaddress.ip_address, ("224.0.0.2", "239.1.2.3"))
+    to_routers, to_tv = mgid.of_group(routers, DEFAULT), mgid.of_group(tv, DEFAULT)
+    until(lambda: (Trap.GROUP_CREATED, 2) in subnet.sa.subscribers)
+    router.join(routers)
+    until(lambda: receives(router, to_routers))
+    for group in (str(tv), *others):
+        first.send([udp(1, group, b"far")])
+        assert router.recv(timeout=10) == [udp(1, group, b"far")]
+    assert states(subnet.sa, to_routers, 2) == JoinState.SEND_ONLY_NON_MEMBER
+    router.join(tv)
+    until(lambda: receives(router, to_tv))
+    report(subnet, Trap.GROUP_CREATED, to_tv)
+    until(lambda: bool(states(subnet.sa, to_tv, 2)))
+    first.send([udp(1, str(tv), b"near")])
+    assert router.recv(timeout=10) == [udp(1, str(tv), b"near")]
+    if others:
+        administrator = subnet.ports[0].administrator
+        administrator.ask(administrator.client.class_port_info).result()  # behind a leave
+        assert states(subnet.sa, to_routers, 2) == JoinState.SEND_ONLY_NON_MEMBER
+        first.close()
+    until(lambda: not states(subnet.sa, to_routers, 2))
+
+
 def test_closing_leaves_every_group(subnet: Subnet) -> None:
     endpoint = subnet.host()
     until(lambda: bool(states(subnet.sa, BROADCAST, 2)))
@@ -267,12 +296,8 @@ def test_m2_a_group_that_the_sa_reports_as_deleted_is_joined_again(subnet: Subne
         )
     )
     del subnet.sa.groups[group]
-    subnet.ports[0].administrator.ask(lambda: _report(subnet.sa, group)).result()
+    report(subnet, Trap.GROUP_DELETED, group)
     until(lambda: bool(states(subnet.sa, group, 2)))
-
-
-async def _report(sa: FakeSa, group: Gid) -> None:
-    sa.report(Notice(Trap.GROUP_DELETED, group))
 
 
 def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
