@@ -211,6 +211,7 @@ class Subnet:
         self._sever = sever
         self._received: set[Gid] = set()  # by the engine's wish
         self._senders: dict[Gid, Gid] = {}  # by group: which one its packets go to (M1)
+        self._sent_to: Counter[Gid] = Counter()  # of how many groups the packets go there
         self._counts = counts
         self._all = self._all_groups(params) if all_groups else None
         self._pkey_place = pkey_place(administrator, params.pkey)
@@ -287,7 +288,8 @@ class Subnet:
             return record
 
         async def join_either() -> McMemberRecord:
-            self._senders.setdefault(group, group)
+            if group not in self._senders:
+                self._send_by(group, group)
             try:
                 record = await join(group)
             except (InvalidRequest, NoRecords):  # an SA that lets only receivers create groups
@@ -303,11 +305,15 @@ class Subnet:
     def _send_by(self, group: Gid, to: Gid | None) -> None:
         """The group's packets go to `to` from now on: we leave where they went before, unless those of
         another group go there, too."""
-        before = self._senders.pop(group, group)
+        before = self._senders.pop(group, None)
         if to is not None:
             self._senders[group] = to
-        if before not in self._senders.values():
-            self._later(lambda: self._client.leave_to_send(before))
+            self._sent_to[to] += 1
+        if before is not None:
+            self._sent_to[before] -= 1
+            if not self._sent_to[before]:
+                del self._sent_to[before]
+                self._later(lambda: self._client.leave_to_send(before))
 
     async def _find_path(self, gid: Gid) -> None:
         asked = self._ask(lambda: self._client.path(gid, self._params.pkey))
