@@ -3,15 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "connected_state.h"
 #include "descriptor.h"
 #include "frame.h"
 #include "state.h"
-
-#define NS_PER_S 1000000000
 
 const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N] = {
 #define NAME(name) #name,
@@ -29,9 +27,7 @@ void ipu_verbs_counters(const struct ipu_verbs *v, uint64_t values[IPU_VERBS_COU
 
 int64_t ipu_verbs_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+    return (int64_t)ipu_clock_ns();
 }
 
 /* ---- memory */

@@ -150,6 +150,7 @@ struct ipu_verbs {
 #define IPU_VERBS_ADD(v, name, n) ipu_counters_add(&(v)->counters.name, (n))
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
+/* A function, which tests replace. */
 int64_t ipu_verbs_now_ns(void);
 
 /* queue_pair.c: from RESET to RTS; to ERROR, where everything posted comes back. */
