@@ -281,13 +281,10 @@ class Subnet:
         self._perform(self._engine.attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
-        async def join(to: Gid) -> McMemberRecord:
-            record: McMemberRecord = await self._ask(
-                lambda: self._client.join_to_send(to, self._params)
-            )
-            return record
+        def join(to: Gid) -> Coroutine[Any, Any, Any]:
+            return self._ask(lambda: self._client.join_to_send(to, self._params))
 
-        async def join_either() -> McMemberRecord:
+        async def join_either() -> Any:
             if group not in self._senders:
                 self._send_by(group, group)
             try:

@@ -150,8 +150,10 @@ class SaClient:
         """Become a member that only sends (M1): as Linux does, one that may create the group if the SA
         knows such members, else one that needs somebody who receives."""
         async with self._lock(group):
-            may_create = (await self.class_port_info()).has_send_only_full_member
-            return await self._become((group, _SENDERS[0 if may_create else 1]), params)
+            state = JoinState.SEND_ONLY_NON_MEMBER
+            if (await self.class_port_info()).has_send_only_full_member:
+                state = JoinState.SEND_ONLY_FULL_MEMBER
+            return await self._become((group, state), params)
 
     async def leave(self, group: Gid, join_state: JoinState = JoinState.FULL_MEMBER) -> None:
         """Be a member no longer.
