@@ -406,6 +406,11 @@ static void settle(struct ipu_pump *pump)
     }
 }
 
+void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
+{
+    pump->connected.idle[pump->connected.idle_count++] = index;
+}
+
 int ipu_connection_poll(struct ipu_pump *pump, int max)
 {
     struct ipu_connection_state *state = &pump->connected;
@@ -417,12 +422,15 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
                                    max < IPU_BATCH ? max : IPU_BATCH);
     for (int i = 0; i < n; i++) {
         uint32_t index = (uint32_t)done[i].cookie;
+        pump->rx_index = pump->rx.frames + index;
         if (done[i].failed || done[i].connection == NULL)
             IPU_COUNT(pump, rx_failed);
         else
             receive(pump, ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP, &done[i]);
-        state->idle[state->idle_count++] = index;
+        if (pump->rx_index != IPU_SLAB_NONE)
+            ipu_connection_back(pump, index);
     }
+    pump->rx_index = IPU_SLAB_NONE;
     if (n > 0)
         ipu_receive_flush(pump);
     if (state->idle_count >= REFILL)

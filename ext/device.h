@@ -25,6 +25,16 @@ enum {
     IPU_DEVICE_WRITES = 256, /* queued at once, at most */
 };
 
+/*
+ * What a pump gives a device that uses frames in place. Receive frames are numbered through: those
+ * of datagrams, then those of connections. Each may be without any.
+ */
+struct ipu_device_frames {
+    struct ipu_slab *tx, *rx, *connected_rx;
+    uint32_t lent; /* the device takes so many frames of tx, the first */
+    uint32_t packet_bytes;
+};
+
 struct ipu_device_ops {
     /* Read one frame into buf; its length, or negative errno: -EAGAIN when there is none. NULL
      * where give() has every frame. */
@@ -49,12 +59,10 @@ struct ipu_device_ops {
     int (*ahead_fd)(void *self);
 
     /*
-     * For a device that uses frames in place (loan.h, tun_ring.h); else all are NULL. `attach`
-     * takes the first `lent_frames` frames of tx; rx has none where the pump only sends. 0, or
+     * For a device that uses frames in place (loan.h, tun_ring.h); else all are NULL. 0, or
      * negative errno.
      */
-    int (*attach)(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
-                  uint32_t packet_bytes);
+    int (*attach)(void *self, const struct ipu_device_frames *frames);
     /* The pump has ended: these frames are used no more, if they are not another's by now, which
      * may be attached as soon as this one's thread has ended. May be NULL. */
     void (*detach)(void *self, const struct ipu_slab *tx);
@@ -63,9 +71,9 @@ struct ipu_device_ops {
     ssize_t (*give)(void *self, uint32_t *index);
     /* A frame that give() gave is free again. */
     void (*ended)(void *self, uint32_t index);
-    /* Keep the packet of `ip_len` bytes in a receive frame; -ENOBUFS: to be written instead. NULL,
-     * with back(), where all are written. */
-    int (*take)(void *self, uint32_t index, size_t ip_len);
+    /* Keep the packet of `ip_len` bytes at `ip`, in that receive frame; -ENOBUFS: to be written
+     * instead. NULL, with back(), where all are written. */
+    int (*take)(void *self, uint32_t index, const uint8_t *ip, size_t ip_len);
     /* A receive frame that was kept and is so no more, or IPU_INDEX_NONE. */
     uint32_t (*back)(void *self);
 };

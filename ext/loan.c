@@ -19,34 +19,42 @@ static bool init_ring(struct ipu_index_ring *ring, uint32_t entries)
 static void dispose(struct ipu_loan *loan)
 {
     ipu_slab_unshare(&loan->tx);
-    ipu_slab_unshare(&loan->rx);
+    ipu_slab_unshare(&loan->datagrams.slab);
+    ipu_slab_unshare(&loan->connected.slab);
     free(loan->free.slot);
     free(loan->returned.slot);
     free(loan->spare);
     free(loan);
 }
 
-struct ipu_loan *ipu_loan_create(struct ipu_slab *tx, struct ipu_slab *rx, uint32_t tx_frames,
-                                 uint32_t packet_bytes)
+static void share(const struct ipu_slab *slab, struct ipu_loan_rx *rx)
+{
+    if (slab->frames == 0)
+        return;
+    ipu_slab_share(slab, &rx->slab);
+    rx->held_max = slab->frames / 2;
+}
+
+struct ipu_loan *ipu_loan_create(const struct ipu_device_frames *frames)
 {
     struct ipu_loan *loan = aligned_alloc(_Alignof(struct ipu_loan), sizeof *loan);
     if (loan == NULL)
         return NULL;
     memset(loan, 0, sizeof *loan);
     atomic_init(&loan->users, 1);
-    ipu_slab_share(tx, &loan->tx);
-    ipu_slab_share(rx, &loan->rx);
-    loan->tx_frames = tx_frames;
-    loan->packet_bytes = packet_bytes;
-    loan->held_max = rx->frames / 2;
-    loan->spare = calloc(tx_frames, sizeof *loan->spare);
-    if (loan->spare == NULL || !init_ring(&loan->free, tx_frames) ||
-        !init_ring(&loan->returned, rx->frames)) {
+    ipu_slab_share(frames->tx, &loan->tx);
+    share(frames->rx, &loan->datagrams);
+    share(frames->connected_rx, &loan->connected);
+    loan->tx_frames = frames->lent;
+    loan->packet_bytes = frames->packet_bytes;
+    loan->spare = calloc(frames->lent, sizeof *loan->spare);
+    if (loan->spare == NULL || !init_ring(&loan->free, frames->lent) ||
+        !init_ring(&loan->returned, frames->rx->frames + frames->connected_rx->frames)) {
         dispose(loan);
         return NULL;
     }
-    for (uint32_t i = 0; i < tx_frames; i++)
-        ipu_index_ring_push(&loan->free, ipu_slab_get(tx));
+    for (uint32_t i = 0; i < frames->lent; i++)
+        ipu_index_ring_push(&loan->free, ipu_slab_get(frames->tx));
     return loan;
 }
 
@@ -78,7 +86,7 @@ uint8_t *ipu_loan_tx_packet(const struct ipu_loan *loan, uint32_t index)
     return ipu_slab_at(&loan->tx, index) + IPU_TX_IP;
 }
 
-uint8_t *ipu_loan_rx_packet(const struct ipu_loan *loan, uint32_t index)
+struct ipu_loan_rx *ipu_loan_rx_of(struct ipu_loan *loan, uint32_t index)
 {
-    return ipu_slab_at(&loan->rx, index) + IPU_RX_IP;
+    return index < loan->datagrams.slab.frames ? &loan->datagrams : &loan->connected;
 }

@@ -230,6 +230,18 @@ static int watch(struct ipu_pump *pump, int fd)
     return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
+static int attach(struct ipu_pump *pump)
+{
+    const struct ipu_device_frames frames = {
+        .tx = &pump->tx,
+        .rx = &pump->rx,
+        .connected_rx = &pump->connected.rx,
+        .lent = pump->lent_frames,
+        .packet_bytes = pump->device_mtu,
+    };
+    return pump->device->ops->attach(pump->device->self, &frames);
+}
+
 static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
 {
     const struct ipu_fabric *fabric = config->fabric;
@@ -275,9 +287,10 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = ipu_ring_init(&pump->events, config->event_bytes);
     if (error == 0)
         error = ipu_ring_init(&pump->captured, config->capture_bytes);
+    if (error == 0)
+        error = ipu_connection_init(pump, config->connected_frames);
     if (error == 0 && pump->lent_frames > 0)
-        error = config->device->ops->attach(config->device->self, &pump->tx, &pump->rx,
-                                            pump->lent_frames, pump->device_mtu);
+        error = attach(pump);
     if (error < 0)
         return error;
     pump->attached = pump->lent_frames > 0;
@@ -311,9 +324,6 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
     if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
     ipu_receive_init(pump);
-    error = ipu_connection_init(pump, config->connected_frames);
-    if (error < 0)
-        return error;
     for (uint32_t i = 0; i < rx_frames; i++)
         pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);

@@ -108,7 +108,8 @@ struct ipu_pump {
     uint32_t lent_sending; /* and so many of them were given to us */
     bool attached;
 
-    /* The datagram at hand; IPU_SLAB_NONE: there is none, or the device has kept it. */
+    /* The receive frame at hand, numbered through (device.h); IPU_SLAB_NONE: there is none, or the
+     * device has kept it. */
     uint32_t rx_index;
 
     /* Receive frames that are ours and should be the fabric's. */
@@ -228,6 +229,9 @@ void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connec
 
 /* Ring the doorbell; nothing is pending then. */
 void ipu_connection_flush(struct ipu_pump *pump);
+
+/* A receive frame of the connections is theirs again. */
+void ipu_connection_back(struct ipu_pump *pump, uint32_t index);
 
 /* What was sent, received, and given back: the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);

@@ -81,15 +81,17 @@ static int queue_write(void *self, const void *buf, size_t len)
     return 0;
 }
 
-static int queue_take(void *self, uint32_t index, size_t ip_len)
+static int queue_take(void *self, uint32_t index, const uint8_t *ip, size_t ip_len)
 {
     struct ipu_queue *queue = self;
-    if (queue->loan->held == queue->loan->held_max)
+    struct ipu_loan_rx *rx = ipu_loan_rx_of(queue->loan, index);
+    if (rx->held == rx->held_max)
         return -ENOBUFS;
     struct ipu_queue_record *record = put(&queue->from_pump, index, (uint32_t)ip_len);
     if (record == NULL)
         return -ENOBUFS;
-    queue->loan->held++;
+    record->received = ip;
+    rx->held++;
     commit(&queue->from_pump, record);
     return 0;
 }
@@ -98,7 +100,8 @@ static uint32_t queue_back(void *self)
 {
     struct ipu_loan *loan = ((struct ipu_queue *)self)->loan;
     uint32_t index = ipu_index_ring_pop(&loan->returned);
-    loan->held -= index != IPU_INDEX_NONE;
+    if (index != IPU_INDEX_NONE)
+        ipu_loan_rx_of(loan, index)->held--;
     return index;
 }
 
@@ -124,13 +127,12 @@ static void drain(struct ipu_ring *ring)
         ipu_ring_release(ring);
 }
 
-static int queue_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
-                        uint32_t packet_bytes)
+static int queue_attach(void *self, const struct ipu_device_frames *frames)
 {
     struct ipu_queue *queue = self;
-    if (rx->frames == 0)
+    if (frames->rx->frames == 0)
         return -EINVAL;
-    struct ipu_loan *loan = ipu_loan_create(tx, rx, lent_frames, packet_bytes);
+    struct ipu_loan *loan = ipu_loan_create(frames);
     if (loan == NULL)
         return -ENOMEM;
     ipu_queue_detach(queue);
@@ -180,8 +182,7 @@ const uint8_t *ipu_queue_peek(struct ipu_queue *queue, uint32_t *index, uint32_t
         return NULL;
     *index = record->index;
     *len = record->len;
-    return record->index == IPU_INDEX_NONE ? record->data
-                                           : ipu_loan_rx_packet(queue->loan, record->index);
+    return record->index == IPU_INDEX_NONE ? record->data : record->received;
 }
 
 void ipu_queue_detach(struct ipu_queue *queue)

@@ -11,8 +11,8 @@
 /*
  * The application as packet device: one ring each way, in order. A record names a frame of the
  * loan, which nobody copies, or holds an IP packet: what the application sends by ipu_queue_send(),
- * what did not come as a datagram, and what comes while it holds all the frames it may. The
- * application's side is one producer thread and one consumer thread (which may be the same).
+ * and what comes while it holds all the frames it may. The application's side is one producer
+ * thread and one consumer thread (which may be the same).
  */
 struct ipu_queue {
     struct ipu_ring to_pump;   /* the application produces, the pump consumes */
@@ -24,6 +24,7 @@ struct ipu_queue {
 struct ipu_queue_record {
     uint32_t index; /* IPU_INDEX_NONE: the packet follows */
     uint32_t len;
+    const uint8_t *received; /* the packet, in a receive frame */
     uint8_t data[];
 };
 

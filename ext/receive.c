@@ -58,7 +58,8 @@ void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
     const struct ipu_device *device = pump->device;
     struct ipu_delivery delivery = {.packets = 1, .bytes = ip_len};
     bool lends = pump->rx_index != IPU_SLAB_NONE && device->ops->take != NULL;
-    if (lends && device->ops->take(device->self, pump->rx_index, ip_len) == 0) {
+    if (lends &&
+        device->ops->take(device->self, pump->rx_index, vnet + IPU_VNET_LEN, ip_len) == 0) {
         pump->rx_index = IPU_SLAB_NONE;
         count_delivered(pump, 0, &delivery);
         return;
@@ -146,12 +147,23 @@ void ipu_receive_flush(struct ipu_pump *pump)
     flush_device(pump);
 }
 
+/* Frames that the device has kept until now. */
+static void take_back(struct ipu_pump *pump)
+{
+    const struct ipu_device *device = pump->device;
+    uint32_t index;
+    while (device->ops->back != NULL &&
+           (index = device->ops->back(device->self)) != IPU_SLAB_NONE) {
+        if (index < pump->rx.frames)
+            pump->idle_rx[pump->idle_rx_count++] = index;
+        else
+            ipu_connection_back(pump, index - pump->rx.frames);
+    }
+}
+
 void ipu_receive_post(struct ipu_pump *pump)
 {
-    uint32_t back;
-    while (pump->device->ops->back != NULL &&
-           (back = pump->device->ops->back(pump->device->self)) != IPU_SLAB_NONE)
-        pump->idle_rx[pump->idle_rx_count++] = back;
+    take_back(pump);
     while (pump->idle_rx_count > 0 && !pump->broken) {
         struct ipu_recv recvs[IPU_BATCH];
         int n = 0;

@@ -248,27 +248,24 @@ static void ring_detach(void *self, const struct ipu_slab *tx)
         end_reads(tun);
 }
 
-static int ring_attach(void *self, struct ipu_slab *tx, struct ipu_slab *rx, uint32_t lent_frames,
-                       uint32_t packet_bytes)
+static int ring_attach(void *self, const struct ipu_device_frames *frames)
 {
     struct ipu_tun_ring *tun = self;
-    (void)rx;
-    (void)packet_bytes;
     end_reads(tun); /* of the pump before */
     int error = tun->open ? 0 : open_ring(tun);
     if (error < 0)
         return error;
-    tun->idle = calloc(lent_frames, sizeof *tun->idle);
-    tun->filled = calloc(lent_frames, sizeof *tun->filled);
-    tun->reading = calloc(lent_frames, sizeof *tun->reading);
+    tun->idle = calloc(frames->lent, sizeof *tun->idle);
+    tun->filled = calloc(frames->lent, sizeof *tun->filled);
+    tun->reading = calloc(frames->lent, sizeof *tun->reading);
     if (tun->idle == NULL || tun->filled == NULL || tun->reading == NULL) {
         forget_frames(tun);
         return -ENOMEM;
     }
-    ipu_slab_share(tx, &tun->frames);
-    tun->frame_count = lent_frames;
-    for (uint32_t i = 0; i < lent_frames; i++)
-        tun->idle[tun->idle_count++] = ipu_slab_get(tx);
+    ipu_slab_share(frames->tx, &tun->frames);
+    tun->frame_count = frames->lent;
+    for (uint32_t i = 0; i < frames->lent; i++)
+        tun->idle[tun->idle_count++] = ipu_slab_get(frames->tx);
     tun->wanted = 1;
     tun->flood = tun->always;
     tun->run = 0;

@@ -349,7 +349,8 @@ class Endpoint:
         """As `recv`, without a copy: the packets are read where they are, by views of the frames.
 
         A frame goes back when it and its views are forgotten, or by `release`. Beyond half of all
-        frames held (512), further packets are copied. Frames stay readable after `close`.
+        frames held (512 of datagrams, 64 of connections), further packets are copied. Frames stay
+        readable after `close`.
         """
         return self._inbox.receive(self._embedded, _core.QueueDevice.recv_frames, max, timeout)
 

@@ -16,20 +16,25 @@ static bool always; /* through the ring, as where system calls are dear */
 
 struct bed {
     int ends[2]; /* the device's, and the world's */
-    struct ipu_slab tx, rx;
+    struct ipu_slab tx;
     struct ipu_tun_ring *tun;
     struct ipu_device *device;
 };
+
+static int attach(struct bed *bed)
+{
+    const struct ipu_device_frames frames = {.tx = &bed->tx, .lent = FRAMES, .packet_bytes = FRAME};
+    return bed->device->ops->attach(bed->tun, &frames);
+}
 
 static struct bed make(void)
 {
     struct bed bed;
     CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, bed.ends), 0);
     CHECK_EQ(ipu_slab_init(&bed.tx, FRAMES + 1, FRAME), 0);
-    CHECK_EQ(ipu_slab_init(&bed.rx, 1, FRAME), 0);
     CHECK_EQ(ipu_tun_ring_create(&bed.ends[0], 1, 0, always, &bed.tun), 0);
     bed.device = ipu_tun_ring_device(bed.tun);
-    CHECK_EQ(bed.device->ops->attach(bed.tun, &bed.tx, &bed.rx, FRAMES, FRAME), 0);
+    CHECK_EQ(attach(&bed), 0);
     return bed;
 }
 
@@ -37,7 +42,6 @@ static void end(struct bed *bed)
 {
     bed->device->ops->detach(bed->tun, &bed->tx);
     ipu_slab_free(&bed->tx);
-    ipu_slab_free(&bed->rx);
     ipu_tun_ring_destroy(bed->tun);
     close(bed->ends[0]);
     close(bed->ends[1]);
@@ -300,7 +304,7 @@ static void another_pump_reads_on(void)
     CHECK(is_silent(&bed)); /* a read is under way, perhaps */
     struct ipu_slab before = bed.tx;
     CHECK_EQ(ipu_slab_init(&bed.tx, FRAMES + 1, FRAME), 0);
-    CHECK_EQ(bed.device->ops->attach(bed.tun, &bed.tx, &bed.rx, FRAMES, FRAME), 0);
+    CHECK_EQ(attach(&bed), 0);
     say(&bed, 2);
     expect(&bed, 2);
     bed.device->ops->detach(bed.tun, &before); /* late, and not the other's */
@@ -311,7 +315,7 @@ static void another_pump_reads_on(void)
     ipu_slab_free(&bed.tx);
     say(&bed, 4); /* for the next one */
     CHECK_EQ(ipu_slab_init(&bed.tx, FRAMES + 1, FRAME), 0);
-    CHECK_EQ(bed.device->ops->attach(bed.tun, &bed.tx, &bed.rx, FRAMES, FRAME), 0);
+    CHECK_EQ(attach(&bed), 0);
     expect(&bed, 4);
     end(&bed);
 }
