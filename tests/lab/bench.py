@@ -51,6 +51,8 @@ TURNS: Final = (
     Turn("ib_ipoib connected", "kernel", "connected"),
     Turn("ipoibu datagram", "ipoibu", "datagram"),
     Turn("ipoibu connected", "ipoibu", "connected", (*PORT, NO_IB_CM)),
+    Turn("embedded datagram", "embedded", "datagram"),
+    Turn("embedded connected", "embedded", "connected", (*PORT, NO_IB_CM)),
     Turn("perftest UD", "perftest", "datagram"),
     Turn("perftest RC", "perftest", "connected"),
 )
@@ -67,6 +69,8 @@ TARGETS: Final = (
     ("ipoibu connected", "ib_ipoib connected", 0.8),
     ("ipoibu datagram", "perftest UD", 0.6),
     ("ipoibu connected", "perftest RC", 0.7),
+    ("embedded datagram", "perftest UD", 0.6),
+    ("embedded connected", "perftest RC", 0.7),
 )
 
 
@@ -107,6 +111,9 @@ def read(directory: Path, seconds: int) -> Sample:
     """What the guests of a turn have left."""
     if (report := directory / "perftest").exists():
         return {"gbit_s": parse_perftest(report.read_text())}
+    if (report := directory / "embedded").exists():
+        came_bytes, took_us = map(int, report.read_text().split())
+        return {"gbit_s": came_bytes * 8 / took_us / 1e3}
     gbit_s, _, _ = parse_iperf3((directory / "tcp.json").read_text())
     pings_us = parse_ping_us((directory / "ping").read_text())
     sample = {
@@ -189,7 +196,8 @@ def table(report: dict[str, Any]) -> str:
         for entry in report["targets"]
     ]
     head = (
-        f"two guests, one TCP stream; medians of {report['rounds']} rounds of {report['seconds']} s"
+        "two guests, one stream, of TCP but for embedded and perftest;"
+        f" medians of {report['rounds']} rounds of {report['seconds']} s"
     )
     return "\n\n".join(
         (

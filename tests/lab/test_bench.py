@@ -21,6 +21,7 @@ from .runner import LabError
             "ipoibu connected",
             {"gbit_s", "cpu_ns_per_byte", "ping_p50_us", "calls_per_mb", "packets_per_doorbell"},
         ),
+        ("embedded connected", {"gbit_s"}),
         ("perftest UD", {"gbit_s"}),
     ],
 )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # bench_host.sh: a guest as one end of one contender's turn (tests/lab/bench.py); after verbs_host.sh and
-# judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel and ipoibu, each datagram or
-# connected; perftest, UD or RC. What iperf3 and ping print, and what /proc/stat said before and
-# after, are files in /run/lab: NAME.json, ping, stat-NAME-GUEST; perftest has bytes and microseconds.
+# judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel, ipoibu and embedded (the data
+# path in an application), each datagram or connected; perftest, UD or RC. What iperf3 and ping print, and what /proc/stat said before and
+# after, are files in /run/lab: NAME.json, ping, stat-NAME-GUEST; embedded and perftest have bytes and microseconds.
 
 bench_up() { # CONTENDER MODE
     case $1 in
@@ -12,6 +12,7 @@ bench_up() { # CONTENDER MODE
         ipoibu)
             ip link set ib0 name kernel0
             if [[ $2 == connected ]]; then ib_up rxe0 --mode connected; else ib_up rxe0 --mtu "$IB_MTU"; fi ;;
+        embedded) ip link set ib0 name kernel0 ;;
         perftest) ip addr add "10.8.0.$LAB_INDEX/24" dev vec0 ;;
     esac
 }
@@ -70,10 +71,14 @@ bench_calls() { # SECONDS: the system calls of our daemon while a stream runs, i
 }
 
 bench() { # CONTENDER MODE SECONDS
+    local mtu
     bench_up "$1" "$2"
     meet up 60
     if [[ $1 == perftest ]]; then
         bench_perftest "$2" "$3"
+    elif [[ $1 == embedded ]]; then
+        if [[ $2 == connected ]]; then mtu=65520; else mtu=$IB_MTU; fi
+        call embedded:stream "$2" "$mtu" "$3"
     else
         ping -q -c 3 -i 0.2 -W 5 "10.9.0.$((3 - LAB_INDEX))" >/dev/null
         meet known 40
