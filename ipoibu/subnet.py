@@ -272,9 +272,10 @@ class Subnet:
                 self._all.open()
 
     def _refused(self, group: Gid, error: LinkError) -> None:
-        """An SA that is silent takes nothing away: its return is a flush. A word of it does."""
+        """An SA that is silent takes nothing away that we have: its return is a flush. A word of it does."""
         if (group, JoinState.FULL_MEMBER) in self._client.held:
-            if isinstance(error, NoAnswer):
+            # Held is the broadcast group before it is received, too: no flush would ask for it again.
+            if isinstance(error, NoAnswer) and group in self._received:
                 return
             self._stop_receiving(group)
             self._later(lambda: self._client.leave(group))

@@ -25,7 +25,7 @@ from ipoibu.wire import mgid
 from ipoibu.wire.ip import checksum
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Trap
-from ipoibu.wire.sa import Capability2
+from ipoibu.wire.sa import Attribute, Capability2, SaMad
 
 from .administered import (
     BROADCAST,
@@ -280,6 +280,23 @@ def test_an_sa_that_forgot_is_told_again_while_traffic_goes_on(subnet: Subnet) -
         until(lambda host=host: bool(states(subnet.sa, BROADCAST, host)))  # type: ignore[misc]
     assert passes(subnet, 2, 1, b"after")
     assert subnet.failures == []
+
+
+def test_b1_an_sa_that_falls_silent_while_the_link_comes_up_is_asked_again(subnet: Subnet) -> None:
+    """The broadcast group is joined twice: before there is a queue pair, and to be received."""
+
+    def die_after_one_join(answer: SaMad) -> list[SaMad]:
+        subnet.sa.is_deaf |= answer.attribute == Attribute.MC_MEMBER_RECORD
+        return [answer]
+
+    subnet.sa.spoil = die_after_one_join
+    port = subnet.port()
+    with Endpoint(EndpointConfig("h1", "memory"), port=port) as endpoint:
+        until(lambda: any(one["state"] == "backoff" for one in endpoint.groups()))
+        subnet.sa.spoil = lambda answer: [answer]
+        subnet.sa.is_deaf = False
+        until(lambda: bool(endpoint.show()["state"] == "up"))
+        until(lambda: bool(states(subnet.sa, BROADCAST, 2) & JoinState.FULL_MEMBER))
 
 
 def test_m2_a_group_that_the_sa_reports_as_deleted_is_joined_again(subnet: Subnet) -> None:
