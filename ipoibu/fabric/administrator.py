@@ -72,7 +72,8 @@ class Administrator:
             self._end_thread()
             raise
         self._info = self._client.info
-        self._tasks = self.ask(self._begin).result()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.ask(self._begin).result()
 
     @property
     def info(self) -> MadPortInfo:
@@ -138,9 +139,14 @@ class Administrator:
         self._thread.join()
         self._loop.close()
 
-    async def _begin(self) -> list[asyncio.Task[None]]:
-        watches = self._hear(), self._watch(), self._confirm(), self._subscribe()
-        return [asyncio.create_task(watch) for watch in watches]
+    async def _begin(self) -> None:
+        for watch in self._hear(), self._watch(), self._confirm(), self._subscribe():
+            self._start(watch)
+
+    def _start(self, watch: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(watch)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _subscribe(self) -> None:
         """M2. Without reports a group's coming and going is noticed by asking again, later."""
@@ -184,6 +190,8 @@ class Administrator:
             self._client.reregister()  # `_hear` tells of it when everything is joined again
         else:
             self._tell(flush)
+        if flush is Flush.NORMAL:  # reports go to the LID that has subscribed
+            self._start(self._subscribe())
 
     async def _confirm(self) -> None:
         """Stands in for CLIENT_REREGISTER, which libibumad does not pass on: ask whether we still are

@@ -328,6 +328,17 @@ def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
     assert passes(subnet, 1, 2, b"after")
 
 
+def test_m2_at_another_lid_the_reports_are_asked_for_again(subnet: Subnet) -> None:
+    """The SA sends them to the LID that subscribed."""
+    subnet.host()
+    traps = Trap.GROUP_CREATED, Trap.GROUP_DELETED
+    until(lambda: {(trap, 2) for trap in traps} <= subnet.sa.subscribers)
+    mads = subnet.ports[0].mads
+    mads.info = replace(mads.info, lid=9)
+    subnet.sa.plug(mads)
+    until(lambda: {(trap, 9) for trap in traps} <= subnet.sa.subscribers)
+
+
 def test_the_levels_of_a_flush_are_the_kernels() -> None:
     info = FakePort(FakeSa()).info
     assert flushes_of(info, info) == []
