@@ -129,6 +129,8 @@ class Engine:
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
         """The fabric refused the group, for `reason`; it is asked again after a while."""
+        if self._station.ways is not None and mgid != self._station.mgid(LIMITED_BROADCAST):
+            self._station.ways.resigned(now, mgid)  # B4: who sends may create what is gone
         self._groups.attach_failed(now, mgid, reason)
         return self._station.take(now)
 

@@ -170,7 +170,7 @@ class Ways:
                     self._send(now, self._ways.get(self._next_hops[effect.next_hop]), effect)
                 case Detach(mgid):
                     self._out.append(effect)
-                    self._resign(now, mgid)
+                    self.resigned(now, mgid)
                 case _:
                     self._out.append(effect)
         out, self._out = self._out, []
@@ -189,6 +189,11 @@ class Ways:
         """We receive the group, and so may send to it."""
         self._members[group] = found
         self._feed(now, group, Input.FOUND, found)
+
+    def resigned(self, now: float, group: Gid) -> None:
+        """We no longer receive the group; who still sends to it needs a membership of its own."""
+        if self._members.pop(group, None) is not None:
+            self._feed(now, group, Input.DOUBTED)
 
     def doubt(self, now: float) -> None:
         """The SA, or what it knows, may be another: ask for everything again, and use it meanwhile."""
@@ -264,11 +269,6 @@ class Ways:
             self._out.append(Count("way_pending_full"))
         else:
             way.waiting.append(effect)
-
-    def _resign(self, now: float, group: Gid) -> None:
-        """We no longer receive the group; who still sends to it needs a membership of its own."""
-        if self._members.pop(group, None) is not None:
-            self._feed(now, group, Input.DOUBTED)
 
     def _feed(
         self,

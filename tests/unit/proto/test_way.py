@@ -270,12 +270,12 @@ def engine() -> Engine:
 
 
 BROADCAST: Final = mgid.broadcast(TEMPLATE.params.pkey)
+ON_LINK: Final = Destination(BROADCAST, Qpn(MULTICAST_QPN), dlid=0xC000)
 
 
 def up(machine: Engine) -> list[Effect]:
     machine.start(0.0)
-    to = Destination(BROADCAST, Qpn(MULTICAST_QPN), dlid=0xC000)
-    return machine.attached(0.0, BROADCAST, Found(to))
+    return machine.attached(0.0, BROADCAST, Found(ON_LINK))
 
 
 def test_b1_broadcasts_go_where_the_broadcast_groups_record_says() -> None:
@@ -290,6 +290,29 @@ def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first
     machine.attached(0.0, hosts, Found(Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001)))
     assert machine.sa_changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
     assert machine.is_up
+
+
+def test_a_group_whose_membership_the_sa_takes_away_is_sent_to_with_one_of_its_own() -> None:
+    """What the SA told of the group is worth nothing any more, now and after the link was down (M1)."""
+    machine = engine()
+    up(machine)
+    machine.join(0.0, TV)
+    machine.attached(0.0, GROUP, Found(MEMBER))
+    machine.miss(1.0, TV, b"first")
+    machine.sa_changed(2.0)
+    assert JoinToSend(GROUP, ROUTERS) in machine.attach_failed(2.0, GROUP, "0x0200")
+    machine.port_event(3.0, "down")
+    machine.port_event(3.0, "up")
+    machine.attached(3.0, BROADCAST, Found(ON_LINK))
+    assert JoinToSend(GROUP, ROUTERS) in machine.miss(4.0, TV, b"second")
+
+
+def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
+    machine = engine()
+    up(machine)
+    machine.sa_changed(1.0)
+    after = machine.attach_failed(1.0, BROADCAST, "0x0600")
+    assert not any(isinstance(effect, JoinToSend) for effect in after)
 
 
 def test_without_an_sa_nothing_is_asked() -> None:
