@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ipoibu._core import SoftGsi, SoftHca
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Destination
-from ipoibu.fabric.umad import MadPortInfo, MadTo, UmadPort
+from ipoibu.fabric.umad import MadIn, MadPortInfo, MadTo, UmadPort
 from ipoibu.proto.cm_connection import MadSource
 from ipoibu.wire import cm_code
 from ipoibu.wire.mad import GSI_QKEY
@@ -127,8 +127,13 @@ class UmadServices:
     def receive(self) -> tuple[MadSource, bytes] | None:
         while (found := self._umad.receive()) is not None:
             if found.status == 0:  # others are ours, back again
-                return MadSource(Qpn(found.qpn), found.gid, found.lid, found.sl), found.raw
+                return self._source(found), found.raw
         return None
+
+    def _source(self, found: MadIn) -> MadSource:
+        keys = self._info().pkeys
+        pkey = keys[found.pkey_index].full if found.pkey_index < len(keys) else DEFAULT_PKEY
+        return MadSource(Qpn(found.qpn), found.gid, found.lid, found.sl, pkey)
 
     def close(self) -> None:
         self._umad.close()

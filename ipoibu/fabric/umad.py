@@ -123,7 +123,8 @@ class MadTo:
 class MadIn:
     """What was received: `status` is 0, or an `errno` for a datagram of ours that came back.
 
-    `gid` is the sender's, by its GRH; None without one.
+    `gid` is the sender's, by its GRH; None without one. `pkey_index` is where in the port's table the key
+    is that it came with.
     """
 
     raw: bytes
@@ -132,6 +133,7 @@ class MadIn:
     status: int = 0
     gid: Gid | None = None
     sl: int = 0
+    pkey_index: int = 0
 
 
 class MadPort(Protocol):
@@ -267,7 +269,8 @@ class UmadPort:
         lid = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "lid"))[:], "big")
         qpn = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "qpn"))[:], "big")
         gid = Gid(_ffi.buffer(address.gid)[:]) if address.grh_present else None
-        return MadIn(raw, lid, qpn, umad.umad_status(buffer), gid, address.sl)
+        status = umad.umad_status(buffer)
+        return MadIn(raw, lid, qpn, status, gid, address.sl, address.pkey_index)
 
     def close(self) -> None:
         if self._agent >= 0:

@@ -19,7 +19,6 @@ from typing import Final
 
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import BadFrame
-from ipoibu.fabric.base import Destination
 from ipoibu.limits import (
     CM_ANSWERS_BURST,
     CM_ANSWERS_PER_S,
@@ -224,7 +223,7 @@ class Cm:
             return
         refusal = self._refusal_untrusted(now, source, req)
         if refusal is not None:
-            self._answer(now, source.answer(source.gid or gid), tid, _refused(req, *refusal))
+            self._answer(now, source, source.gid or gid, tid, _refused(req, *refusal))
             return
         psn, local_id = self._rng.getrandbits(_PSN_BITS), self._new_id()
         handle = Handle(Role.PASSIVE, next(self._serials))
@@ -342,11 +341,14 @@ class Cm:
         reply: cm.Spoken = cm.Drep(ours, theirs)
         if Action.SEND_REJ in actions:
             reply = cm.Rej(ours, theirs, About.REP, Reason.INVALID_COMM_ID)
-        self._answer(now, source.answer(source.gid), tid, reply)
+        self._answer(now, source, source.gid, tid, reply)
 
-    def _answer(self, now: float, to: Destination, tid: int, message: cm.Spoken) -> None:
+    def _answer(
+        self, now: float, source: MadSource, gid: Gid, tid: int, message: cm.Spoken
+    ) -> None:
         if self._answers.take(now):
-            self._effects.append(SendMad(to, cm.pack(tid, message)))
+            answer = SendMad(source.answer(gid), cm.pack(tid, message), source.pkey)
+            self._effects.append(answer)
         else:
             self._count("cm_answer_limited")
 

@@ -45,12 +45,16 @@ _ABOUT: Final = {  # which message of the peer's a state is about
 
 @dataclass(frozen=True, slots=True)
 class MadSource:
-    """Where a management datagram came from, as its completion and its GRH say; no GID without one."""
+    """Where a management datagram came from, as its completion and its GRH say; no GID without one.
+
+    `pkey` is the partition that it came in, in which an answer goes back.
+    """
 
     qpn: Qpn
     gid: Gid | None
     lid: int = 0
     sl: int = 0
+    pkey: PKey = DEFAULT_PKEY
 
     def answer(self, gid: Gid) -> Destination:
         """The way back; `gid` is the peer's, which a datagram without GRH has told elsewhere."""

@@ -114,6 +114,13 @@ def test_a_senders_address_is_its_grhs_or_its_lid_alone(services: UmadServices) 
     assert services.receive() is None
 
 
+def test_the_partition_that_a_datagram_came_in_is_told(services: UmadServices) -> None:
+    """By the index of the key; a table may have become shorter meanwhile."""
+    Umad.now.inbox += [MadIn(RAW, 9, 1, pkey_index=2), MadIn(RAW, 9, 1, pkey_index=3)]
+    assert services.receive() == (MadSource(Qpn(1), None, 9, 0, PKey(0x8001)), RAW)
+    assert services.receive() == (MadSource(Qpn(1), None, 9, 0, DEFAULT_PKEY), RAW)
+
+
 def test_what_comes_back_of_ours_is_not_received(services: UmadServices) -> None:
     Umad.now.inbox += [MadIn(RAW, 9, 1, status=110), MadIn(RAW, 8, 1)]
     assert services.receive() == (MadSource(Qpn(1), None, 8, 0), RAW)

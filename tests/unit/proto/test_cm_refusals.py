@@ -123,6 +123,18 @@ def test_a_request_that_cannot_be_met_is_refused_with_its_reason(
     assert len(desk.cm) == 0
 
 
+@pytest.mark.parametrize(
+    "message", [replace(REQ, service_id=SERVICE + 1), cm.Dreq(PEER_ID, 5, Qpn(0x50))]
+)
+def test_who_has_no_connection_is_answered_in_the_partition_that_it_spoke_in(
+    message: Req | cm.Dreq,
+) -> None:
+    """In another, of which it may be no member, the answer would be lost."""
+    source = replace(FROM_B, pkey=PKey(0x8001))
+    answers = [it for it in Desk().hear(message, source) if isinstance(it, SendMad)]
+    assert [answer.pkey for answer in answers] == [PKey(0x8001)]
+
+
 def test_limited_membership_of_the_partition_is_membership() -> None:
     assert told(Desk().hear(replace(REQ, pkey=PKey(0x7FFF)))) != []
 
