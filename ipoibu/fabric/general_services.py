@@ -107,14 +107,15 @@ class UmadServices:
         """The descriptor is readable as long as there is something."""
 
     def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
-        keys = [known.full for known in self._info().pkeys]
-        if pkey.full not in keys:
+        keys = self._info().pkeys
+        own = max((known for known in keys if known.full == pkey.full), default=None)
+        if own is None:
             return False
         to = MadTo(
             destination.dlid,
             destination.qpn,
             destination.sl,
-            keys.index(pkey.full),
+            keys.index(own),
             destination if destination.needs_grh else None,
         )
         try:

@@ -96,6 +96,16 @@ def test_the_key_is_that_of_the_partition(services: UmadServices) -> None:
     assert sent(services, destination, PKey(0x8001)).pkey_index == 2
 
 
+def test_of_a_full_and_a_limited_key_the_full_one_is_used(
+    services: UmadServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the queue pair has it: a peer that is a limited member hears no other."""
+    keys = PKey(0x7FFF), PKey(0x0001), PKey(0x8001)
+    monkeypatch.setattr(Port, "info", replace(Port.info, pkeys=keys))
+    destination = Destination(PEER, Qpn(1), dlid=9, hop_limit=1)
+    assert sent(services, destination, PKey(0x8001)).pkey_index == 2
+
+
 def test_a_partition_that_the_port_has_left_gets_nothing(services: UmadServices) -> None:
     destination = Destination(PEER, Qpn(1), dlid=9)
     assert not services.send(destination, PKey(0x8005), RAW)
