@@ -189,7 +189,7 @@ class Requests:
         self._outstanding = 0
         self._by_tid: dict[int, Transaction] = {}
         self._recent: OrderedDict[int, bool] = OrderedDict()  # tid: whether it was answered
-        self._reports: OrderedDict[tuple[Peer, int], None] = OrderedDict()
+        self._reports: OrderedDict[tuple[Peer, int, Notice], None] = OrderedDict()
         # Linux and umad2sim overwrite what they need of the upper half; the lower half is our key.
         self._tid_high = rng.getrandbits(32) << 32
         self._tid_low = itertools.count(rng.getrandbits(32))
@@ -317,10 +317,11 @@ class Requests:
             self._count("sa_unexpected")
             return
         heard = notice.notice_untrusted(received.data)
-        if (peer, received.tid) in self._reports:
+        report = peer, received.tid, heard  # an SA that was restarted begins with the same ids
+        if report in self._reports:
             self._count("sa_duplicate")
             return
-        self._reports[peer, received.tid] = None
+        self._reports[report] = None
         if len(self._reports) > SA_RECENT_MAX:
             self._reports.popitem(last=False)
         self._effects.append(Reported(heard))

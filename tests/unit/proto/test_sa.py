@@ -472,6 +472,15 @@ def test_a_report_that_is_repeated_is_told_once_and_acknowledged_each_time() -> 
     assert client.counts == {"sa_duplicate": 2}
 
 
+def test_a_report_with_the_id_of_an_earlier_one_is_another() -> None:
+    """OpenSM counts its reports from the same number on whenever it is started."""
+    client = Client()
+    client.hear(report(trap=Trap.GROUP_CREATED))
+    client.hear(report(trap=Trap.GROUP_DELETED))
+    traps = Trap.GROUP_CREATED, Trap.GROUP_DELETED
+    assert client.events == [Notice(trap, GROUP) for trap in traps]
+
+
 def test_a_report_that_nobody_understands_is_acknowledged_all_the_same() -> None:
     client = Client()
     client.hear(SaMad(Method.REPORT, Attribute.NOTICE, 1, data=bytes(80)))
