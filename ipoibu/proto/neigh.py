@@ -231,6 +231,9 @@ class Neighbours:
                 self._resolvers[entry.ip.version].solicit(now, entry.ip, known, preferred)
             case Action.ARM:
                 self._arm(now, entry)
+            case Action.DOUBT:
+                if self._station.ways is not None and entry.hwaddr is not None:
+                    self._station.ways.doubt(now, entry.hwaddr.gid)
             case Action.FORGET:
                 if entry.published is not None:
                     self._station.emit(Withdraw(entry.ip))

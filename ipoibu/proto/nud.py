@@ -72,6 +72,7 @@ class Action(enum.Enum):
     ASK = "solicit everybody"
     PROBE = "solicit the station"
     ARM = "start the state's timer"
+    DOUBT = "have the SA asked for the path again"
     FORGET = "withdraw and remove"
 
 
@@ -157,11 +158,12 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.DISPUTED):     (_D, ()),
     (_D, Input.SUSPECTED):    (_D, ()),
     (_D, Input.FLUSHED):      (_N, (_A.FORGET,)),
-    # asking the station; no answer means no entry, and the next packet asks everybody
+    # asking the station; no answer means no entry, and the next packet asks everybody. Its answer would
+    # lead to the same port: the station may be there, and the path another (B6).
     (_P, Input.MISS):         (_P, (_A.RESEND,)),
     (_P, Input.USED):         (_P, ()),
     (_P, Input.TIMEOUT):      (_P, (_A.PROBE, _A.ARM)),
-    (_P, Input.EXHAUSTED):    (_N, (_A.FORGET,)),
+    (_P, Input.EXHAUSTED):    (_N, (_A.DOUBT, _A.FORGET)),
     (_P, Input.HEARD):        (_P, ()),
     (_P, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
     (_P, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),

@@ -195,9 +195,10 @@ class Ways:
         if self._members.pop(group, None) is not None:
             self._feed(now, group, Input.DOUBTED)
 
-    def doubt(self, now: float) -> None:
-        """The SA, or what it knows, may be another: ask for everything again, and use it meanwhile."""
-        for gid in list(self._ways):
+    def doubt(self, now: float, only: Gid | None = None) -> None:
+        """The SA, or what it knows, may be another: ask for everything again, or for one way, and use it
+        meanwhile."""
+        for gid in list(self._ways) if only is None else (only,):
             if gid not in self._members:
                 self._feed(now, gid, Input.DOUBTED)
 

@@ -12,7 +12,13 @@ import pytest
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
 from ipoibu.fabric.base import Destination
-from ipoibu.limits import GROUP_SEND_ONLY_IDLE_S, WAY_PENDING_PACKETS
+from ipoibu.limits import (
+    DELAY_FIRST_PROBE_S,
+    GROUP_SEND_ONLY_IDLE_S,
+    MAX_UNICAST_SOLICIT,
+    RETRANS_TIMER_S,
+    WAY_PENDING_PACKETS,
+)
 from ipoibu.proto.effects import (
     Attach,
     Count,
@@ -313,6 +319,20 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
     machine.sa_changed(1.0)
     after = machine.attach_failed(1.0, BROADCAST, "0x0600")
     assert not any(isinstance(effect, JoinToSend) for effect in after)
+
+
+def test_b6_the_path_to_a_station_that_does_not_answer_is_asked_for_again() -> None:
+    """Its port may have another LID now: whoever answers for it would lead to the same old path."""
+    machine = engine()
+    up(machine)
+    machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])
+    machine.found(0.0, PEER, Found(PATH))
+    machine.used(0.0, IP)
+    asked: list[float] = []
+    while (now := machine.deadline() or 60.0) < 60.0:
+        asked += [now for effect in machine.timer(now) if effect == FindPath(PEER)]
+    assert asked[:1] == [DELAY_FIRST_PROBE_S + MAX_UNICAST_SOLICIT * RETRANS_TIMER_S]
+    assert machine.neighbours(60.0) == []
 
 
 def test_without_an_sa_nothing_is_asked() -> None:
