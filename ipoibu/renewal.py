@@ -2,8 +2,8 @@
 """The heavy flush: a new queue pair under an interface that lives on (the kernel's ipoib does likewise).
 
 The interface's P_Key has another index or membership, has gone or is back; or the link has another
-MTU or Q_Key. Its queue pair is worthless then. Addresses, routes, groups and the TUN stay; what goes with the
-queue pair goes: its number, neighbours, paths, connections.
+MTU, Q_Key or the like. Its queue pair is worthless then. Addresses, routes, groups and the TUN stay; what
+goes with the queue pair goes: its number, neighbours, paths, connections.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -328,12 +328,17 @@ class Subnet:
             self._perform(self._engine.found(self._now(), gid, way(record)))
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
-        """A link with another MTU or Q_Key needs another queue pair."""
-        now = link_params(record)
-        if (now.mtu_bytes, now.qkey) == (self._params.mtu_bytes, self._params.qkey):
-            return True
-        self._renewal.demand(f"the link has MTU {now.mtu_bytes} and Q_Key {now.qkey:#x} now")
-        return False
+        """A link with another MTU or Q_Key needs another queue pair. Whatever else is another is so for all
+        groups of the link: they have to be left by everybody before they can be made with it."""
+        now = replace(link_params(record), is_limited=self._params.is_limited)
+        changed = [
+            f"{field.name} {getattr(now, field.name)}"
+            for field in fields(now)
+            if getattr(now, field.name) != getattr(self._params, field.name)
+        ]
+        if changed:
+            self._renewal.demand(f"the link has {', '.join(changed)} now")
+        return not changed
 
     def _stop_receiving(self, group: Gid) -> None:
         self._received.discard(group)

@@ -113,6 +113,22 @@ def test_b1_a_link_with_another_mtu_and_q_key_is_taken_over(subnet: Subnet) -> N
     assert subnet.mtus == []
 
 
+def test_b1_a_link_with_another_rate_is_taken_over_for_its_groups_too(subnet: Subnet) -> None:
+    """A group has one rate: hosts that came before the change and after it have to agree on it."""
+    old, group = subnet.host(), mgid.of_group(TV, DEFAULT)
+    subnet.sa.is_deaf = True
+    subnet.sa.forget()
+    subnet.sa.make_broadcast(DEFAULT, rate=6)
+    subnet.sa.is_deaf = False
+    until(lambda: bool(states(subnet.sa, BROADCAST, 2)) and is_up(old))
+    until(lambda: old.params.rate == 6)
+    old.join(TV)
+    until(lambda: receives(old, group))
+    new = subnet.host()
+    new.join(TV)
+    until(lambda: receives(new, group))
+
+
 def test_another_mtu_is_told_to_whoever_owns_the_interface(subnet: Subnet) -> None:
     subnet.sa.make_broadcast(DEFAULT, mtu_bytes=4096)
     endpoint = subnet.host(port_mtu_bytes=4096)
