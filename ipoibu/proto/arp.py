@@ -62,7 +62,7 @@ class ArpResolver:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
             self._hear_probe(now, message)
-        elif not is_host(sender):
+        elif not is_host(sender) or self._addresses.is_directed_broadcast(sender):
             self._station.count("arp_sender")
         elif not self._addresses.is_ours(message.target_ip):
             self._neighbours.heard(now, sender, hwaddr, solicited=False, override=True)

@@ -112,7 +112,7 @@ class Engine:
         for address in addresses:
             if address in self._addresses:
                 self._addresses.claimed(now, address, hwaddr)
-            elif is_host(address):
+            elif is_host(address) and not self._addresses.is_directed_broadcast(address):
                 self._neighbours.introduced(now, address, hwaddr)
         return self._station.take(now)
 

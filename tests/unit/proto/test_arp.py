@@ -140,6 +140,17 @@ def test_an_impossible_sender_is_counted_and_taught_nothing(sender: str) -> None
     assert bench.host.engine.neighbours(bench.now) == []
 
 
+def test_who_claims_our_subnets_broadcast_address_does_not_get_its_broadcasts() -> None:
+    """A peer with another prefix length may well have it."""
+    bench, claimed = Bench(), IPv4Address("10.0.0.255")
+    bench.send(str(claimed))
+    before = bench.host.table[claimed]
+    bench.arp(request(sender_ip=claimed))
+    bench.host.carry_out(bench.host.engine.learned(bench.now, PEER, [claimed]))
+    assert bench.host.counts["arp_sender"] == 1
+    assert bench.host.table[claimed] == before
+
+
 @pytest.mark.parametrize(
     "hwaddr",
     [
