@@ -285,6 +285,9 @@ class Channels:
     def suspect(self, hwaddr: HwAddr) -> bool:
         """Whether this is the first time that the station is thought dead while its port has connections."""
         suspected = self._ports[hwaddr.gid].suspected
-        is_first = hwaddr.qpn not in suspected
+        if hwaddr.qpn in suspected:
+            return False
+        if len(suspected) >= CONNECTIONS_PER_PORT_MAX:  # more than that are not alive at a time
+            suspected.clear()
         suspected.add(hwaddr.qpn)
-        return is_first
+        return True

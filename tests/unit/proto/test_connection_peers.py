@@ -11,8 +11,11 @@ from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
 from ipoibu.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
+    CONNECTIONS_PER_PORT_MAX,
 )
 from ipoibu.proto.channel import (
+    Channel,
+    Channels,
     CloseQp,
     OpenQp,
     Profile,
@@ -289,6 +292,16 @@ def test_a_connection_from_a_new_queue_pair_on_the_port_ends_the_older_ones() ->
     assert desk.route().way is Way.WATCHED
     assert desk.open_qps == {again}
     assert desk.count("connection_restart") == 1
+
+
+def test_memory_of_a_ports_former_queue_pairs_is_bounded() -> None:
+    channels, handle = Channels(), Handle(Role.PASSIVE, 0)
+    channels.add(Channel(handle, PEER))
+    former = [HwAddr(Qpn(0x60 + n), PEER_GID) for n in range(CONNECTIONS_PER_PORT_MAX + 1)]
+    assert all(channels.suspect(hwaddr) for hwaddr in former[:-1])
+    assert not channels.suspect(former[0])
+    assert channels.suspect(former[-1])
+    assert channels.suspect(former[0])  # forgotten
 
 
 def test_two_stations_on_one_port_disturb_each_other_once_at_most() -> None:
