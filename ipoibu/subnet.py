@@ -233,9 +233,8 @@ class Subnet:
         self._stop_listening()
         self._renewal.close()
         self._close_all()
-        for (kind, _), task in self._tasks.items():
-            if kind != "leave":
-                task.cancel()
+        for task in self._tasks.values():
+            task.cancel()
 
     # ---- effects
 
