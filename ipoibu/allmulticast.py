@@ -131,9 +131,10 @@ class AllGroups:
                 self._held.discard(group)
                 self._detach(group)
             return
-        if group in self._held and not again:
-            return
-        if len(self._held) >= GROUPS_MAX:
+        if group in self._held:
+            if not again:
+                return
+        elif len(self._held) >= GROUPS_MAX:
             self._counts["group_table_full"] += 1
             return
         self._joining.add(group)

@@ -16,7 +16,8 @@ from ipoibu import Endpoint, EndpointConfig, PKey, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.allmulticast import AllGroups, ip_group
-from ipoibu.fabric.memory import MemoryPort
+from ipoibu.fabric.administrator import Flush
+from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.proto.record import link_params
 from ipoibu.testing.sa import port_gid
 from ipoibu.wire import mgid
@@ -138,6 +139,29 @@ def test_after_an_sa_that_forgot_only_us_we_join_again(subnet: Subnet) -> None:
     for group in subnet.sa.groups.values():
         group.members.pop(port_gid(2), None)
     until(lambda: is_member(subnet, TO_TV, 2, JoinState.NON_MEMBER))
+
+
+def test_at_the_cap_what_is_received_is_joined_again_all_the_same(
+    subnet: Subnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the interface, too: a new SA may have given the group another LID."""
+    endpoint = router(subnet)
+    subnet.host().join(TV)
+    until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
+    report(subnet, Trap.GROUP_CREATED, TO_TV)
+    until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
+    monkeypatch.setattr("ipoibu.allmulticast.GROUPS_MAX", 1)
+    attached: list[Gid] = []
+    attach = MemoryUd.attach
+
+    def note(self: MemoryUd, mgid: Gid, mlid: int = 0) -> None:
+        attached.append(mgid)
+        attach(self, mgid, mlid)
+
+    monkeypatch.setattr(MemoryUd, "attach", note)
+    subnet.ports[0].administrator.told(Flush.LIGHT)
+    until(lambda: TO_TV in attached)
+    assert "engine.group_table_full" not in endpoint.stats()
 
 
 def test_a_refusal_is_counted_and_the_rest_goes_on(subnet: Subnet) -> None:
