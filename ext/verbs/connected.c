@@ -89,23 +89,27 @@ static void poll_sends(struct ipu_verbs_connected *all)
         ipu_verbs_queue_pair_fail(v); /* the device is gone */
 }
 
+/* One that has told of all its sends is not listed when this returns: it may be removed then. */
 static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
 {
     struct ipu_verbs_connected *all = self;
+    struct ipu_verbs_connection *connection;
     int n = 0;
     poll_sends(all);
-    while (n < max && all->ended != NULL) {
-        struct ipu_verbs_connection *connection = all->ended;
+    while ((connection = all->ended) != NULL) {
         struct ipu_rc_queue *queue = &connection->queue;
-        sent[n].connection = &connection->connection;
-        if (ipu_rc_queue_take(queue, &sent[n].cookie, &sent[n].failed)) {
-            n++;
+        if (queue->returned == queue->completed) {
+            connection->listed = false;
+            all->ended = connection->next;
+            if (all->ended == NULL)
+                all->ended_tail = &all->ended;
             continue;
         }
-        connection->listed = false;
-        all->ended = connection->next;
-        if (all->ended == NULL)
-            all->ended_tail = &all->ended;
+        if (n == max)
+            break;
+        sent[n].connection = &connection->connection;
+        ipu_rc_queue_take(queue, &sent[n].cookie, &sent[n].failed);
+        n++;
     }
     return n;
 }

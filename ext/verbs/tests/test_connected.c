@@ -201,6 +201,24 @@ static void what_comes_for_a_connection_given_up_is_nobodys(void)
     end();
 }
 
+/* All of its sends are told, to the last place that there was for them: it may end. */
+static void a_connection_without_sends_is_forgotten(void)
+{
+    begin();
+    struct ipu_connection_sent sent[3];
+    CHECK_EQ(send_some(0, 0, 5, 1000), 5);
+    CHECK_EQ(send_some(1, 10, 1, 1000), 1);
+    fake_rc_complete(6);
+    CHECK_EQ(ops->sent(fabric->connected_self, sent, 3), 3);
+    CHECK_EQ(ops->sent(fabric->connected_self, sent, 2), 2);
+    ops->remove(fabric->connected_self, connection(0));
+    memset(&fake_rc.connection[0].queue.posted, 0xff, 3 * sizeof(uint64_t)); /* and destroyed */
+    CHECK_EQ(ops->sent(fabric->connected_self, sent, 1), 1);
+    CHECK(sent[0].connection == connection(1) && sent[0].cookie == 10);
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* the pump may sleep */
+    end();
+}
+
 static bool readable_now(void)
 {
     struct pollfd entry = {.fd = fabric->ops->fd(fabric->self), .events = POLLIN};
@@ -277,6 +295,7 @@ int main(void)
     RUN(what_a_device_refuses_stays_the_callers);
     RUN(one_queue_receives_for_all);
     RUN(what_comes_for_a_connection_given_up_is_nobodys);
+    RUN(a_connection_without_sends_is_forgotten);
     RUN(a_completion_wakes_the_pump);
     RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(only_a_pattern_with_shared_queues_will_do);
