@@ -62,7 +62,7 @@ _IGNORED: Final = (CmEventType.TIMEWAIT_EXIT, CmEventType.ADDR_CHANGE)
 class _Wire:
     """One connection, or one that will be. `is_ours`: we asked.
 
-    `is_dialing`: the kernel is at it on a thread of its own, and nothing is destroyed meanwhile.
+    `is_dialing`: the kernel is at it on a thread of its own, and its identifier is left alone meanwhile.
     """
 
     handle: Handle
@@ -369,8 +369,9 @@ class MeshConnections(Worker):
         if wire.qp is None:
             self._destroy(wire)
             return
-        with contextlib.suppress(OSError):  # it was not connected, or is not any more
-            wire.id.disconnect()
+        if not wire.is_dialing:  # else the kernel would have us wait for that call's end
+            with contextlib.suppress(OSError):  # it was not connected, or is not any more
+                wire.id.disconnect()
         self._device.fail(wire.qp)
         try:
             self._core.remove(wire.handle)

@@ -249,7 +249,7 @@ def test_another_device_is_not_taken(desk: Desk, monkeypatch: pytest.MonkeyPatch
 def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """siw connects its TCP within rdma_connect."""
+    """siw connects its TCP within rdma_connect; until that ends, rdma_disconnect waits for it."""
     gate = threading.Event()
     calm = Id.connect
 
@@ -258,10 +258,10 @@ def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
         gate.wait(WAIT_S)
 
     monkeypatch.setattr(Id, "connect", slow)
+    monkeypatch.setattr(Id, "disconnect", lambda self: gate.wait(WAIT_S))
     handle, found = desk.dial()
     Channel.now.say(T.UNREACHABLE, found)
     desk.core.words("remove")
-    found.words("disconnect")
     desk.core.say(handle, GONE)
     desk.connections.joined(GROUP)  # nobody waits
     assert desk.device.destroyed.empty()
