@@ -239,9 +239,14 @@ class MeshConnections(Worker):
 
     def _prepare(self, wire: _Wire) -> None:
         """A queue pair with receives: READY says when they are there."""
-        wire.qp = self._create()
-        self._device.raise_rc(wire.qp, self._info.port, 0)
-        self._core.add(wire.handle, wire.qp, cmd_fd=self._device.cmd_fd)
+        qp = self._create()
+        try:
+            self._device.raise_rc(qp, self._info.port, 0)
+            self._core.add(wire.handle, qp, cmd_fd=self._device.cmd_fd)
+        except BaseException:  # the core has nothing of it to let go
+            self._device.destroy(qp)
+            raise
+        wire.qp = qp
 
     def _try(self, wire: _Wire, act: Callable[[], None]) -> None:
         try:

@@ -237,6 +237,25 @@ def test_a_device_without_room_tries_again(desk: Desk) -> None:
     assert Channel.now.next()
 
 
+@pytest.mark.parametrize("refused", ["raise_rc", "add"])
+def test_a_queue_pair_that_the_core_never_had_is_destroyed_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "out of memory")
+
+    monkeypatch.setattr(
+        desk.device if refused == "raise_rc" else desk.core, refused, refuse, raising=False
+    )
+    desk.connections.seeds({PEER})
+    found = Channel.now.next()
+    for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED):
+        Channel.now.say(kind, found)
+    found.words("resolve", "route", "close")
+    assert desk.device.destroyed.get(timeout=WAIT_S)
+    assert desk.core.said.empty()  # it would not answer
+
+
 def test_another_device_is_not_taken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Id, "device", "rxe0")
     desk.connections.seeds({PEER})
