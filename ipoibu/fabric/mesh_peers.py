@@ -24,7 +24,9 @@ from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
 
-_FORM: Final = re.compile(r"(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:\[\]\s]+))(?::(?P<port>[0-9]{1,5}))?")
+_FORM: Final = re.compile(
+    r"(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:\[\]\s\0]+))(?::(?P<port>[0-9]{1,5}))?"
+)
 
 Deliver = Callable[[set[Locator]], None]
 
@@ -35,11 +37,12 @@ def parse_peer(text: str) -> tuple[str, int]:
     if bare is not None:
         return bare, MESH_PORT
     found = _FORM.fullmatch(text)
-    host = found and (found["v6"] or found["host"])
-    port = int(found["port"] or MESH_PORT) if found else 0
-    if not host or not 0 < port < 1 << 16 or (found and found["v6"] and _bare_ipv6(host) is None):
-        raise UsageError(f"{text!r} is no peer: expected HOST, HOST:PORT or [IPV6]:PORT")
-    return host, port
+    if found is not None:
+        host, port = found["v6"] or found["host"], int(found["port"] or MESH_PORT)
+        is_host = _is_name(host) if found["host"] else _bare_ipv6(host) is not None
+        if is_host and 0 < port < 1 << 16:
+            return host, port
+    raise UsageError(f"{text!r} is no peer: expected HOST, HOST:PORT or [IPV6]:PORT")
 
 
 def _bare_ipv6(text: str) -> str | None:
@@ -47,6 +50,15 @@ def _bare_ipv6(text: str) -> str | None:
         return str(ipaddress.IPv6Address(text))
     except ValueError:
         return None
+
+
+def _is_name(text: str) -> bool:
+    """Whether the resolver can be asked for it: "a..b" it answers with no `OSError`."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def read_peers(path: Path) -> list[tuple[str, int]]:

@@ -47,6 +47,12 @@ def test_anything_else_is_refused(text: str) -> None:
         parse_peer(text)
 
 
+@pytest.mark.parametrize("text", ["10.0.0..1", ".host", "host..example:1", "a" * 64, "a\0b"])
+def test_a_name_that_the_resolver_would_stumble_over_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no peer"):
+        parse_peer(text)
+
+
 def test_a_file_has_a_peer_a_line_and_comments(tmp_path: Path) -> None:
     path = tmp_path / "peers"
     path.write_text("# all of them\n10.0.0.1\n\n  host:99  # the second\n")
