@@ -192,7 +192,7 @@ class Mesh:
         wanted = set(locators)
         for contact in list(self._contacts.values()):
             contact.is_seed = contact.locator in wanted
-        for locator in sorted(wanted):
+        for locator in sorted(wanted, key=str):  # addresses of two families have no order
             self._find(now, locator, is_seed=True)
         return self._take()
 

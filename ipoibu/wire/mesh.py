@@ -52,7 +52,7 @@ class Operation(enum.IntEnum):
     ADDRESSES = 6  # the sender's IP addresses, instead of all before
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Locator:
     """Where a station listens: an address of its net device and a port; link-local ones have no scope."""
 

@@ -120,6 +120,13 @@ def test_a_seed_is_dialed_and_greeted() -> None:
     assert desk.seed(1) == []
 
 
+def test_seeds_of_both_families_are_dialed() -> None:
+    """As of one name with addresses of both."""
+    seeds = {place(2), Locator(ip_address("2001:db8::2"), MESH_PORT), Locator(place(2).ip, 7)}
+    desk = Desk()
+    assert {it.locator for it in pick(Dial, desk.mesh.seeds(desk.now, seeds))} == seeds
+
+
 def test_a_request_is_accepted_and_speaks_first() -> None:
     desk = Desk()
     handle, effects = desk.ask(1)
