@@ -355,11 +355,13 @@ class MeshConnections(Worker):
             self._perform(self._mesh.ended(time.monotonic(), handle))
             return
         self._wires[handle] = self._by_id[wire.id] = wire
+        self._try(wire, lambda: wire.id.resolve_address(self._target(locator), _RESOLVE_MS))
+
+    def _target(self, locator: Locator) -> SocketAddress:
         ip, scope = locator.ip, 0
         if isinstance(ip, IPv6Address) and ip.is_link_local:
             scope = socket.if_nametoindex(self._info.netdev or "")
-        target = SocketAddress(ip, locator.port, scope)
-        self._try(wire, lambda: wire.id.resolve_address(target, _RESOLVE_MS))
+        return SocketAddress(ip, locator.port, scope)
 
     def _refuse(self, wire: _Wire) -> None:
         with contextlib.suppress(OSError):  # the asker has gone

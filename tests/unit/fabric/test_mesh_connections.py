@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from types import SimpleNamespace
 from typing import Any, Final
@@ -254,6 +255,16 @@ def test_a_queue_pair_that_the_core_never_had_is_destroyed_at_once(
     found.words("resolve", "route", "close")
     assert desk.device.destroyed.get(timeout=WAIT_S)
     assert desk.core.said.empty()  # it would not answer
+
+
+def test_a_net_device_that_has_another_name_now_ends_the_attempt_alone(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk
+) -> None:
+    monkeypatch.setattr(desk.connections, "_info", replace(INFO, netdev="not-there"))
+    desk.connections.seeds({Locator(ip_address("fe80::2"), 4792), PEER})
+    made = [Channel.now.next(), Channel.now.next()]
+    assert sorted(it.said.get(timeout=WAIT_S)[0] for it in made) == ["close", "resolve"]
+    assert desk.connections.counters()["mesh_failed"] == 1
 
 
 def test_another_device_is_not_taken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
