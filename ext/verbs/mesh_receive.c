@@ -45,12 +45,10 @@ static void restock(struct ipu_mesh *m, const struct ipu_recv *recv)
 }
 
 /* The stock and the slots have room for all receives that there are: m->slot_count. */
-void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+static void lend(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
     struct ipu_recv recvs[IPU_RECEIVE_BATCH];
     int n = 0, room = ipu_receive_queue_room(&peer->receives, IPU_RECEIVE_BATCH);
-    if (peer->leaving || peer->broken || m->closed)
-        return;
     for (; n < room && m->stock_count > 0; n++) {
         const struct ipu_recv *recv = &m->stock[--m->stock_count];
         uint32_t slot = m->free_slot;
@@ -79,7 +77,14 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         peer->ready = true;
         mesh_mail_tell(m, peer, IPU_MESH_READY, NULL, 0);
     }
-    mesh_send_window(m, peer);
+}
+
+void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
+{
+    if (peer->leaving || peer->broken || m->closed)
+        return;
+    lend(m, peer);
+    mesh_send_window(m, peer); /* even if it lacks none: there may have been no room for the word */
 }
 
 void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)

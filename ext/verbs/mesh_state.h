@@ -187,7 +187,7 @@ int mesh_received(void *self, struct ipu_received *done, int max);
 void mesh_receive_poll(struct ipu_mesh *mesh);
 /* The queue pair is destroyed: its receives go back to the stock. */
 void mesh_receive_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
-/* Give the peer the receives that it lacks. */
+/* Give the peer the receives that it lacks, and tell it what it may send. */
 void mesh_feed(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 
 #endif

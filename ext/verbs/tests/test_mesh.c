@@ -300,6 +300,34 @@ static void a_peer_is_told_when_it_may_send_more(void)
     end();
 }
 
+/* No buffer is left for the word when its time has come. */
+static void a_peer_is_told_of_its_window_later_if_not_now(void)
+{
+    begin();
+    add(0), add(1), add(2);
+    name(0, true), name(1, true), name(2, true);
+    for (uint64_t id = 2; id <= 3; id++)
+        for (int i = 0; i < IPU_MESH_WINDOW; i++)
+            CHECK_EQ(ipu_mesh_tell(mesh, id, "\1\0\0\0", 4), 0);
+    pump();
+    CHECK_EQ(fake_rc.send_count, 2 * IPU_MESH_WINDOW);
+    struct ipu_received done[64];
+    uint8_t frame[100] = {0x08, 0x00, 0, 0, 0x45};
+    for (int i = 0; i < IPU_MESH_WINDOW; i++)
+        arrive(0, frame, sizeof frame);
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 64), IPU_MESH_WINDOW);
+    CHECK_EQ(count("windows_told"), 0);
+    fake_rc_complete(2 * IPU_MESH_WINDOW);
+    CHECK_EQ(back(0, 0), 0);
+    arrive(1, frame, sizeof frame); /* it has nothing more to send itself */
+    CHECK_EQ(fabric->ops->received(fabric->self, done, 64), 1);
+    CHECK_EQ(count("windows_told"), 1);
+    CHECK(fake_rc.sends[2 * IPU_MESH_WINDOW].qp == &fake_rc.qp[0]);
+    fake_rc_complete(1);
+    CHECK_EQ(back(0, 0), 0);
+    end();
+}
+
 /* ---- groups */
 
 static int copies_to(const struct in6_addr *mgid)
@@ -511,6 +539,7 @@ int main(void)
     RUN(who_was_asked_speaks_second);
     RUN(nothing_goes_beyond_the_window);
     RUN(a_window_that_makes_no_sense_is_not_believed);
+    RUN(a_peer_is_told_of_its_window_later_if_not_now);
     RUN(a_peer_is_told_when_it_may_send_more);
     RUN(a_group_gets_a_copy_for_each_that_is_in_it);
     RUN(a_peer_in_too_many_groups_gets_everything);
