@@ -88,10 +88,11 @@ class Connected:
         self._begin(config)
 
     def _begin(self, config: ConnectionConfig) -> None:
-        self._connections = Connections(config, random.Random(), self._communication.serials)
+        connections = Connections(config, random.Random(), self._communication.serials)
         self._subscriber = self._communication.subscribe(
-            self._connections.service_ids, self._deliver, config.pkey
+            connections.service_ids, self._deliver, config.pkey
         )
+        self._connections = connections
 
     # ---- life
 
@@ -106,7 +107,8 @@ class Connected:
         self._perform(self._connections.close(self._now()))
 
     def rename(self, hwaddr: HwAddr) -> None:
-        """The station has another hardware address: everything begins anew."""
+        """The station has another hardware address: everything begins anew. `LinkError` where nobody can
+        listen there: then there are no connections until the next call."""
         self.down()
         self._communication.unsubscribe(self._subscriber)
         self._begin(replace(self._connections.config, hwaddr=replace(hwaddr, flags=0)))

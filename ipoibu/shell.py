@@ -237,12 +237,9 @@ class Shell:
         if self._is_severed:
             self._port_active = active  # `resume` looks at both
             return
-        if gid != self._gid:
+        if gid != self._gid and self._rename_connected(self._path.hwaddr):
             self._gid = gid
-            hwaddr = self._path.hwaddr
-            if self.connected is not None:
-                self.connected.rename(hwaddr)
-            self.perform(self._engine.port_event(now, "gid", hwaddr))
+            self.perform(self._engine.port_event(now, "gid", self._path.hwaddr))
         if active != self._port_active:
             self._port_active = active
             event = "up" if active else "down"
@@ -250,6 +247,17 @@ class Shell:
             self.perform(self._engine.port_event(now, event))
             if self.connected is not None:
                 self.connected.open() if active else self.connected.down()
+
+    def _rename_connected(self, hwaddr: HwAddr) -> bool:
+        """Whether connections go on from the new address; where it cannot be listened on yet, the next
+        look tries again."""
+        try:
+            if self.connected is not None:
+                self.connected.rename(hwaddr)
+        except LinkError as error:
+            _log.warning("%s: its new address is not taken yet: %s", hwaddr.gid, error)
+            return False
+        return True
 
     def _expired(self) -> None:
         self._timer = None

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError
 from ipoibu._core import MemorySwitch
+from ipoibu.addr import Gid, HwAddr
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
@@ -71,6 +74,33 @@ def test_news_of_the_device_are_taken_at_once(port: TellingPort, faults: FaultSp
         port.say()
         until(lambda: state(endpoint) == "up")
     assert port.looks == 2
+
+
+def test_a_new_address_that_nobody_can_listen_on_yet_is_taken_at_the_next_look(
+    port: TellingPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [LinkError("rdma_cm: Cannot assign requested address")]
+    asked: list[Gid] = []
+
+    def rename(hwaddr: HwAddr) -> None:
+        asked.append(hwaddr.gid)
+        if refusals:
+            raise refusals.pop()
+
+    with Endpoint(EndpointConfig("h", "memory"), port=port) as endpoint:
+        until(lambda: state(endpoint) == "up")
+        engine, after = endpoint._engine, port_gid(3)
+        event = Mock(wraps=engine.port_event)
+        monkeypatch.setattr(engine, "port_event", event)
+        monkeypatch.setattr(endpoint._shell, "connected", Mock(rename=rename))
+        port.info = replace(port.info, gid=after)
+        port.say()
+        until(lambda: len(asked) == 1)
+        assert not event.called
+        port.say()
+        until(lambda: event.called)
+        assert event.call_args.args[1:] == ("gid", endpoint.hwaddr)
+    assert asked == [after, after]
 
 
 def test_a_device_that_failed_is_asked_no_more(port: TellingPort) -> None:
