@@ -165,7 +165,8 @@ static bool tell(struct ipu_pump *pump, uint32_t type, const struct in6_addr *ne
     return ipu_event_emit_tx(pump, type, next_hop, mtu, ip, ip_len);
 }
 
-/* One message: with the device's own vnet header where a super-frame may cross whole. */
+/* One message: with the device's own vnet header where a super-frame may cross whole. What else its
+ * flags say is for us: of a forwarded packet, that its checksum was seen to be right. */
 static void send_connected(struct ipu_pump *pump, struct ipu_connection *connection,
                            const struct ipu_path *path, uint32_t index, uint8_t *frame,
                            size_t ip_len, const struct ipu_segment *segment)
@@ -174,6 +175,7 @@ static void send_connected(struct ipu_pump *pump, struct ipu_connection *connect
         .addr = frame + IPU_TX_ENCAP, .len = (uint32_t)(IPU_ENCAP_LEN + ip_len), .cookie = index};
     if (connection->superframes) {
         struct virtio_net_hdr vnet = ipu_vnet_read(frame);
+        vnet.flags &= VIRTIO_NET_HDR_F_NEEDS_CSUM;
         if (segment != NULL)
             IPU_COUNT(pump, tx_super_frames);
         memset(frame, 0, IPU_TX_ENCAP);

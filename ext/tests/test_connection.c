@@ -426,6 +426,24 @@ static void a_super_frame_crosses_whole_where_both_agree(void)
     end();
 }
 
+/* What a router forwards: its adapter has seen that the checksum is right, its kernel says so. */
+static void a_packet_whose_checksum_was_seen_to_be_right_crosses(void)
+{
+    begin();
+    connect_peer(true);
+    offer(1000);
+    ipu_vnet_write(device_state.frame,
+                   (struct virtio_net_hdr){.flags = VIRTIO_NET_HDR_F_DATA_VALID});
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 1);
+    CHECK_EQ(counter("rx_bad_superframe"), 0);
+    CHECK_EQ(counter("rx_packets"), 1);
+    CHECK_EQ(device_state.out_len, IPU_VNET_LEN + 1000);
+    CHECK_EQ(ipu_vnet_read(device_state.out).flags, 0);
+    CHECK(memcmp(device_state.out + IPU_VNET_LEN, device_state.frame + IPU_VNET_LEN, 1000) == 0);
+    end();
+}
+
 static void a_super_frame_is_cut_where_they_do_not(void)
 {
     begin();
@@ -702,6 +720,7 @@ int main(void)
     RUN(large_packets_cross_by_the_connection_and_are_delivered);
     RUN(without_a_connection_the_datagram_s_mtu_holds);
     RUN(a_super_frame_crosses_whole_where_both_agree);
+    RUN(a_packet_whose_checksum_was_seen_to_be_right_crosses);
     RUN(a_super_frame_is_cut_where_they_do_not);
     RUN(a_broken_connection_is_told_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
