@@ -68,6 +68,15 @@ static void watch_device(struct ipu_pump *pump, bool watch)
     pump->device_watched = watch;
 }
 
+/* One that failed says so without end, whatever is asked of it. */
+static void leave_device(struct ipu_pump *pump)
+{
+    for (int i = 0; i < 2; i++)
+        if (pump->device_fds[i] >= 0)
+            (void)epoll_ctl(pump->epoll_fd, EPOLL_CTL_DEL, pump->device_fds[i], NULL);
+    pump->device_fds[0] = pump->device_fds[1] = -1;
+}
+
 /*
  * Whether the end of a send would give us something to do; else we hear of it by the way, which
  * spares an RDMA device's fabric the asking, the waking and the reading of an event. An application
@@ -90,7 +99,10 @@ static void sleep_until_work(struct ipu_pump *pump)
     bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
                     pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
                     (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
-    watch_device(pump, can_read);
+    if (pump->device_failed)
+        leave_device(pump);
+    else
+        watch_device(pump, can_read);
     bool ready = ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
     bool later = false;

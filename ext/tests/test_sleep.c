@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* When a pump's thread hears of sends that have ended: on a fabric that tells of them only when
- * asked to, as RDMA devices do. */
+ * asked to, as RDMA devices do. And how it sleeps beside a device that has failed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -102,10 +102,12 @@ static const struct ipu_fabric_ops fabric_ops = {
     .fd = fake_fd,
 };
 
+static bool device_gone; /* as a TUN that was deleted: its descriptor is ready without end */
+
 static ssize_t device_read(void *self, void *buf, size_t cap)
 {
     (void)self, (void)buf, (void)cap;
-    return -EAGAIN;
+    return device_gone ? -EBADFD : -EAGAIN;
 }
 
 static int device_fd(void *self)
@@ -119,6 +121,14 @@ static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU +
 static int quiet_fd;
 static struct ipu_device device = {.ops = &device_ops, .self = &quiet_fd};
 static struct ipu_pump *pump;
+
+static int hung_up(void)
+{
+    int ends[2];
+    CHECK_EQ(pipe(ends), 0);
+    close(ends[1]);
+    return ends[0];
+}
 
 /* A pump with `sends` frames to be sent, not started. */
 static void begin(uint32_t sends)
@@ -140,7 +150,7 @@ static void begin(uint32_t sends)
     fabric_state.untold_sleeps = fabric_state.asked = 0;
     fabric_state.armed = fabric_state.silent = false;
     fabric_state.fd = eventfd(0, EFD_NONBLOCK);
-    quiet_fd = eventfd(0, EFD_NONBLOCK);
+    quiet_fd = device_gone ? hung_up() : eventfd(0, EFD_NONBLOCK);
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     for (uint32_t i = 0; i < sends; i++) {
         uint32_t len = sizeof(struct ipu_command) + IPU_ENCAP_LEN;
@@ -226,10 +236,26 @@ static void the_end_of_a_send_is_asked_for_at_once_when_frames_are_short(void)
     finish();
 }
 
+static void a_device_that_failed_is_slept_beside(void)
+{
+    device_gone = true;
+    begin(0);
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    while (atomic_load(&ipu_pump_counters(pump)->tx_device_error) == 0)
+        usleep(MS);
+    usleep(10 * MS);
+    uint64_t before = wakeups();
+    usleep(50 * MS);
+    CHECK_EQ(wakeups(), before);
+    finish();
+    device_gone = false;
+}
+
 int main(void)
 {
     RUN(an_end_that_nobody_waits_for_is_found_without_being_told);
     RUN(a_send_that_takes_long_is_asked_for_and_slept_on);
     RUN(the_end_of_a_send_is_asked_for_at_once_when_frames_are_short);
+    RUN(a_device_that_failed_is_slept_beside);
     return 0;
 }
