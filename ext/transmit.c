@@ -351,10 +351,9 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             if (n != -EAGAIN && n != -ENOBUFS) {
                 IPU_COUNT(pump, tx_device_error);
                 if (n == -EBADFD || n == -EBADF || n == -ENODEV) {
-                    pump->device_failed = true;
-                    ipu_event_emit(
-                        pump, &(struct ipu_event){.type = IPU_EVENT_DEVICE, .mtu = (uint32_t)-n},
-                        NULL);
+                    struct ipu_event event = {.type = IPU_EVENT_DEVICE, .mtu = (uint32_t)-n};
+                    /* Where the ring is full it fails again, until the engine has heard. */
+                    pump->device_failed = ipu_event_emit(pump, &event, NULL);
                 }
             }
             break;

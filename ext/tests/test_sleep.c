@@ -143,7 +143,7 @@ static void begin(uint32_t sends)
         .route_max = 16,
         .path_max = 16,
         .command_bytes = 1 << 16,
-        .event_bytes = 1 << 16,
+        .event_bytes = 1 << 15,
         .capture_bytes = 1 << 16,
     };
     fabric_state.taken = fabric_state.told = fabric_state.ended = 0;
@@ -251,11 +251,47 @@ static void a_device_that_failed_is_slept_beside(void)
     device_gone = false;
 }
 
+static uint32_t read_events(uint32_t *last)
+{
+    uint32_t len, count = 0;
+    const struct ipu_event *event;
+    for (; (event = ipu_ring_peek(ipu_pump_events(pump), &len)) != NULL; count++) {
+        *last = event->type;
+        ipu_ring_release(ipu_pump_events(pump));
+    }
+    return count;
+}
+
+static void that_a_device_failed_is_told_once_there_is_room(void)
+{
+    uint32_t last = 0, len = sizeof(struct ipu_command);
+    begin(0);
+    struct ipu_command *record;
+    while ((record = ipu_ring_reserve(ipu_pump_commands(pump), len)) != NULL) {
+        *record = (struct ipu_command){.type = IPU_COMMAND_SYNC};
+        ipu_ring_commit(ipu_pump_commands(pump), len);
+    }
+    while (ipu_pump_step(pump, 64) > 0)
+        ;
+    CHECK(atomic_load(&ipu_pump_counters(pump)->commands_bad) > 0); /* the ring is full */
+    device_gone = true;
+    ipu_pump_step(pump, 64);
+    read_events(&last);
+    CHECK_EQ(last, IPU_EVENT_SYNC);
+    ipu_pump_step(pump, 64);
+    ipu_pump_step(pump, 64);
+    CHECK_EQ(read_events(&last), 1);
+    CHECK_EQ(last, IPU_EVENT_DEVICE);
+    finish();
+    device_gone = false;
+}
+
 int main(void)
 {
     RUN(an_end_that_nobody_waits_for_is_found_without_being_told);
     RUN(a_send_that_takes_long_is_asked_for_and_slept_on);
     RUN(the_end_of_a_send_is_asked_for_at_once_when_frames_are_short);
     RUN(a_device_that_failed_is_slept_beside);
+    RUN(that_a_device_failed_is_told_once_there_is_room);
     return 0;
 }
