@@ -203,17 +203,22 @@ cdef class QueueDevice:
         self.era = new_era()
 
     def send(self, packets):
-        """Queue IP packets in order; how many found room. Copies."""
+        """Queue IP packets in order; how many found room. Copies.
+
+        Raises ValueError for an empty one; those before it are taken.
+        """
         cdef int done = 0
         cdef const unsigned char[::1] view
-        for packet in packets:
-            view = packet
-            if view.shape[0] == 0:
-                raise ValueError("an IP packet is not empty")
-            if not ipu_queue_send(self.queue, &view[0], <uint32_t>view.shape[0]):
-                break
-            done += 1
-        ipu_ring_wake(&self.queue.to_pump)
+        try:
+            for packet in packets:
+                view = packet
+                if view.shape[0] == 0:
+                    raise ValueError("an IP packet is not empty")
+                if not ipu_queue_send(self.queue, &view[0], <uint32_t>view.shape[0]):
+                    break
+                done += 1
+        finally:
+            ipu_ring_wake(&self.queue.to_pump)
         return done
 
     def recv(self, int max):

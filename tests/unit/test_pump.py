@@ -493,6 +493,18 @@ def test_threads_carry_traffic_both_ways_and_sleep_between(hosts: tuple[Host, Ho
     a.pump.stop()
 
 
+def test_what_comes_before_a_packet_that_is_refused_is_sent(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
+    for host in hosts:
+        host.pump.start()
+    time.sleep(0.05)  # it sleeps by then
+    good = ipv4("10.0.0.1", "10.0.0.2")
+    with pytest.raises(ValueError, match="not empty"):
+        a.queue.send([good, b""])
+    assert wait_for(lambda: b.queue.recv(9)) == [good]
+
+
 def test_an_answer_that_comes_soon_is_not_slept_for() -> None:
     """Each exchange would have both pumps sleep twice; not those that have learned how it goes."""
     switch = _core.MemorySwitch(1)
