@@ -14,7 +14,6 @@
     X(tx_bytes)              /* of IP */                                                           \
     X(tx_multicast_packets)  /* of tx_packets */                                                   \
     X(tx_malformed)          /* not an IP packet */                                                \
-    X(tx_no_frame)           /* no free frame in the slab */                                       \
     X(tx_missed)             /* no entry: given to the engine */                                   \
     X(tx_unresolved_hold)    /* resolution is under way, its queue is full */                      \
     X(tx_unreachable)        /* resolution failed */                                               \

@@ -85,3 +85,10 @@ def test_every_reason_for_a_bad_frame_is_documented_and_no_other() -> None:
 def test_every_counter_of_the_data_path_is_documented_and_no_other() -> None:
     header = (ROOT / "ext/counters.h").read_text(encoding="utf-8")
     assert documented("Data path") == set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
+
+
+def test_every_counter_of_the_data_path_is_counted() -> None:
+    header = (ROOT / "ext/counters.h").read_text(encoding="utf-8")
+    names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext").glob("*.c")]
+    assert names <= set(re.findall(r"\w+", "".join(sources)))
