@@ -154,7 +154,8 @@ static bool complete(struct ipu_pump *pump, uint8_t *ip, size_t ip_len)
     return false;
 }
 
-/* A word about a packet that ends here; of a super-frame the engine gets the first segment. */
+/* A word about a packet that ends here; of a super-frame the engine gets the first segment. False:
+ * it could not be told, and was counted. */
 static bool tell(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                  uint32_t mtu, uint8_t *ip, size_t ip_len, struct ipu_segment *segment)
 {
@@ -210,9 +211,9 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
         IPU_COUNT(pump, tx_unresolved_hold);
         return false;
     case IPU_NEIGH_UNREACHABLE:
-        IPU_COUNT(pump, tx_unreachable);
-        if (ipu_event_spend(&pump->unreachable_budget))
-            tell(pump, IPU_EVENT_UNREACHABLE, &next_hop, 0, ip, ip_len, segment);
+        if (!ipu_event_spend(&pump->unreachable_budget) ||
+            tell(pump, IPU_EVENT_UNREACHABLE, &next_hop, 0, ip, ip_len, segment))
+            IPU_COUNT(pump, tx_unreachable);
         return false;
     default:
         break;
@@ -222,9 +223,9 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
     if (entry->path->connection != NULL)
         connection = ipu_connection_of(pump, entry->path, &mtu);
     if (segment != NULL ? ipu_segment_fit(segment, mtu) < 0 : ip_len > mtu) {
-        IPU_COUNT(pump, tx_too_big);
-        if (ipu_event_spend(&pump->too_big_budget))
-            tell(pump, IPU_EVENT_TOO_BIG, &next_hop, mtu, ip, ip_len, segment);
+        if (!ipu_event_spend(&pump->too_big_budget) ||
+            tell(pump, IPU_EVENT_TOO_BIG, &next_hop, mtu, ip, ip_len, segment))
+            IPU_COUNT(pump, tx_too_big);
         return false;
     }
     /* The engine asked for one word of the entry's next use; ask again when the ring was full. */

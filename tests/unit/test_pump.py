@@ -214,6 +214,22 @@ def test_a_packet_above_the_neighbours_mtu_is_reported(hosts: tuple[Host, Host])
     assert (event.type, event.mtu, event.data) == (_core.EVENT_TOO_BIG, 576, exceeds)
 
 
+@pytest.mark.parametrize("forward", [UNREACHABLE, SEND])
+def test_a_packet_that_nobody_could_be_told_of_counts_once(forward: int) -> None:
+    switch = _core.MemorySwitch(1)
+    a = make_host(switch, "fe80::a", event_bytes=1 << 13)
+    b = make_host(switch, "fe80::b")
+    a.pump.neigh_set(key_of(B4), forward, b.destination, 1000)
+    for token in range(100):
+        a.pump.sync(token)  # until there is no more room
+    a.step()
+    before = a.counter("events")
+    a.queue.send([ipv4("10.0.0.1", "10.0.0.2", bytes(1200))])
+    a.step()
+    assert a.counter("events") == before
+    assert {name for name in a.moved() if name.startswith("tx_")} == {"tx_event_ring_full"}
+
+
 def test_igmp_and_mld_go_to_the_engine_and_host_nd_nowhere(hosts: tuple[Host, Host]) -> None:
     a, _ = hosts
     igmp = ipv4("10.0.0.1", "224.0.0.22", bytes(16), protocol=2)
