@@ -53,10 +53,11 @@ class Endpoint:
     Threads: every method may be called from any thread, but one thread at a time receives. The engine
     runs on a thread of its own, the data path on a C thread that never takes the GIL. `on_address`
     (an address's duplicate detection ended), `on_failure` (the data path ended) and `on_mtu` (a subnet
-    administrator gave the link another MTU) are called on the engine's thread and must not block.
+    administrator gave the link another MTU) are called on the engine's thread and must not block; `open`
+    and `close` do, and are refused there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
-    raises `Closed` before `open` and after `close`.
+    raises `Closed` before `open` and after `close`. An endpoint that was closed may be opened again.
     """
 
     def __init__(
@@ -77,18 +78,24 @@ class Endpoint:
         self._on_failure = on_failure or (lambda reason: None)
         self._on_mtu = on_mtu or (lambda mtu_bytes: None)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._life = threading.RLock()  # whoever opens, closes, or hands the engine's thread a call
         self._inbox = Inbox()
 
     # ---- life
 
     def open(self) -> None:
         """Open the device and start; returns when the link's set-up is under way."""
-        port = self._take_port()
-        try:
-            self._set_up(port)
-        except BaseException:
-            port.close()
-            raise
+        self._check_thread()
+        with self._life:
+            if self._loop is not None:
+                raise UsageError(f"{self.config.name}: the endpoint is open already")
+            port = self._take_port()
+            try:
+                self._set_up(port)
+            except BaseException:
+                port.close()
+                raise
 
     def child(
         self,
@@ -121,8 +128,7 @@ class Endpoint:
         return child
 
     def _share_port(self) -> PortUse:
-        if self._loop is None:
-            raise Closed(f"{self.config.name}: the endpoint is not open")
+        self._check_open()
         return self._port.shared.use()
 
     def _set_up(self, port: PortUse) -> None:
@@ -229,21 +235,24 @@ class Endpoint:
 
     def close(self) -> None:
         """Leave the groups, stop both threads, give everything back. Safe to repeat."""
-        loop = self._loop
-        if loop is None:
-            return
-        try:
-            self._call(self._shell.stop)
-            asyncio.run_coroutine_threadsafe(_settled(), loop).result()
-        finally:
-            self._loop = None
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-            loop.close()
-            self._path.close()
-            if self._queue is not None:
-                self._queue.detach()
-            self._port.close()
+        self._check_thread()
+        with self._life:
+            loop, thread = self._loop, self._thread
+            if loop is None or thread is None:
+                return
+            try:
+                self._call(self._shell.stop)
+                asyncio.run_coroutine_threadsafe(_settled(), loop).result()
+            finally:
+                self._loop = None
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+                self._thread = None
+                loop.close()
+                self._path.close()
+                if self._queue is not None:
+                    self._queue.detach()
+                self._port.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -259,16 +268,29 @@ class Endpoint:
 
     def _call(self, function: Callable[..., _Result], *args: Any) -> _Result:
         """Run `function` on the engine's thread and wait for what it returns or raises."""
-        loop = self._loop
-        if loop is None:
-            raise Closed(f"{self.config.name}: the endpoint is not open")
         if threading.current_thread() is self._thread:
+            self._check_open()
             return function(*args)
 
         async def run() -> _Result:
             return function(*args)
 
-        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+        with self._life:  # what the loop was given before `close` it does before it ends
+            loop = self._check_open()
+            future = asyncio.run_coroutine_threadsafe(run(), loop)
+        return future.result()
+
+    def _check_open(self) -> asyncio.AbstractEventLoop:
+        """The engine's loop, while there is one."""
+        loop = self._loop
+        if loop is None:
+            raise Closed(f"{self.config.name}: the endpoint is not open")
+        return loop
+
+    def _check_thread(self) -> None:
+        """Its end would wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise UsageError(f"{self.config.name}: not from a callback, which must not block")
 
     # ---- what the host or application tells us
 
@@ -307,8 +329,7 @@ class Endpoint:
     # ---- packets, without a TUN
 
     def _embedded(self) -> _core.QueueDevice:
-        if self._loop is None:
-            raise Closed(f"{self.config.name}: the endpoint is not open")
+        self._check_open()
         if self._queue is None:
             raise UsageError(f"{self.config.name}: its packets are the TUN's")
         return self._queue

@@ -273,6 +273,73 @@ def test_a_receiver_in_another_thread_is_woken_by_close(make_hosts: Hosts) -> No
     assert [str(error) for error in raised] == ["h1: the endpoint is not open"]
 
 
+def test_an_endpoint_that_is_open_is_not_opened_again(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    threads = threading.active_count()
+    with pytest.raises(UsageError, match="h1: the endpoint is open already"):
+        a.open()
+    assert threading.active_count() == threads
+    a.send([udp4(1, "10.0.0.2", b"still here")])
+    assert b.recv(timeout=10) == [udp4(1, "10.0.0.2", b"still here")]
+    a.close()
+    a.open()
+    a.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+    a.send([udp4(1, "10.0.0.2", b"here again")])
+    assert b.recv(timeout=10) == [udp4(1, "10.0.0.2", b"here again")]
+
+
+def test_many_threads_may_close_and_call_at_a_time(make_hosts: Hosts) -> None:
+    """Each call is answered or raises Closed; none waits for ever, nothing is given back twice."""
+    hosts = make_hosts(20)
+    start = threading.Barrier(5)
+    raised: list[BaseException] = []
+
+    def close() -> None:
+        for host in hosts:
+            start.wait()
+            host.close()
+
+    def call() -> None:
+        for host in hosts:
+            start.wait()
+            try:
+                while True:
+                    host.neighbours()
+            except BaseException as error:
+                raised.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (close, close, call, call)]
+    for thread in threads:
+        thread.start()
+    for _ in hosts:
+        start.wait(20)
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert {type(error) for error in raised} == {Closed}
+
+
+def test_a_callback_cannot_open_or_close() -> None:
+    """It would wait for its own thread."""
+    refused: list[str] = []
+    told = threading.Event()
+
+    def on_address(address: object, duplicate: bool) -> None:
+        for call in (endpoint.open, endpoint.close):
+            try:
+                call()
+            except UsageError as error:
+                refused.append(str(error))
+        told.set()
+
+    port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
+    endpoint = Endpoint(EndpointConfig("a", "memory"), port=port, on_address=on_address)
+    with endpoint:
+        endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+        assert told.wait(10)
+    assert refused == ["a: not from a callback, which must not block"] * 2
+
+
 def test_a_capture_sees_arp_and_the_packet(make_hosts: Hosts) -> None:
     a, b = make_hosts(2)
     for host in (a, b):
