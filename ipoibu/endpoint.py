@@ -308,10 +308,10 @@ class Endpoint:
         `kind` is "unicast", "broadcast" (an IPv4 subnet's broadcast address) or "unreachable".
         Destinations without a route are on-link.
         """
-        self._call(self._shell.set_route, network, via, kind)
+        self._call(lambda: self._shell.set_route(network, via, kind))
 
     def route_removed(self, network: IpNetwork) -> None:
-        self._call(self._shell.remove_route, network)
+        self._call(lambda: self._shell.remove_route(network))
 
     def join(self, group: IpAddress) -> None:
         """Receive the multicast group (what the kernel's IGMP and MLD do for a TUN)."""
@@ -341,9 +341,12 @@ class Endpoint:
         """
         queue = self._embedded()
         batch = list(packets)
+        mtu_bytes = self.mtu
         for packet in batch:
-            if not 0 < len(packet) <= self.mtu:
-                raise UsageError(f"a packet of {len(packet)} bytes does not fit the MTU {self.mtu}")
+            if not 0 < len(packet) <= mtu_bytes:
+                raise UsageError(
+                    f"a packet of {len(packet)} bytes does not fit the MTU {mtu_bytes}"
+                )
         return queue.send(batch)
 
     def recv(self, max: int = 64, timeout: float | None = None) -> list[bytes]:
@@ -396,21 +399,25 @@ class Endpoint:
 
     @property
     def port(self) -> PortInfo:
+        self._check_open()
         return self._port.info
 
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a heavy flush changes the queue pair, a port may have another GID."""
+        self._check_open()
         return self._path.hwaddr
 
     @property
     def mtu(self) -> int:
         """The IP MTU; after a heavy flush perhaps another."""
+        self._check_open()
         return self._path.mtu_bytes
 
     @property
     def params(self) -> PartitionParams:
         """What all members of the link agree on."""
+        self._check_open()
         return self._path.params
 
     @property
@@ -473,6 +480,7 @@ class Endpoint:
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
+        self._check_open()
         connected = self._shell.connected
         if self._path.mesh is not None:
             return self._path.mesh.peers()
@@ -535,7 +543,7 @@ class Endpoint:
 
         Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload.
         """
-        self._call(self._tap.add, sink, snap_bytes)
+        self._call(lambda: self._tap.add(sink, snap_bytes))
 
         def end() -> None:
             if self._loop is not None:

@@ -409,11 +409,21 @@ def test_everything_raises_closed_before_open_and_after_close() -> None:
             lambda: endpoint.send([b"x"]),
             lambda: endpoint.recv(timeout=0),
             endpoint.stats,
+            endpoint.show,
+            endpoint.connections,
             lambda: endpoint.join(ipaddress.ip_address("224.0.0.9")),
+            lambda: endpoint.route_added(ipaddress.ip_network("10.0.0.0/8"), None),
+            lambda: endpoint.route_removed(ipaddress.ip_network("10.0.0.0/8")),
+            lambda: endpoint.capture(lambda frames: None),
+            lambda: endpoint.port,
+            lambda: endpoint.hwaddr,
+            lambda: endpoint.mtu,
+            lambda: endpoint.params,
         ):
             with pytest.raises(Closed):
                 call()
-        endpoint.close()
+        with endpoint:
+            pass
 
 
 def test_two_hundred_lives_leave_no_descriptor_thread_or_memory_behind() -> None:
