@@ -264,7 +264,8 @@ cdef class QueueDevice:
         cdef int done = 0
         cdef Frame frame
         try:
-            for frame in frames:
+            for item in frames:
+                frame = <Frame?>item  # not None, as an assignment alone would take
                 frame.live()
                 frame.unviewed()
                 if not frame.outgoing or frame.era != self.era:

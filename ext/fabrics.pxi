@@ -111,7 +111,7 @@ cdef class SoftFabric:
     cdef int connections  # that are open
     cdef bint open
 
-    def __cinit__(self, SoftHca hca, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
+    def __cinit__(self, SoftHca hca not None, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
                   uint32_t recv_depth=256, uint32_t connected_depth=0, bint needs_lid=False):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
@@ -173,7 +173,7 @@ cdef class SoftLane:
     cdef SoftHca hca
     cdef SoftFabric fabric
 
-    def __cinit__(self, SoftFabric fabric, *, uint32_t send_depth=512):
+    def __cinit__(self, SoftFabric fabric not None, *, uint32_t send_depth=512):
         cdef ipu_soft_fabric_config config
         cdef SoftHca hca = fabric.hca
         if not fabric.open:
@@ -230,7 +230,7 @@ cdef class SoftConnection:
     cdef ipu_soft_connection soft
     cdef SoftFabric fabric
 
-    def __cinit__(self, SoftFabric fabric):
+    def __cinit__(self, SoftFabric fabric not None):
         if not fabric.open:
             raise ValueError(f"{fabric.hca.netdev}: the fabric is closed")
         check(ipu_soft_connection_open(&fabric.soft.connected, &self.soft, fabric.pkey_index),
@@ -294,7 +294,7 @@ cdef class SoftGsi:
     cdef ipu_soft_gsi gsi
     cdef SoftHca hca
 
-    def __cinit__(self, SoftHca hca):
+    def __cinit__(self, SoftHca hca not None):
         hca.alive()
         check(ipu_soft_gsi_init(&self.gsi, &hca.hca), f"{hca.netdev}: queue pair 1")
         self.hca = hca
@@ -360,7 +360,7 @@ cdef class MemoryPort:
     cdef ipu_memory_port *port
     cdef MemorySwitch switch
 
-    def __cinit__(self, MemorySwitch switch, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
+    def __cinit__(self, MemorySwitch switch not None, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
                   bint one_piece=False):
         cdef ipu_memory_config config
         memset(&config, 0, sizeof(config))

@@ -311,7 +311,7 @@ cdef class VerbsConnection:
     cdef VerbsFabric fabric
     cdef object qp
 
-    def __cinit__(self, VerbsFabric fabric, object qp, *, int cmd_fd):
+    def __cinit__(self, VerbsFabric fabric not None, object qp, *, int cmd_fd):
         check(ipu_verbs_connection_init(&self.connection, inside(qp, IBV_QPT_RC, cmd_fd)),
               "connected queue pair")
         self.fabric = fabric

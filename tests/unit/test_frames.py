@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu import Closed, Endpoint, EndpointConfig, Gid
+from ipoibu import Closed, Endpoint, EndpointConfig, Gid, _core
 from ipoibu._core import Frame, MemorySwitch
 from ipoibu.fabric.memory import MemoryPort
 
@@ -62,6 +62,22 @@ def test_frames_arrive_in_order_mixed_with_copies(pair: Pair) -> None:
     a.send([packet(3)])
     send(a, 4)
     assert [bytes(frame) for frame in receive(b, 4)] == [packet(n) for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("wrong", [None, b"bytes"])
+def test_what_is_no_frame_is_refused(pair: Pair, wrong: object) -> None:
+    (frame,) = pair[0].reserve(1)
+    frame.length = 64
+    memoryview(frame)[:] = packet(1)
+    with pytest.raises(TypeError, match=r"to ipoibu\._core\.Frame"):
+        pair[0].send_frames([frame, wrong])  # type: ignore[list-item]
+    assert [bytes(got) for got in receive(pair[1], 1)] == [packet(1)]  # the one before it
+
+
+def test_none_is_no_switch() -> None:
+    """It was followed as a pointer."""
+    with pytest.raises(TypeError, match="switch"):
+        _core.MemoryPort(None, bytes(16))  # type: ignore[arg-type]
 
 
 def test_a_frame_that_was_sent_is_no_longer_the_senders(pair: Pair) -> None:
