@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`pip install .` in a plain virtual environment, with and without the optional libraries."""
+"""`pip install` in a plain virtual environment: of a clone with the optional libraries, and of a source
+distribution without them."""
 
 from __future__ import annotations
 
@@ -18,6 +19,9 @@ ROOT = Path(__file__).parents[2]
 def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
+    if without:
+        subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=source, check=True)
+        (source,) = (source / "dist").iterdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     python = str(venv / "bin" / "python")
     subprocess.run(
