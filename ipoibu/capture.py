@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +13,8 @@ from ipoibu.lanes import Lanes
 
 SNAP_MAX_BYTES: Final = 65_535 + 44
 Sink = Callable[[list[CapturedFrame]], None]
+
+_log = logging.getLogger(__name__)
 
 
 class Tap:
@@ -33,6 +36,9 @@ class Tap:
     def remove(self, sink: Sink) -> None:
         """The sink gets what was captured before, then nothing more."""
         self._drain()
+        self._drop(sink)
+
+    def _drop(self, sink: Sink) -> None:
         self._sinks = [entry for entry in self._sinks if entry[0] is not sink]
         self._set()
         if not self._sinks:
@@ -60,6 +66,11 @@ class Tap:
         frames = self._pump.captured()
         if frames:
             for sink, _ in self._sinks:
-                sink(frames)
+                try:
+                    sink(frames)
+                except Exception:
+                    # The others must not stop with it.
+                    _log.exception("a capture failed: it gets nothing more")
+                    self._drop(sink)
         if self._pump.arm_captured():
             self._loop.call_soon(self._drain)

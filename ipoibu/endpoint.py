@@ -541,7 +541,8 @@ class Endpoint:
     def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
         """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
 
-        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload.
+        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. A sink that raises
+        is logged, and gets nothing more.
         """
         self._call(lambda: self._tap.add(sink, snap_bytes))
 

@@ -357,6 +357,29 @@ def test_a_capture_sees_arp_and_the_packet(make_hosts: Hosts) -> None:
     assert len(frames) == len(kinds)
 
 
+def test_a_capture_that_raises_leaves_the_others_alone(
+    make_hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = make_hosts(2)
+    calls: list[int] = []
+    seen: list[CapturedFrame] = []
+
+    def fail(frames: list[CapturedFrame]) -> None:
+        calls.append(len(frames))
+        raise RuntimeError("full")
+
+    ends = [a.capture(fail), a.capture(seen.extend)]
+    for number in range(5):
+        packet = udp4(1, "10.0.0.2", bytes([number]) * 8)
+        a.send([packet])
+        assert b.recv(timeout=10) == [packet]
+        until(lambda packet=packet: packet in [f.data[44:] for f in list(seen)])  # type: ignore[misc]
+    for end in ends:
+        end()
+    assert len(calls) == 1
+    assert "a capture failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("ib_mtu", "asked", "expected"),
     [
