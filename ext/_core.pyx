@@ -11,7 +11,7 @@ from cpython.pycapsule cimport (
     PyCapsule_SetContext,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EAGAIN, EINVAL, ENOSPC, errno
+from libc.errno cimport EAGAIN, EINVAL, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset

@@ -217,10 +217,12 @@ cdef extern from "soft_gsi.h" nogil:
     struct ipu_soft_mad:
         in6_addr sgid
         uint32_t src_qpn
+        uint16_t pkey
         uint8_t data[256]
     int ipu_soft_gsi_init(ipu_soft_gsi *gsi, soft_hca **hca)
     void ipu_soft_gsi_free(ipu_soft_gsi *gsi)
-    int ipu_soft_gsi_send(ipu_soft_gsi *gsi, const ipu_dest *dest, uint32_t qkey, const uint8_t *mad)
+    int ipu_soft_gsi_send(ipu_soft_gsi *gsi, const ipu_dest *dest, uint32_t qkey, uint16_t pkey,
+                          const uint8_t *mad)
     int ipu_soft_gsi_receive(ipu_soft_gsi *gsi, ipu_soft_mad *mad)
     int ipu_soft_gsi_fd(const ipu_soft_gsi *gsi)
     void ipu_soft_gsi_arm(ipu_soft_gsi *gsi)

@@ -307,25 +307,27 @@ cdef class SoftGsi:
     def arm(self):
         ipu_soft_gsi_arm(&self.gsi)
 
-    def send(self, object dest, uint32_t qkey, bytes mad):
-        """A datagram of 256 bytes; False: lost, because too many are on their way or nobody could
-        get it."""
+    def send(self, object dest, uint32_t qkey, uint16_t pkey, bytes mad):
+        """A datagram of 256 bytes in the partition of `pkey`; False: lost, because too many are on
+        their way, nobody could get it, or we are not in the partition."""
         cdef ipu_dest where = destination(dest)
         cdef int error
         if len(mad) != IPU_SOFT_GSI_MAD_LEN:
             raise ValueError(f"a management datagram has 256 bytes, not {len(mad)}")
-        error = ipu_soft_gsi_send(&self.gsi, &where, qkey, <const uint8_t *>PyBytes_AS_STRING(mad))
-        if error == -EAGAIN or error == -EINVAL:
+        error = ipu_soft_gsi_send(&self.gsi, &where, qkey, pkey,
+                                  <const uint8_t *>PyBytes_AS_STRING(mad))
+        if error in (-EAGAIN, -EINVAL, -ENOENT):
             return False
         check(error, "queue pair 1")
         return True
 
     def receive(self):
-        """(source GID, source QPN, 256 bytes) of the next datagram, or None."""
+        """(source GID, source QPN, our P_Key of its partition, 256 bytes) of the next datagram, or
+        None."""
         cdef ipu_soft_mad mad
         if not ipu_soft_gsi_receive(&self.gsi, &mad):
             return None
-        return (raw_address(&mad.sgid), mad.src_qpn,
+        return (raw_address(&mad.sgid), mad.src_qpn, mad.pkey,
                 PyBytes_FromStringAndSize(<const char *>mad.data, IPU_SOFT_GSI_MAD_LEN))
 
     def close(self):

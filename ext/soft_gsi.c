@@ -56,8 +56,11 @@ void ipu_soft_gsi_free(struct ipu_soft_gsi *gsi)
 }
 
 int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uint32_t qkey,
-                      const uint8_t mad[IPU_SOFT_GSI_MAD_LEN])
+                      uint16_t pkey, const uint8_t mad[IPU_SOFT_GSI_MAD_LEN])
 {
+    int pkey_index = soft_hca_find_pkey(*gsi->hca, pkey);
+    if (pkey_index < 0)
+        return pkey_index;
     if (gsi->sending == IPU_SOFT_GSI_DEPTH)
         return -EAGAIN; /* completions come with ipu_soft_gsi_receive() */
     struct soft_ah_attr attr = {
@@ -76,6 +79,7 @@ int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uin
         .ah = ah,
         .remote_qpn = dest->qpn,
         .remote_qkey = qkey,
+        .pkey_index = (uint16_t)pkey_index,
         .flags = SOFT_SEND_SIGNALED,
         .num_sge = 1,
         .sg = {{.addr = frame, .length = IPU_SOFT_GSI_MAD_LEN}},
@@ -103,6 +107,7 @@ int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad)
         if (good) {
             memcpy(&mad->sgid, frame + GRH_SGID, sizeof mad->sgid);
             mad->src_qpn = wc.src_qp;
+            mad->pkey = soft_hca_pkey(*gsi->hca, wc.pkey_index);
             memcpy(mad->data, frame + SOFT_GRH_BYTES, IPU_SOFT_GSI_MAD_LEN);
         }
         post(gsi, wc.wr_id);

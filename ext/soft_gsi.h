@@ -27,6 +27,7 @@ struct ipu_soft_gsi {
 struct ipu_soft_mad {
     struct in6_addr sgid;
     uint32_t src_qpn;
+    uint16_t pkey; /* the entry of our table that let it in */
     uint8_t data[IPU_SOFT_GSI_MAD_LEN];
 };
 
@@ -34,9 +35,12 @@ struct ipu_soft_mad {
 int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca);
 void ipu_soft_gsi_free(struct ipu_soft_gsi *gsi);
 
-/* 0; -EAGAIN: too many are on their way; -EINVAL: the destination makes no address. */
+/* In the partition of `pkey`, whose entry of our table goes out: a peer may be in no other one.
+ *
+ * 0; -EAGAIN: too many are on their way; -EINVAL: the destination makes no address; -ENOENT: we are
+ * not in the partition. */
 int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uint32_t qkey,
-                      const uint8_t mad[IPU_SOFT_GSI_MAD_LEN]);
+                      uint16_t pkey, const uint8_t mad[IPU_SOFT_GSI_MAD_LEN]);
 
 /* 1: *mad is the next one; 0: there is none. Datagrams of another length are ignored. */
 int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad);

@@ -251,6 +251,16 @@ int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey)
     return found;
 }
 
+uint16_t soft_hca_pkey(struct soft_hca *hca, unsigned int index)
+{
+    uint16_t pkey;
+
+    soft_progress_lock(hca);
+    pkey = index < hca->pkey_count ? hca->pkey[index] : 0;
+    soft_progress_unlock(hca);
+    return pkey;
+}
+
 int soft_hca_progress(struct soft_hca *hca)
 {
     int packets;

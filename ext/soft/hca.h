@@ -112,6 +112,9 @@ int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n);
 /* The index of the table entry with the same low 15 bits, full members first, or -ENOENT. */
 int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey);
 
+/* The table entry; 0, which matches nothing, past the end. */
+uint16_t soft_hca_pkey(struct soft_hca *hca, unsigned int index);
+
 /*
  * Receive and retry without polling a CQ; any soft_cq_poll does the same. Returns the number of
  * packets taken off the wire. Needed only by a thread that serves no CQ.

@@ -46,7 +46,7 @@ class GeneralServices(Protocol):
 
 
 class SoftServices:
-    """Of the built-in HCA, where nobody else has it. Keys are not checked there, and GIDs never change.
+    """Of the built-in HCA, where nobody else has it. GIDs never change there.
 
     `OSError`: another has it.
     """
@@ -63,14 +63,14 @@ class SoftServices:
         self._gsi.arm()
 
     def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
-        return self._gsi.send(destination, GSI_QKEY, raw)
+        return self._gsi.send(destination, GSI_QKEY, pkey, raw)
 
     def receive(self) -> tuple[MadSource, bytes] | None:
         datagram = self._gsi.receive()
         if datagram is None:
             return None
-        sgid, qpn, raw = datagram
-        return MadSource(Qpn(qpn), Gid(sgid)), raw
+        sgid, qpn, pkey, raw = datagram
+        return MadSource(Qpn(qpn), Gid(sgid), pkey=PKey(pkey)), raw
 
     def close(self) -> None:
         self._gsi.close()

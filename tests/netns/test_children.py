@@ -399,6 +399,22 @@ def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
         assert other.ask("stats")["fabric.drop_pkey"] > before
 
 
+def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
+    bare: Lab, cli: Cli, sh: Sh, until: Until
+) -> None:
+    """Datagrams of queue pair 1 carry the connection's P_Key: the host takes no other."""
+    one, other = bare.hosts
+    one.options = ["--mode", "connected"]
+    other.options = ["--mode", "connected", "--pkey", "0x8001", "--address", "10.88.0.2/24"]
+    bare.start()
+    done = cli(one, "child", "add", "ib0", "0x8001", "--address=10.88.0.1/24")
+    assert done.returncode == 0, done.stderr
+    sh(one, "ping -c1 -W3 10.88.0.2")
+    until(lambda: [c["state"] for c in ask(one, "ib0.8001", "conn")] == ["live", "live"])
+    until(lambda: [c["state"] for c in other.ask("conn")] == ["live", "live"])
+    assert other.ask("stats").get("fabric.drop_pkey", 0) == 0
+
+
 @pytest.fixture(scope="module")
 def idle(cli: Cli) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Run `ipoibu` in a host whose device nobody uses."""
