@@ -203,7 +203,7 @@ struct soft_hca {
     struct soft_event_list events;
     int event_fd;
     bool event_signalled;
-    uint32_t rx_seed; /* ICRC seed of the flow that the last packet belonged to */
+    uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */
 
     uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
 };

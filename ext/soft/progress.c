@@ -121,14 +121,6 @@ static enum soft_counter counter_of(enum soft_roce_verdict verdict)
     }
 }
 
-static bool icrc_correct(struct soft_hca *hca, const struct soft_udp_packet *ip)
-{
-    if (!ip->same_flow)
-        hca->rx_seed =
-            soft_icrc_seed(&ip->src, &ip->dst, ip->src_port, SOFT_UDP_PORT, (uint16_t)ip->bytes);
-    return soft_icrc_check(hca->rx_seed, ip->data, ip->bytes);
-}
-
 static void hand_over(struct soft_hca *hca, const struct soft_group *group,
                       const struct soft_packet *packet)
 {
@@ -157,6 +149,9 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
     bool ours;
 
     soft_count_add(&hca->count, SOFT_C_RX_PACKETS, 1);
+    if (!trusted && !ip->same_flow) /* whatever becomes of it: those behind it need the seed */
+        hca->rx_seed =
+            soft_icrc_seed(&ip->src, &ip->dst, ip->src_port, SOFT_UDP_PORT, (uint16_t)ip->bytes);
     if (IN6_IS_ADDR_MULTICAST(&ip->dst)) {
         group = soft_mcast_find(hca, &ip->dst);
         ours = group != NULL;
@@ -168,7 +163,8 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         return;
     }
     verdict = soft_roce_parse_bth_untrusted(ip->data, ip->bytes, &packet.roce);
-    if (verdict == SOFT_ROCE_OK && !trusted && !icrc_correct(hca, ip)) {
+    if (verdict == SOFT_ROCE_OK && !trusted &&
+        !soft_icrc_check(hca->rx_seed, ip->data, ip->bytes)) {
         soft_count_add(&hca->count, SOFT_C_DROP_ICRC, 1);
         return;
     }

@@ -11,6 +11,9 @@
 #ifndef UDP_NO_CHECK6_TX
 #define UDP_NO_CHECK6_TX 101
 #endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
@@ -147,6 +150,33 @@ static void corrupted_packets_are_dropped_and_the_good_one_is_not(void)
     close_both(&a, &b);
 }
 
+/* A train, whose packets share what was computed for the first. */
+static void the_first_packet_of_a_train_takes_no_other_with_it(void)
+{
+    uint8_t train[1024];
+    struct stranger s;
+    struct soft_wc wc[3];
+    struct end a, b;
+    size_t n;
+    int segment;
+
+    open_both(&a, &b);
+    s = open_stranger(&a, &b);
+    n = make_packet(&s, soft_qp_qpn(a.qp), 50, train);
+    for (size_t i = 1; i < 4; i++)
+        memcpy(train + i * n, train, n);
+    train[1] |= 1; /* the version */
+    segment = (int)n;
+    CHECK(setsockopt(s.fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0);
+    throw(&s, train, 4 * n);
+    await(a.cq, 3, wc);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_RX_SUPER), 1);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_DROP_VERSION), 1);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_DROP_ICRC), 0);
+    close(s.fd);
+    close_both(&a, &b);
+}
+
 static void packets_without_a_udp_checksum_are_taken_as_rxe_sends_them(void)
 {
     uint8_t packet[256];
@@ -194,6 +224,7 @@ static void packets_to_groups_of_other_programs_are_not_ours(void)
 const struct test live_refusals[] = {
     TEST(wrong_keys_and_small_buffers_are_counted_drops),
     TEST(corrupted_packets_are_dropped_and_the_good_one_is_not),
+    TEST(the_first_packet_of_a_train_takes_no_other_with_it),
     TEST(packets_without_a_udp_checksum_are_taken_as_rxe_sends_them),
     TEST(packets_to_groups_of_other_programs_are_not_ours),
     {NULL, NULL},
