@@ -189,6 +189,32 @@ static void an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long(void)
     close_both(&a, &b);
 }
 
+/* The kernel has no IPv6 below 1280 bytes, and forgets the device's groups. */
+static void groups_that_an_mtu_without_ipv6_has_cost_come_back_by_attaching_again(void)
+{
+    struct in6_addr group = group_number(0);
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    enter(place[1].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(b.qp, &group), 0);
+    leave();
+    change_link(1, true, 1000);
+    await_port(b.hca, -EADDRNOTAVAIL);
+    change_link(1, true, 9000);
+    await_port(b.hca, 0);
+    exchange(&a, &b);
+    enter(place[1].netns);
+    CHECK_EQUAL(soft_qp_detach_mcast(b.qp, &group), 0);
+    CHECK_EQUAL(soft_qp_attach_mcast(b.qp, &group), 0);
+    leave();
+    send_to(&a, ah_to(a.hca, group), SOFT_QPN_MCAST, "a member again", 14);
+    await(b.cq, 1, &wc);
+    CHECK_EQUAL(wc.byte_len, 54);
+    close_both(&a, &b);
+}
+
 static void one_device_has_one_hca(void)
 {
     struct soft_hca *hca = open_at(0);
@@ -376,6 +402,7 @@ const struct test live_trouble[] = {
     TEST(a_link_that_goes_down_and_up_again_carries_on),
     TEST(an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long),
     TEST(a_device_that_vanishes_is_noticed_and_hurts_nothing),
+    TEST(groups_that_an_mtu_without_ipv6_has_cost_come_back_by_attaching_again),
     TEST(one_device_has_one_hca),
     TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
     TEST(opening_and_closing_a_hundred_times_leaves_nothing),
