@@ -96,11 +96,11 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 
 /*
  * Look at the device again: 0 while the port is active, else -ENODEV (device gone or renumbered),
- * -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID is tentative)
- * or -EMSGSIZE (the MTU no longer carries active_mtu_bytes). For a control thread: costs system
- * calls. An HCA survives all but -ENODEV and works again when the answer is 0 again; but the kernel
- * forgets a device's groups while its MTU is below 1280 bytes, which ends IPv6 on it:
- * -EADDRNOTAVAIL, then detach and attach.
+ * -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID is tentative),
+ * -EBUSY (it is being renamed) or -EMSGSIZE (the MTU no longer carries active_mtu_bytes). For a
+ * control thread: costs system calls. An HCA survives all but -ENODEV and works again when the
+ * answer is 0 again; but the kernel forgets a device's groups while its MTU is below 1280 bytes,
+ * which ends IPv6 on it: -EADDRNOTAVAIL, then detach and attach.
  */
 int soft_hca_check(struct soft_hca *hca);
 

@@ -95,7 +95,12 @@ int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_
         return -ENODEV;
     memcpy(out->name, req.ifr_name, sizeof(out->name));
     error = look_by_name(dev, out);
-    return error == 0 && out->ifindex != ifindex ? -ENODEV : error;
+    if (error == 0 && out->ifindex == ifindex)
+        return 0;
+    if (error != 0 && error != -ENODEV)
+        return error;
+    /* While it is renamed the kernel finds it by neither name, for some milliseconds. */
+    return ioctl(dev->ioctl_fd, SIOCGIFNAME, &req) < 0 ? -ENODEV : -EBUSY;
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ struct soft_netdev_state {
 int soft_netdev_open(struct soft_netdev *dev);
 void soft_netdev_close(struct soft_netdev *dev);
 
-/* By name, or by ifindex (which a renaming does not change): -ENODEV. */
+/* By name, or by ifindex, which a renaming does not change: -ENODEV, or -EBUSY during one. */
 int soft_netdev_find(struct soft_netdev *dev, const char *name, struct soft_netdev_state *out);
 int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_netdev_state *out);
 

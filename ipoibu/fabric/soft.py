@@ -74,7 +74,10 @@ class SoftPort:
         self._communication: Communication | None = None
 
     def active(self) -> bool:
-        return self._hca.check() == 0
+        error = self._hca.check()
+        if error == errno.ENODEV:  # another one of the same name would be another HCA
+            raise LinkError(f"{self.info.device}: the network device was removed")
+        return error == 0
 
     def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
         return SoftUd(self._hca, params, needs_lid=needs_lid)

@@ -85,6 +85,49 @@ def test_an_interface_that_is_deleted_ends_its_daemon_with_a_clear_word(
     assert "Traceback" not in host.log()
 
 
+def test_a_network_device_that_is_deleted_ends_the_daemon_above_it_with_a_clear_word(
+    bare: Lab, sh: Sh, until: Until
+) -> None:
+    host = bare.hosts[0]
+    host.start()
+    sh(host, f"{sys.executable} -m ipoibu.cli child add ib0 0x8001")
+    sh(host, "ip link delete eth0")
+    assert until(host.ended) == "ib0: soft:eth0: the network device was removed"
+    assert host._daemon is not None
+    assert host._daemon.returncode == 1
+    assert not _interface_is_there(host)
+    assert "Traceback" not in host.log()
+
+
+RENAMED = """
+import errno, fcntl, os, signal, socket, struct, time
+from ipoibu._core import SoftHca
+
+hca = SoftHca("eth0")
+if not (child := os.fork()):
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    names = [b"eth0", b"eth9"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ask:
+        while not ended:
+            fcntl.ioctl(ask, 0x8923, struct.pack("16s16s", *names))  # SIOCSIFNAME
+            names.reverse()
+    os._exit(0)
+deadline = time.monotonic() + 1
+answers = set()
+while time.monotonic() < deadline:
+    answers.add(hca.check())
+os.kill(child, signal.SIGTERM)
+os.waitpid(child, 0)
+assert answers <= {0, errno.EBUSY}, answers
+"""
+
+
+def test_a_network_device_that_is_being_renamed_does_not_count_as_removed(bare: Lab) -> None:
+    done = bare.hosts[0].run([sys.executable, "-c", RENAMED])
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
     host = bare.hosts[0]
     host.options = ["--mtu", "4096"]
