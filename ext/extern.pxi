@@ -145,6 +145,7 @@ cdef extern from "faults.h" nogil:
         uint64_t corrupted
         uint64_t reordered
         uint64_t delayed
+        uint64_t too_big
         uint64_t pool_full
     ipu_faults *ipu_faults_create(const ipu_fabric *inner, const ipu_faults_config *config,
                                   uint32_t pool_frames, uint64_t seed)

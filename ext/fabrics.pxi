@@ -448,4 +448,4 @@ cdef class FaultyFabric:
         cdef const ipu_faults_counters *c = ipu_faults_counters_of(self.faults)
         return {"sent": c.sent, "lost": c.lost, "duplicated": c.duplicated,
                 "corrupted": c.corrupted, "reordered": c.reordered, "delayed": c.delayed,
-                "pool_full": c.pool_full}
+                "too_big": c.too_big, "pool_full": c.pool_full}

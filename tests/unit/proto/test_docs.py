@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import ipoibu.proto
+from ipoibu._core import FaultyFabric, MemoryPort, MemorySwitch
 from ipoibu.proto.table import Table
 
 ROOT = Path(__file__).parents[3]
@@ -92,3 +93,20 @@ def test_every_counter_of_the_data_path_is_counted() -> None:
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext").glob("*.c")]
     assert names <= set(re.findall(r"\w+", "".join(sources)))
+
+
+def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
+    names = (ROOT / "ext/soft/hca.c").read_text(encoding="utf-8")
+    counters = set(re.findall(r'^ +\[SOFT_C_\w+\] = "(\w+)",', names, re.MULTILINE))
+    assert len(counters) > 30
+    assert documented("Built-in HCA") == counters
+
+
+def test_every_counter_of_faults_is_told_and_documented() -> None:
+    """What is lost above the MTU was counted in C alone."""
+    header = (ROOT / "ext/faults.h").read_text(encoding="utf-8")
+    struct = header.split("struct ipu_faults_counters {")[1].split("};")[0]
+    counters = re.findall(r"_Atomic uint64_t (\w+);", struct)
+    inner = MemoryPort(MemorySwitch(1), bytes(15) + b"\x01")
+    assert list(FaultyFabric(inner).counters()) == counters
+    assert documented("Faults") == {f"faults_{name}" for name in counters}
