@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +43,15 @@ def test_the_async_multicast_is_heard_by_both_listeners() -> None:
 
 def test_frames_are_read_where_they_arrived() -> None:
     assert run("frames.py") == ["in place: one", "in place: two", "in place: three"]
+
+
+def test_the_program_of_the_readme_imports_what_it_uses() -> None:
+    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    bound, used = {"packet", *vars(builtins)}, set[str]()
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add(node.name)
+    assert used <= bound
