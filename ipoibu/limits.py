@@ -74,7 +74,6 @@ MESH_RESOLVE_S: Final = 30.0  # and names are resolved anew
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # counted drop and a log line beyond; Linux has no cap, rxe has 8192
-GROUP_PENDING_PACKETS: Final = 3  # Linux IPOIB_MAX_MCAST_QUEUE
 GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
 GROUP_LEAVE_DELAY_S: Final = 1.0  # a group left and joined again within it stays joined
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
@@ -82,11 +81,8 @@ GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: a report that was lost costs so long at most
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
-# Rings between the pump and Python
-COMMAND_RING_BYTES: Final = 1 << 20
-EVENT_RING_BYTES: Final = 1 << 20
-CAPTURE_RING_BYTES: Final = 4 << 20
-LANE_EVENT_RING_BYTES: Final = 256 << 10  # of a further queue: it says less, as it receives nothing
+# Rings between the pump and Python, of a further queue; the first has those of `Pump`
+LANE_EVENT_RING_BYTES: Final = 256 << 10  # it says less, as it receives nothing
 LANE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
