@@ -38,7 +38,7 @@ class Inbox:
         with self._receiving:
             while True:
                 packets = take(queue, max)
-                if packets or timeout == 0:
+                if packets or timeout == 0 or max < 1:
                     return packets
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -57,7 +57,7 @@ class Inbox:
         loop = asyncio.get_running_loop()
         while True:
             packets = take(queue, max)
-            if packets:
+            if packets or max < 1:
                 return packets
             if queue.arm():
                 continue

@@ -256,6 +256,18 @@ def test_async_and_blocking_faces_agree(make_hosts: Hosts) -> None:
     assert asyncio.run(talk()) == packets
 
 
+@pytest.mark.timeout(20)
+def test_none_asked_for_is_none_though_packets_are_there(make_hosts: Hosts) -> None:
+    """It was looked for without end, on the caller's event loop too."""
+    a, b = make_hosts(2)
+    packets = [udp4(1, "10.0.0.2", bytes([number])) for number in range(2)]
+    a.send(packets)
+    assert b.recv(1, timeout=10) == packets[:1]
+    assert b.recv(0) == []
+    assert asyncio.run(b.arecv(0)) == []
+    assert b.recv(timeout=10) == packets[1:]
+
+
 def test_a_receiver_in_another_thread_is_woken_by_close(make_hosts: Hosts) -> None:
     (a,) = make_hosts(1)
     raised: list[BaseException] = []
