@@ -30,7 +30,7 @@ from ipoibu.fabric.shared import PortUse, SharedPort
 from ipoibu.inbox import Inbox
 from ipoibu.proto.channel import Profile
 from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.shell import Shell
+from ipoibu.shell import ROUTE_KINDS, Shell
 from ipoibu.subnet import Subnet, joined_link, leave_link, params_of
 from ipoibu.wire import mgid
 
@@ -308,6 +308,8 @@ class Endpoint:
         `kind` is "unicast", "broadcast" (an IPv4 subnet's broadcast address) or "unreachable".
         Destinations without a route are on-link.
         """
+        if kind not in ROUTE_KINDS:
+            raise UsageError(f"{network}: a route is one of {', '.join(ROUTE_KINDS)}, not {kind!r}")
         self._call(lambda: self._shell.set_route(network, via, kind))
 
     def route_removed(self, network: IpNetwork) -> None:

@@ -151,6 +151,12 @@ def test_a_gateway_takes_what_is_routed_to_it(make_hosts: Hosts) -> None:
     assert [entry["ip"] for entry in a.neighbours()] == ["fd00::2"]
 
 
+def test_a_route_of_no_kind_is_refused(make_hosts: Hosts) -> None:
+    (a,) = make_hosts(1)
+    with pytest.raises(UsageError, match=r"10\.9\.0\.0/16: .* not 'blackhole'"):
+        a.route_added(ipaddress.ip_network("10.9.0.0/16"), None, "blackhole")
+
+
 def test_every_resolution_succeeds_on_a_bad_fabric(make_hosts: Hosts) -> None:
     faults = FaultSpec(loss=0.2, duplicate=0.2, reorder=0.2, corrupt=0.1, delay=0.2, seed=11)
     hosts = make_hosts(3, faults=faults)
