@@ -17,6 +17,7 @@
  * A channel in the background does not look at the socket while another consumer does who will come
  * back to poll, which is to say: one that has armed its channel before. Without that, each packet
  * would wake all consumers, and they would fight for the mutex to find that it is not theirs.
+ * Nobody looks at it while packets wait for the buffers of a consumer (progress.c).
  */
 
 static uint32_t events_of(const struct soft_channel *channel)
@@ -66,8 +67,8 @@ static int open_descriptors(struct soft_channel *channel)
     return error;
 }
 
-/* Who looks at the socket, after a change of who is there. */
-static void review(struct soft_hca *hca)
+/* Who looks at the socket, after a change of who is there, or of who may receive. */
+void soft_channel_review(struct soft_hca *hca)
 {
     struct soft_channel *channel;
     bool attended = false;
@@ -76,7 +77,7 @@ static void review(struct soft_hca *hca)
     attended |= channel->attended && !channel->background;
     LIST_FOREACH(channel, &hca->channels, entry)
     {
-        bool watches = !(channel->background && attended);
+        bool watches = hca->short_of == NULL && !(channel->background && attended);
 
         if (watches == channel->watches)
             continue;
@@ -117,7 +118,7 @@ void soft_channel_release(struct soft_channel *channel)
         return;
     LIST_REMOVE(channel, entry);
     hca->channels_armed -= channel->armed;
-    review(hca);
+    soft_channel_review(hca);
     close(channel->epoll_fd);
     close(channel->event_fd);
     free(channel);
@@ -159,7 +160,7 @@ void soft_cq_arm(struct soft_cq *cq)
     }
     if (!channel->attended) {
         channel->attended = true;
-        review(hca);
+        soft_channel_review(hca);
     }
     soft_progress_unlock(hca); /* wakes at once when there is something */
 }
@@ -178,7 +179,7 @@ void soft_cq_set_background(struct soft_cq *cq)
 {
     soft_progress_lock(cq->hca);
     cq->channel->background = true;
-    review(cq->hca);
+    soft_channel_review(cq->hca);
     soft_progress_unlock(cq->hca);
 }
 

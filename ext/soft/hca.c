@@ -278,6 +278,8 @@ int64_t soft_hca_deadline_ns(struct soft_hca *hca)
 
     soft_progress_lock(hca);
     deadline_ns = hca->deadline_ns < hca->timer_ns ? hca->deadline_ns : hca->timer_ns;
+    if (hca->short_of != NULL && hca->short_until_ns < deadline_ns)
+        deadline_ns = hca->short_until_ns;
     soft_progress_unlock(hca);
     return deadline_ns;
 }

@@ -126,8 +126,8 @@ int soft_hca_progress(struct soft_hca *hca);
 /*
  * CLOCK_MONOTONIC time at which some CQ must be polled again even if no descriptor becomes
  * readable, or SOFT_NO_DEADLINE_NS. Ask after soft_cq_arm and before sleeping. Set while sends wait
- * for kernel memory (ENOBUFS), which no descriptor announces, and by the timers of RC: may be
- * earlier than the first of them, never later.
+ * for kernel memory (ENOBUFS), which no descriptor announces, while packets wait for buffers of
+ * another consumer, and by the timers of RC: may be earlier than the first of them, never later.
  */
 int64_t soft_hca_deadline_ns(struct soft_hca *hca);
 

@@ -198,6 +198,8 @@ struct soft_hca {
     struct soft_rc_list timers;
     int64_t timer_ns; /* not later than the first of them */
     bool drained;     /* a shared receive queue has given its last buffer since the poll began */
+    const struct soft_qp *short_of; /* what is fetched waits for its consumer to post, */
+    int64_t short_until_ns;         /* for so long */
     struct soft_srq_list srqs;
     unsigned int srq_count;
     struct soft_event_list events;
@@ -220,6 +222,7 @@ int soft_channel_create(struct soft_hca *hca, struct soft_channel **out);
 void soft_channel_release(struct soft_channel *channel); /* by one of its users */
 void soft_channel_wake(struct soft_channel *channel);
 void soft_channel_want_writable(struct soft_hca *hca); /* hca->wants_writable has changed */
+void soft_channel_review(struct soft_hca *hca);        /* hca->short_of has changed */
 
 static inline unsigned int soft_cq_count(const struct soft_cq *cq)
 {
@@ -274,6 +277,9 @@ void soft_progress_retry(struct soft_hca *hca);
 void soft_progress_unstall(struct soft_qp *qp);
 /* Receive until cq (NULL: nobody) holds `wanted` completions, at most one batch off the wire. */
 int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted);
+/* The queue pair has received into its last buffer; and has got others, or is no more. */
+void soft_progress_run_short(struct soft_qp *qp);
+void soft_progress_supply(const struct soft_qp *qp);
 /* One packet; `trusted`: from the loopback, where there is no ICRC. */
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted);
 

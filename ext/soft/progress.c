@@ -13,6 +13,9 @@
 #define MEMORY_RETRY_NS                                                                            \
     1000000 /* after ENOBUFS: the kernel frees memory when, not before, it sends */
 
+/* A consumer that is gone, or stuck, holds the others up no longer. */
+#define SUPPLY_NS 10000000
+
 /* ---- lock and wake --------------------------------------------------------------------------- */
 
 void soft_progress_lock(struct soft_hca *hca)
@@ -177,11 +180,46 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         hand_over(hca, group, &packet);
 }
 
+/*
+ * A poll receives for all consumers, and faster than another one can look at what it gets. When one
+ * has no buffer left, and is not alone, nothing is received until it has posted some: the others
+ * would go on until what is fetched, and what the socket holds, is dropped.
+ */
+void soft_progress_run_short(struct soft_qp *qp)
+{
+    struct soft_hca *hca = qp->hca;
+
+    if (LIST_NEXT(LIST_FIRST(&hca->channels), entry) == NULL)
+        return;
+    hca->short_of = qp;
+    hca->short_until_ns = soft_clock_ns() + SUPPLY_NS;
+    soft_channel_review(hca);
+}
+
+static void go_on(struct soft_hca *hca)
+{
+    hca->short_of = NULL;
+    soft_channel_review(hca);
+}
+
+void soft_progress_supply(const struct soft_qp *qp)
+{
+    if (qp->hca->short_of == qp)
+        go_on(qp->hca);
+}
+
+static bool must_wait(struct soft_hca *hca)
+{
+    if (hca->short_of != NULL && soft_clock_ns() >= hca->short_until_ns)
+        go_on(hca);
+    return hca->short_of != NULL;
+}
+
 /* Whether cq wants more and can hold it. A poll also ends where a shared receive queue does: its
  * consumer posts before the next one, and the peers need not be told "receiver not ready". */
-static bool wants_more(const struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
+static bool wants_more(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
-    return (cq == NULL || soft_cq_count(cq) < wanted) && !hca->drained;
+    return (cq == NULL || soft_cq_count(cq) < wanted) && !hca->drained && !must_wait(hca);
 }
 
 /* Hand over what is fetched; returns the packets taken. */
@@ -214,7 +252,7 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
     if (!soft_udp_pending(hca->udp) && wants_more(hca, cq, wanted) && soft_udp_receive(hca->udp))
         packets += take_pending(hca, cq, wanted);
     /* Only now: the acknowledgement may have been here for longer than we were away. */
-    if (!soft_udp_pending(hca->udp))
+    if (!soft_udp_pending(hca->udp) && hca->short_of == NULL)
         soft_rc_expire_timers(hca);
     return packets;
 }

@@ -140,6 +140,7 @@ void soft_qp_destroy(struct soft_qp *qp)
     LIST_REMOVE(qp, entry);
     hca->qp_count--;
     soft_progress_unstall(qp);
+    soft_progress_supply(qp);
     if (qp->rc != NULL)
         soft_rc_destroy(qp);
     flush(qp);
@@ -246,6 +247,8 @@ int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n)
         rq->ring[rq->tail++ & rq->mask] = wr[accepted++];
     if (accepted == 0 && n > 0 && rq->tail - rq->head < rq->max)
         accepted = -EINVAL;
+    if (accepted > 0)
+        soft_progress_supply(qp);
     if (qp->rc != NULL)
         soft_progress_send(qp); /* flushes in the error state */
     soft_progress_unlock(qp->hca);

@@ -282,6 +282,8 @@ static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pk
     scatter(&to, grh, sizeof(grh));
     scatter(&to, p->payload, p->payload_bytes);
     soft_cq_push(qp->recv_cq, &wc);
+    if (qp->rq.head == qp->rq.tail)
+        soft_progress_run_short(qp);
     soft_count_add(&qp->hca->count, SOFT_C_RX_DELIVERED, 1);
     soft_count_add(&qp->hca->count, SOFT_C_RX_BYTES, p->payload_bytes);
 }

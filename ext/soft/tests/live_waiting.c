@@ -121,6 +121,42 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
     close_both(&a, &b);
 }
 
+/* The poll of one consumer leaves to another what that has no buffers for yet; but not for ever. */
+static void a_poll_leaves_to_another_consumer_what_that_has_no_buffer_for(void)
+{
+    enum { COUNT = 64, FEW = 4 };
+    struct soft_cq *other;
+    struct soft_qp *qp;
+    uint8_t buffer[64];
+    struct soft_wc wc[FEW];
+    struct end a, b;
+
+    open_both(&a, &b);
+    CHECK_EQUAL(soft_cq_create(b.hca, FEW, &other), 0);
+    qp = qp_on(b.hca, other, FEW);
+    for (int i = 0; i < COUNT; i++)
+        send_to(&a, a.peer, soft_qp_qpn(qp), "for the other one", 17);
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "behind them", 11);
+    for (int i = 0; i < COUNT; i += FEW) {
+        for (int j = 0; j < FEW; j++)
+            post(qp, (uint64_t)j, buffer, sizeof(buffer));
+        await_counter(b.hca, SOFT_C_RX_DELIVERED, (uint64_t)i + FEW);
+        CHECK_EQUAL(soft_cq_poll(b.cq, 1, wc), 0);
+        CHECK(soft_hca_deadline_ns(b.hca) != SOFT_NO_DEADLINE_NS);
+        CHECK_EQUAL(soft_cq_take(other, FEW, wc), FEW);
+    }
+    CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_NO_BUFFER), 0);
+
+    /* It never posts again: what is behind comes when its time is over, and more is dropped. */
+    await_counter(b.hca, SOFT_C_RX_DELIVERED, COUNT + 1);
+    CHECK_EQUAL(soft_cq_take(b.cq, 1, wc), 1);
+    CHECK_EQUAL(wc[0].byte_len, 51);
+    CHECK(soft_hca_deadline_ns(b.hca) == SOFT_NO_DEADLINE_NS);
+    send_to(&a, a.peer, soft_qp_qpn(qp), "too much", 8);
+    await_counter(b.hca, SOFT_C_DROP_NO_BUFFER, 1);
+    close_both(&a, &b);
+}
+
 struct player {
     struct end *end;
     uint32_t remote_qpn;
@@ -181,6 +217,7 @@ const struct test live_waiting[] = {
     TEST(a_packet_makes_the_descriptor_readable),
     TEST(packets_left_fetched_wake_the_other_cq),
     TEST(packets_wake_the_background_only_when_nobody_else_comes_for_them),
+    TEST(a_poll_leaves_to_another_consumer_what_that_has_no_buffer_for),
     TEST(threads_share_an_hca_and_none_sleeps_for_ever),
     {NULL, NULL},
 };
