@@ -13,7 +13,7 @@ from typing import Final
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice
-from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 from ipoibu.limits import IPV6_MIN_MTU
 
 TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
@@ -120,6 +120,7 @@ class Interface:
         try:
             if self.spec.ipv6:
                 self._netlink.set_link(self.index, kernel_link_local=False)
+                self._remove_invented()
                 self._add_link_local()
             for address in missing:
                 if address.ip not in self._unwanted:
@@ -155,6 +156,13 @@ class Interface:
         for held in self._netlink.addresses(self.index):
             if held.ip == address:
                 self._netlink.remove_address(self.index, held)
+
+    def _remove_invented(self) -> None:
+        # An MTU below 1280 bytes costs the word not to invent one, too; above, the kernel has one.
+        for text, flags in self._netlink.address_flags(self.index).items():
+            address = ipaddress.ip_address(text)
+            if address.is_link_local and flags & IFA_F_STABLE_PRIVACY:
+                self._netlink.remove_address(self.index, ipaddress.ip_interface(f"{address}/64"))
 
     def _add_link_local(self) -> None:
         address = link_local(self.spec.guid)

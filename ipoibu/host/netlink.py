@@ -51,6 +51,7 @@ RTPROT_STATIC: Final = 4
 IFF_UP: Final = 0x1
 IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
+IFA_F_STABLE_PRIVACY: Final = 0x800
 IN6_ADDR_GEN_MODE_NONE: Final = 1
 
 _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}

@@ -170,6 +170,9 @@ def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
     until(lambda: _reaches(first, str(second.ipv4.ip)))
     sh(first, "ip link set ib0 mtu 2044")
     until(lambda: _reaches(first, str(second.ipv6.ip)))
+    # Ours of RFC 4391 §8 alone, as before: the kernel's own choice is taken off again.
+    until(lambda: sh(first, "ip address show ib0").count("inet6 fe80:") == 1)
+    assert "inet6 fe80::200:ff:fe00:1/64" in sh(first, "ip address show ib0")
 
 
 def test_a_link_too_small_for_ipv6_carries_ipv4_alone(bare: Lab, sh: Sh, until: Until) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from ipoibu.errors import LinkError, NoSuchDevice
 from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec, disable_ipv6, link_local
-from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 
+IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
 GUID = bytes.fromhex("00155dfffd33ff0b")
 
 
@@ -70,6 +71,7 @@ class Recorder(Netlink):
         super().__init__()
         self.log: list[str] = []
         self.held = {ipaddress.ip_interface(address) for address in addresses}
+        self.invented: dict[str, int] = {}
 
     def link(self, name: str | int) -> Link | None:
         return Link(index=7, name="ib0", mtu_bytes=1500, up=False, hwaddr=None)
@@ -79,6 +81,9 @@ class Recorder(Netlink):
 
     def addresses(self, index: int) -> set[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
         return set(self.held)
+
+    def address_flags(self, index: int) -> dict[str, int]:
+        return {str(each.ip): 0 for each in self.held} | self.invented
 
     def add_address(self, index: int, address: object) -> None:
         self.log.append(f"add {address}")
@@ -145,3 +150,14 @@ def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_bac
         netlink.held.clear()
         interface.restore()
         assert netlink.log == ["kernel_link_local=False", "add fe80::215:5dff:fd33:ff0b/64"]
+
+
+def test_a_link_local_address_that_the_kernel_invented_goes_and_ours_comes() -> None:
+    with Recorder(["10.0.0.1/24", "fe80::7/64"]) as netlink:
+        netlink.invented = {"fe80::5054:1234:9:1": IFA_F_STABLE_PRIVACY | IFA_F_PERMANENT}
+        Interface(_spec(2044), netlink).restore()
+        assert netlink.log == [
+            "kernel_link_local=False",
+            "remove fe80::5054:1234:9:1/64",
+            "add fe80::215:5dff:fd33:ff0b/64",
+        ]
