@@ -35,7 +35,7 @@ def _run(argv: list[str]) -> int:
     from ipoibu.cli.parser import build
 
     words, rest = argv, []
-    if "--" in argv:
+    if argv[:1] == ["lab"] and "--" in argv:  # elsewhere it is what it is to argparse
         at = argv.index("--")
         words, rest = argv[:at], argv[at + 1 :]
     options = build().parse_args(words)

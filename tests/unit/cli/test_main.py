@@ -169,6 +169,16 @@ def test_what_follows_two_dashes_belongs_to_the_labs_command(
     assert seen[0].check
 
 
+def test_elsewhere_two_dashes_only_end_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: Errors
+) -> None:
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path))
+    assert main(["show", "--", "ib7"]) == 3
+    assert "'ib7'" in stderr()
+    assert main(["doctor", "--", "soft:eth0"]) == 2
+    assert "unrecognized arguments: " in stderr()
+
+
 def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = []
 
