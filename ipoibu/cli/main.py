@@ -17,6 +17,9 @@ INTERRUPTED: Final = 130  # as a shell reports SIGINT
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises. IPOIBU_TRACEBACK=1 shows where an error came from."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us: nobody listens
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:

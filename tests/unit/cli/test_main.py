@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +140,23 @@ def test_an_interrupt_is_silent(
     monkeypatch.setattr(up, "run", interrupt)
     assert main(["up", "ib0"]) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("words", "code"), [("show", 0), ("show ib7", 3)])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_one_that_nobody_reads(
+    tmp_path: Path, words: str, code: int, closed: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m ipoibu.cli {words} {closed}"],
+        env={**os.environ, "IPOIBU_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "internal error" not in done.stderr
+    assert done.stdout == ""
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
