@@ -77,6 +77,8 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.cli.lab import Interrupts
 
     quick = options.quick
+    if options.json is not None:
+        options.json.open("a").close()  # what cannot be kept is refused before minutes of work
     if options.lab:
         return _in_guests(options)
     plan = Plan(
@@ -89,11 +91,12 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.plot is not None:
         plot.load()  # before minutes of work
+        options.plot.mkdir(parents=True, exist_ok=True)
     with Interrupts():
         result = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    print(report.table(result))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(report.table(result))
     if options.plot is not None:
         for path in plot.draw(result, options.plot):
             print(path)

@@ -40,3 +40,20 @@ def test_an_installation_says_that_the_lab_is_elsewhere(
     for option, value in (("--plot", "x"), ("--streams", "2")):
         assert main(["bench", "--lab", option, value]) == 2
         assert f"{option} is not for --lab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+) -> None:
+    def measure(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("ipoibu.bench.run.run", measure)
+    monkeypatch.setattr("ipoibu.bench.plot.load", lambda: None)
+    (tmp_path / "file").touch()
+    assert main(["bench", option, str(tmp_path / "file/x")]) == 1
+    assert capsys.readouterr().err == f"ipoibu: {tmp_path / 'file/x'}: Not a directory\n"
