@@ -315,6 +315,12 @@ class Endpoint:
     def route_removed(self, network: IpNetwork) -> None:
         self._call(lambda: self._shell.remove_route(network))
 
+    def router_changed(self, is_router: bool) -> None:
+        """Whether we forward IPv6 packets of others, as neighbour advertisements tell: who has us as its
+        default router goes to another one when they say no (RFC 4861 §7.2.5). At first we do not.
+        """
+        self._call(lambda: self._engine.router_changed(is_router))
+
     def join(self, group: IpAddress) -> None:
         """Receive the multicast group (what the kernel's IGMP and MLD do for a TUN)."""
         if not group.is_multicast:
@@ -461,7 +467,7 @@ class Endpoint:
         }
 
     def neighbours(self) -> list[dict[str, Any]]:
-        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending."""
+        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router."""
         infos = self._call(lambda: self._engine.neighbours(self._now()))
         return [
             {
@@ -470,6 +476,7 @@ class Endpoint:
                 "state": info.state.value,
                 "age_s": round(info.age_s, 3),
                 "pending": info.pending,
+                "router": info.is_router,
             }
             for info in infos
         ]

@@ -28,6 +28,8 @@ def _entry(entry: dict[str, Any]) -> str:
     words = [f"{entry['ip']} dev {entry['dev']}"]
     if entry["hwaddr"] is not None:
         words.append(f"lladdr {entry['hwaddr']}")
+    if entry["router"]:
+        words.append("router")
     words.append(f"{entry['state'].upper()} age {entry['age_s']:.1f}s")
     if entry["pending"]:
         words.append(f"pending {entry['pending']}")

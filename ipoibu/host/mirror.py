@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Mirrors one interface's addresses and routes into an endpoint.
+"""Mirrors one interface's addresses and routes, and whether it is a router, into an endpoint.
 
 A TUN frame does not say which gateway the kernel chose, so the endpoint needs the routes. Notices
 from the kernel are taken as hints (see `monitor.Monitor`): each round lists the interface again and
@@ -28,6 +28,7 @@ class Stack(Protocol):
         self, network: IpNetwork, via: IpAddress | None, kind: RouteKind, /
     ) -> None: ...
     def route_removed(self, network: IpNetwork, /) -> None: ...
+    def router_changed(self, is_router: bool, /) -> None: ...
 
 
 class Mirror:
@@ -41,6 +42,7 @@ class Mirror:
         self._index = index
         self._stack = stack
         self._netlink = netlink
+        self._is_router = False
         self._addresses: set[IpInterface] = set()
         self._routes: dict[IpNetwork, tuple[IpAddress | None, RouteKind]] = {}
         self._spread: set[IpNetwork] = set()  # multipath networks that were logged
@@ -66,6 +68,9 @@ class Mirror:
         link = self._netlink.link(self._index)
         if link is None:
             return None
+        if link.is_router != self._is_router:
+            self._is_router = link.is_router
+            self._stack.router_changed(link.is_router)
         self._publish_addresses(self._netlink.addresses(self._index))
         self._publish_routes(self._netlink.routes(self._index))
         return link

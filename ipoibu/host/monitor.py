@@ -25,7 +25,8 @@ class Monitor:
     """Change notices of links, addresses and routes: hints, never the state itself.
 
     The kernel drops notices when the socket is full, and IPv4 routes vanish without one when their
-    interface goes down or their address is removed. So a notice only says "look again".
+    interface goes down or their address is removed. So a notice only says "look again". That a host begins
+    or ceases to be a router is told by its subnets' anycast routes (RFC 4291 §2.6.1), which come and go.
     """
 
     def __init__(self, index: int) -> None:

@@ -59,13 +59,14 @@ _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "b
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface as the kernel lists it."""
+    """A network interface as the kernel lists it; `is_router`: it forwards IPv6 packets."""
 
     index: int
     name: str
     mtu_bytes: int
     up: bool
     hwaddr: str | None
+    is_router: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,14 @@ class Route:
 
 def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
     return socket.AF_INET if address.version == 4 else socket.AF_INET6
+
+
+def _forwards_ipv6(link: Any) -> bool:
+    """Its net.ipv6.conf.NAME.forwarding; there is none where the interface has no IPv6."""
+    families = link.get_attr("IFLA_AF_SPEC")
+    ipv6 = families and families.get_attr("AF_INET6")
+    settings = ipv6 and ipv6.get_attr("IFLA_INET6_CONF")
+    return bool(settings and settings["forwarding"])
 
 
 class Netlink(NetlinkSocket):
@@ -113,6 +122,7 @@ class Netlink(NetlinkSocket):
             mtu_bytes=found.get_attr("IFLA_MTU"),
             up=bool(found["flags"] & IFF_UP),
             hwaddr=found.get_attr("IFLA_ADDRESS"),
+            is_router=_forwards_ipv6(found),
         )
 
     def set_link(

@@ -107,6 +107,10 @@ class Engine:
             )
         self._station.renew(config)
 
+    def router_changed(self, is_router: bool) -> None:
+        """What our neighbour advertisements say from now on (RFC 4861 §4.4)."""
+        self._station.config = replace(self._station.config, is_router=is_router)
+
     def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> list[Effect]:
         """A station says of itself which addresses it has, as stations of a mesh do when they meet."""
         for address in addresses:

@@ -86,6 +86,28 @@ def test_packets_go_to_the_gateway_of_their_route(
         sh(second, f"ip {family} address del {target}/{bits} dev lo")
 
 
+def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, until: Until) -> None:
+    """RFC 4861 §7.2.5: who hears that its default router is none any more goes to another one."""
+    first, second = lab.hosts
+    fresh = [f"fd81::{number:x}" for number in range(1, 17)]
+    for address in fresh:
+        sh(first, f"ip address add {address}/64 dev ib0 nodad")
+    sh(second, "ip address add fd81::ffff/64 dev ib0 nodad")
+    until(lambda: set(fresh) <= _addresses(first))
+
+    def is_router() -> bool:
+        """As the answer to a first solicitation says."""
+        address = fresh.pop()
+        until(lambda: _reaches(second, address))
+        [said] = [entry["router"] for entry in second.ask("neigh") if entry["ip"] == address]
+        return bool(said)
+
+    for forwards in (True, False):
+        assert is_router() == (not forwards)
+        sh(first, f"sysctl -qw net.ipv6.conf.ib0.forwarding={forwards:d}")
+        until(lambda forwards=forwards: is_router() == forwards)
+
+
 def test_a_route_whose_gateway_changes_follows_it(lab: Lab, sh: Sh, until: Until) -> None:
     first, second = lab.hosts
     sh(second, "ip address add 10.99.0.1/32 dev lo")

@@ -32,8 +32,30 @@ SHOW = {
     ],
 }
 NEIGH: list[dict[str, Any]] = [
-    {"ip": "10.0.0.2", "hwaddr": HWADDR, "state": "reachable", "age_s": 3.25, "pending": 0},
-    {"ip": "fd00::9", "hwaddr": None, "state": "incomplete", "age_s": 0.0, "pending": 2},
+    {
+        "ip": "10.0.0.2",
+        "hwaddr": HWADDR,
+        "state": "reachable",
+        "age_s": 3.25,
+        "pending": 0,
+        "router": False,
+    },
+    {
+        "ip": "fd00::9",
+        "hwaddr": None,
+        "state": "incomplete",
+        "age_s": 0.0,
+        "pending": 2,
+        "router": False,
+    },
+    {
+        "ip": "fe80::1",
+        "hwaddr": HWADDR,
+        "state": "stale",
+        "age_s": 1.0,
+        "pending": 0,
+        "router": True,
+    },
 ]
 MCAST = [
     {
@@ -61,7 +83,8 @@ def test_an_interface_is_shown_with_its_20_byte_address() -> None:
 def test_neighbours_read_as_ip_neigh_prints_them() -> None:
     assert neigh.text([("ib0", NEIGH)]) == (
         f"10.0.0.2 dev ib0 lladdr {HWADDR} REACHABLE age 3.2s\n"
-        "fd00::9 dev ib0 INCOMPLETE age 0.0s pending 2"
+        "fd00::9 dev ib0 INCOMPLETE age 0.0s pending 2\n"
+        f"fe80::1 dev ib0 lladdr {HWADDR} router STALE age 1.0s"
     )
 
 
@@ -104,8 +127,8 @@ def test_json_is_a_list_with_each_interfaces_name(
     _answering(monkeypatch, {"ib0": NEIGH, "ib1": NEIGH[:1]})
     assert main(["neigh", "-j"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [entry["dev"] for entry in found] == ["ib0", "ib0", "ib1"]
-    assert set(found[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending"}
+    assert [entry["dev"] for entry in found] == ["ib0", "ib0", "ib0", "ib1"]
+    assert set(found[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending", "router"}
     assert main(["neigh", "ib1", "-j"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 1
 

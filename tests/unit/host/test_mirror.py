@@ -21,11 +21,13 @@ class Kernel(Netlink):
     def __init__(self) -> None:
         super().__init__()
         self.present = True
+        self.forwards = False
         self.held: set[IpInterface] = set()
         self.listed: list[Route] = []
 
     def link(self, name: str | int) -> Link | None:
-        return Link(INDEX, "ib0", 2044, True, None) if self.present else None
+        found = Link(INDEX, "ib0", 2044, True, None, self.forwards)
+        return found if self.present else None
 
     def addresses(self, index: int) -> set[IpInterface]:
         return set(self.held)
@@ -49,6 +51,9 @@ class Endpoint:
 
     def route_removed(self, network: IpNetwork) -> None:
         self.log.append(f"-{network}")
+
+    def router_changed(self, is_router: bool) -> None:
+        self.log.append(f"router {is_router}")
 
     def heard(self) -> list[str]:
         log, self.log = self.log, []
@@ -99,6 +104,13 @@ def test_what_vanished_without_a_notice_is_withdrawn(bench: Bench) -> None:
     bench.kernel.held = set()
     bench.kernel.listed = []
     assert bench.refresh() == ["-10.0.0.1/24", "-10.0.0.0/24"]
+
+
+def test_that_the_host_forwards_is_published_as_it_changes(bench: Bench) -> None:
+    assert bench.refresh() == []
+    for bench.kernel.forwards in (True, False):
+        assert bench.refresh() == [f"router {bench.kernel.forwards}"]
+        assert bench.refresh() == []
 
 
 def test_a_changed_gateway_is_published_without_a_gap(bench: Bench) -> None:

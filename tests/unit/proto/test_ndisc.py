@@ -61,11 +61,14 @@ def test_a_multicast_solicitation_is_answered_solicited_and_overriding() -> None
 
 
 def test_a_router_says_that_it_is_one() -> None:
-    bench = Bench(template=replace(TEMPLATE, is_router=True))
-    bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, PEER))
-    [(_, message)] = bench.sent_nd()
-    assert isinstance(message, NeighbourAdvertisement)
-    assert message.router
+    bench = Bench()
+    for is_router in (True, False):
+        bench.host.engine.router_changed(is_router)
+        bench.clear()
+        bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, PEER))
+        [(_, message)] = bench.sent_nd()
+        assert isinstance(message, NeighbourAdvertisement)
+        assert message.router == is_router
 
 
 def test_a_solicitation_for_somebody_else_is_silently_ignored() -> None:
