@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from ipoibu.addr import DEFAULT_PKEY, IpInterface, PKey
 from ipoibu.errors import NotPermitted, UsageError
-from ipoibu.fabric.device import parse_device
 from ipoibu.fabric.faults import FaultSpec
+from ipoibu.fabric.name import parse_device
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
 from ipoibu.limits import (

@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.base import Port
-from ipoibu.fabric.ib import SEPARATOR, SoftIbPort
-from ipoibu.fabric.soft import PREFIX, SoftPort
-
-
-def parse_device(text: str) -> tuple[str, int]:
-    """Split `DEV[/PORT]`; the port is 1 unless given. `UsageError` for anything else."""
-    device, slash, port = text.partition("/")
-    if not device or device == PREFIX or (slash and not port.isdecimal()):
-        raise UsageError(f"{text!r} is not a device (expected soft:NETDEV or RDMADEV, then /PORT)")
-    return device, int(port) if slash else 1
+from ipoibu.fabric.ib import SoftIbPort
+from ipoibu.fabric.name import PREFIX, SEPARATOR
+from ipoibu.fabric.soft import SoftPort
 
 
 def open_port(device: str, port: int = 1) -> Port:

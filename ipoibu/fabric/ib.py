@@ -10,16 +10,14 @@ that the LID of a path, which the SA tells with the GID, leads to the same place
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.administrator import Administrator
 from ipoibu.fabric.base import PartitionParams
 from ipoibu.fabric.communication import Communication
+from ipoibu.fabric.name import PREFIX, SEPARATOR
 from ipoibu.fabric.sa import SaClient
-from ipoibu.fabric.soft import PREFIX, SoftPort, SoftUd
-
-SEPARATOR: Final = "@"
+from ipoibu.fabric.soft import SoftPort, SoftUd
 
 
 class SoftIbPort:

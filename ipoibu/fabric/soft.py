@@ -12,6 +12,7 @@ from ipoibu.fabric.base import PartitionParams, PortInfo, RcAttributes
 from ipoibu.fabric.communication import Communication
 from ipoibu.fabric.general_services import SoftServices
 from ipoibu.fabric.gsi_communication import GsiCommunication
+from ipoibu.fabric.name import PREFIX
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     SOFT_ACK_TIMEOUT_CODE,
@@ -19,8 +20,6 @@ from ipoibu.limits import (
     SOFT_RNR_RETRIES,
 )
 from ipoibu.proto.cm import CmConfig
-
-PREFIX = "soft:"
 
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What a machine and a device need before an interface can come up, checked one by one.
 
-Nothing here changes anything, needs a privilege, or raises: what cannot be found out is a finding.
+Nothing here changes anything, needs a privilege, or raises but for words that name nothing: what
+cannot be found out is a finding.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final, Literal
 
 from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.fabric.name import PREFIX, SEPARATOR, parse_device
 from ipoibu.fabric.partitions import read
 from ipoibu.fabric.privilege import CAP_NET_ADMIN, STATUS, is_capable
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
@@ -55,24 +57,28 @@ class Finding:
 def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Finding]:
     """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
 
-    On an InfiniBand subnet its administrator is asked about the link of `pkey`.
+    On an InfiniBand subnet its administrator is asked about the link of `pkey`. `UsageError`: that is
+    no device's name.
     """
-    rdma = device is not None and not device.startswith("soft:")
+    name, port = parse_device(device) if device is not None else (None, 1)
+    rdma = name is not None and not name.startswith(PREFIX)
     findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=rdma)]
-    if device is not None and not rdma:
-        netdev, _, umad = device.removeprefix("soft:").partition("/")[0].partition("@")
+    if name is not None and not rdma:
+        netdev, _, umad = name.removeprefix(PREFIX).partition(SEPARATOR)
         findings += net_device(netdev)
+        if port != 1:
+            detail = f"the built-in HCA has port 1 only, not {port}"
+            findings.append(Finding("port", "fail", detail, f"use --device {name}"))
         if umad:
             from ipoibu.host.checkup_ib import subnet
 
             findings += subnet(umad, 1, pkey)
-    elif device is not None:
-        name, _, port = device.partition("/")
+    elif name is not None:
         findings.append(rdma_device(name))
         if findings[-1].status == "ok":
             from ipoibu.host.checkup_verbs import verbs_port
 
-            findings += verbs_port(name, int(port) if port.isdecimal() else 1, pkey)
+            findings += verbs_port(name, port, pkey)
     return findings
 
 

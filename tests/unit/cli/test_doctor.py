@@ -96,3 +96,23 @@ def test_a_partition_that_cannot_be_is_a_usage_error(
 def test_this_machine_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--device", "soft:ib-not-there"]) == 1
     assert "no network device ib-not-there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["soft:", "soft:lo/x", "soft:lo@", "", "/", "../.."])
+def test_what_up_takes_for_no_device_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], device: str
+) -> None:
+    assert main(["doctor", "--device", device]) == 2
+    assert f"{device!r} is not a device" in capsys.readouterr().err
+
+
+def test_a_port_that_the_built_in_hca_does_not_have_is_found_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "-j", "--device", "soft:lo/2"]) == 1
+    assert {
+        "check": "port",
+        "status": "fail",
+        "detail": "the built-in HCA has port 1 only, not 2",
+        "remedy": "use --device soft:lo",
+    } in json.loads(capsys.readouterr().out)

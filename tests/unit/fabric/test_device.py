@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from ipoibu.errors import NoSuchDevice, UsageError
-from ipoibu.fabric.device import open_port, parse_device
+from ipoibu.fabric.device import open_port
+from ipoibu.fabric.name import parse_device
 from ipoibu.fabric.soft import SoftPort
 
 
@@ -17,13 +18,17 @@ from ipoibu.fabric.soft import SoftPort
         ("rxe0", ("rxe0", 1)),
         ("mlx5_0/2", ("mlx5_0", 2)),
         ("soft:eth0/1", ("soft:eth0", 1)),
+        ("soft:eth0@mthca0", ("soft:eth0@mthca0", 1)),
     ],
 )
 def test_a_device_has_a_name_and_perhaps_a_port(text: str, expected: tuple[str, int]) -> None:
     assert parse_device(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soft:", "/1", "rxe0/", "rxe0/x", "rxe0/-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "soft:", "soft:@mthca0", "soft:eth0@", "/1", "rxe0/", "rxe0/x", "rxe0/-1", "soft:\udcff"],
+)
 def test_what_is_no_device_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="is not a device"):
         parse_device(text)
