@@ -45,6 +45,8 @@ def parse_address(text: str) -> IpInterface:
         raise UsageError(
             f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64)"
         ) from error
+    if "%" in text:
+        raise UsageError(f"{text!r}: leave the zone out: it is this interface")
     if "/" not in text:
         raise UsageError(f"{text!r} lacks a prefix length (expected such as {text}/24)")
     ip = address.ip  # the interface type answers for its network
@@ -56,6 +58,8 @@ def parse_address(text: str) -> IpInterface:
 def parse_route(text: str) -> RouteSpec:
     """`DST[,via=GW]` where DST is a network in CIDR form or `default`."""
     destination, *options = text.split(",")
+    if "%" in text:
+        raise UsageError(f"route {text!r}: leave the zone out: it is this interface")
     via = None
     for option in options:
         key, _, value = option.partition("=")
@@ -300,7 +304,7 @@ def read_file(path: Path) -> dict[str, str | list[str]]:
         raise UsageError(f"{path}: {reason}") from error
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
         raise UsageError(f"{path}: not a TOML file: {error}") from error
     values: dict[str, str | list[str]] = {}
     for key, value in table.items():
@@ -321,6 +325,6 @@ def _texts(value: Any, place: str, *, several: bool) -> str | list[str]:
 def _text(value: Any, place: str) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
         return str(value)  # pkey = 0x8001, mtu = 2044
     raise UsageError(f"{place}: a string or a number is expected")

@@ -67,7 +67,7 @@ def check_name(name: str) -> str:
     """
     if not name or name in (".", "..") or name.startswith("-"):
         raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
-    if len(name.encode()) > NAME_MAX:
+    if len(os.fsencode(name)) > NAME_MAX:
         raise UsageError(f"interface name {name!r} is too long: at most {NAME_MAX} bytes")
     if any(c.isspace() or not c.isprintable() or c in "/:%" for c in name):
         raise UsageError(

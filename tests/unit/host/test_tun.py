@@ -19,7 +19,22 @@ def test_a_name_that_the_kernel_takes_is_returned(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "x" * 16, "a/b", "a b", "a\tb", "ib%d", "a:1", "-ib0", "a\0b", "ä" * 8]
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "x" * 16,
+        "a/b",
+        "a b",
+        "a\tb",
+        "ib%d",
+        "a:1",
+        "-ib0",
+        "a\0b",
+        "ä" * 8,
+        "\udcff",
+    ],
 )
 def test_a_name_that_the_kernel_refuses_is_a_usage_error_of_one_line(name: str) -> None:
     with pytest.raises(UsageError) as caught:
