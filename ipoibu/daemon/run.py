@@ -89,8 +89,8 @@ def _device(tun: Tun) -> TunPacketDevice:
 
 
 class Daemon:
-    """One interface in the foreground. `run` returns after SIGINT or SIGTERM, or raises why it
-    ended.
+    """One interface in the foreground. `run` returns after SIGINT, SIGTERM or the end of its terminal
+    (SIGHUP), or raises why it ended.
 
     `announce` gets the one line that says the interface is up.
     """
@@ -110,6 +110,8 @@ class Daemon:
         loop.set_exception_handler(self._defect)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            loop.add_signal_handler(signal.SIGHUP, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
             if self._config.cpu_latency is not None:
                 stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))

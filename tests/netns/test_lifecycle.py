@@ -37,7 +37,9 @@ def _socket_of(host: Host, runtime: Path) -> Path:
     return runtime / f"net-{os.stat(host.namespace.path).st_ino}" / "ib0.sock"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"]
+)
 def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
     bare: Lab, runtime: Path, number: signal.Signals
 ) -> None:
@@ -49,6 +51,19 @@ def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
     assert not _interface_is_there(host)
     assert not _socket_of(host, runtime).parent.exists()
     assert "Traceback" not in host.log()
+
+
+def test_an_interface_under_nohup_outlives_its_terminal(bare: Lab) -> None:
+    host = bare.hosts[0]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
+    try:
+        host.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert host.pid is not None
+    os.kill(host.pid, signal.SIGHUP)
+    assert host.ask("show")["state"] == "up"
+    assert host.stop() == 0
 
 
 def test_a_crash_leaves_only_a_socket_that_the_next_start_replaces(
