@@ -12,14 +12,29 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from ipoibu.cli.options import add_options, given
 from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
     from ipoibu.lab import Lab
     from ipoibu.lab.subnet import LabSubnet
+
+
+# Those of `ipoibu up` that every host is started with.
+_OPTIONS: Final = (
+    "pkey",
+    "mode",
+    "cm-profile",
+    "mtu",
+    "faults",
+    "offload",
+    "busy-poll",
+    "cpu-latency",
+    "queues",
+)
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -38,17 +53,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--partitions", metavar="FILE", help="with ib: OpenSM's partitions.conf; roce: as for `up`"
     )
-    parser.add_argument("--pkey", metavar="P_KEY", help="as for `ipoibu up`")
-    parser.add_argument("--mode", metavar="MODE", default="datagram", help="datagram or connected")
-    parser.add_argument("--cm-profile", metavar="PROFILE", help="as for `ipoibu up`")
-    parser.add_argument("--mtu", metavar="N", help="IP MTU of the interfaces")
-    parser.add_argument(
-        "--faults", metavar="SPEC", help="spoil the fabric: loss=0.1,dup=0.05,seed=7"
-    )
-    parser.add_argument("--offload", metavar="on|off", help="as for `ipoibu up`")
-    parser.add_argument("--busy-poll", metavar="US|auto", help="as for `ipoibu up`")
-    parser.add_argument("--cpu-latency", metavar="US", help="as for `ipoibu up`")
-    parser.add_argument("--queues", metavar="N", help="as for `ipoibu up`")
+    add_options(parser, _OPTIONS)
     parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
@@ -64,22 +69,10 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    keys = (
-        "pkey",
-        "mode",
-        "cm-profile",
-        "mtu",
-        "faults",
-        "offload",
-        "busy-poll",
-        "cpu-latency",
-        "queues",
-    )
-    words = {key: getattr(options, key.replace("-", "_")) for key in keys}
-    given = {key: text for key, text in words.items() if text is not None}
+    words = given(options, _OPTIONS)
     # Wrong words are refused here, once, rather than by every host.
-    InterfaceConfig.build("ib0", {"device": "soft:eth0", **given})
-    further = [part for key, text in given.items() for part in (f"--{key}", text)]
+    InterfaceConfig.build("ib0", {"device": "soft:eth0", **words})
+    further = [f"--{key}={text}" for key, text in words.items()]
     subnet = _subnet(options)
     if subnet is None and options.partitions is not None:
         further += ["--partitions", os.path.abspath(options.partitions)]

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.cli import up
+from ipoibu.cli import lab, up
 from ipoibu.cli.main import main
-from ipoibu.cli.parser import COMMANDS, build
+from ipoibu.cli.options import OPTIONS
+from ipoibu.cli.parser import COMMANDS
+from ipoibu.cli.parser import build as build_parser
+from ipoibu.daemon import config
 from ipoibu.daemon.run import Daemon
 from ipoibu.errors import (
     IpoibuError,
@@ -162,7 +165,7 @@ def test_a_closed_output_is_one_that_nobody_reads(
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], *([command] for command in COMMANDS)):
         with pytest.raises(SystemExit) as caught:
-            build().parse_args([*words, "--help"])
+            build_parser().parse_args([*words, "--help"])
         assert caught.value.code == 0
         assert "usage: ipoibu" in capsys.readouterr().out
 
@@ -197,6 +200,25 @@ def test_elsewhere_two_dashes_only_end_the_options(
     assert "'ib7'" in stderr()
     assert main(["doctor", "--", "soft:eth0"]) == 2
     assert "unrecognized arguments: " in stderr()
+
+
+def test_up_has_an_option_for_each_key_of_the_configuration() -> None:
+    read = {key: several for key, (_, several) in config._KEYS.items()}
+    assert {key: option.several for key, option in OPTIONS.items()} == read
+
+
+def test_options_given_to_the_lab_reach_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Built(Exception):
+        pass
+
+    def build(hosts: int, **options: object) -> None:
+        assert options["options"] == ["--mode=connected", "--mtu=1500", "--faults=loss=0.5"]
+        raise Built
+
+    monkeypatch.setattr("ipoibu.lab.Lab", build)
+    words = ["--mtu", "1500", "--faults", "loss=0.5", "--mode", "connected"]
+    with pytest.raises(Built):
+        lab.run(build_parser().parse_args(["lab", *words]))
 
 
 def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
