@@ -69,7 +69,7 @@ def add_view(
 def ask(command: str, name: str | None) -> Answers:
     """The answer of one interface, or of all of this namespace; one that ends meanwhile is left
     out."""
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.client import Client, DaemonEnded
     from ipoibu.daemon.runtime import names
 
     if name is not None:
@@ -80,8 +80,8 @@ def ask(command: str, name: str | None) -> Answers:
         try:
             with Client(found) as client:
                 answers.append((found, client.request(command)))
-        except NoSuchDevice:
-            continue  # the socket of a daemon that was killed
+        except (NoSuchDevice, DaemonEnded):
+            continue  # the socket of a daemon that was killed, or is ending
     return answers
 
 

@@ -16,6 +16,10 @@ from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted
 ANSWER_TIMEOUT_S: Final = 15.0
 
 
+class DaemonEnded(IpoibuError):
+    """It was there, and ended before it had answered."""
+
+
 class Client:
     """A connection to the daemon of the interface `name`; blocking.
 
@@ -94,17 +98,19 @@ class Client:
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise IpoibuError(f"{self.name}: the daemon does not listen: {error}") from error
+            raise DaemonEnded(f"{self.name}: the daemon does not listen: {error}") from error
 
     def _line(self) -> dict[str, Any]:
         try:
             line = self._stream.readline()
-        except OSError as error:
+        except TimeoutError as error:
             raise IpoibuError(
                 f"{self.name}: no answer from the daemon within {ANSWER_TIMEOUT_S:g} s"
             ) from error
+        except ConnectionResetError:  # it had not read the request
+            line = b""
         if not line.endswith(b"\n"):
-            raise IpoibuError(f"{self.name}: the daemon ended")
+            raise DaemonEnded(f"{self.name}: the daemon ended")
         try:
             answer = json.loads(line)
         except ValueError as error:
