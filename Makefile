@@ -44,6 +44,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
 	clang-format --dry-run --Werror $(C_FILES)
 
 format: $(VENV)/.dev

@@ -15,8 +15,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from ipoibu import Gid, Qpn
 from ipoibu._core import MemoryPort, MemorySwitch, Pump, QueueDevice
-from ipoibu.fabric.base import Destination
-from ipoibu.shell import key_of
+from ipoibu.endpoint.shell import key_of
+from ipoibu.ib import Destination
 
 BATCH = 64
 SEND = 0

@@ -15,7 +15,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.proto import channel, dad, group, handshake, link, nud, peer, sa, transaction, way
+from ipoibu.proto import (
+    cm_state,
+    dad,
+    group,
+    link,
+    nud,
+    rc_connection,
+    rc_peer,
+    sa_path,
+    sa_requests,
+    sa_transaction,
+)
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -45,29 +56,33 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     ),
     (group.SENDING, "ipoibu/proto/group.py", "One per IP group: whether the pump knows the way."),
     (
-        way.MACHINE,
-        "ipoibu/proto/way.py",
+        sa_path.MACHINE,
+        "ipoibu/proto/sa_path.py",
         "Under a subnet administrator, one per port and group that is sent to.",
     ),
     (
-        transaction.MACHINE,
-        "ipoibu/proto/transaction.py",
+        sa_transaction.MACHINE,
+        "ipoibu/proto/sa_transaction.py",
         "One per request to the subnet administrator.",
     ),
-    (sa.SERVICE, "ipoibu/proto/sa.py", "Whether the subnet administrator answers at all."),
     (
-        handshake.MACHINE,
-        "ipoibu/proto/handshake.py",
+        sa_requests.SERVICE,
+        "ipoibu/proto/sa_requests.py",
+        "Whether the subnet administrator answers at all.",
+    ),
+    (
+        cm_state.MACHINE,
+        "ipoibu/proto/cm_state.py",
         "InfiniBand volume 1, §12.9: one per connection, on either side.",
     ),
     (
-        channel.MACHINE,
-        "ipoibu/proto/channel.py",
+        rc_connection.MACHINE,
+        "ipoibu/proto/rc_connection.py",
         "RFC 4755: one per connection, what it needs of fabric and connection manager.",
     ),
     (
-        peer.MACHINE,
-        "ipoibu/proto/peer.py",
+        rc_peer.MACHINE,
+        "ipoibu/proto/rc_peer.py",
         "RFC 4755: one per station that accepts connections, how packets go to it.",
     ),
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-    from ipoibu.endpoint import Endpoint
-    from ipoibu.endpoint_config import EndpointConfig
+    from ipoibu.endpoint.config import EndpointConfig
+    from ipoibu.endpoint.endpoint import Endpoint
     from ipoibu.errors import (
         Closed,
         IpoibuError,
@@ -42,8 +42,8 @@ __version__ = version("ipoibu")
 
 _HOMES = {
     "ipoibu.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
-    "ipoibu.endpoint": ("Endpoint",),
-    "ipoibu.endpoint_config": ("EndpointConfig",),
+    "ipoibu.endpoint.endpoint": ("Endpoint",),
+    "ipoibu.endpoint.config": ("EndpointConfig",),
     "ipoibu.errors": (
         "Closed",
         "IpoibuError",

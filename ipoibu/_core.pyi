@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Final, Protocol, Self
 
-from ipoibu.fabric.base import Destination, RcAttributes
+from ipoibu.ib import Destination, RcAttributes
 
 class _Native(Protocol):
     @property

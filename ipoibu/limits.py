@@ -12,6 +12,7 @@ from typing import Final
 ENCAP_LEN: Final = 4  # RFC 4391 §6
 GRH_LEN: Final = 40  # InfiniBand: space in front of every UD receive, used or not (E4)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
+ROCE_OVERHEAD_BYTES: Final = 80  # rxe keeps this much of the net device's MTU for headers
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
 IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
 IPV4_MIN_MTU: Final = 68  # RFC 791 §3.2
@@ -82,12 +83,12 @@ ALL_GROUPS_LIST_S: Final = 30.0  # M7: a report that was lost costs so long at m
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # Rings between the pump and Python, of a further queue; the first has those of `Pump`
-LANE_EVENT_RING_BYTES: Final = 256 << 10  # it says less, as it receives nothing
-LANE_CAPTURE_RING_BYTES: Final = 1 << 20
+TX_QUEUE_EVENT_RING_BYTES: Final = 256 << 10  # it says less, as it receives nothing
+TX_QUEUE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
-WAYS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths and groups that are sent to, under an SA
-WAY_PENDING_PACKETS: Final = (
+SA_PATHS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths and groups that are sent to, under an SA
+SA_PATH_PENDING_PACKETS: Final = (
     3  # frames and packets that wait for a way; Linux IPOIB_MAX_PATH_REC_QUEUE
 )
 SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib gives each 1 s
@@ -123,7 +124,7 @@ SOFT_RNR_RETRIES: Final = 6  # 7 is for ever
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
 
-# Communication manager; a code stands for 4.096 µs times 2 to its power
+# CmService manager; a code stands for 4.096 µs times 2 to its power
 CM_RESPONSE_TIMEOUT_CODE: Final = 18  # 1.07 s before a message is repeated; Linux ipoib 20, 4.3 s
 CM_RETRIES: Final = 7  # of one message; Linux ipoib 15
 CM_WAIT_MIN_S: Final = 0.1  # what a peer's time-outs are bounded by

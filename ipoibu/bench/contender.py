@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Ways from the first host of a lab to the second, which take turns.
+"""PathTable from the first host of a lab to the second, which take turns.
 
 A contender is started before its turn and stopped after it, so that only one forwarder runs. All use
 the wire of the same lab. `Absent` says why one cannot take part on this machine.
@@ -34,7 +34,7 @@ class Absent(Exception):
 
 
 @dataclass(frozen=True)
-class Way:
+class Running:
     """The second host's address, and the processes that forward; none: the kernel does."""
 
     address: str
@@ -47,7 +47,7 @@ class Contender(Protocol):
     @property
     def name(self) -> str: ...
 
-    def running(self, lab: Lab) -> AbstractContextManager[Way]: ...
+    def running(self, lab: Lab) -> AbstractContextManager[Running]: ...
 
 
 def sh(host: Host, command: str) -> None:
@@ -120,7 +120,7 @@ class Ipoibu:
     cpus: int = 1
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         there = len(os.sched_getaffinity(0))
         if there < self.cpus:
             raise Absent(f"it needs {self.cpus} CPUs, and there is {there}")
@@ -134,7 +134,7 @@ class Ipoibu:
             host.options = list(self.options)
         try:
             lab.start()
-            yield Way(str(lab.hosts[1].ipv4.ip), [host.pid for host in lab.hosts if host.pid])
+            yield Running(str(lab.hosts[1].ipv4.ip), [host.pid for host in lab.hosts if host.pid])
         finally:
             for host in lab.hosts:
                 host.stop()
@@ -147,8 +147,8 @@ class Veth:
     name: str = "veth"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
-        yield Way(wire(lab.hosts[1]))
+    def running(self, lab: Lab) -> Iterator[Running]:
+        yield Running(wire(lab.hosts[1]))
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Vxlan:
     link: str = "vx0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         first, second = lab.hosts[:2]
         with links(lab, self.link):
             for host, other in ((first, second), (second, first)):
@@ -171,7 +171,7 @@ class Vxlan:
                     raise Absent(f"the kernel makes no VXLAN: {made.stderr.strip()}")
                 sh(host, f"ip address add 10.79.0.{host.number}/24 dev {self.link}")
                 sh(host, f"ip link set {self.link} mtu {MTU} up")
-            yield Way("10.79.0.2")
+            yield Running("10.79.0.2")
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Relay:
     link: str = "rl0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         from ipoibu.bench.traffic import python
 
         paths = [str(host.namespace.path) for host in lab.hosts[:2]]
@@ -196,7 +196,7 @@ class Relay:
             for host in lab.hosts[:2]:
                 sh(host, f"ip address add 10.80.0.{host.number}/24 dev {self.link}")
                 sh(host, f"ip link set {self.link} mtu {MTU} txqueuelen 1000 up")
-            yield Way("10.80.0.2", [process.pid])
+            yield Running("10.80.0.2", [process.pid])
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class IbIpoib:
     link: str = field(default="ibb0")
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         parent = self._parent()
         with links(lab, self.link), contextlib.ExitStack() as stack:
             for host in lab.hosts[:2]:
@@ -223,7 +223,7 @@ class IbIpoib:
                 subprocess.run(move.split(), check=True)
                 sh(host, f"ip address add 10.83.0.{host.number}/24 dev {self.link}")
                 sh(host, f"ip link set {self.link} mtu {self.mtu} up")
-            yield Way("10.83.0.2")
+            yield Running("10.83.0.2")
 
     @staticmethod
     def _parent() -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.bench.contender import MTU, READY_S, Way, links, need, processes, sh, wire
+from ipoibu.bench.contender import MTU, READY_S, Running, links, need, processes, sh, wire
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 
@@ -36,7 +36,7 @@ class WireguardGo:
     name: str = "wireguard-go"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         need("wireguard-go", "wg")
         hosts = lab.hosts[:2]
         # Its control sockets are in one directory whatever the namespace: names of our own.
@@ -60,7 +60,7 @@ class WireguardGo:
                 )
                 sh(host, f"ip address add 10.81.0.{host.number}/24 dev {link}")
                 sh(host, f"ip link set {link} mtu {MTU} up")
-            yield Way("10.81.0.2", [process.pid for process in started])
+            yield Running("10.81.0.2", [process.pid for process in started])
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Fastd:
     link: str = "fd0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Way]:
+    def running(self, lab: Lab) -> Iterator[Running]:
         need("fastd")
         hosts = lab.hosts[:2]
         with tempfile.TemporaryDirectory() as work, links(lab, self.link), processes() as started:
@@ -96,7 +96,7 @@ class Fastd:
                 _wait_for_link(host, self.link, started)
                 sh(host, f"ip address add 10.82.0.{host.number}/24 dev {self.link}")
                 sh(host, f"ip link set {self.link} up")
-            yield Way("10.82.0.2", [process.pid for process in started])
+            yield Running("10.82.0.2", [process.pid for process in started])
 
 
 def _wait(ready: Callable[[], bool], what: str, started: list[subprocess.Popen[bytes]]) -> None:

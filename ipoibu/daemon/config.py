@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from ipoibu.addr import DEFAULT_PKEY, IpInterface, PKey
 from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.fabric.device_name import parse_device
 from ipoibu.fabric.faults import FaultSpec
-from ipoibu.fabric.name import parse_device
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
 from ipoibu.limits import (
@@ -106,7 +106,7 @@ def parse_profile(text: str) -> str:
 
 def parse_peer_text(text: str) -> str:
     """HOST[:PORT], as it was given."""
-    from ipoibu.fabric.mesh_peers import parse_peer
+    from ipoibu.fabric.mesh.peer_list import parse_peer
 
     parse_peer(text)
     return text

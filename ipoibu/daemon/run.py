@@ -30,7 +30,7 @@ from ipoibu.host.tun import Tun
 
 if TYPE_CHECKING:
     from ipoibu._core import TunPacketDevice
-    from ipoibu.endpoint import Endpoint
+    from ipoibu.endpoint.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ def real_endpoint(
     on_mtu: OnMtu | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
-    from ipoibu.endpoint import Endpoint
-    from ipoibu.endpoint_config import EndpointConfig
+    from ipoibu.endpoint.config import EndpointConfig
+    from ipoibu.endpoint.endpoint import Endpoint
 
     device, port = config.device
     endpoint_config = EndpointConfig(

@@ -20,11 +20,11 @@ from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer, Observed
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric.base import PortInfo
 from ipoibu.host.interface import Interface, InterfaceSpec
-from ipoibu.host.mirror import Mirror, Stack
 from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.route_sync import RouteSync, Stack
 from ipoibu.host.tun import Tun
+from ipoibu.ib import PortInfo
 from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, RETRANS_TIMER_S
 
 # How long to wait for the verdicts on the first addresses: the probes, and as much again for
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunnableEndpoint(Stack, Observed, Protocol):
-    """What the daemon needs of `ipoibu.endpoint.Endpoint`."""
+    """What the daemon needs of `ipoibu.endpoint.endpoint.Endpoint`."""
 
     @property
     def port(self) -> PortInfo: ...
@@ -113,7 +113,7 @@ class RunningInterface:
         netlink = stack.enter_context(Netlink())
         self._interface = Interface(self._spec(), netlink)
         self._interface.spec.check()
-        self._mirror = Mirror(self._interface.index, self.endpoint, netlink)
+        self._mirror = RouteSync(self._interface.index, self.endpoint, netlink)
         stack.callback(self._mirror.close)
         self._interface.configure()
         self._pending = {a.ip for a in netlink.addresses(self._interface.index) if a.version == 6}

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.base import Port
-from ipoibu.fabric.ib import SoftIbPort
-from ipoibu.fabric.name import PREFIX, SEPARATOR
-from ipoibu.fabric.soft import SoftPort
+from ipoibu.fabric.device_name import PREFIX, SEPARATOR
+from ipoibu.fabric.soft.ib_port import SoftIbPort
+from ipoibu.fabric.soft.port import SoftPort
 
 
 def open_port(device: str, port: int = 1) -> Port:
     """Open a port by name; `NoSuchDevice`, `NotPermitted` or `LinkError` says why it is not there."""
     if not device.startswith(PREFIX):
-        from ipoibu.fabric.verbs import VerbsPort  # the RDMA libraries, only where one is wanted
-        from ipoibu.fabric.verbs_objects import is_iwarp
+        from ipoibu.fabric.verbs.objects import is_iwarp
+        from ipoibu.fabric.verbs.port import (
+            VerbsPort,  # the RDMA libraries, only where one is wanted
+        )
 
         if is_iwarp(device):
-            from ipoibu.fabric.iwarp import IwarpPort
+            from ipoibu.fabric.mesh.port import IwarpPort
 
             return IwarpPort(device, port)
         return VerbsPort(device, port)

@@ -11,7 +11,7 @@ from typing import Self
 from ipoibu._core import FaultyFabric
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import ConnectedFabric, Connection, Fabric, Lane
+from ipoibu.fabric.base import Fabric, RcFabric, RcQueuePair, TxQueue
 
 _WORDS = {"dup": "duplicate"}
 
@@ -49,7 +49,7 @@ class FaultSpec:
         return cls(**values)  # type: ignore[arg-type]
 
 
-def _spoil(inner: Lane, spec: FaultSpec, seed: int) -> FaultyFabric:
+def _spoil(inner: TxQueue, spec: FaultSpec, seed: int) -> FaultyFabric:
     return FaultyFabric(
         inner,
         loss=spec.loss,
@@ -62,14 +62,14 @@ def _spoil(inner: Lane, spec: FaultSpec, seed: int) -> FaultyFabric:
 
 
 class FaultyUd:
-    """The inner fabric, with faults on the datagrams that it sends, and on those of its `lanes`."""
+    """The inner fabric, with faults on the datagrams that it sends, and on those of its `tx_queues`."""
 
-    def __init__(self, inner: Fabric, spec: FaultSpec, lanes: Sequence[Lane] = ()) -> None:
+    def __init__(self, inner: Fabric, spec: FaultSpec, tx_queues: Sequence[TxQueue] = ()) -> None:
         self._inner = inner
         self._faulty = _spoil(inner, spec, spec.seed)
-        self.lanes = [
-            _spoil(lane, spec, (spec.seed + number) % 2**64)
-            for number, lane in enumerate(lanes, start=1)
+        self.tx_queues = [
+            _spoil(tx_queue, spec, (spec.seed + number) % 2**64)
+            for number, tx_queue in enumerate(tx_queues, start=1)
         ]
 
     @property
@@ -90,14 +90,14 @@ class FaultyUd:
     def detach(self, mgid: Gid) -> None:
         self._inner.detach(mgid)
 
-    def open_connection(self) -> Connection:
+    def open_connection(self) -> RcQueuePair:
         """The inner fabric's: what goes by connections meets no faults."""
-        inner: ConnectedFabric = self._inner  # type: ignore[assignment]
+        inner: RcFabric = self._inner  # type: ignore[assignment]
         return inner.open_connection()
 
     def counters(self) -> dict[str, int]:
         total = Counter[str]()
-        for faulty in (self._faulty, *self.lanes):
+        for faulty in (self._faulty, *self.tx_queues):
             total.update(faulty.counters())
         return self._inner.counters() | {f"faults_{name}": n for name, n in total.items()}
 

@@ -9,7 +9,7 @@ from ipoibu._core import MemoryPort as _NativePort
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import PartitionParams, PortInfo
+from ipoibu.ib import PartitionParams, PortInfo
 
 __all__ = ["MemoryPort", "MemorySwitch", "MemoryUd"]
 
@@ -52,7 +52,7 @@ class MemoryUd:
         except OSError as error:
             raise LinkError(f"memory port {info.gid}: {error.strerror}") from error
         self._switch, self._info = switch, info
-        self._lanes: list[_NativePort] = []
+        self._tx_queues: list[_NativePort] = []
         self._attached: set[Gid] = set()
 
     @property
@@ -73,17 +73,17 @@ class MemoryUd:
             self._attached.discard(mgid)
             self._port.detach(mgid.raw)
 
-    def open_lanes(self, count: int) -> list[_NativePort]:
+    def open_tx_queues(self, count: int) -> list[_NativePort]:
         """As those of an RDMA device: each is a queue pair with a number of its own."""
         info = self._info
         try:
             for _ in range(count):
-                lane = _NativePort(self._switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
-                self._port.add_lane(lane.qpn)
-                self._lanes.append(lane)
+                tx_queue = _NativePort(self._switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
+                self._port.add_lane(tx_queue.qpn)
+                self._tx_queues.append(tx_queue)
         except OSError as error:
-            raise LinkError(f"memory port {info.gid}: lane: {error.strerror}") from error
-        return list(self._lanes)
+            raise LinkError(f"memory port {info.gid}: tx_queue: {error.strerror}") from error
+        return list(self._tx_queues)
 
     def break_queue_pair(self) -> None:
         """Fail as after a completion error; the pump brings it back."""
@@ -91,13 +91,13 @@ class MemoryUd:
 
     def counters(self) -> dict[str, int]:
         total = Counter(self._port.counters())
-        for lane in self._lanes:
-            total.update(lane.counters())
+        for tx_queue in self._tx_queues:
+            total.update(tx_queue.counters())
         return dict(total)
 
     def close(self) -> None:
         for mgid in list(self._attached):
             self.detach(mgid)
-        for lane in self._lanes:
-            lane.break_queue_pair()
+        for tx_queue in self._tx_queues:
+            tx_queue.break_queue_pair()
         self._port.break_queue_pair()  # takes the posted receives away

@@ -13,45 +13,24 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import IpoibuError, LinkError
-from ipoibu.fabric.name import PREFIX, SEPARATOR, parse_device
-from ipoibu.fabric.partitions import read
+from ipoibu.fabric.device_name import PREFIX, SEPARATOR, parse_device
+from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.privilege import CAP_NET_ADMIN, STATUS, is_capable
+from ipoibu.host.finding import Finding, Status, device_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.limits import ENCAP_LEN, IPV6_MIN_MTU
-
-Status = Literal["ok", "info", "warn", "fail"]
+from ipoibu.limits import ENCAP_LEN
 
 CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
 ROCE_PORT: Final = 4791
-ROCE_OVERHEAD_BYTES: Final = 80  # what rxe sets aside for headers below the InfiniBand MTU
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
-IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: `fail` keeps an interface from coming up, `warn` costs something, `info` is
-    neither.
-
-    `remedy` is the command that mends it, or None.
-    """
-
-    check: str
-    status: Status
-    detail: str
-    remedy: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Finding]:
@@ -255,24 +234,6 @@ def device_link_local(name: str, flags: dict[str, int]) -> Finding:
         f"{name} has no IPv6 link-local address",
         f"ip link set {name} addrgenmode eui64, or ip -6 address add fe80::1/64 dev {name}",
     )
-
-
-def device_mtu(link: Link) -> Finding:
-    room = link.mtu_bytes - ROCE_OVERHEAD_BYTES
-    fitting = [mtu for mtu in IB_MTUS if mtu <= room]
-    if not fitting:
-        return Finding(
-            "mtu",
-            "fail",
-            f"MTU {link.mtu_bytes} of {link.name} is below {IB_MTUS[0] + ROCE_OVERHEAD_BYTES}",
-            f"ip link set {link.name} mtu {4096 + ROCE_OVERHEAD_BYTES}",
-        )
-    ip_mtu = fitting[-1] - 4
-    detail = f"MTU {link.mtu_bytes} of {link.name} carries an IP MTU of {ip_mtu}"
-    if ip_mtu < IPV6_MIN_MTU:
-        remedy = f"ip link set {link.name} mtu {2048 + ROCE_OVERHEAD_BYTES}"
-        return Finding("mtu", "warn", detail + f": no IPv6, which needs {IPV6_MIN_MTU}", remedy)
-    return Finding("mtu", "ok", detail)
 
 
 def roce_port(name: str, port: int = ROCE_PORT) -> Finding:

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 from ipoibu.addr import PKey
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric.partition import line
-from ipoibu.fabric.sa import SaClient
-from ipoibu.host.checkup import Finding
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.host.finding import Finding
 from ipoibu.limits import ENCAP_LEN
-from ipoibu.proto.refusal import NoRecords, SaError
+from ipoibu.proto.partition_line import partition_line
+from ipoibu.proto.sa_errors import NoRecords, SaError
 from ipoibu.wire import mgid
 
 
@@ -44,7 +44,10 @@ async def _look(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
     if not info.has_pkey(pkey):
         detail = f"{place} has no P_Key {pkey.full}; it has: {info.pkeys_text}"
         yield Finding(
-            "pkey", "fail", detail, f"add to partitions.conf: {line(pkey, guid=info.guid)}"
+            "pkey",
+            "fail",
+            detail,
+            f"add to partitions.conf: {partition_line(pkey, guid=info.guid)}",
         )
         return
     yield Finding("pkey", "ok", f"{place} is in the partition {pkey.full}")
@@ -52,7 +55,9 @@ async def _look(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
         group = await client.group(mgid.broadcast(pkey.full))
     except NoRecords:
         detail = f"the link of {pkey.full} has no broadcast group: its partition needs `ipoib`"
-        yield Finding("broadcast_group", "fail", detail, f"add to partitions.conf: {line(pkey)}")
+        yield Finding(
+            "broadcast_group", "fail", detail, f"add to partitions.conf: {partition_line(pkey)}"
+        )
     except SaError as error:
         yield Finding("broadcast_group", "fail", str(error))
     else:

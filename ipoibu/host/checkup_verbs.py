@@ -14,10 +14,10 @@ from typing import Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError
-from ipoibu.fabric.roce import GidEntry, choose_gid, local_addresses
-from ipoibu.fabric.verbs_objects import INSTALL, REINSTALL, load
-from ipoibu.host.checkup import Finding, device_mtu
+from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, load
+from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
 from ipoibu.host.checkup_ib import subnet
+from ipoibu.host.finding import Finding, device_mtu
 from ipoibu.host.netlink import Netlink
 
 SYSFS: Final = Path("/sys/class/infiniband")

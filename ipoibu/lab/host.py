@@ -88,7 +88,7 @@ class Host:
             log = stack.enter_context(open(self._log, "wb"))
             options: dict[str, Any] = {}
             if self._subnet is not None:
-                start = [sys.executable, "-m", "ipoibu.lab.enter", str(self.namespace.path)]
+                start = [sys.executable, "-m", "ipoibu.cli.ibsim_host", str(self.namespace.path)]
                 environment = {**self._subnet.environment(self.number), **environment}
                 ours = stack.enter_context(open("/proc/thread-self/ns/net", "rb"))
                 options = {"cwd": self._subnet.directory, "fd": ours.fileno()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.errors import UsageError
-from ipoibu.testing.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
+from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
 
 LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first is OpenSM's, the last asks questions
 ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"

@@ -17,9 +17,9 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.neigh import Neighbours
-from ipoibu.proto.station import FrameSource, Station, is_host
 from ipoibu.wire import arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST
@@ -30,8 +30,10 @@ _NO_ADDRESS: Final = IPv4Address(0)
 class ArpResolver:
     """Speaks ARP for IPv4, and hears it; a `Resolver`."""
 
-    def __init__(self, station: Station, neighbours: Neighbours, addresses: Addresses) -> None:
-        self._station = station
+    def __init__(
+        self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
+    ) -> None:
+        self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
 
@@ -40,7 +42,7 @@ class ArpResolver:
     ) -> None:
         source = self._addresses.source_for(target, preferred)
         if source is None:
-            self._station.count("arp_no_source")
+            self._context.count("arp_no_source")
             return
         self._ask(_v4(source), _v4(target), known)
 
@@ -56,14 +58,14 @@ class ArpResolver:
         """Take one message from behind the encapsulation header; `BadFrame` if it is none."""
         message = arp.parse_untrusted(payload)
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
-        if hwaddr.same_station(self._station.hwaddr):
-            self._station.count("echo")
+        if hwaddr.same_station(self._context.hwaddr):
+            self._context.count("echo")
         elif sender in self._addresses:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
             self._hear_probe(now, message)
         elif not is_host(sender) or self._addresses.is_directed_broadcast(sender):
-            self._station.count("arp_sender")
+            self._context.count("arp_sender")
         elif not self._addresses.is_ours(message.target_ip):
             self._neighbours.heard(now, sender, hwaddr, solicited=False, override=True)
         elif message.operation == arp.REPLY and not _is_multicast(source):
@@ -76,7 +78,7 @@ class ArpResolver:
     def _hear_probe(self, now: float, message: arp.Arp) -> None:
         target = message.target_ip
         if message.operation != arp.REQUEST:
-            self._station.count("arp_sender")
+            self._context.count("arp_sender")
         elif target not in self._addresses:
             self._neighbours.suspect(now, target, message.sender_hwaddr)
         elif self._addresses.is_ours(target):
@@ -86,18 +88,18 @@ class ArpResolver:
 
     def _answer(self, message: arp.Arp) -> None:
         """To the asker alone, and over UD (R1, N6)."""
-        self._send(message.answer(self._station.hwaddr), message.sender_hwaddr)
+        self._send(message.answer(self._context.hwaddr), message.sender_hwaddr)
 
     def _ask(self, source: IPv4Address, target: IPv4Address, known: HwAddr | None = None) -> None:
-        self._send(arp.request(self._station.hwaddr, source, target), known)
+        self._send(arp.request(self._context.hwaddr, source, target), known)
 
     def _send(self, message: arp.Arp, to: HwAddr | None) -> None:
-        station = self._station
+        context = self._context
         if to is None:
-            destination = station.group(station.mgid(LIMITED_BROADCAST))
+            destination = context.group(context.mgid(LIMITED_BROADCAST))
         else:
-            destination = station.unicast(to)
-        station.send(destination, EtherType.ARP, message.pack())
+            destination = context.unicast(to)
+        context.send(destination, EtherType.ARP, message.pack())
 
 
 def _is_multicast(source: FrameSource) -> bool:

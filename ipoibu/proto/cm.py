@@ -29,17 +29,17 @@ from ipoibu.limits import (
 from ipoibu.proto.cm_connection import (
     Answer,
     CmConfig,
-    Connection,
+    CmConnection,
     Key,
     MadSource,
     bounded_s,
     is_connectable,
     private,
 )
+from ipoibu.proto.cm_state import HALF_OPEN, MACHINE, OVER, Action, Input, State
 from ipoibu.proto.effects import Count
-from ipoibu.proto.handshake import HALF_OPEN, MACHINE, OVER, Action, Input, State
 from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.proto.rc import (
+from ipoibu.proto.rc_events import (
     CAUSES,
     Accept,
     Cause,
@@ -98,11 +98,11 @@ class Cm:
         self._serials = itertools.count()
         self._tid_high = rng.getrandbits(32) << 32
         self._answers = TokenBucket(CM_ANSWERS_PER_S, CM_ANSWERS_BURST)
-        self._by_id: dict[int, Connection] = {}
-        self._by_handle: dict[Handle, Connection] = {}  # those whose end the policy does not know
-        self._by_request: dict[Key, Connection] = {}  # passive ones
-        self._by_qpn: dict[Key, Connection] = {}  # those that are not over
-        self._time_wait: OrderedDict[int, Connection] = OrderedDict()  # the oldest first
+        self._by_id: dict[int, CmConnection] = {}
+        self._by_handle: dict[Handle, CmConnection] = {}  # those whose end the policy does not know
+        self._by_request: dict[Key, CmConnection] = {}  # passive ones
+        self._by_qpn: dict[Key, CmConnection] = {}  # those that are not over
+        self._time_wait: OrderedDict[int, CmConnection] = OrderedDict()  # the oldest first
         self._half_open: Counter[Gid] = Counter()
 
     def __len__(self) -> int:
@@ -170,7 +170,7 @@ class Cm:
             self._effects.append(Ended(connect.handle, Cause.FULL))
             return
         local_id, wait_s = self._new_id(), seconds(self.config.response_timeout)
-        found = Connection(
+        found = CmConnection(
             handle=connect.handle,
             local_id=local_id,
             gid=connect.destination.gid,
@@ -188,7 +188,7 @@ class Cm:
         self._feed(now, found, Input.CONNECT)
 
     def _continue(
-        self, now: float, found: Connection, request: Confirm | Accept | Reject | Disconnect
+        self, now: float, found: CmConnection, request: Confirm | Accept | Reject | Disconnect
     ) -> None:
         match request:
             case Confirm():
@@ -203,7 +203,7 @@ class Cm:
             case Disconnect():
                 self._disconnect(now, found)
 
-    def _disconnect(self, now: float, found: Connection) -> None:
+    def _disconnect(self, now: float, found: CmConnection) -> None:
         found.refusal, found.private = Reason.CONSUMER, b""
         if not found.remote_id:  # the peer can know the request by our GUID alone, §12.6.7.2
             self._refuse_by_guid(found)
@@ -228,7 +228,7 @@ class Cm:
         psn, local_id = self._rng.getrandbits(_PSN_BITS), self._new_id()
         handle = Handle(Role.PASSIVE, next(self._serials))
         attributes = self.config.requested(source, req, psn)
-        found = Connection(
+        found = CmConnection(
             handle=handle,
             local_id=local_id,
             gid=gid,
@@ -307,7 +307,7 @@ class Cm:
                     found.cause, found.tid = Cause.DISCONNECTED, tid
             self._feed(now, found, _INPUTS[type(message)])
 
-    def _rep_untrusted(self, now: float, source: MadSource, found: Connection, rep: Rep) -> None:
+    def _rep_untrusted(self, now: float, source: MadSource, found: CmConnection, rep: Rep) -> None:
         if not found.remote_id:
             if not rep.local_id or not is_connectable(rep.qpn):
                 self._count("cm_unexpected")  # asked again until it makes sense, or in vain
@@ -323,7 +323,7 @@ class Cm:
             found.event = found.replied(self.config, rep)
         self._feed(now, found, Input.REP)
 
-    def _find_by_guid_untrusted(self, source: MadSource, rej: cm.Rej) -> Connection | None:
+    def _find_by_guid_untrusted(self, source: MadSource, rej: cm.Rej) -> CmConnection | None:
         """Who gives up asking does not know our id: §12.6.7.2 has it send its GUID."""
         guid = int.from_bytes(rej.info[:_GUID_LEN], "big")
         if source.gid is not None:
@@ -354,7 +354,7 @@ class Cm:
 
     # -- one step --------------------------------------------------------------------------------
 
-    def _feed(self, now: float, found: Connection, fed: Input) -> None:
+    def _feed(self, now: float, found: CmConnection, fed: Input) -> None:
         before = found.state
         found.state, actions = MACHINE.step(before, fed)
         if found.state is not before:
@@ -363,7 +363,7 @@ class Cm:
         for action in actions:
             self._act(now, found, before, action)
 
-    def _act(self, now: float, found: Connection, before: State, action: Action) -> None:
+    def _act(self, now: float, found: CmConnection, before: State, action: Action) -> None:
         match action:
             case Action.TELL_REQUESTED | Action.TELL_REPLIED:
                 assert found.event is not None, "what is told has come before"
@@ -384,7 +384,7 @@ class Cm:
             case _:
                 self._send(found, before, action)
 
-    def _send(self, found: Connection, before: State, action: Action) -> None:
+    def _send(self, found: CmConnection, before: State, action: Action) -> None:
         message: cm.Spoken
         match action:
             case Action.SEND_REQ:
@@ -418,7 +418,7 @@ class Cm:
         self._refuse_by_guid(found)
         self._feed(now, found, Input.SPENT)
 
-    def _duration_s(self, found: Connection) -> float:
+    def _duration_s(self, found: CmConnection) -> float:
         match found.state:
             case State.MRA_RECEIVED | State.MRA_REP_RECEIVED:
                 return found.respite_s + found.wait_s
@@ -431,18 +431,18 @@ class Cm:
             case _:
                 return found.wait_s
 
-    def _end_stale(self, now: float, stale: Connection) -> None:
+    def _end_stale(self, now: float, stale: CmConnection) -> None:
         self._count("cm_stale")
         stale.refusal, stale.cause = Reason.STALE_CONNECTION, Cause.STALE
         self._feed(now, stale, Input.STALE)
 
-    def _refuse_by_guid(self, found: Connection) -> None:
+    def _refuse_by_guid(self, found: CmConnection) -> None:
         found.refusal, found.private = Reason.TIMEOUT, b""
         found.info = self.config.ca_guid.to_bytes(_GUID_LEN, "big")
 
     # -- the tables ------------------------------------------------------------------------------
 
-    def _account(self, found: Connection, before: State) -> None:
+    def _account(self, found: CmConnection, before: State) -> None:
         """Keep what is counted by state."""
         after = found.state
         if (before in HALF_OPEN) != (after in HALF_OPEN):
@@ -454,14 +454,14 @@ class Cm:
         if after is State.TIME_WAIT:
             self._time_wait[found.local_id] = found
 
-    def _insert(self, found: Connection) -> None:
+    def _insert(self, found: CmConnection) -> None:
         self._by_id[found.local_id] = self._by_handle[found.handle] = found
 
-    def _drop(self, found: Connection) -> None:
+    def _drop(self, found: CmConnection) -> None:
         """The policy is done with it."""
         self._by_handle.pop(found.handle, None)
 
-    def _remove(self, found: Connection) -> None:
+    def _remove(self, found: CmConnection) -> None:
         self._drop(found)
         self._timers.cancel(self._ring, found.local_id)
         self._time_wait.pop(found.local_id, None)

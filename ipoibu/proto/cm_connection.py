@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipoibu.addr import DEFAULT_PKEY, MULTICAST_QPN, Gid, PKey, Qpn
-from ipoibu.fabric.base import Destination, RcAttributes
+from ipoibu.ib import Destination, RcAttributes
 from ipoibu.limits import (
     CM_ACK_TIMEOUT_CODE,
     CM_CONNECTIONS_MAX,
@@ -20,8 +20,8 @@ from ipoibu.limits import (
     CM_WAIT_MIN_S,
     CONNECTION_RETRIES,
 )
-from ipoibu.proto.handshake import MACHINE, Action, State
-from ipoibu.proto.rc import Cause, Connect, Handle, Replied, Requested, Role
+from ipoibu.proto.cm_state import MACHINE, Action, State
+from ipoibu.proto.rc_events import Cause, Connect, Handle, Replied, Requested, Role
 from ipoibu.wire import cm_rdmacm
 from ipoibu.wire.cm import Drep, Dreq, Mra, Rej, Rtu
 from ipoibu.wire.cm_code import LID_PERMISSIVE, About, Reason, Transport, seconds
@@ -123,7 +123,7 @@ class CmConfig:
 
 
 @dataclass(slots=True)
-class Connection:
+class CmConnection:
     """One hand-shake. What the peer tells of itself is 0 until it has.
 
     `psn` is ours to choose and the peer's to start with; `hurry_s` how long the peer waits until it

@@ -30,9 +30,9 @@ from ipoibu.limits import (
     DEFEND_INTERVAL_S,
     RETRANS_TIMER_S,
 )
+from ipoibu.proto.context import EngineContext, Resolver
 from ipoibu.proto.effects import AddressVerdict, Log
-from ipoibu.proto.ratelimit import is_told
-from ipoibu.proto.station import Resolver, Station
+from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.table import Table
 
 
@@ -111,12 +111,12 @@ class Addresses:
 
     def __init__(
         self,
-        station: Station,
+        context: EngineContext,
         resolvers: Mapping[int, Resolver],
         hears: Callable[[IpAddress], bool],
         accepted: Callable[[float, IpAddress], None],
     ) -> None:
-        self._station = station
+        self._context = context
         self._resolvers = resolvers
         self._hears = hears
         self._accepted = accepted
@@ -165,7 +165,7 @@ class Addresses:
         address = self._addresses.get(interface.ip)
         if address is None:
             if len(self._addresses) >= ADDRESSES_MAX:
-                self._station.count("address_table_full")
+                self._context.count("address_table_full")
                 return False
             address = self._addresses[interface.ip] = _Address(interface.ip)
         if interface not in address.interfaces:
@@ -183,7 +183,7 @@ class Addresses:
         self._broadcasts -= Counter(_broadcast(interface))
         if address.interfaces:
             return False
-        self._station.timers.cancel(self._ring, interface.ip)
+        self._context.timers.cancel(self._ring, interface.ip)
         del self._addresses[interface.ip]
         return True
 
@@ -205,11 +205,11 @@ class Addresses:
         """Another station acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]
         address.conflicts += 1
-        self._station.count("address_conflict")
-        if is_told(address.conflicts):
+        self._context.count("address_conflict")
+        if should_log(address.conflicts):
             times = "" if address.conflicts == 1 else f" ({address.conflicts} times)"
             text = f"address {ip} is also used by {by or 'another station'}{times}"
-            self._station.emit(Log(logging.WARNING, text))
+            self._context.emit(Log(logging.WARNING, text))
         self._feed(now, address, Input.CLAIMED)
 
     def probed(self, now: float, ip: IpAddress) -> None:
@@ -230,13 +230,13 @@ class Addresses:
             self._feed(now, address, Input.UNCHECKED if unchecked else Input.READY)
 
     def _probes(self, address: _Address) -> int:
-        config = self._station.config
+        config = self._context.config
         return config.arp_probes if address.ip.version == 4 else config.dad_transmits
 
     def _feed(self, now: float, address: _Address, fed: Input) -> None:
         after, actions = MACHINE.step(address.state, fed)
         if after is not address.state:
-            self._station.timers.cancel(self._ring, address.ip)
+            self._context.timers.cancel(self._ring, address.ip)
             address.state, address.sent = after, 0
         for action in actions:
             self._act(now, address, action)
@@ -255,25 +255,25 @@ class Addresses:
                     address.defended_s = now
                     resolver.announce(address.ip)
             case Action.ACCEPT:
-                self._station.emit(AddressVerdict(address.ip, duplicate=False))
+                self._context.emit(AddressVerdict(address.ip, duplicate=False))
                 self._accepted(now, address.ip)
             case Action.GIVE_UP:
-                self._station.emit(AddressVerdict(address.ip, duplicate=True))
+                self._context.emit(AddressVerdict(address.ip, duplicate=True))
             case Action.ARM:
-                self._station.timers.arm(self._ring, address.ip, now + self._interval_s(address))
+                self._context.timers.arm(self._ring, address.ip, now + self._interval_s(address))
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         address = self._addresses[ip]
         announcing = address.state is State.ANNOUNCING
-        limit = self._station.config.announce_count if announcing else self._probes(address)
+        limit = self._context.config.announce_count if announcing else self._probes(address)
         self._feed(now, address, Input.SPENT if address.sent >= limit else Input.TIMEOUT)
 
     def _interval_s(self, address: _Address) -> float:
         if address.state is State.ANNOUNCING:
-            return self._station.config.announce_interval_s
+            return self._context.config.announce_interval_s
         if address.ip.version == 6:
             return RETRANS_TIMER_S
-        return self._station.rng.uniform(ARP_PROBE_INTERVAL_MIN_S, ARP_PROBE_INTERVAL_MAX_S)
+        return self._context.rng.uniform(ARP_PROBE_INTERVAL_MIN_S, ARP_PROBE_INTERVAL_MAX_S)
 
 
 def _broadcast(interface: IpInterface) -> tuple[IpAddress, ...]:

@@ -12,10 +12,10 @@ import enum
 from dataclasses import dataclass, field
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
-from ipoibu.fabric.base import Destination
+from ipoibu.ib import Destination
 
 
-class Forward(enum.IntEnum):
+class NeighAction(enum.IntEnum):
     """What the pump does with a packet whose next hop has this table entry (`ext/neigh.h`)."""
 
     SEND = 0  # to `destination`
@@ -33,7 +33,7 @@ class Publish:
     """
 
     next_hop: IpAddress
-    forward: Forward
+    forward: NeighAction
     destination: Destination | None
     mtu_bytes: int
     hwaddr: HwAddr | None = field(default=None, compare=False)

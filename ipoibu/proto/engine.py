@@ -24,20 +24,20 @@ from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
 from ipoibu.errors import BadFrame, UsageError
-from ipoibu.fabric.base import PartitionParams
+from ipoibu.ib import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
+from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import Effect, Log
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.icmp import IcmpErrors
-from ipoibu.proto.link import Link
-from ipoibu.proto.membership import Memberships
+from ipoibu.proto.link import IpoibLink
+from ipoibu.proto.listeners import Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
-from ipoibu.proto.station import FrameSource, LinkConfig, Resolver, Station, is_host
-from ipoibu.proto.way import Found
+from ipoibu.proto.sa_path import SaPath
 from ipoibu.wire import encap, ip
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
@@ -60,18 +60,18 @@ class Engine:
     """Everything of an interface that is not the hit path; see the module."""
 
     def __init__(self, config: LinkConfig, rng: random.Random) -> None:
-        self._station = station = Station(config, rng)
+        self._context = context = EngineContext(config, rng)
         resolvers: dict[int, Resolver] = {}
-        self._errors = IcmpErrors(station)
-        self._neighbours = Neighbours(station, resolvers, self._errors.unreachable)
-        self._addresses = Addresses(station, resolvers, self._hears, self._accepted)
-        self._arp = ArpResolver(station, self._neighbours, self._addresses)
-        self._nd = NdResolver(station, self._neighbours, self._addresses)
+        self._errors = IcmpErrors(context)
+        self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
+        self._addresses = Addresses(context, resolvers, self._hears, self._accepted)
+        self._arp = ArpResolver(context, self._neighbours, self._addresses)
+        self._nd = NdResolver(context, self._neighbours, self._addresses)
         resolvers.update({4: self._arp, 6: self._nd})
-        self._groups = Groups(station)
-        self._memberships = Memberships(self._groups)
+        self._groups = Groups(context)
+        self._memberships = Listeners(self._groups)
         self._explicit: Counter[IpAddress] = Counter()
-        self._link = Link(self._act)
+        self._link = IpoibLink(self._act)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
             if group.version == 4 or config.carries_ipv6:
                 self._groups.join(0.0, group)
@@ -81,35 +81,35 @@ class Engine:
     def start(self, now: float) -> list[Effect]:
         """Ask for the broadcast group; all else waits for it (B1)."""
         self._link.feed(now, link.Input.START)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def stop(self, now: float) -> list[Effect]:
         """Leave everything; addresses and group users are kept for another `start`."""
         self._link.feed(now, link.Input.STOP)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def port_event(self, now: float, event: str, hwaddr: HwAddr | None = None) -> list[Effect]:
         """`down`, `up`, or `gid` with the station's new address."""
         if event not in link.PORT_EVENTS:
             raise ValueError(f"{event!r} is not a port event")
-        self._station.hwaddr = hwaddr or self._station.hwaddr
+        self._context.hwaddr = hwaddr or self._context.hwaddr
         self._link.feed(now, link.PORT_EVENTS[event])
-        return self._station.take(now)
+        return self._context.take(now)
 
     def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
         """Another queue pair, and perhaps another link; while the port is down. `UsageError` if IPv6
         fits now and did not, or the other way round: what was refused for that has to come anew."""
-        config = replace(self._station.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
-        if config.carries_ipv6 != self._station.config.carries_ipv6:
+        config = replace(self._context.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
+        if config.carries_ipv6 != self._context.config.carries_ipv6:
             raise UsageError(
-                f"the link's MTU went from {self._station.config.mtu_bytes} to {mtu_bytes}, "
+                f"the link's MTU went from {self._context.config.mtu_bytes} to {mtu_bytes}, "
                 f"and IPv6 needs {IPV6_MIN_MTU}: start the interface again"
             )
-        self._station.renew(config)
+        self._context.renew(config)
 
     def router_changed(self, is_router: bool) -> None:
         """What our neighbour advertisements say from now on (RFC 4861 §4.4)."""
-        self._station.config = replace(self._station.config, is_router=is_router)
+        self._context.config = replace(self._context.config, is_router=is_router)
 
     def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> list[Effect]:
         """A station says of itself which addresses it has, as stations of a mesh do when they meet."""
@@ -118,75 +118,75 @@ class Engine:
                 self._addresses.claimed(now, address, hwaddr)
             elif is_host(address) and not self._addresses.is_directed_broadcast(address):
                 self._neighbours.introduced(now, address, hwaddr)
-        return self._station.take(now)
+        return self._context.take(now)
 
-    def attached(self, now: float, mgid: Gid, found: Found | None = None) -> list[Effect]:
+    def attached(self, now: float, mgid: Gid, found: SaPath | None = None) -> list[Effect]:
         """The fabric receives the group's datagrams; `found` is the SA's word on sending to it."""
-        if self._station.ways is not None and found is not None:
-            self._station.ways.joined(now, mgid, found)
+        if self._context.paths is not None and found is not None:
+            self._context.paths.joined(now, mgid, found)
         self._groups.attached(now, mgid)
-        is_broadcast = mgid == self._station.mgid(LIMITED_BROADCAST)
+        is_broadcast = mgid == self._context.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
             self._link.feed(now, link.Input.BROADCAST_JOINED)
         self._addresses.group_joined(now)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
         """The fabric refused the group, for `reason`; it is asked again after a while."""
-        if self._station.ways is not None and mgid != self._station.mgid(LIMITED_BROADCAST):
-            self._station.ways.resigned(now, mgid)  # B4: who sends may create what is gone
+        if self._context.paths is not None and mgid != self._context.mgid(LIMITED_BROADCAST):
+            self._context.paths.resigned(now, mgid)  # B4: who sends may create what is gone
         self._groups.attach_failed(now, mgid, reason)
-        return self._station.take(now)
+        return self._context.take(now)
 
     # -- the subnet administrator ----------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, found: Found) -> list[Effect]:
+    def found(self, now: float, gid: Gid, found: SaPath) -> list[Effect]:
         """The SA's answer to `FindPath` or `JoinToSend`."""
-        if self._station.ways is not None:
-            self._station.ways.found(now, gid, found)
-        return self._station.take(now)
+        if self._context.paths is not None:
+            self._context.paths.found(now, gid, found)
+        return self._context.take(now)
 
     def not_found(self, now: float, gid: Gid, reason: str) -> list[Effect]:
         """The SA refused, or said nothing; it is asked again after a while."""
-        if self._station.ways is not None:
-            self._station.ways.refused(now, gid, reason)
-        return self._station.take(now)
+        if self._context.paths is not None:
+            self._context.paths.refused(now, gid, reason)
+        return self._context.take(now)
 
     def sa_changed(self, now: float) -> list[Effect]:
         """The SA may have forgotten us, or be another: a light flush. What is in use stays in use, all
         groups are joined and all paths asked for again."""
-        if self._station.ways is not None:
+        if self._context.paths is not None:
             self._groups.renew()
-            self._station.ways.doubt(now)
-        return self._station.take(now)
+            self._context.paths.revalidate(now)
+        return self._context.take(now)
 
     def group_changed(self, now: float, mgid: Gid, *, exists: bool) -> list[Effect]:
         """The SA reports that somebody created the group, or that it is gone (M2)."""
-        if self._station.ways is not None:
+        if self._context.paths is not None:
             if not exists:
                 self._groups.renew(mgid)
-            self._station.ways.changed(now, mgid, exists=exists)
-        return self._station.take(now)
+            self._context.paths.changed(now, mgid, exists=exists)
+        return self._context.take(now)
 
     # -- packets ---------------------------------------------------------------------------------
 
     def frame(self, now: float, source: FrameSource, frame: bytes) -> list[Effect]:
         """An ARP message or an ND packet from the fabric, the encapsulation header included."""
         if not self._link.is_up:
-            self._station.count("link_down")
-        elif self._station.is_echo(source):
-            self._station.count("echo")
+            self._context.count("link_down")
+        elif self._context.is_echo(source):
+            self._context.count("echo")
         else:
             try:
                 self._frame_untrusted(now, source, frame)
             except BadFrame as error:
-                self._station.count(error.reason)
-        return self._station.take(now)
+                self._context.count(error.reason)
+        return self._context.take(now)
 
     def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
         """The pump has no entry for `next_hop`, where `packet` wants to go."""
         self._miss(now, next_hop, packet)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump sent by a NOTIFY entry, for the first time since it was published."""
@@ -194,31 +194,31 @@ class Engine:
             self._groups.used(now, next_hop)
         else:
             self._neighbours.used(now, next_hop)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
         """An IGMP or MLD packet of the local stack: followed, then sent to its group."""
         try:
             header = ip.parse_untrusted(packet)
             version = header.source.version
-            if version == 4 or self._station.config.carries_ipv6:
+            if version == 4 or self._context.config.carries_ipv6:
                 self._memberships.report_untrusted(now, version, packet)
             self._miss(now, header.destination, packet)
         except BadFrame as error:
-            self._station.count(error.reason)
-        return self._station.take(now)
+            self._context.count(error.reason)
+        return self._context.take(now)
 
     def unreachable(self, now: float, packet: bytes) -> list[Effect]:
         """The pump dropped `packet` at an UNREACHABLE entry."""
         self._errors.unreachable(now, packet)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def too_big(
         self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int
     ) -> list[Effect]:
         """The pump dropped `packet`: larger than the `mtu_bytes` of `next_hop` (C13)."""
         self._errors.too_big(now, packet, mtu_bytes)
-        return self._station.take(now)
+        return self._context.take(now)
 
     # -- addresses and groups --------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Engine:
         """The host has a new address; it is probed for, then announced. An IPv6 one needs 1280 (T3)."""
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
-            return self._station.take(now)
+            return self._context.take(now)
         is_new = all(info.address != address for info in self.addresses())
         if isinstance(address, IPv6Address) and is_new:
             group = solicited_node(address)
@@ -234,7 +234,7 @@ class Engine:
                 self._groups.leave(now, group)
         else:
             self._addresses.add(now, interface)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
         """The host gave an address up."""
@@ -243,7 +243,7 @@ class Engine:
         broadcast = interface.network.broadcast_address
         if not self._is_group(broadcast):
             self._groups.withdraw(now, broadcast)
-        return self._station.take(now)
+        return self._context.take(now)
 
     def join(self, now: float, group: IpAddress) -> list[Effect]:
         """The application wants the group's packets; as often as it says so, it has to `leave`."""
@@ -251,7 +251,7 @@ class Engine:
             raise UsageError(f"{group} is not a multicast group")
         if not self._refuse_ipv6(group) and self._groups.join(now, group):
             self._explicit[group] += 1
-        return self._station.take(now)
+        return self._context.take(now)
 
     def leave(self, now: float, group: IpAddress) -> list[Effect]:
         """The application no longer wants the group's packets; `UsageError` if it never did."""
@@ -259,18 +259,18 @@ class Engine:
             raise UsageError(f"{group} was not joined")
         self._explicit -= Counter((group,))
         self._groups.leave(now, group)
-        return self._station.take(now)
+        return self._context.take(now)
 
     # -- time ------------------------------------------------------------------------------------
 
     def timer(self, now: float) -> list[Effect]:
         """Do what is due; to be called at `deadline`, harmless at any other time."""
-        self._station.timers.run(now)
-        return self._station.take(now)
+        self._context.timers.run(now)
+        return self._context.take(now)
 
     def deadline(self) -> float | None:
         """When `timer` has something to do next."""
-        return self._station.timers.deadline()
+        return self._context.timers.deadline()
 
     # -- what is shown ---------------------------------------------------------------------------
 
@@ -294,16 +294,16 @@ class Engine:
             case link.Action.JOIN_BROADCAST:
                 self._groups.begin(now, LIMITED_BROADCAST)
             case link.Action.OPEN:
-                self._station.emit(Log(logging.INFO, f"link up as {self._station.hwaddr}"))
+                self._context.emit(Log(logging.INFO, f"link up as {self._context.hwaddr}"))
                 self._groups.open(now)
                 self._addresses.link_up(now)
             case link.Action.CLOSE:
-                self._station.emit(Log(logging.INFO, "link down"))
+                self._context.emit(Log(logging.INFO, "link down"))
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)
-                if self._station.ways is not None:
-                    self._station.ways.clear(now)
+                if self._context.paths is not None:
+                    self._context.paths.clear(now)
 
     def _hears(self, address: IpAddress) -> bool:
         if isinstance(address, IPv4Address):
@@ -319,24 +319,24 @@ class Engine:
         match parcel.type:
             case EtherType.ARP:
                 self._arp.receive_untrusted(now, source, parcel.payload)
-            case EtherType.IPV6 if self._station.config.carries_ipv6:
+            case EtherType.IPV6 if self._context.config.carries_ipv6:
                 self._nd.receive_untrusted(now, source, parcel.payload)
             case EtherType.IPV6:
-                self._station.count("ipv6_refused")
+                self._context.count("ipv6_refused")
             case _:
-                self._station.count("frame_unexpected")
+                self._context.count("frame_unexpected")
 
     def _miss(self, now: float, next_hop: IpAddress, packet: bytes) -> None:
         if not self._link.is_up:
-            self._station.count("link_down")
-        elif next_hop.version == 6 and not self._station.config.carries_ipv6:
-            self._station.count("ipv6_refused")
+            self._context.count("link_down")
+        elif next_hop.version == 6 and not self._context.config.carries_ipv6:
+            self._context.count("ipv6_refused")
         elif self._addresses.is_directed_broadcast(next_hop):
             self._groups.miss(now, next_hop, packet, via=LIMITED_BROADCAST)
         elif self._is_group(next_hop):
             self._groups.miss(now, next_hop, packet)
         elif next_hop in self._addresses or not is_host(next_hop):
-            self._station.count("next_hop_invalid")
+            self._context.count("next_hop_invalid")
         else:
             self._neighbours.miss(now, next_hop, packet)
 
@@ -349,10 +349,10 @@ class Engine:
 
     def _refuse_ipv6(self, address: IpAddress) -> bool:
         """T3: say so, and leave it."""
-        config = self._station.config
+        config = self._context.config
         if address.version == 4 or config.carries_ipv6:
             return False
-        self._station.count("ipv6_refused")
+        self._context.count("ipv6_refused")
         text = f"{address} not used: IPv6 needs an MTU of {IPV6_MIN_MTU}, this link has {config.mtu_bytes}"
-        self._station.emit(Log(logging.WARNING, text))
+        self._context.emit(Log(logging.WARNING, text))
         return True

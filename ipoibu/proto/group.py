@@ -35,9 +35,9 @@ from ipoibu.limits import (
     GROUP_SEND_ONLY_IDLE_S,
     GROUPS_MAX,
 )
-from ipoibu.proto.effects import Attach, Detach, Forward, Log, Publish, SendPacket, Withdraw
-from ipoibu.proto.ratelimit import is_told
-from ipoibu.proto.station import Station
+from ipoibu.proto.context import EngineContext
+from ipoibu.proto.effects import Attach, Detach, Log, NeighAction, Publish, SendPacket, Withdraw
+from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.table import Table
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 
@@ -189,8 +189,8 @@ class Groups:
     one used longest ago makes room, since the next packet brings it back.
     """
 
-    def __init__(self, station: Station, cap: int = GROUPS_MAX) -> None:
-        self._station = station
+    def __init__(self, context: EngineContext, cap: int = GROUPS_MAX) -> None:
+        self._context = context
         self._cap = cap
         self._groups: dict[Gid, _Group] = {}
         self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # used longest ago first
@@ -201,12 +201,12 @@ class Groups:
 
     def join(self, now: float, ip: IpAddress) -> bool:
         """One more user of the group; False (counted, logged) when there are too many groups."""
-        mgid = self._station.mgid(ip)
+        mgid = self._context.mgid(ip)
         group = self._groups.get(mgid)
         if group is None:
             if len(self._groups) >= self._cap:
-                self._station.count("group_table_full")
-                self._station.emit(
+                self._context.count("group_table_full")
+                self._context.emit(
                     Log(logging.WARNING, f"group {ip} not joined: {self._cap} groups are joined")
                 )
                 return False
@@ -221,9 +221,9 @@ class Groups:
 
     def leave(self, now: float, ip: IpAddress) -> None:
         """One user less; the group stays for a second in case that it is joined again."""
-        group = self._groups.get(self._station.mgid(ip))
+        group = self._groups.get(self._context.mgid(ip))
         if group is None or not group.users[ip]:
-            self._station.count("group_not_joined")
+            self._context.count("group_not_joined")
             return
         group.users[ip] -= 1
         if not group.users[ip]:
@@ -233,7 +233,7 @@ class Groups:
 
     def begin(self, now: float, ip: IpAddress) -> None:
         """Join this one group although the link is not up: the broadcast group, which makes it so (B1)."""
-        group = self._groups[self._station.mgid(ip)]
+        group = self._groups[self._context.mgid(ip)]
         if group.state is Member.PARKED:
             self._feed(now, group, MemberInput.OPENED)
 
@@ -255,14 +255,14 @@ class Groups:
 
     def renew(self, only: Gid | None = None) -> None:
         """Ask for every group that we receive again, the broadcast group first (B1), or for one."""
-        broadcast = self._station.mgid(LIMITED_BROADCAST)
+        broadcast = self._context.mgid(LIMITED_BROADCAST)
         members = [
             group.mgid
             for group in self._groups.values()
             if group.state is Member.MEMBER and only in (None, group.mgid)
         ]
         for mgid in sorted(members, key=lambda mgid: mgid != broadcast):
-            self._station.emit(Attach(mgid))
+            self._context.emit(Attach(mgid))
 
     def attached(self, now: float, mgid: Gid) -> None:
         if mgid in self._groups:
@@ -287,7 +287,7 @@ class Groups:
             self._drive(now, ip, SenderInput.DROPPED)
 
     def is_member(self, ip: IpAddress) -> bool:
-        group = self._groups.get(self._station.mgid(ip))
+        group = self._groups.get(self._context.mgid(ip))
         return group is not None and group.state is Member.MEMBER
 
     def snapshot(self, now: float) -> Iterator[GroupInfo]:
@@ -310,20 +310,20 @@ class Groups:
     def _feed(self, now: float, group: _Group, fed: MemberInput, reason: str = "") -> None:
         after, actions = MEMBERSHIP.step(group.state, fed)
         if after is not group.state:
-            self._station.timers.cancel(self._ring, group.mgid)
+            self._context.timers.cancel(self._ring, group.mgid)
         group.state = after
         for action in actions:
             match action:
                 case MemberAction.ATTACH:
-                    self._station.emit(Attach(group.mgid))
+                    self._context.emit(Attach(group.mgid))
                 case MemberAction.DETACH:
-                    self._station.emit(Detach(group.mgid))
+                    self._context.emit(Detach(group.mgid))
                 case MemberAction.COMPLAIN:
                     self._complain(group, reason)
                 case MemberAction.SETTLE:
                     group.refusals, group.backoff_s = 0, GROUP_BACKOFF_MIN_S
                 case MemberAction.ARM:
-                    self._station.timers.arm(self._ring, group.mgid, now + self._wait_s(group))
+                    self._context.timers.arm(self._ring, group.mgid, now + self._wait_s(group))
         if after is Member.NONE:
             del self._groups[group.mgid]
 
@@ -338,10 +338,10 @@ class Groups:
 
     def _complain(self, group: _Group, reason: str) -> None:
         group.refusals += 1
-        self._station.count("group_join_refused")
-        if is_told(group.refusals):
+        self._context.count("group_join_refused")
+        if should_log(group.refusals):
             times = "" if group.refusals == 1 else f" ({group.refusals} times)"
-            self._station.emit(
+            self._context.emit(
                 Log(logging.WARNING, f"cannot join group {group.mgid}: {reason}{times}")
             )
 
@@ -359,10 +359,10 @@ class Groups:
             if after is Sender.NONE:
                 return
             self._make_room(now)
-            sender = _Sender(self._station.mgid(via or ip), Sender.NONE, now)
+            sender = _Sender(self._context.mgid(via or ip), Sender.NONE, now)
             self._senders[ip] = sender
         if after is not sender.state:
-            self._station.timers.cancel(self._ring_sender, ip)
+            self._context.timers.cancel(self._ring_sender, ip)
         sender.state = after
         if fed is not SenderInput.TIMEOUT:
             sender.since = now
@@ -370,30 +370,30 @@ class Groups:
         for action in actions:
             match action:
                 case SenderAction.SEND:
-                    self._publish(ip, sender, Forward.SEND)
+                    self._publish(ip, sender, NeighAction.SEND)
                 case SenderAction.NOTIFY:
-                    self._publish(ip, sender, Forward.NOTIFY)
+                    self._publish(ip, sender, NeighAction.NOTIFY)
                 case SenderAction.RESEND:
-                    self._station.emit(SendPacket(packet, ip))
+                    self._context.emit(SendPacket(packet, ip))
                 case SenderAction.ARM:
                     at = now + GROUP_SEND_ONLY_IDLE_S
-                    self._station.timers.arm(self._ring_sender, ip, at)
+                    self._context.timers.arm(self._ring_sender, ip, at)
                 case SenderAction.FORGET:
-                    self._station.emit(Withdraw(ip))
+                    self._context.emit(Withdraw(ip))
                     del self._senders[ip]
 
     def _ring_sender(self, now: float, ip: IpAddress) -> None:
         self._drive(now, ip, SenderInput.TIMEOUT)
 
-    def _publish(self, ip: IpAddress, sender: _Sender, forward: Forward) -> None:
-        destination = self._station.group(sender.mgid)
-        self._station.emit(Publish(ip, forward, destination, self._station.config.mtu_bytes))
+    def _publish(self, ip: IpAddress, sender: _Sender, forward: NeighAction) -> None:
+        destination = self._context.group(sender.mgid)
+        self._context.emit(Publish(ip, forward, destination, self._context.config.mtu_bytes))
 
     def _make_room(self, now: float) -> None:
         if len(self._senders) < self._cap:
             return
         for ip, sender in self._senders.items():
             if sender.state is not Sender.PERMANENT:
-                self._station.count("group_sender_evicted")
+                self._context.count("group_sender_evicted")
                 self._drive(now, ip, SenderInput.DROPPED)
                 return

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from ipoibu.errors import BadFrame
 from ipoibu.limits import ICMP_ERRORS_BURST, ICMP_ERRORS_PER_S
+from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.proto.station import Station
 from ipoibu.wire import icmp
 
 
 class IcmpErrors:
     """Speaks for the next hop. Which packets may be answered at all, `wire.icmp` knows."""
 
-    def __init__(self, station: Station) -> None:
-        self._station = station
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
         self._bucket = TokenBucket(ICMP_ERRORS_PER_S, ICMP_ERRORS_BURST)
 
     def unreachable(self, now: float, packet: bytes) -> None:
@@ -23,19 +23,19 @@ class IcmpErrors:
         try:
             self._deliver(now, icmp.unreachable_untrusted(packet))
         except BadFrame as error:
-            self._station.count(error.reason)
+            self._context.count(error.reason)
 
     def too_big(self, now: float, packet: bytes, mtu_bytes: int) -> None:
         """The packet is larger than its next hop takes."""
         try:
             self._deliver(now, icmp.too_big_untrusted(packet, mtu_bytes))
         except BadFrame as error:
-            self._station.count(error.reason)
+            self._context.count(error.reason)
 
     def _deliver(self, now: float, answer: bytes | None) -> None:
         if answer is None:
-            self._station.count("icmp_error_forbidden")
+            self._context.count("icmp_error_forbidden")
         elif not self._bucket.take(now):
-            self._station.count("icmp_error_limited")
+            self._context.count("icmp_error_limited")
         else:
-            self._station.emit(Deliver(answer))
+            self._context.emit(Deliver(answer))

@@ -41,7 +41,7 @@ class Action(enum.Enum):
 _S, _I, _A = State, Input, Action
 
 # fmt: off
-MACHINE: Final = Table("Link", State.STOPPED, {
+MACHINE: Final = Table("IpoibLink", State.STOPPED, {
     (_S.STOPPED, _I.START):            (_S.JOINING, (_A.JOIN_BROADCAST,)),
     (_S.STOPPED, _I.STOP):             (_S.STOPPED, ()),
     (_S.STOPPED, _I.PORT_UP):          (_S.STOPPED, ()),
@@ -69,7 +69,7 @@ MACHINE: Final = Table("Link", State.STOPPED, {
 PORT_EVENTS: Final = {"up": Input.PORT_UP, "down": Input.PORT_DOWN, "gid": Input.PORT_GID}
 
 
-class Link:
+class IpoibLink:
     """The machine with its one state; `act(now, action)` carries its actions out."""
 
     def __init__(self, act: Callable[[float, Action], None]) -> None:

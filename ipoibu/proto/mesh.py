@@ -148,7 +148,7 @@ class _Contact:
 
 
 @dataclass(slots=True)
-class _Link:
+class _MeshLink:
     handle: Handle
     phase: Phase
     is_ours: bool
@@ -181,8 +181,8 @@ class Mesh:
         self._handles = itertools.count(start=1)
         self._contacts: dict[Locator, _Contact] = {}
         self._ourselves: set[Locator] = set()
-        self._links: dict[Handle, _Link] = {}
-        self._stations: dict[HwAddr, _Link] = {}
+        self._links: dict[Handle, _MeshLink] = {}
+        self._stations: dict[HwAddr, _MeshLink] = {}
         self._ours = _Ours()
 
     # ---- inputs: from the operator, and from the interface
@@ -254,7 +254,7 @@ class Mesh:
             self._effects.append(Refuse(handle))
         else:
             locator = Locator(source, greeting.port)
-            self._links[handle] = _Link(handle, Phase.ACCEPTING, False, locator, greeting)
+            self._links[handle] = _MeshLink(handle, Phase.ACCEPTING, False, locator, greeting)
             self._timers.arm(self._overdue, handle, now + MESH_ANSWER_S)
             self._effects.append(Accept(handle))
             self._effects.append(Name(handle, greeting, False))
@@ -339,7 +339,7 @@ class Mesh:
             self._again(now, contact)
             return
         contact.handle = next(self._handles)
-        self._links[contact.handle] = _Link(contact.handle, Phase.DIALING, True, locator)
+        self._links[contact.handle] = _MeshLink(contact.handle, Phase.DIALING, True, locator)
         self._timers.arm(self._overdue, contact.handle, now + MESH_ANSWER_S)
         self._effects.append(Dial(contact.handle, locator))
 
@@ -377,7 +377,7 @@ class Mesh:
             return True
         return False
 
-    def _open(self, now: float, link: _Link, greeting: Greeting) -> None:
+    def _open(self, now: float, link: _MeshLink, greeting: Greeting) -> None:
         self._timers.cancel(self._overdue, link.handle)
         self._settle(link, greeting)
         former = self._stations.get(greeting.hwaddr)
@@ -407,17 +407,17 @@ class Mesh:
                 for message in mesh.peers([link.locator]):
                     self._effects.append(Tell(other.handle, message))
 
-    def _settle(self, link: _Link, greeting: Greeting) -> None:
+    def _settle(self, link: _MeshLink, greeting: Greeting) -> None:
         """Note who it is that was found at a place."""
         contact = self._contacts.get(link.locator) if link.locator is not None else None
         if contact is not None:
             contact.station, contact.failures = greeting.hwaddr, 0
 
-    def _hang_up(self, now: float, link: _Link) -> None:
+    def _hang_up(self, now: float, link: _MeshLink) -> None:
         self._effects.append(Hangup(link.handle))
         self._forget(now, link)
 
-    def _forget(self, now: float, link: _Link) -> None:
+    def _forget(self, now: float, link: _MeshLink) -> None:
         del self._links[link.handle]
         self._timers.cancel(self._overdue, link.handle)
         if link.greeting is not None and self._stations.get(link.greeting.hwaddr) is link:
@@ -435,7 +435,7 @@ class Mesh:
     # ---- control messages
 
     def _control_untrusted(
-        self, now: float, link: _Link, greeting: Greeting, message: bytes
+        self, now: float, link: _MeshLink, greeting: Greeting, message: bytes
     ) -> None:
         match mesh.operation_untrusted(message):
             case Operation.GROUPS:

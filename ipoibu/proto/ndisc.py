@@ -11,10 +11,10 @@ import logging
 from ipaddress import IPv6Address
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import Deliver, Log
 from ipoibu.proto.neigh import Neighbours
-from ipoibu.proto.station import FrameSource, Station, is_host
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import solicited_node
@@ -33,8 +33,10 @@ _NO_ADDRESS = IPv6Address(0)
 class NdResolver:
     """Speaks neighbour discovery for IPv6, and hears it; a `Resolver`."""
 
-    def __init__(self, station: Station, neighbours: Neighbours, addresses: Addresses) -> None:
-        self._station = station
+    def __init__(
+        self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
+    ) -> None:
+        self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
 
@@ -44,12 +46,12 @@ class NdResolver:
         """To the solicited-node group (N3), or to the station itself when probing it (§7.3.3)."""
         source = self._addresses.source_for(target, preferred)
         if source is None:
-            self._station.count("nd_no_source")
+            self._context.count("nd_no_source")
             return
         target = _v6(target)
         destination = solicited_node(target) if known is None else target
         self._send(
-            NeighbourSolicitation(_v6(source), destination, target, self._station.hwaddr), known
+            NeighbourSolicitation(_v6(source), destination, target, self._context.hwaddr), known
         )
 
     def probe(self, address: IpAddress) -> None:
@@ -65,8 +67,8 @@ class NdResolver:
                 source,
                 ALL_NODES,
                 source,
-                self._station.hwaddr,
-                router=self._station.config.is_router,
+                self._context.hwaddr,
+                router=self._context.config.is_router,
                 override=True,
             )
         )
@@ -74,8 +76,8 @@ class NdResolver:
     def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
         """Take one IPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
         message = ndisc.parse_untrusted(packet)
-        if message.lladdr and message.lladdr.same_station(self._station.hwaddr):
-            self._station.count("echo")
+        if message.lladdr and message.lladdr.same_station(self._context.hwaddr):
+            self._context.count("echo")
             return
         match message:
             case NeighbourAdvertisement():
@@ -88,7 +90,7 @@ class NdResolver:
             self._addresses.claimed(now, message.source, message.lladdr)
             return
         if not (is_host(message.source) or message.source.is_unspecified):
-            self._station.count("nd_source")
+            self._context.count("nd_source")
             return
         match message:
             case NeighbourSolicitation():
@@ -101,7 +103,7 @@ class NdResolver:
             case Redirect() if is_host(message.target) and message.target not in self._addresses:
                 is_router = message.target != message.redirected  # RFC 4861 §8.3
                 self._learn(now, message.target, message.lladdr, is_router)
-        self._station.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
+        self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
 
     def _hear_solicitation(
         self, now: float, source: FrameSource, message: NeighbourSolicitation
@@ -113,7 +115,7 @@ class NdResolver:
             self._neighbours.introduced(now, message.source, message.lladdr)
         asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
         if asker is None:
-            self._station.count("nd_no_lladdr")
+            self._context.count("nd_no_lladdr")
         else:
             self._answer(message, asker)
 
@@ -138,7 +140,7 @@ class NdResolver:
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
         if believed and self._neighbours.set_router(target, message.router):
-            self._station.emit(Log(logging.INFO, f"{target} is no longer a router"))
+            self._context.emit(Log(logging.INFO, f"{target} is no longer a router"))
 
     def _learn(self, now: float, ip: IPv6Address, hwaddr: HwAddr | None, is_router: bool) -> None:
         if hwaddr is not None:
@@ -147,17 +149,17 @@ class NdResolver:
 
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
         """RFC 4861 §7.2.4: to the asker, or to all nodes if it has no address yet (N4)."""
-        self._send(message.answer(self._station.hwaddr, self._station.config.is_router), asker)
+        self._send(message.answer(self._context.hwaddr, self._context.config.is_router), asker)
 
     def _send(
         self, message: NeighbourSolicitation | NeighbourAdvertisement, to: HwAddr | None = None
     ) -> None:
-        station = self._station
+        context = self._context
         if to is None:
-            destination = station.group(station.mgid(message.destination))
+            destination = context.group(context.mgid(message.destination))
         else:
-            destination = station.unicast(to)
-        station.send(destination, EtherType.IPV6, message.pack())
+            destination = context.unicast(to)
+        context.send(destination, EtherType.IPV6, message.pack())
 
 
 def _sender(source: FrameSource) -> HwAddr | None:

@@ -19,7 +19,8 @@ from ipoibu.limits import (
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
 )
-from ipoibu.proto.effects import Forward, Publish, SendPacket, Withdraw
+from ipoibu.proto.context import EngineContext, Resolver
+from ipoibu.proto.effects import NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.nud import (
     DURATION_S,
     EVICTABLE,
@@ -31,7 +32,6 @@ from ipoibu.proto.nud import (
     Input,
     State,
 )
-from ipoibu.proto.station import Resolver, Station
 from ipoibu.wire.ip import parse_untrusted
 
 
@@ -57,7 +57,7 @@ class _Entry:
     probes: int = 0
     confirmed: bool = False
     is_router: bool = False
-    published: Forward | None = None
+    published: NeighAction | None = None
     pending: deque[bytes] = field(default_factory=deque)
 
 
@@ -70,12 +70,12 @@ class Neighbours:
 
     def __init__(
         self,
-        station: Station,
+        context: EngineContext,
         resolvers: Mapping[int, Resolver],
         refuse: Callable[[float, bytes], None],
         cap: int = NEIGH_MAX,
     ) -> None:
-        self._station = station
+        self._context = context
         self._resolvers = resolvers
         self._refuse = refuse
         self._cap = cap
@@ -117,7 +117,7 @@ class Neighbours:
                 cached = Cached.SAME
                 entry.hwaddr = hwaddr or entry.hwaddr  # the flags may be new (A6)
         elif hwaddr is None:
-            self._station.count("nd_no_lladdr")  # RFC 4861 §7.2.5: of no use yet
+            self._context.count("nd_no_lladdr")  # RFC 4861 §7.2.5: of no use yet
             return False
         fed = EVIDENCE[solicited, override, cached]
         self._feed(now, ip, fed, hwaddr=hwaddr)
@@ -190,10 +190,10 @@ class Neighbours:
                 return
             entry = self._create(now, ip)
             if entry is None:
-                self._station.count("neigh_table_full")
+                self._context.count("neigh_table_full")
                 return
         if after is not before:
-            self._station.timers.cancel(self._ring, ip)
+            self._context.timers.cancel(self._ring, ip)
             entry.state, entry.since, entry.probes = after, now, 0
         self._rank(entry, fed)
         for action in actions:
@@ -206,23 +206,23 @@ class Neighbours:
             case Action.QUEUE:
                 self._queue(entry, packet)
             case Action.RESEND:
-                self._station.emit(SendPacket(packet, entry.ip))
+                self._context.emit(SendPacket(packet, entry.ip))
             case Action.REFUSE:
                 self._refuse(now, packet)
             case Action.RECORD:
                 entry.hwaddr = hwaddr
             case Action.SEND:
-                self._publish(entry, Forward.SEND)
+                self._publish(entry, NeighAction.SEND)
             case Action.NOTIFY:
-                self._publish(entry, Forward.NOTIFY)
+                self._publish(entry, NeighAction.NOTIFY)
             case Action.BLOCK:
-                self._publish(entry, Forward.UNREACHABLE)
+                self._publish(entry, NeighAction.UNREACHABLE)
             case Action.RELEASE:
                 for waiting in self._unqueue(entry):
-                    self._station.emit(SendPacket(waiting, entry.ip))
+                    self._context.emit(SendPacket(waiting, entry.ip))
             case Action.REJECT:
                 for waiting in self._unqueue(entry):
-                    self._station.count("neigh_unresolved")
+                    self._context.count("neigh_unresolved")
                     self._refuse(now, waiting)
             case Action.ASK | Action.PROBE:
                 entry.probes += 1
@@ -232,11 +232,11 @@ class Neighbours:
             case Action.ARM:
                 self._arm(now, entry)
             case Action.DOUBT:
-                if self._station.ways is not None and entry.hwaddr is not None:
-                    self._station.ways.doubt(now, entry.hwaddr.gid)
+                if self._context.paths is not None and entry.hwaddr is not None:
+                    self._context.paths.revalidate(now, entry.hwaddr.gid)
             case Action.FORGET:
                 if entry.published is not None:
-                    self._station.emit(Withdraw(entry.ip))
+                    self._context.emit(Withdraw(entry.ip))
                 del self._entries[entry.ip]
 
     def _arm(self, now: float, entry: _Entry) -> None:
@@ -244,8 +244,8 @@ class Neighbours:
         if (
             entry.state is State.REACHABLE
         ):  # RFC 4861 §6.3.2: so that a crowd does not probe at once
-            duration_s *= self._station.rng.uniform(MIN_RANDOM_FACTOR, MAX_RANDOM_FACTOR)
-        self._station.timers.arm(self._ring, entry.ip, now + duration_s)
+            duration_s *= self._context.rng.uniform(MIN_RANDOM_FACTOR, MAX_RANDOM_FACTOR)
+        self._context.timers.arm(self._ring, entry.ip, now + duration_s)
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         entry = self._entries[ip]
@@ -253,13 +253,13 @@ class Neighbours:
         spent = limit is not None and entry.probes >= limit
         self._feed(now, ip, Input.EXHAUSTED if spent else Input.TIMEOUT)
 
-    def _publish(self, entry: _Entry, forward: Forward) -> None:
+    def _publish(self, entry: _Entry, forward: NeighAction) -> None:
         entry.published = forward
-        sends = forward in (Forward.SEND, Forward.NOTIFY)
-        destination = self._station.unicast(entry.hwaddr) if sends and entry.hwaddr else None
-        mtu_bytes = self._station.config.mtu_bytes
+        sends = forward in (NeighAction.SEND, NeighAction.NOTIFY)
+        destination = self._context.unicast(entry.hwaddr) if sends and entry.hwaddr else None
+        mtu_bytes = self._context.config.mtu_bytes
         hwaddr = entry.hwaddr if destination else None
-        self._station.emit(Publish(entry.ip, forward, destination, mtu_bytes, hwaddr))
+        self._context.emit(Publish(entry.ip, forward, destination, mtu_bytes, hwaddr))
 
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.
@@ -268,16 +268,16 @@ class Neighbours:
         hurry had to come here; with HOLD the pump drops what is too much, and the first ones arrive.
         """
         if len(entry.pending) >= NEIGH_PENDING_PACKETS:
-            self._station.count("neigh_pending_full")
+            self._context.count("neigh_pending_full")
         elif self._pending >= NEIGH_PENDING_TOTAL_PACKETS:
-            self._station.count("neigh_pending_total_full")
+            self._context.count("neigh_pending_total_full")
         else:
             entry.pending.append(packet)
             self._pending += 1
             if len(entry.pending) < NEIGH_PENDING_PACKETS:
                 return
-        if entry.published is not Forward.HOLD:
-            self._publish(entry, Forward.HOLD)
+        if entry.published is not NeighAction.HOLD:
+            self._publish(entry, NeighAction.HOLD)
 
     def _unqueue(self, entry: _Entry) -> list[bytes]:
         packets = list(entry.pending)
@@ -295,7 +295,7 @@ class Neighbours:
         rank = self._strangers or self._known
         if not rank:
             return False
-        self._station.count("neigh_evicted")
+        self._context.count("neigh_evicted")
         self._feed(now, next(iter(rank)), Input.EVICTED)
         return True
 

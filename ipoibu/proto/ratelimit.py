@@ -23,7 +23,7 @@ class TokenBucket:
         return True
 
 
-def is_told(occurrence: int) -> bool:
+def should_log(occurrence: int) -> bool:
     """Whether the n-th repetition of the same trouble is worth a line: 1, 2, 5, 10, 20, 50, 100 ...
 
     OpenSM thins its log the same way: the reader sees that it goes on, and the log stays readable.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipoibu.errors import BadFrame
-from ipoibu.proto.sa import PACE, Peer, Requests
-from ipoibu.proto.transaction import Query
+from ipoibu.proto.sa_requests import PACE, SaAddress, SaRequests
+from ipoibu.proto.sa_transaction import Query
 from ipoibu.wire import mad, mcmember, notice, pathrecord, rmpp, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.sa import Attribute, SaMad
@@ -60,8 +60,8 @@ def test_a_damaged_datagram_of_the_sa_ends_in_effects(
     raw = bytearray(SaMad(method, attribute, tid).pack())
     for at, value in spots:
         raw[at] = value
-    requests = Requests(random.Random(1), PACE)
+    requests = SaRequests(random.Random(1), PACE)
     requests.sa_lid = 1
     requests.request(0.0, "question", Query(Method.GET, Attribute.PATH_RECORD, b"", 0))
-    requests.received(0.1, Peer(1, mad.GSI_QPN), bytes(raw[:length] if length else raw))
+    requests.received(0.1, SaAddress(1, mad.GSI_QPN), bytes(raw[:length] if length else raw))
     assert requests.deadline() is not None or not len(requests)

@@ -160,13 +160,13 @@ def test_the_endpoint_moves_to_the_new_gid_of_its_port(lab_kernel: Path, tmp_pat
 def test_every_queues_queue_pair_recovers_follows_the_gid_and_is_our_own(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
-    seen = scenario(lab_kernel, tmp_path, "verbs_pair:lanes")
+    seen = scenario(lab_kernel, tmp_path, "verbs_pair:tx_queues")
     assert seen["during"]["qp"] == seen["alone"]["qp"] + 3 + 1
     assert seen["fabric_errors"] == seen["fabric_recoveries"] >= 2
     assert seen["after"].endswith("00:ff:fe:00:09:09")
     assert seen["echo"] == []  # E8
     # Four packets of each; one may have been a miss, which the engine sends by the first queue.
-    assert min(seen[f"queue.{lane}.tx_packets"] for lane in range(3)) >= 3
+    assert min(seen[f"queue.{tx_queue}.tx_packets"] for tx_queue in range(3)) >= 3
 
 
 def test_a_port_whose_mtu_shrinks_below_the_links_is_down(lab_kernel: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_name_that_is_taken_is_refused(green: Lab, cli: Cli, sh: Sh) -> None:
 FORGE = """
     import sys, time
     from ipoibu import Endpoint, EndpointConfig, Gid, PKey, Qpn
-    from ipoibu.fabric.base import Destination
+    from ipoibu.ib import Destination
     from ipoibu.addr import HwAddr
 
     pkey, target = PKey(int(sys.argv[1], 0)), HwAddr.parse(sys.argv[2])

@@ -197,7 +197,7 @@ def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None
         _connect(sh, until, one, other)
         hwaddr = one.ask("show")["hwaddr"]
         flooder.stop()
-        done = flooder.run([sys.executable, "-m", "ipoibu.testing.cm_flood", "eth0", hwaddr])
+        done = flooder.run([sys.executable, "-m", "tests.doubles.cm_flood", "eth0", hwaddr])
         assert done.returncode == 0, done.stderr
         accepted, refused = map(int, done.stdout.split())
         assert 0 < accepted <= CONNECTIONS_PER_PORT_MAX

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A simulated fabric under a real OpenSM, and hosts on it; see ipoibu/testing/ibsim.py for the packages."""
+"""A simulated fabric under a real OpenSM, and hosts on it; see ipoibu/lab/ibsim.py for the packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.testing.ibsim import Ibsim
+from ipoibu.lab.ibsim import Ibsim
 
 ROOT: Final = Path(__file__).parents[2]
 HOST: Final = Path(__file__).with_name("host.py")

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric.base import PartitionParams
-from ipoibu.fabric.exchange import Event
-from ipoibu.fabric.sa import SaClient
-from ipoibu.proto.record import link_params
-from ipoibu.proto.sa import Change, Pace
-from ipoibu.testing.ibsim import DEVICE
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.transport import Event
+from ipoibu.ib import PartitionParams
+from ipoibu.lab.ibsim import DEVICE
+from ipoibu.proto.sa_records import link_params
+from ipoibu.proto.sa_requests import Change, Pace
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
 from ipoibu.wire.pathrecord import PathRecord

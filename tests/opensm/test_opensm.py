@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.fabric.partition import Membership
-from ipoibu.fabric.partitions import parse
-from ipoibu.testing.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
+from ipoibu.fabric.partition.conf import parse
+from ipoibu.fabric.partition.model import MemberType
+from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
 from ipoibu.wire import mgid
 
 pytestmark = pytest.mark.netns
@@ -121,7 +121,7 @@ def test_m2_subscriptions_to_groups_coming_and_going_are_taken(fabric: Ibsim, pl
 
 
 def test_a_short_table_of_groups_is_read(fabric: Ibsim, plug: Plug) -> None:
-    # ibsim cuts longer ones off: see tests/unit/fabric/test_sa_client.py
+    # ibsim cuts longer ones off: see tests/unit/fabric/sa/test_client.py
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     host("broadcast", BROADCAST)
@@ -256,7 +256,7 @@ def test_opensm_reads_partitions_conf_as_we_do(fabric: Ibsim, plug: Plug) -> Non
     assert hosts[2]("group", "ff12:401b:ffff::9")[0] == "NoRecords"
     for number, host in hosts.items():
         keys = {
-            int(part.pkey) | (0x8000 if how is not Membership.LIMITED else 0)
+            int(part.pkey) | (0x8000 if how is not MemberType.LIMITED else 0)
             for part in found
             if (how := part.membership(port_guid(number))) is not None
         }
@@ -319,7 +319,7 @@ def test_a_fabric_without_a_manager_is_told_as_one(fabric: Ibsim, plug: Plug) ->
 OPEN: Final = """
 import sys
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric.umad import UmadPort
+from ipoibu.fabric.sa.umad import UmadPort
 try:
     UmadPort(sys.argv[1], int(sys.argv[2]))
 except IpoibuError as error:
@@ -329,7 +329,7 @@ except IpoibuError as error:
 
 REOPEN: Final = """
 import asyncio, os
-from ipoibu.fabric.sa import SaClient
+from ipoibu.fabric.sa.client import SaClient
 
 async def main():
     for round in range(40):

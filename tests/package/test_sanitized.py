@@ -13,10 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UNDER_TEST = (
-    "tests/unit/test_pump.py",
-    "tests/unit/test_endpoint.py",
-    "tests/unit/test_renewal.py",  # another pump takes the device over
-    "tests/unit/test_lanes.py",
+    "tests/unit/core/test_pump.py",
+    "tests/unit/endpoint/test_endpoint.py",
+    "tests/unit/endpoint/test_heavy_flush.py",  # another pump takes the device over
+    "tests/unit/endpoint/test_tx_queues.py",
 )
 # Their bounds are for an unsanitized build: the sanitizer keeps freed memory in quarantine.
 NOT_SANITIZED = "not leave_no_descriptor"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections between hosts whose management datagrams are lost, doubled, delayed and overtaken."""
+"""RcPolicy between hosts whose management datagrams are lost, doubled, delayed and overtaken."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final
 import pytest
 
 from ipoibu.addr import DEFAULT_PKEY, RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.ib import Destination
 from ipoibu.limits import (
     CM_HALF_OPEN_PER_PORT_MAX,
     CM_TIMEWAIT_S,
     CONNECTION_ACTIVITY_S,
     CONNECTION_IDLE_S,
 )
-from ipoibu.proto import channel
-from ipoibu.proto.channel import Profile
-from ipoibu.proto.peer import Way
-from ipoibu.proto.rc import Ended, Established, Requested, Role, SendMad
-from ipoibu.proto.station import FrameSource
-from ipoibu.testing.connections import CONFIG, RcHost, World
-from ipoibu.testing.network import PERFECT, TERRIBLE, Faults
+from ipoibu.proto import rc_connection
+from ipoibu.proto.context import FrameSource
+from ipoibu.proto.rc_connection import Profile
+from ipoibu.proto.rc_events import Ended, Established, Requested, Role, SendMad
+from ipoibu.proto.rc_peer import TxMode
 from ipoibu.wire import cm
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
 from ipoibu.wire.cm_setup import Path, Req
 from ipoibu.wire.mad import GSI_QPN
+from tests.doubles.network import PERFECT, TERRIBLE, Faults
+from tests.doubles.rc_world import CONFIG, RcHost, World
 
 WORSE: Final = Faults(drop=0.3, duplicate=0.2, delay=0.2)
 SETTLED_S: Final = 60.0  # every hand-shake is over: 8 tries of 1 s on either side
@@ -53,19 +53,19 @@ def assert_both_ends_agree(simulation: World) -> None:
     """Every connection that one end believes in exists on the other, programmed for it."""
     for host in simulation.hosts:
         for info in host.connections.snapshot(simulation.now):
-            assert info.state is channel.State.LIVE
+            assert info.state is rc_connection.State.LIVE
             ours = host.qps[info.handle].attributes
             assert ours is not None
             found = simulation.find(ours.destination)
-            assert found is not None, f"{info.handle} of {host.station} leads nowhere"
+            assert found is not None, f"{info.handle} of {host.interface} leads nowhere"
             other, handle, qp = found
             theirs = qp.attributes
             assert theirs is not None
             assert theirs.destination.qpn == host.qps[info.handle].qpn
-            assert theirs.destination.gid == host.station.gid
+            assert theirs.destination.gid == host.interface.gid
             assert (ours.send_psn, ours.receive_psn) == (theirs.receive_psn, theirs.send_psn)
             assert qp.has_superframes == host.qps[info.handle].has_superframes
-            assert info.hwaddr.same_station(other.station)
+            assert info.hwaddr.same_station(other.interface)
             assert {info.handle.role, handle.role} == set(Role)
 
 
@@ -93,14 +93,14 @@ def test_every_connect_ends_on_both_sides_alike_and_leaves_nothing(
         assert_both_ends_agree(simulation)
         for host in hosts:
             totals.update(host.counts)
-            totals.update(host.route(other).way.name for other in hosts if other is not host)
+            totals.update(host.route(other).tx_mode.name for other in hosts if other is not host)
         crowd(hosts, simulation, 0)
         simulation.run(CONNECTION_IDLE_S + CONNECTION_ACTIVITY_S + SETTLED_S)
         simulation.run(CONNECTION_IDLE_S + 200)
         assert_nothing_is_left(simulation)
         assert not any(host.counts["connection_broken"] for host in hosts)
     pairs = 25 * 4 * 3
-    assert totals["CONNECTION"] >= pairs - (0 if faults is PERFECT else 3)
+    assert totals["RC"] >= pairs - (0 if faults is PERFECT else 3)
     if faults is not PERFECT:
         assert totals["cm_retry"] > 100
         assert totals["cm_duplicate"] > 100
@@ -136,10 +136,10 @@ def test_crossing_requests_in_the_rfcs_profile_make_one_connection(seed: int) ->
     simulation.run(SETTLED_S)
     assert_both_ends_agree(simulation)
     assert len(a.qps) == len(b.qps) == 1
-    assert a.route(b).way is b.route(a).way is Way.CONNECTION
+    assert a.route(b).tx_mode is b.route(a).tx_mode is TxMode.RC
     if not seed % 2:
         (handle,) = b.qps
-        assert b.station.pack() > a.station.pack()
+        assert b.interface.pack() > a.interface.pack()
         assert handle.role is Role.ACTIVE  # the larger address wins
         assert a.counts["connection_failed"] + b.counts["connection_failed"] == 0
 
@@ -166,9 +166,9 @@ def test_without_a_manager_on_the_other_side_packets_go_by_datagram(profile: Pro
     a, b = simulation.host(), simulation.host()
     b.kill()
     for _ in range(100):
-        a.send(b.station)
+        a.send(b.interface)
         simulation.run(1)
-    assert a.datagrams[b.station] == 100
+    assert a.datagrams[b.interface] == 100
     assert 4 <= a.counts["connection_failed"] <= 8  # 8.6 s each, and 1, 2, 4, 8 .. in between
     simulation.run(600)
     assert_nothing_is_left(simulation)
@@ -180,23 +180,23 @@ def test_a_peer_without_room_is_reached_by_datagram_and_asked_again() -> None:
     b.has_qps = False
     a.send(b)
     simulation.run(0.5)
-    assert a.route(b).way is Way.DATAGRAM
+    assert a.route(b).tx_mode is TxMode.UD
     assert [event.reason for event in a.events if isinstance(event, Ended)] == [Reason.NO_QP]
     b.has_qps = True
     simulation.run(5)
     a.send(b)
     simulation.run(1)
-    assert a.route(b).way is Way.CONNECTION
+    assert a.route(b).tx_mode is TxMode.RC
 
 
 def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
     """C7."""
     simulation = world(1)
     a, b = simulation.host(), simulation.host()
-    b.cm.listen({service_id(ServiceForm.RFC, b.station.qpn): DEFAULT_PKEY})
+    b.cm.listen({service_id(ServiceForm.RFC, b.interface.qpn): DEFAULT_PKEY})
     a.send(b)
     simulation.run(1)
-    assert a.route(b).way is Way.CONNECTION
+    assert a.route(b).tx_mode is TxMode.RC
     (requested,) = (event for event in b.events if isinstance(event, Requested))
     assert requested.service_id >> 56 == 0x01
 
@@ -205,7 +205,7 @@ def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
 
 
 def restart_noticed(tell: Callable[[RcHost, RcHost, RcHost], None], profile: Profile) -> None:
-    """a and b are connected both ways; b comes back with a new queue pair, and `tell` says so to a."""
+    """a and b are connected both paths; b comes back with a new queue pair, and `tell` says so to a."""
     for seed in range(20):
         simulation = world(seed, TERRIBLE, profile)
         a, b = simulation.host(), simulation.host()
@@ -221,19 +221,19 @@ def restart_noticed(tell: Callable[[RcHost, RcHost, RcHost], None], profile: Pro
         fresh.send(a)
         simulation.run(SETTLED_S)
         assert_both_ends_agree(simulation)
-        assert a.route(fresh).way is Way.CONNECTION
-        assert fresh.route(a).way is Way.CONNECTION
+        assert a.route(fresh).tx_mode is TxMode.RC
+        assert fresh.route(a).tx_mode is TxMode.RC
         received = len(fresh.received)
         a.send(fresh)
         assert len(fresh.received) == received + 1
-        assert all(info.hwaddr.qpn == fresh.station.qpn for info in a.connections.snapshot(0))
+        assert all(info.hwaddr.qpn == fresh.interface.qpn for info in a.connections.snapshot(0))
         simulation.run(2 * CONNECTION_IDLE_S)
         assert_nothing_is_left(simulation)
 
 
 @both_profiles
 def test_a_restart_is_noticed_by_what_arp_and_nd_say(profile: Profile) -> None:
-    restart_noticed(lambda a, b, _: a.carry_out(a.connections.forget(a.now, b.station)), profile)
+    restart_noticed(lambda a, b, _: a.carry_out(a.connections.forget(a.now, b.interface)), profile)
 
 
 @both_profiles
@@ -249,14 +249,14 @@ def test_a_restart_is_noticed_by_sends_that_fail() -> None:
     simulation.run(1)
     simulation.run(100)
     simulation.restart(b)
-    a.send(b.station)
+    a.send(b.interface)
     assert a.counts["connection_broken"] == 1
-    assert a.connections.route(b.station).way is Way.WATCHED
-    a.send(b.station)  # the old address: nobody listens there any more
+    assert a.connections.route(b.interface).tx_mode is TxMode.UD_NOTIFY
+    a.send(b.interface)  # the old address: nobody listens there any more
     simulation.run(0.5)
     causes = [event.cause.name for event in a.events if isinstance(event, Ended)]
     assert causes == ["NO_SERVICE"] * len(ServiceForm)
-    assert a.connections.route(b.station).way is Way.DATAGRAM
+    assert a.connections.route(b.interface).tx_mode is TxMode.UD
 
 
 @both_profiles
@@ -276,7 +276,7 @@ def test_a_partition_of_the_network_heals(profile: Profile, seed: int) -> None:
         simulation.run(20)
     assert_both_ends_agree(simulation)
     for host in hosts:
-        assert all(host.route(other).way is Way.CONNECTION for other in hosts if other is not host)
+        assert all(host.route(other).tx_mode is TxMode.RC for other in hosts if other is not host)
 
 
 @both_profiles
@@ -291,8 +291,8 @@ def test_an_interface_that_goes_down_in_good_order_leaves_nothing(profile: Profi
     assert len(hosts[0].cm) == 0
     assert hosts[0].qps == {}
     for host in hosts[1:]:
-        assert host.route(hosts[0]).way is not Way.CONNECTION
-        assert all(info.hwaddr != hosts[0].station for info in host.connections.snapshot(0))
+        assert host.route(hosts[0]).tx_mode is not TxMode.RC
+        assert all(info.hwaddr != hosts[0].interface for info in host.connections.snapshot(0))
 
 
 # Floods
@@ -301,13 +301,13 @@ def test_an_interface_that_goes_down_in_good_order_leaves_nothing(profile: Profi
 def request(victim: RcHost, gid: Gid, number: int) -> bytes:
     req = Req(
         local_id=number + 1,
-        service_id=service_id(ServiceForm.LINUX, victim.station.qpn),
+        service_id=service_id(ServiceForm.LINUX, victim.interface.qpn),
         ca_guid=number,
         qpn=Qpn(number + 2),
         psn=0,
         pkey=DEFAULT_PKEY,
         mtu=4,
-        primary=Path(gid, victim.station.gid, 0xFFFF, 0xFFFF, hop_limit=64),
+        primary=Path(gid, victim.interface.gid, 0xFFFF, 0xFFFF, hop_limit=64),
         private=Private(Qpn(number + 2), 65524).pack(),
         remote_timeout=31,
         local_timeout=31,
@@ -326,23 +326,23 @@ def test_a_flood_of_requests_is_refused_at_the_cap_while_others_connect(
     for number in range(2000):
         gid = Gid.parse("fe80::bad" if is_one_port else f"fe80::bad:{number:x}")
         victim.receive(
-            FrameSource(Qpn(GSI_QPN), gid, victim.station.gid), request(victim, gid, number)
+            FrameSource(Qpn(GSI_QPN), gid, victim.interface.gid), request(victim, gid, number)
         )
     cap = CM_HALF_OPEN_PER_PORT_MAX if is_one_port else victim.cm.config.half_open_max
     assert len(victim.cm) == len(victim.qps) == cap
     assert victim.counts["cm_half_open_full"] == 2000 - cap
     victim.send(friend)  # ours are not theirs
     simulation.run(1)
-    assert victim.route(friend).way is Way.CONNECTION
+    assert victim.route(friend).tx_mode is TxMode.RC
     if is_one_port:
         friend.send(victim)
         simulation.run(1)
-        assert friend.route(victim).way is Way.CONNECTION
+        assert friend.route(victim).tx_mode is TxMode.RC
     simulation.run(2 * SETTLED_S)  # the flood asked for tries of 4.3 s
     assert len(victim.cm) == len(victim.qps)
     friend.send(victim)
     simulation.run(SETTLED_S)
-    assert friend.route(victim).way is Way.CONNECTION
+    assert friend.route(victim).tx_mode is TxMode.RC
     assert_both_ends_agree(simulation)
     # what was said to the flood is bounded by what it said, and by the rate of refusals
     said = sum(isinstance(effect, SendMad) for effect in victim.effects)

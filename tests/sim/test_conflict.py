@@ -8,8 +8,8 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from ipoibu.proto.dad import State
-from ipoibu.testing.network import PERFECT, TERRIBLE, Faults
-from ipoibu.testing.simulation import Host, Simulation, packet
+from tests.doubles.network import PERFECT, TERRIBLE, Faults
+from tests.doubles.simulation import Host, Simulation, packet
 
 ADDRESSES = ["10.0.0.7/24", "fe80::7/64", "2001:db8::7/64"]
 each_address = pytest.mark.parametrize("address", ADDRESSES)

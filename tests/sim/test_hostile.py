@@ -16,8 +16,6 @@ from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS
 from ipoibu.proto.effects import Deliver, Effect, SendFrame, SendPacket
 from ipoibu.proto.engine import FrameSource
 from ipoibu.proto.neigh import Neighbours
-from ipoibu.testing.bench import OUR_V4, OUR_V6, PEER, Bench
-from ipoibu.testing.simulation import packet
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.mgid import solicited_node
@@ -30,6 +28,8 @@ from ipoibu.wire.ndisc import (
     RouterAdvertisement,
     RouterSolicitation,
 )
+from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, Bench
+from tests.doubles.simulation import packet
 
 ODD_V4 = [OUR_V4, *map(IPv4Address, ("0.0.0.0", "10.0.0.2", "224.0.0.1", "255.255.255.255"))]
 ODD_V6 = [OUR_V6, *map(IPv6Address, ("::", "fe80::2", "ff02::1", "::1", "2001:db8::9"))]
@@ -192,7 +192,7 @@ def test_confirmations_without_end_leave_one_timer() -> None:
         bench.arp(reply)
     effects: list[Effect] = bench.host.engine.timer(bench.now)
     assert effects == []
-    timers = bench.host.engine._station.timers
+    timers = bench.host.engine._context.timers
     assert len(timers) == 1
     assert len(timers._heap) < 100
 

@@ -7,11 +7,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.testing.network import PERFECT, TERRIBLE
-from ipoibu.testing.simulation import PARAMS, Simulation, packet
 from ipoibu.wire import igmp, mld
 from ipoibu.wire.membership import Filter, Record
 from ipoibu.wire.mgid import of_group
+from tests.doubles.network import PERFECT, TERRIBLE
+from tests.doubles.simulation import PARAMS, Simulation, packet
 
 TV = ip_address("239.1.2.3")
 TV6 = ip_address("ff15::77")

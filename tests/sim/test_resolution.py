@@ -11,10 +11,10 @@ from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.proto.effects import Count
 from ipoibu.proto.engine import FrameSource
 from ipoibu.proto.nud import State
-from ipoibu.testing.network import PERFECT, TERRIBLE, Faults
-from ipoibu.testing.simulation import Host, Simulation, packet
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
+from tests.doubles.network import PERFECT, TERRIBLE, Faults
+from tests.doubles.simulation import Host, Simulation, packet
 
 
 def v4(i: int) -> str:

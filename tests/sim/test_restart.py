@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from ipoibu.addr import HwAddr
-from ipoibu.fabric.base import Destination
-from ipoibu.testing.network import PERFECT, TERRIBLE, Faults, Network
-from ipoibu.testing.simulation import Host, Simulation, packet
+from ipoibu.ib import Destination
+from tests.doubles.network import PERFECT, TERRIBLE, Faults, Network
+from tests.doubles.simulation import Host, Simulation, packet
 
 V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fe80::1", "fe80::2")

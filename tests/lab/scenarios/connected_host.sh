@@ -147,7 +147,7 @@ beset() { # DEVICE
         both_live
         large_ping 10.9.0.2
     else
-        python -m ipoibu.testing.cm_flood vec0 "$(get victim 40)" rdmacm 150 >/run/lab/flood
+        python -m tests.doubles.cm_flood vec0 "$(get victim 40)" rdmacm 150 >/run/lab/flood
         meet flooded 100
         ib_up "$1" --mode connected
         meet up 60

@@ -26,8 +26,8 @@ from pyverbs.qp import QP
 from pyverbs.wr import SGE, SendWR
 
 from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.fabric.rdmacm import CmEvent, CmEventType, EventChannel, SocketAddress
-from ipoibu.fabric.verbs_objects import VerbsDevice
+from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, EventChannel, SocketAddress
+from ipoibu.fabric.verbs.objects import VerbsDevice
 from ipoibu.limits import MESH_MTU_MAX, MESH_PORT
 from ipoibu.wire.mesh import Greeting
 from tests.lab.inside.meeting import SHARE

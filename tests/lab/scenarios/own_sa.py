@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric.sa import SaClient
-from ipoibu.proto.record import link_params
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
 from tests.lab.inside.links import link_local
 

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError
-from ipoibu.fabric import umad
-from ipoibu.fabric.sa import SaClient
-from ipoibu.fabric.umad import MadIn, MadPortInfo, MadTo, UmadPort
-from ipoibu.proto.record import link_params
-from ipoibu.proto.sa import Change, Pace
-from ipoibu.testing.sa import SA_LID, FakeSa
+from ipoibu.fabric.sa import umad
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo, UmadPort
+from ipoibu.proto.sa_records import link_params
+from ipoibu.proto.sa_requests import Change, Pace
 from ipoibu.wire import mgid
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import SaMad
+from tests.doubles.fake_sa import SA_LID, FakeSa
 from tests.lab.inside.links import link_local, link_up, rdma_up
 from tests.lab.inside.meeting import SHARE, meet, put
 

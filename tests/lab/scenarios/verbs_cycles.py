@@ -11,8 +11,8 @@ from pyverbs.pd import PD
 
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu.addr import MULTICAST_QPN, Gid, Qpn
-from ipoibu.fabric.base import Destination
-from ipoibu.fabric.verbs import VerbsPort
+from ipoibu.fabric.verbs.port import VerbsPort
+from ipoibu.ib import Destination
 from tests.lab.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
 
 

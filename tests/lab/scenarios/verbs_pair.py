@@ -16,11 +16,11 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 
 from ipoibu import Endpoint, EndpointConfig
-from ipoibu.fabric.base import Destination
-from ipoibu.fabric.verbs import VerbsPort
+from ipoibu.fabric.verbs.port import VerbsPort
+from ipoibu.ib import Destination
 from tests.lab.inside.meeting import until
 from tests.lab.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
-from tests.unit.queued import FakeQueues
+from tests.unit.endpoint.queued import FakeQueues
 
 LEFT, RIGHT = "10.0.0.1", "10.0.0.2"
 GROUP = "239.9.9.9"
@@ -144,7 +144,7 @@ def readdressed() -> None:
         report({"before": before, "after": str(both.left.hwaddr)})
 
 
-def lanes() -> None:
+def tx_queues() -> None:
     """Three queues: each comes back after a break and moves to another GID, and hears no echo."""
     on_a_veth()
     alone, tun = resources(), FakeQueues(3)
@@ -165,8 +165,8 @@ def lanes() -> None:
 
         each_sends()
         counters = left._pump.counters
-        for times, lane in enumerate(left._fabric._lanes, start=1):  # type: ignore[attr-defined]
-            lane.fabric.break_queue_pair()
+        for times, tx_queue in enumerate(left._fabric._tx_queues, start=1):  # type: ignore[attr-defined]
+            tx_queue.fabric.break_queue_pair()
             until(_reaches(counters, "fabric_recoveries", times), "recovery")
         each_sends()
         before = str(left.hwaddr)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ipoibu.cli.main import main
-from ipoibu.host.checkup import Finding, Status
+from ipoibu.host.finding import Finding, Status
 
 
 def _finding(monkeypatch: pytest.MonkeyPatch, *statuses: Status) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from ipoibu.errors import NoSuchDevice, UsageError
 from ipoibu.fabric.device import open_port
-from ipoibu.fabric.name import parse_device
-from ipoibu.fabric.soft import SoftPort
+from ipoibu.fabric.device_name import parse_device
+from ipoibu.fabric.soft.port import SoftPort
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ipoibu import _core
-from ipoibu.host import checkup
-from ipoibu.host.checkup import Finding
+from ipoibu.host import checkup, finding
+from ipoibu.host.finding import Finding
 from ipoibu.host.netlink import Link
 
 
@@ -64,7 +64,7 @@ def test_without_an_io_uring_it_says_why(
     ],
 )
 def test_the_device_mtu_decides_the_ip_mtu(mtu: int, status: str, word: str) -> None:
-    found = checkup.device_mtu(Link(2, "eth0", mtu, True, None))
+    found = finding.device_mtu(Link(2, "eth0", mtu, True, None))
     assert found.status == status
     assert word in found.detail
     assert (found.remedy is None) == (status == "ok")

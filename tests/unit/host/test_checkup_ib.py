@@ -10,11 +10,11 @@ import pytest
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError
-from ipoibu.fabric.sa import SaClient
-from ipoibu.host.checkup import Finding
+from ipoibu.fabric.sa.client import SaClient
 from ipoibu.host.checkup_ib import subnet
-from ipoibu.proto.sa import Pace
-from ipoibu.testing.sa import FakePort, FakeSa
+from ipoibu.host.finding import Finding
+from ipoibu.proto.sa_requests import Pace
+from tests.doubles.fake_sa import FakePort, FakeSa
 
 PARTITION = PKey(0x8001)
 

@@ -10,10 +10,10 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import NoSuchDevice
-from ipoibu.fabric.verbs_objects import INSTALL, REINSTALL, import_problem
+from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, import_problem
 from ipoibu.host import checkup_verbs
-from ipoibu.host.checkup import Finding
 from ipoibu.host.checkup_verbs import gid_table, verbs_port
+from ipoibu.host.finding import Finding
 
 GID = "fe80:0000:0000:0000:0000:00ff:fe00:0101"
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a00:0001"

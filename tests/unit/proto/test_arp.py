@@ -9,12 +9,12 @@ import pytest
 
 from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.proto.dad import State as AddressState
-from ipoibu.proto.effects import Forward
+from ipoibu.proto.effects import NeighAction
 from ipoibu.proto.nud import State
-from ipoibu.testing.bench import OUR_V4, PEER, PEER_AGAIN, PEER_V4, Bench
 from ipoibu.wire import arp
 from ipoibu.wire.arp import NOBODY, REPLY, REQUEST, Arp
 from ipoibu.wire.mgid import broadcast
+from tests.doubles.engine_bench import OUR_V4, PEER, PEER_AGAIN, PEER_V4, Bench
 
 NO_ADDRESS = IPv4Address(0)
 PEER_TEXT = str(PEER_V4)
@@ -61,7 +61,7 @@ def test_a_request_for_us_is_answered_to_the_asker_alone_and_notes_it() -> None:
     assert (destination.gid, destination.qpn) == (PEER.gid, PEER.qpn)
     assert message == Arp(REPLY, bench.host.hwaddr, OUR_V4, PEER, PEER_V4)
     assert state_of(bench) is State.STALE
-    assert bench.forward(PEER_TEXT) is Forward.NOTIFY
+    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_request_for_somebody_else_is_neither_answered_nor_noted() -> None:
@@ -114,7 +114,7 @@ def test_a_reply_to_us_that_was_sent_to_everybody_does_not_confirm() -> None:
     bench = Bench()
     bench.send(PEER_TEXT)
     bench.arp(reply(bench), multicast=True)
-    assert bench.forward(PEER_TEXT) is Forward.NOTIFY
+    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_reply_that_nobody_asked_for_makes_no_entry() -> None:

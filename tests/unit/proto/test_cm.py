@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ipoibu.addr import Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.ib import Destination
 from ipoibu.limits import (
     CM_RESPITE_MAX_S,
     CM_RETRIES,
@@ -18,8 +18,8 @@ from ipoibu.limits import (
     CM_WAIT_MIN_S,
 )
 from ipoibu.proto.cm import Cm, MadSource
-from ipoibu.proto.handshake import State
-from ipoibu.proto.rc import (
+from ipoibu.proto.cm_state import State
+from ipoibu.proto.rc_events import (
     Accept,
     Cause,
     Confirm,
@@ -34,7 +34,11 @@ from ipoibu.proto.rc import (
     Role,
     SendMad,
 )
-from ipoibu.testing.cm_desk import (
+from ipoibu.wire import cm
+from ipoibu.wire.cm_code import About, Reason, Transport, seconds
+from ipoibu.wire.cm_setup import Rep, Req
+from ipoibu.wire.mad import GSI_QPN
+from tests.doubles.cm_desk import (
     A_GUID,
     B_GUID,
     CONFIG,
@@ -54,10 +58,6 @@ from ipoibu.testing.cm_desk import (
     sent,
     told,
 )
-from ipoibu.wire import cm
-from ipoibu.wire.cm_code import About, Reason, Transport, seconds
-from ipoibu.wire.cm_setup import Rep, Req
-from ipoibu.wire.mad import GSI_QPN
 
 
 def test_the_active_side_from_connect_to_the_end() -> None:

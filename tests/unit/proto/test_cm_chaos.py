@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipoibu.addr import Qpn
-from ipoibu.fabric.base import Destination
-from ipoibu.proto.handshake import State
-from ipoibu.proto.rc import (
+from ipoibu.ib import Destination
+from ipoibu.proto.cm_state import State
+from ipoibu.proto.rc_events import (
     Accept,
     Cause,
     Confirm,
@@ -25,7 +25,10 @@ from ipoibu.proto.rc import (
     Requested,
     Role,
 )
-from ipoibu.testing.cm_desk import (
+from ipoibu.wire import cm
+from ipoibu.wire.cm_code import About, Attribute, Reason
+from ipoibu.wire.cm_setup import Rep
+from tests.doubles.cm_desk import (
     B_GUID,
     CONFIG,
     FROM_B,
@@ -40,9 +43,6 @@ from ipoibu.testing.cm_desk import (
     sent,
     told,
 )
-from ipoibu.wire import cm
-from ipoibu.wire.cm_code import About, Attribute, Reason
-from ipoibu.wire.cm_setup import Rep
 
 
 def to_state(desk: Desk, state: State) -> tuple[Handle, int]:

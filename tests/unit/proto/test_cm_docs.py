@@ -19,9 +19,9 @@ def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
         (ROOT / "ipoibu" / it).read_text("utf-8")
         for it in (
             "proto/cm.py",
-            "proto/connection.py",
-            "fabric/gsi_communication.py",
-            "fabric/rdmacm_communication.py",
+            "proto/rc_policy.py",
+            "fabric/cm/gsi_cm.py",
+            "fabric/cm/rdma_cm.py",
         )
     )
     counted = set(re.findall(r'"((?:cm|connection)_\w+)"', code))

@@ -10,13 +10,13 @@ from typing import Final
 import pytest
 
 from ipoibu.addr import Qpn
-from ipoibu.fabric.base import Destination
-from ipoibu.proto.rc import Connect, Requested
-from ipoibu.testing.cm_desk import CONFIG, OURS, PKEY, REQ, A, B, Desk, counts, only, sent, told
+from ipoibu.ib import Destination
+from ipoibu.proto.rc_events import Connect, Requested
 from ipoibu.wire import cm, cm_rdmacm
 from ipoibu.wire.cm_code import REQ_PRIVATE_LEN, Reason
 from ipoibu.wire.cm_rdmacm import Header
 from ipoibu.wire.cm_setup import Req
+from tests.doubles.cm_desk import CONFIG, OURS, PKEY, REQ, A, B, Desk, counts, only, sent, told
 
 PORT: Final = 0x1064049
 ASKED: Final = replace(

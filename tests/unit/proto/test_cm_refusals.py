@@ -10,14 +10,14 @@ from typing import Final
 import pytest
 
 from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.fabric.base import Destination
+from ipoibu.ib import Destination
 from ipoibu.limits import (
     CM_ANSWERS_BURST,
     CM_TIMEWAIT_S,
 )
 from ipoibu.proto.cm import MadSource
-from ipoibu.proto.handshake import State
-from ipoibu.proto.rc import (
+from ipoibu.proto.cm_state import State
+from ipoibu.proto.rc_events import (
     CAUSES,
     Accept,
     Cause,
@@ -32,7 +32,11 @@ from ipoibu.proto.rc import (
     Role,
     SendMad,
 )
-from ipoibu.testing.cm_desk import (
+from ipoibu.wire import cm
+from ipoibu.wire.cm_code import About, Reason, Transport
+from ipoibu.wire.cm_setup import Rep, Req
+from ipoibu.wire.mad import GSI_QPN
+from tests.doubles.cm_desk import (
     A_GUID,
     B_GUID,
     CONFIG,
@@ -52,10 +56,6 @@ from ipoibu.testing.cm_desk import (
     sent,
     told,
 )
-from ipoibu.wire import cm
-from ipoibu.wire.cm_code import About, Reason, Transport
-from ipoibu.wire.cm_setup import Rep, Req
-from ipoibu.wire.mad import GSI_QPN
 
 
 def test_another_port_with_the_same_numbers_is_another_peer() -> None:

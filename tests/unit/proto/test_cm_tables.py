@@ -9,15 +9,20 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.proto import channel, peer
-from ipoibu.proto.handshake import HALF_OPEN, MACHINE, OVER, Action, Input, State
+from ipoibu.proto import rc_connection, rc_peer
+from ipoibu.proto.cm_state import HALF_OPEN, MACHINE, OVER, Action, Input, State
 from ipoibu.proto.table import Impossible, Table
 
 Enum = type[enum.Enum]
 TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {
     "handshake": (MACHINE, State, Input, Action),
-    "channel": (channel.MACHINE, channel.State, channel.Input, channel.Action),
-    "peer": (peer.MACHINE, peer.State, peer.Input, peer.Action),
+    "channel": (
+        rc_connection.MACHINE,
+        rc_connection.State,
+        rc_connection.Input,
+        rc_connection.Action,
+    ),
+    "peer": (rc_peer.MACHINE, rc_peer.State, rc_peer.Input, rc_peer.Action),
 }
 PAIRS: Final = [
     pytest.param(table, state, fed, id=f"{table.name}-{state.name}-{fed.name}")
@@ -38,7 +43,7 @@ RETRIED: Final = {
     State.MRA_REP_RECEIVED,
     State.DREQ_SENT,
 }
-# What a peer can bring about, by `Connection.is_meant_by`, and what the manager and the policy feed.
+# What a peer can bring about, by `CmConnection.is_meant_by`, and what the manager and the policy feed.
 POSSIBLE: Final[dict[Input, set[State]]] = {
     Input.REQ: {State.CLOSED} | PASSIVE | BOTH,
     Input.REP: {State.CLOSED} | UNTOLD | ACTIVE | BOTH,
@@ -155,39 +160,39 @@ def test_half_open_is_what_a_peer_began_and_nobody_has_finished() -> None:
             assert fed is Input.REQ
 
 
-# Channels
+# RcConnectionTable
 
 
-@pytest.mark.parametrize("state", set(channel.State) - {channel.State.NONE})
-def test_any_connection_can_be_dropped_and_leaves_no_queue_pair(state: channel.State) -> None:
-    following, actions = channel.MACHINE.step(state, channel.Input.DROPPED)
-    assert following is channel.State.NONE
-    assert channel.Action.CLOSE in actions
-    assert channel.Action.REPORT not in actions  # whoever drops it knows
+@pytest.mark.parametrize("state", set(rc_connection.State) - {rc_connection.State.NONE})
+def test_any_connection_can_be_dropped_and_leaves_no_queue_pair(state: rc_connection.State) -> None:
+    following, actions = rc_connection.MACHINE.step(state, rc_connection.Input.DROPPED)
+    assert following is rc_connection.State.NONE
+    assert rc_connection.Action.CLOSE in actions
+    assert rc_connection.Action.REPORT not in actions  # whoever drops it knows
 
 
 def test_a_queue_pair_is_opened_once_and_closed_once() -> None:
-    act = channel.Action
-    for state, fed, following, actions in channel.MACHINE:
-        assert (act.OPEN in actions) == (state is channel.State.NONE)
-        leaves = following is channel.State.NONE
-        was_made = fed is not channel.Input.UNOPENED
+    act = rc_connection.Action
+    for state, fed, following, actions in rc_connection.MACHINE:
+        assert (act.OPEN in actions) == (state is rc_connection.State.NONE)
+        leaves = following is rc_connection.State.NONE
+        was_made = fed is not rc_connection.Input.UNOPENED
         assert (act.CLOSE in actions) == (leaves and was_made), f"{fed.name} in {state.name}"
         assert (act.FORGET in actions) == leaves
 
 
 def test_the_manager_hears_of_every_end_that_it_has_not_told() -> None:
-    known = set(channel.State) - {channel.State.NONE, channel.State.OPENING}
-    words = {channel.Action.DISCONNECT, channel.Action.REJECT}
-    for state, fed, following, actions in channel.MACHINE:
-        if state in known and following is channel.State.NONE:
-            told = fed is channel.Input.ENDED
+    known = set(rc_connection.State) - {rc_connection.State.NONE, rc_connection.State.OPENING}
+    words = {rc_connection.Action.DISCONNECT, rc_connection.Action.REJECT}
+    for state, fed, following, actions in rc_connection.MACHINE:
+        if state in known and following is rc_connection.State.NONE:
+            told = fed is rc_connection.Input.ENDED
             assert bool(words & set(actions)) != told, f"{fed.name} in {state.name}"
 
 
 def test_a_queue_pair_is_programmed_before_the_peer_may_send() -> None:
-    act = channel.Action
-    for *_, actions in channel.MACHINE:
+    act = rc_connection.Action
+    for *_, actions in rc_connection.MACHINE:
         for word in (act.ACCEPT, act.CONFIRM):
             if word in actions:
                 assert actions.index(act.PROGRAM) < actions.index(word)
@@ -196,35 +201,42 @@ def test_a_queue_pair_is_programmed_before_the_peer_may_send() -> None:
 # Peers
 
 
-@pytest.mark.parametrize("state", peer.State)
-def test_packets_requests_and_good_news_may_come_at_any_time(state: peer.State) -> None:
-    for fed in (peer.Input.WANTED, peer.Input.EXPECTED, peer.Input.SERVED, peer.Input.GONE):
-        assert (state, fed) in peer.MACHINE
+@pytest.mark.parametrize("state", rc_peer.State)
+def test_packets_requests_and_good_news_may_come_at_any_time(state: rc_peer.State) -> None:
+    for fed in (
+        rc_peer.Input.WANTED,
+        rc_peer.Input.EXPECTED,
+        rc_peer.Input.SERVED,
+        rc_peer.Input.GONE,
+    ):
+        assert (state, fed) in rc_peer.MACHINE
 
 
 def test_a_peer_is_always_reached_somehow() -> None:
     """Leaving UP says how else; entering it says by what."""
-    ways = {peer.Action.WATCH, peer.Action.DATAGRAM}
-    for state, fed, following, actions in peer.MACHINE:
-        if state is peer.State.UP and following is not state:
-            assert ways & set(actions), fed.name
-        assert (peer.Action.CONNECTION in actions) == (fed is peer.Input.SERVED)
+    paths = {rc_peer.Action.WATCH, rc_peer.Action.UD}
+    for state, fed, following, actions in rc_peer.MACHINE:
+        if state is rc_peer.State.UP and following is not state:
+            assert paths & set(actions), fed.name
+        assert (rc_peer.Action.RC in actions) == (fed is rc_peer.Input.SERVED)
 
 
 def test_the_next_packet_is_told_exactly_where_it_would_start_something() -> None:
     starts = {
         state
-        for state, fed, following, _ in peer.MACHINE
-        if fed is peer.Input.WANTED and following is peer.State.TRYING and state is not following
+        for state, fed, following, _ in rc_peer.MACHINE
+        if fed is rc_peer.Input.WANTED
+        and following is rc_peer.State.TRYING
+        and state is not following
     }
-    assert starts == {peer.State.NONE, peer.State.READY}
-    for state, fed, following, actions in peer.MACHINE:
+    assert starts == {rc_peer.State.NONE, rc_peer.State.READY}
+    for state, fed, following, actions in rc_peer.MACHINE:
         if following in starts and state not in starts:
-            assert peer.Action.WATCH in actions, f"{fed.name} in {state.name}"
+            assert rc_peer.Action.WATCH in actions, f"{fed.name} in {state.name}"
 
 
 def test_nothing_can_follow_what_may_fail_at_once() -> None:
     """START feeds FAILED itself when there is no room: later actions would act on an old state."""
-    for *_, actions in peer.MACHINE:
-        for last in (peer.Action.START, peer.Action.FORGET):
+    for *_, actions in rc_peer.MACHINE:
+        for last in (rc_peer.Action.START, rc_peer.Action.FORGET):
             assert last not in actions[:-1]

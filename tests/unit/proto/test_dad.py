@@ -12,10 +12,10 @@ from ipoibu.addr import IpAddress
 from ipoibu.limits import ADDRESSES_MAX
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import AddressVerdict, Attach, Detach
-from ipoibu.testing.bench import OUR_V4, OUR_V6, PEER, Bench
-from ipoibu.testing.simulation import TEMPLATE, packet
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.mgid import of_group, solicited_node
+from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, Bench
+from tests.doubles.simulation import TEMPLATE, packet
 
 
 def states(bench: Bench) -> dict[IpAddress, State]:

@@ -13,11 +13,11 @@ from ipoibu.errors import UsageError
 from ipoibu.limits import ICMP_ERRORS_BURST
 from ipoibu.proto.effects import Count
 from ipoibu.proto.engine import FrameSource, LinkConfig
-from ipoibu.testing.bench import OUR_V4, OUR_V6, PEER, PEER_V4, PEER_V6, Bench
-from ipoibu.testing.simulation import TEMPLATE, packet
 from ipoibu.wire import arp, ip
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ndisc import NeighbourSolicitation
+from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, PEER_V4, PEER_V6, Bench
+from tests.doubles.simulation import TEMPLATE, packet
 
 SMALL = replace(TEMPLATE, params=replace(TEMPLATE.params, mtu_bytes=1024), mtu_bytes=0)
 V4_PACKET = packet(str(OUR_V4), str(PEER_V4), b"x" * 100)

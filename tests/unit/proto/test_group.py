@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from ipoibu.addr import Gid, IpAddress
 from ipoibu.errors import UsageError
 from ipoibu.limits import GROUPS_MAX
-from ipoibu.proto.effects import Attach, Detach, Forward, Publish, SendPacket, Withdraw
+from ipoibu.proto.context import EngineContext
+from ipoibu.proto.effects import Attach, Detach, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.group import GroupInfo, Groups, Kind, Member
-from ipoibu.proto.station import Station
-from ipoibu.testing.bench import Bench
-from ipoibu.testing.simulation import TEMPLATE
 from ipoibu.wire.mgid import LIMITED_BROADCAST, of_group
+from tests.doubles.engine_bench import Bench
+from tests.doubles.simulation import TEMPLATE
 
 PKEY = TEMPLATE.params.pkey
 BROADCAST = of_group(LIMITED_BROADCAST, PKEY)
@@ -217,7 +217,7 @@ def test_broadcast_is_published_when_the_link_comes_up_and_for_good() -> None:
     bench = Bench(ready=False)
     assert bench.forward("255.255.255.255") is None
     bench.run(0.001)
-    assert bench.forward("255.255.255.255") is Forward.SEND
+    assert bench.forward("255.255.255.255") is NeighAction.SEND
     bench.run(7200)
     row = bench.host.table[LIMITED_BROADCAST]
     assert row.destination is not None
@@ -256,7 +256,7 @@ def test_a_joined_group_is_published_likewise() -> None:
     group = info(bench, TV_MGID)
     assert group is not None
     assert group.kind is Kind.FULL
-    assert bench.forward(TV) is Forward.NOTIFY
+    assert bench.forward(TV) is NeighAction.NOTIFY
 
 
 def test_an_idle_send_only_group_is_withdrawn_after_one_to_two_minutes() -> None:
@@ -264,7 +264,7 @@ def test_an_idle_send_only_group_is_withdrawn_after_one_to_two_minutes() -> None
     bench = Bench()
     bench.send(TV)
     bench.run(119)
-    assert bench.forward(TV) is Forward.NOTIFY
+    assert bench.forward(TV) is NeighAction.NOTIFY
     bench.run(2)
     assert bench.forward(TV) is None
     assert info(bench, TV_MGID) is None
@@ -275,7 +275,7 @@ def test_a_send_only_group_in_use_stays() -> None:
     for _ in range(100):
         bench.send(TV)
         bench.run(50)
-    assert bench.forward(TV) is Forward.NOTIFY
+    assert bench.forward(TV) is NeighAction.NOTIFY
     assert [e for e in bench.host.effects if isinstance(e, Withdraw)] == []
 
 
@@ -304,7 +304,7 @@ def test_sending_to_countless_groups_forgets_the_ones_used_longest_ago() -> None
     assert len(bench.sent) == GROUPS_MAX + 100
     assert bench.host.counts["group_sender_evicted"] == 101  # broadcast is the one that stays
     assert len(bench.host.table) == GROUPS_MAX
-    assert bench.forward("255.255.255.255") is Forward.SEND
+    assert bench.forward("255.255.255.255") is NeighAction.SEND
     assert bench.forward(str(first)) is None
 
 
@@ -327,8 +327,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.station = Station(TEMPLATE, random.Random(1))
-        self.groups = Groups(self.station, cap=3)
+        self.context = EngineContext(TEMPLATE, random.Random(1))
+        self.groups = Groups(self.context, cap=3)
         self.now = 0.0
         self.is_open = False
         self.users: dict[IpAddress, int] = dict.fromkeys(IPS, 0)
@@ -337,7 +337,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.table: dict[IpAddress, Publish] = {}
 
     def settle(self) -> None:
-        for effect in self.station.take():
+        for effect in self.context.take():
             match effect:
                 case Attach():
                     self.fabric.add(effect.mgid)
@@ -398,8 +398,8 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(passing=st.sampled_from([0.5, 1.0, 10.0, 61.0]))
     def wait(self, passing: float) -> None:
         self.now += passing
-        while (at := self.station.timers.deadline()) is not None and at <= self.now:
-            self.station.timers.run(at)
+        while (at := self.context.timers.deadline()) is not None and at <= self.now:
+            self.context.timers.run(at)
             self.settle()
 
     @invariant()
@@ -407,7 +407,7 @@ class GroupMachine(RuleBasedStateMachine):
         shown = {info.mgid: info for info in self.groups.snapshot(self.now)}
         wanted: dict[Gid, int] = {}
         for ip, users in self.users.items():
-            wanted[self.station.mgid(ip)] = wanted.get(self.station.mgid(ip), 0) + users
+            wanted[self.context.mgid(ip)] = wanted.get(self.context.mgid(ip), 0) + users
         for mgid, users in wanted.items():
             assert (shown[mgid].users if mgid in shown else 0) == users
         assert len(self.groups) <= 3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.proto import dad, group, link, nud, way
+from ipoibu.proto import dad, group, link, nud, sa_path
 from ipoibu.proto.table import Impossible, Table
 
 AnyTable = Table[Any, Any, Any]
@@ -20,7 +20,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "address": (dad.MACHINE, dad.State, dad.Input, dad.Action),
     "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
-    "way": (way.MACHINE, way.State, way.Input, way.Action),
+    "SA path": (sa_path.MACHINE, sa_path.State, sa_path.Input, sa_path.Action),
     "sending": (group.SENDING, group.Sender, group.SenderInput, group.SenderAction),
 }
 every_machine = pytest.mark.parametrize("name", MACHINES)
@@ -37,7 +37,7 @@ UNASKED: dict[str, set[enum.Enum]] = {
     "neighbour": {nud.Input.MISS, nud.Input.USED},
     "membership": {group.MemberInput.ATTACHED, group.MemberInput.REFUSED},
     "sending": {group.SenderInput.USED, group.SenderInput.MISS},
-    "way": {way.Input.WANTED, way.Input.FOUND},
+    "SA path": {sa_path.Input.WANTED, sa_path.Input.FOUND},
     "address": {dad.Input.LINK_DOWN},
 }
 

@@ -10,11 +10,9 @@ import pytest
 
 from ipoibu.addr import HwAddr, Qpn
 from ipoibu.proto.dad import State as AddressState
-from ipoibu.proto.effects import Attach, Forward, SendFrame
+from ipoibu.proto.effects import Attach, NeighAction, SendFrame
 from ipoibu.proto.engine import FrameSource
 from ipoibu.proto.nud import State
-from ipoibu.testing.bench import OUR_V6, PEER, PEER_AGAIN, PEER_V6, Bench
-from ipoibu.testing.simulation import TEMPLATE
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.mgid import of_group, solicited_node
@@ -27,6 +25,8 @@ from ipoibu.wire.ndisc import (
     RouterAdvertisement,
     RouterSolicitation,
 )
+from tests.doubles.engine_bench import OUR_V6, PEER, PEER_AGAIN, PEER_V6, Bench
+from tests.doubles.simulation import TEMPLATE
 
 NO_ADDRESS = IPv6Address(0)
 PEER_TEXT = str(PEER_V6)
@@ -57,7 +57,7 @@ def test_a_multicast_solicitation_is_answered_solicited_and_overriding() -> None
     assert message == NeighbourAdvertisement(
         OUR_V6, PEER_V6, OUR_V6, bench.host.hwaddr, solicited=True, override=True
     )
-    assert bench.forward(PEER_TEXT) is Forward.NOTIFY
+    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_router_says_that_it_is_one() -> None:
@@ -215,7 +215,7 @@ def test_a_router_advertisement_is_handed_on_without_its_option_and_teaches_the_
     bench.nd(message, multicast=True)
     [delivered] = bench.host.delivered
     assert ndisc.parse_untrusted(delivered) == replace(message, lladdr=None)
-    assert bench.forward(PEER_TEXT) is Forward.NOTIFY
+    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_router_solicitation_is_handed_on_and_teaches_the_asker() -> None:

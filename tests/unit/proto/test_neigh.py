@@ -18,11 +18,13 @@ from ipoibu.limits import (
     NEIGH_PENDING_TOTAL_PACKETS,
     NEIGH_STALE_KEEP_S,
 )
-from ipoibu.proto.effects import Count, Forward, Publish, SendPacket, Withdraw
+from ipoibu.proto.context import EngineContext
+from ipoibu.proto.effects import Count, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.nud import State
-from ipoibu.proto.station import Station
-from ipoibu.testing.bench import (
+from ipoibu.wire import arp
+from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, NeighbourSolicitation
+from tests.doubles.engine_bench import (
     OUR_V4,
     OUR_V6,
     PEER,
@@ -31,17 +33,15 @@ from ipoibu.testing.bench import (
     PEER_V6,
     Bench,
 )
-from ipoibu.testing.simulation import TEMPLATE
-from ipoibu.wire import arp
-from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, NeighbourSolicitation
+from tests.doubles.simulation import TEMPLATE
 
 FORWARD_OF = {
     State.INCOMPLETE: None,
-    State.REACHABLE: Forward.SEND,
-    State.STALE: Forward.NOTIFY,
-    State.DELAY: Forward.NOTIFY,
-    State.PROBE: Forward.NOTIFY,
-    State.FAILED: Forward.UNREACHABLE,
+    State.REACHABLE: NeighAction.SEND,
+    State.STALE: NeighAction.NOTIFY,
+    State.DELAY: NeighAction.NOTIFY,
+    State.PROBE: NeighAction.NOTIFY,
+    State.FAILED: NeighAction.UNREACHABLE,
 }
 
 
@@ -212,7 +212,7 @@ def test_a_full_queue_makes_the_pump_hold_and_the_rest_is_counted() -> None:
     for _ in range(NEIGH_PENDING_PACKETS):
         assert bench.forward(str(PEER_V4)) is None
         bench.send(str(PEER_V4))
-    assert bench.forward(str(PEER_V4)) is Forward.HOLD
+    assert bench.forward(str(PEER_V4)) is NeighAction.HOLD
     bench.send(str(PEER_V4))
     assert bench.host.counts["pump_hold"] == 1
     # a miss that was on its way when the pump learnt of it
@@ -223,7 +223,7 @@ def test_a_full_queue_makes_the_pump_hold_and_the_rest_is_counted() -> None:
     assert (
         len([e for e in bench.host.effects if isinstance(e, SendPacket)]) == NEIGH_PENDING_PACKETS
     )
-    assert bench.forward(str(PEER_V4)) is Forward.SEND
+    assert bench.forward(str(PEER_V4)) is NeighAction.SEND
 
 
 def test_all_queues_together_are_bounded_and_room_comes_back() -> None:
@@ -235,7 +235,7 @@ def test_all_queues_together_are_bounded_and_room_comes_back() -> None:
     waiting = sum(info.pending for info in bench.host.engine.neighbours(bench.now))
     assert waiting == NEIGH_PENDING_TOTAL_PACKETS
     assert bench.host.counts["neigh_pending_total_full"] > 0
-    assert bench.forward(peers[-1]) is Forward.HOLD
+    assert bench.forward(peers[-1]) is NeighAction.HOLD
     bench.run(10)
     assert bench.host.engine.neighbours(bench.now) == []
     bench.clear()
@@ -286,7 +286,7 @@ def test_three_unanswered_probes_forget_the_neighbour_and_the_next_packet_asks_e
 def test_an_answered_probe_makes_the_entry_reachable_again() -> None:
     bench = v6_in(State.PROBE)
     advertise(bench, solicited=True, override=True)
-    assert bench.forward(str(PEER_V6)) is Forward.SEND
+    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
 
 
 def test_a_stale_entry_that_nobody_uses_is_forgotten_after_an_hour() -> None:
@@ -348,7 +348,7 @@ def test_a_miss_that_was_on_its_way_when_the_entry_came_is_sent_on(state: State)
 def test_a_confirmation_makes_the_pump_send_without_notice(state: State) -> None:
     bench = v6_in(state)
     advertise(bench, solicited=True, override=False)
-    assert bench.forward(str(PEER_V6)) is Forward.SEND
+    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
 
 
 def test_a_confirmation_starts_the_reachable_time_anew() -> None:
@@ -356,14 +356,14 @@ def test_a_confirmation_starts_the_reachable_time_anew() -> None:
     for _ in range(100):
         bench.run(14)  # the shortest reachable time is 15 s
         advertise(bench, solicited=True, override=True)
-    assert bench.forward(str(PEER_V6)) is Forward.SEND
+    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
     assert [effect for effect in bench.host.effects if isinstance(effect, Publish)] == []
 
 
 def test_a_dispute_about_a_reachable_neighbour_keeps_its_address_under_notice() -> None:
     bench = v6_in(State.REACHABLE)
     advertise(bench, solicited=False, override=False, lladdr=PEER_AGAIN)
-    assert bench.forward(str(PEER_V6)) is Forward.NOTIFY
+    assert bench.forward(str(PEER_V6)) is NeighAction.NOTIFY
     row = bench.host.table[PEER_V6]
     assert row.destination is not None
     assert row.destination.qpn == PEER.qpn
@@ -391,9 +391,9 @@ class Silent:
     def announce(self, *_: object) -> None: ...
 
 
-def cache(cap: int) -> tuple[Station, Neighbours]:
-    station = Station(TEMPLATE, random.Random(1))
-    return station, Neighbours(station, {4: Silent(), 6: Silent()}, lambda *_: None, cap)
+def cache(cap: int) -> tuple[EngineContext, Neighbours]:
+    context = EngineContext(TEMPLATE, random.Random(1))
+    return context, Neighbours(context, {4: Silent(), 6: Silent()}, lambda *_: None, cap)
 
 
 def station_number(i: int) -> HwAddr:
@@ -413,14 +413,14 @@ def ips(neighbours: Neighbours) -> list[int]:
 
 
 def test_a_full_table_drops_the_least_recently_confirmed() -> None:
-    station, neighbours = cache(3)
+    context, neighbours = cache(3)
     for i in (1, 2, 3):
         neighbours.miss(float(i), v4(i), b"")
         confirm(neighbours, i, float(i))
     confirm(neighbours, 1, 4.0)
     neighbours.miss(5.0, v4(4), b"")
     assert ips(neighbours) == [1, 3, 4]
-    assert Count("neigh_evicted") in station.take()
+    assert Count("neigh_evicted") in context.take()
 
 
 def test_strangers_push_out_only_each_other() -> None:
@@ -434,7 +434,7 @@ def test_strangers_push_out_only_each_other() -> None:
 
 
 def test_an_entry_that_is_being_resolved_or_verified_is_never_thrown_out() -> None:
-    station, neighbours = cache(3)
+    context, neighbours = cache(3)
     neighbours.miss(0.0, v4(1), b"")  # INCOMPLETE
     for i in (2, 3):
         neighbours.introduced(0.0, v4(i), station_number(i))
@@ -442,14 +442,14 @@ def test_an_entry_that_is_being_resolved_or_verified_is_never_thrown_out() -> No
     neighbours.miss(0.0, v4(4), b"")
     neighbours.introduced(0.0, v4(5), station_number(5))
     assert ips(neighbours) == [1, 2, 3]
-    assert station.take().count(Count("neigh_table_full")) == 2
+    assert context.take().count(Count("neigh_table_full")) == 2
 
 
 def test_a_refused_neighbour_may_be_thrown_out() -> None:
-    station, neighbours = cache(1)
+    context, neighbours = cache(1)
     neighbours.miss(0.0, v4(1), b"")
     for now in (1.0, 2.0, 3.0):
-        station.timers.run(now)
+        context.timers.run(now)
     neighbours.miss(3.5, v4(2), b"")
     assert ips(neighbours) == [2]
 
@@ -459,19 +459,19 @@ class CacheMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.station, self.neighbours = cache(5)
+        self.context, self.neighbours = cache(5)
         self.now = 0.0
         self.table: dict[object, Publish] = {}
 
     def settle(self) -> None:
-        for effect in self.station.take():
+        for effect in self.context.take():
             if isinstance(effect, Publish):
                 self.table[effect.next_hop] = effect
             elif isinstance(effect, Withdraw):
                 del self.table[effect.next_hop]
             elif isinstance(effect, SendPacket):
                 row = self.table[v4(effect.packet[0])]
-                assert row.forward in (Forward.SEND, Forward.NOTIFY)
+                assert row.forward in (NeighAction.SEND, NeighAction.NOTIFY)
 
     peers = st.integers(0, 7)
 
@@ -509,8 +509,8 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(passing=st.sampled_from([0.1, 1.0, 5.0, 31.0, 4000.0]))
     def wait(self, passing: float) -> None:
         self.now += passing
-        while (at := self.station.timers.deadline()) is not None and at <= self.now:
-            self.station.timers.run(at)
+        while (at := self.context.timers.deadline()) is not None and at <= self.now:
+            self.context.timers.run(at)
             self.settle()
 
     @rule()
@@ -530,19 +530,19 @@ class CacheMachine(RuleBasedStateMachine):
             assert info.pending <= NEIGH_PENDING_PACKETS
             assert info.pending == 0 or info.state is State.INCOMPLETE
             if info.state is State.INCOMPLETE:
-                assert row is None or row.forward is Forward.HOLD
+                assert row is None or row.forward is NeighAction.HOLD
             elif info.state is State.FAILED:
                 assert row is not None
-                assert row.forward is Forward.UNREACHABLE
+                assert row.forward is NeighAction.UNREACHABLE
             else:
                 assert row is not None
                 assert info.hwaddr is not None
-                assert row.destination == self.station.unicast(info.hwaddr)
-        assert len(self.station.timers) == len(infos)
+                assert row.destination == self.context.unicast(info.hwaddr)
+        assert len(self.context.timers) == len(infos)
 
     @invariant()
     def every_entry_has_an_end(self) -> None:
-        deadline = self.station.timers.deadline()
+        deadline = self.context.timers.deadline()
         assert (deadline is None) == (len(self.neighbours) == 0)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.proto.ratelimit import TokenBucket, is_told
+from ipoibu.proto.ratelimit import TokenBucket, should_log
 
 
 def test_a_burst_passes_and_then_only_the_rate() -> None:
@@ -27,8 +27,8 @@ def test_time_that_stands_still_or_runs_back_gives_nothing() -> None:
 
 @pytest.mark.parametrize("told", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000])
 def test_repetitions_are_told_at_1_2_and_5_of_every_power_of_ten(told: int) -> None:
-    assert is_told(told)
+    assert should_log(told)
 
 
 def test_a_thousand_repetitions_make_ten_lines() -> None:
-    assert sum(is_told(n) for n in range(1, 1001)) == 10
+    assert sum(should_log(n) for n in range(1, 1001)) == 10

@@ -15,7 +15,12 @@ def test_every_counter_of_the_sa_client_is_documented_and_no_other() -> None:
     page = (ROOT / "docs/counters.md").read_text("utf-8")
     section = page.split("## Subnet administrator\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
-    sources = ("proto/sa.py", "fabric/sa.py", "fabric/exchange.py", "fabric/administrator.py")
+    sources = (
+        "proto/sa_requests.py",
+        "fabric/sa/client.py",
+        "fabric/sa/transport.py",
+        "fabric/sa/service.py",
+    )
     code = "".join((ROOT / "ipoibu" / name).read_text("utf-8") for name in sources)
     counted = set(re.findall(r'"(sa_\w+)"', code))
     reasons = set().union(

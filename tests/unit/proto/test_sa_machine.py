@@ -9,15 +9,20 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.proto import sa, transaction
+from ipoibu.proto import sa_requests, sa_transaction
 from ipoibu.proto.rmpp import Progress
+from ipoibu.proto.sa_transaction import MACHINE, Action, Input, State
 from ipoibu.proto.table import Impossible, Table
-from ipoibu.proto.transaction import MACHINE, Action, Input, State
 
 Enum = type[enum.Enum]
 TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {
     "request": (MACHINE, State, Input, Action),
-    "service": (sa.SERVICE, sa.Service, sa.ServiceInput, sa.ServiceAction),
+    "service": (
+        sa_requests.SERVICE,
+        sa_requests.Service,
+        sa_requests.ServiceInput,
+        sa_requests.ServiceAction,
+    ),
 }
 PAIRS: Final = [
     pytest.param(table, state, fed, id=f"{state.name}-{fed.name}")
@@ -111,12 +116,12 @@ def test_every_progress_of_a_transfer_is_an_input_or_is_ignored() -> None:
 
 
 def test_every_way_to_give_up_has_a_failure() -> None:
-    ways = {fed for _, fed, _, actions in MACHINE if Action.GIVE_UP in actions}
-    assert {way.name for way in ways} == {"SPENT", "BROKEN", "STOPPED"}
-    told = set(transaction.Failure)
+    paths = {fed for _, fed, _, actions in MACHINE if Action.GIVE_UP in actions}
+    assert {way.name for way in paths} == {"SPENT", "BROKEN", "STOPPED"}
+    told = set(sa_transaction.Failure)
     assert told == {
-        transaction.Failure.TIMEOUT,
-        transaction.Failure.BROKEN,
-        transaction.Failure.STOPPED,
-        transaction.Failure.QUEUE_FULL,
+        sa_transaction.Failure.TIMEOUT,
+        sa_transaction.Failure.BROKEN,
+        sa_transaction.Failure.STOPPED,
+        sa_transaction.Failure.QUEUE_FULL,
     }

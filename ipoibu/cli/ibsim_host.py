@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`python -m ipoibu.cli.ibsim_host NETNS ARGUMENT ...`: ipoibu as a host of ibsim, in a network namespace.
+
+ibsim is met through sockets that exist in its own namespace only, and a process keeps the sockets it
+has: so first the simulated port is opened, then the namespace entered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ipoibu.cli.main import main
+from ipoibu.errors import IpoibuError
+from ipoibu.fabric.sa.umad import devices
+from ipoibu.lab.namespace import enter
+
+
+def run(netns: str, *arguments: str) -> int:
+    """Exit code of `ipoibu ARGUMENT ...`; 1 if ibsim or the namespace is not there."""
+    try:
+        if not devices():
+            print("ipoibu: ibsim has no port for this host", file=sys.stderr)
+            return 1
+        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        enter(fd)  # before there is any other thread
+        os.close(fd)
+    except (IpoibuError, OSError) as error:
+        print(f"ipoibu: {error}", file=sys.stderr)
+        return 1
+    return main(list(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a multicast router needs (M7): every group of the link is received, whoever made it.
+
+RFC 4391 §11: a router becomes a NonMember of all groups, which keeps none of them alive, and hears of new
+ones by trap 66. Reports get lost, or go to another program on the port: so the groups are listed
+again now and then. What the interface itself receives, as a full member, is left to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
+
+from ipoibu.addr import Gid, IpAddress
+from ipoibu.errors import BadFrame, LinkError
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.ib import PartitionParams
+from ipoibu.limits import ALL_GROUPS_LIST_S, GROUPS_MAX
+from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.sa_errors import NoRecords
+from ipoibu.wire import mgid
+from ipoibu.wire.mcmember import JoinState, McMemberRecord
+
+_log = logging.getLogger(__name__)
+
+STATE: Final = JoinState.NON_MEMBER
+Ask = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
+
+
+class AllMulticast:
+    """The groups received for a router's sake; every method on the interface's loop.
+
+    `ask` runs a question on the administrator's loop; `attach` has the queue pair receive a group, `detach`
+    ends that. Both count for this purpose only: whoever else wants the group keeps it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client: SaClient,
+        params: PartitionParams,
+        counts: Counter[str],
+        *,
+        ask: Ask,
+        attach: Callable[[McMemberRecord], None],
+        detach: Callable[[Gid], None],
+    ) -> None:
+        self._loop = loop
+        self._client = client
+        self._params = params
+        self._counts = counts
+        self._ask = ask
+        self._attach = attach
+        self._detach = detach
+        self._held: set[Gid] = set()
+        self._joining: set[Gid] = set()  # asked for; whether the SA has heard it nobody knows
+        self._news: dict[Gid, bool] = {}  # whether it exists, by a report
+        self._woken = asyncio.Event()
+        self._must_list = True
+        self._is_doubted = False  # the SA may have forgotten that we are a member
+        self._refusals = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> tuple[Gid, ...]:
+        return tuple(sorted(self._held, key=lambda group: group.raw))
+
+    def open(self) -> None:
+        """The link is up, or comes up."""
+        if self._task is None:
+            self._must_list = True
+            self._task = self._loop.create_task(self._run())
+
+    def close(self) -> None:
+        """The link is down: nothing is received; who called leaves at the SA."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        for group in self._held | self._joining:
+            self._detach(group)
+        self._held.clear()
+        self._joining.clear()
+        self._news.clear()
+
+    def noticed(self, group: Gid, *, exists: bool) -> None:
+        """The SA reports that the group was made, or is gone (M2)."""
+        if self._is_of_link(group):
+            self._news[group] = exists
+            self._woken.set()
+
+    def refresh(self) -> None:
+        """The SA may be another: list the groups, and join them again."""
+        self._must_list = self._is_doubted = True
+        self._woken.set()
+
+    # ---- inside
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                if self._must_list:
+                    await self._list()
+                while self._news:
+                    await self._learn(*self._news.popitem())
+            except LinkError as error:
+                self._complain(error)
+            try:
+                async with asyncio.timeout(ALL_GROUPS_LIST_S):  # wait_for() may lose a cancellation
+                    await self._woken.wait()
+            except TimeoutError:
+                self._must_list = True
+
+    async def _list(self) -> None:
+        self._news.clear()
+        records = await self._ask(lambda: self._client.groups(self._params.pkey))
+        there, again = self._of_link(records), self._is_doubted
+        self._must_list = self._is_doubted = False
+        for group in self._held - there:
+            await self._learn(group, exists=False)
+        for group in there if again else there - self._held:
+            await self._learn(group, exists=True, again=again)
+
+    async def _learn(self, group: Gid, exists: bool, again: bool = False) -> None:
+        if not exists:
+            if group in self._held:
+                self._held.discard(group)
+                self._detach(group)
+            return
+        if group in self._held:
+            if not again:
+                return
+        elif len(self._held) >= GROUPS_MAX:
+            self._counts["group_table_full"] += 1
+            return
+        self._joining.add(group)
+        try:
+            self._attach(await self._ask(lambda: self._client.join(group, STATE)))
+        except NoRecords:
+            return  # gone meanwhile
+        except LinkError as error:
+            self._complain(error)
+        else:
+            self._held.add(group)
+        finally:
+            self._joining.discard(group)
+
+    def _complain(self, error: LinkError) -> None:
+        """M6."""
+        self._refusals += 1
+        self._counts["group_join_refused"] += 1
+        if should_log(self._refusals):
+            _log.warning("all groups of the link: %s (%d times)", error, self._refusals)
+
+    def _of_link(self, records: Iterable[McMemberRecord]) -> set[Gid]:
+        return {one.mgid for one in records if one.mgid is not None and self._is_of_link(one.mgid)}
+
+    def _is_of_link(self, group: Gid) -> bool:
+        try:
+            parts = mgid.parse_untrusted(group)
+        except BadFrame:
+            return False
+        link = self._params.pkey, self._params.scope
+        # The interface is a full member of its broadcast group. A second membership would hide that an
+        # administrator has forgotten the first: that is what it is asked about.
+        return (parts.pkey, parts.scope) == link and group != mgid.broadcast(*link)
+
+
+def ip_group(group: Gid) -> IpAddress | None:
+    """An IP group that has this MGID, as far as that can be told (G3): IPv6's scope and flags are lost."""
+    parts = mgid.parse_untrusted(group)
+    if parts.family == 6:
+        return IPv6Address((0xFF02 << 112) | parts.group)
+    return IPv4Address(0xE0000000 | parts.group) if parts.group >> 28 == 0 else None

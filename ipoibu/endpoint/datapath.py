@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The data path of an interface: a queue pair, and the pump between it and the packet device.
+
+An interface has one at a time. The device outlives it: after a heavy flush another data path is made
+over the same device (`ipoibu/endpoint/heavy_flush.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from ipoibu import _core
+from ipoibu.addr import RC_FLAG, HwAddr
+from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.rc_shell import RcShell
+from ipoibu.endpoint.tx_queues import TxQueues
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.base import Fabric, MeshFabric, RcFabric, TxQueue, TxQueueFabric
+from ipoibu.fabric.faults import FaultyUd
+from ipoibu.fabric.shared_port import PortUse
+from ipoibu.ib import IWARP, PartitionParams
+from ipoibu.limits import (
+    CONNECTED_FRAMES,
+    CONNECTED_MTU,
+    ENCAP_LEN,
+    GROUPS_MAX,
+    NEIGH_MAX,
+    SUPERFRAME_BYTES_MAX,
+    TX_QUEUE_CAPTURE_RING_BYTES,
+    TX_QUEUE_EVENT_RING_BYTES,
+)
+from ipoibu.proto.link_params import ip_mtu
+from ipoibu.proto.rc_connection import Profile, RcConfig
+
+PacketDevice = _core.TunPacketDevice | _core.QueueDevice
+Pump = _core.Pump | TxQueues
+_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """What belongs to one queue pair; the engine's thread, but for `open` and reading fields.
+
+    `mtu_bytes` is the interface's IP MTU, `datagram_mtu_bytes` what goes by datagram of it.
+    """
+
+    config: EndpointConfig
+    port: PortUse
+    device: PacketDevice
+    params: PartitionParams
+    datagram_mtu_bytes: int
+    mtu_bytes: int
+    fabric: Fabric
+    mesh: MeshFabric | None
+    pump: Pump
+
+    @classmethod
+    def open(
+        cls, config: EndpointConfig, port: PortUse, device: PacketDevice, params: PartitionParams
+    ) -> Self:
+        """Make the queue pair and its pump, which does not run yet.
+
+        `LinkError` if the device refuses, `UsageError` for an MTU that does not fit the link.
+        """
+        is_connected = config.mode == "connected"
+        datagram_mtu_bytes = mtu_bytes = ip_mtu(
+            params, None if is_connected else config.mtu, ipv6=False
+        )
+        if is_connected:
+            mtu_bytes = config.mtu or CONNECTED_MTU
+            datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
+        _check_queues(config, port, device)
+        fabric = _open_fabric(config, port, params)
+        mesh: MeshFabric | None = None
+        if port.info.link_layer == IWARP:
+            mesh = fabric  # type: ignore[assignment]
+        pumps: list[_core.Pump] = []
+        try:
+            tx_queues: Sequence[TxQueue] = ()
+            if config.queues > 1:
+                sharing: TxQueueFabric = fabric  # type: ignore[assignment]
+                tx_queues = sharing.open_tx_queues(config.queues - 1)
+            if config.faults is not None:
+                fabric = faulty = FaultyUd(fabric, config.faults, tx_queues)
+                tx_queues = faulty.tx_queues
+            make = partial(
+                _core.Pump,
+                mtu=datagram_mtu_bytes,
+                device_mtu=mtu_bytes,
+                neigh_max=NEIGH_MAX + GROUPS_MAX,
+                busy_poll_us=config.busy_poll_us,
+            )
+            pumps.append(
+                make(fabric, device, connected_frames=CONNECTED_FRAMES if is_connected else 0)
+            )
+            for tx_queue, queue in zip(tx_queues, device.others, strict=True):
+                pumps.append(
+                    make(
+                        tx_queue,
+                        queue,
+                        rx_frames=0,
+                        event_bytes=TX_QUEUE_EVENT_RING_BYTES,
+                        capture_bytes=TX_QUEUE_CAPTURE_RING_BYTES,
+                    )
+                )
+            pump = pumps[0] if len(pumps) == 1 else TxQueues(pumps)
+        except BaseException as error:
+            fabric.close()
+            for made in pumps:
+                made.close()
+            if isinstance(error, OSError):
+                raise _pump_error(port.info.device, error) from error
+            raise
+        return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, mesh, pump)
+
+    @property
+    def hwaddr(self) -> HwAddr:
+        """Our 20-byte address; a port's GID may change while it is open."""
+        accepts = self.config.mode == "connected" and self.port.communication().accepts
+        return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
+
+    @property
+    def event_fd(self) -> int | None:
+        """Readable while the port has news, which its `active` takes; None where it has to be asked."""
+        return getattr(self.fabric, "event_fd", None)
+
+    def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> RcShell | None:
+        """RcShell mode over it; None in datagram mode."""
+        if self.config.mode != "connected":
+            return None
+        assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
+        fabric: RcFabric = self.fabric  # type: ignore[assignment]
+        communication = self.port.communication()
+        takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
+        config = RcConfig(
+            hwaddr=replace(self.hwaddr, flags=0),
+            datagram_mtu_bytes=self.datagram_mtu_bytes,
+            path_mtu_bytes=self.port.info.active_mtu_bytes,
+            receive_mtu_bytes=self.mtu_bytes + ENCAP_LEN,
+            superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
+            forms=communication.forms,
+            profile=Profile(self.config.cm_profile),
+            pkey=self.params.own_pkey,
+            idle_s=self.config.connection_idle_s,
+        )
+        return RcShell(loop, self.pump, fabric, communication, config=config, counts=counts)
+
+    def close(self) -> None:
+        """Destroy the queue pair and free the pump, which was stopped. Safe to repeat."""
+        self.fabric.close()
+        self.pump.close()
+
+
+def queues_of(device: PacketDevice) -> int:
+    return 1 + len(device.others)
+
+
+def _check_queues(config: EndpointConfig, port: PortUse, device: PacketDevice) -> None:
+    if config.queues != queues_of(device):
+        raise UsageError(
+            f"{config.name}: {config.queues} queues need a TUN that has as many, not {queues_of(device)}"
+        )
+    if config.queues > 1 and port.info.link_layer == IWARP:
+        raise UsageError(
+            f"{port.info.device}: one queue only on iWARP: a connection is one thread's"
+        )
+
+
+def _open_fabric(config: EndpointConfig, port: PortUse, params: PartitionParams) -> Fabric:
+    if config.mode == "connected":
+        port.communication()  # if there is none, nothing is made
+        return port.open_connected(params)
+    if config.mesh is not None:
+        return port.open_mesh(params, config.mesh)
+    return port.open_ud(params)
+
+
+def _pump_error(device: str, error: OSError) -> LinkError:
+    what = os.strerror(error.errno or 0)
+    if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
+        what += "; if it is the limit of locked memory: ulimit -l unlimited"
+    return LinkError(f"{device}: cannot start the data path: {what}")

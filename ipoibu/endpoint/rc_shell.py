@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""RcShell mode of one interface (C1): the policy of `proto.rc_policy`, carried out on real queue pairs.
+
+Which stations there are follows from the neighbours that the engine publishes. How packets go to each
+is one word to the pump, about the path that all IP addresses of a station share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ipoibu import _core
+from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import RcFabric, RcQueuePair
+from ipoibu.fabric.cm.service import CmService
+from ipoibu.ib import Destination
+from ipoibu.limits import CONNECTION_ACTIVITY_S
+from ipoibu.proto.effects import Count, Log, Publish
+from ipoibu.proto.rc_connection import CloseQp, OpenQp, ProgramQp, RcConfig, RcEffect
+from ipoibu.proto.rc_events import Event, Handle
+from ipoibu.proto.rc_peer import TxMode, TxRoute
+from ipoibu.proto.rc_policy import RcPolicy
+
+_log = logging.getLogger(__name__)
+
+EVENTS: Final = frozenset(
+    (_core.EVENT_WANTED, _core.EVENT_CONNECTION_BROKEN, _core.EVENT_CONNECTION_GONE)
+)
+_WAYS: Final = {TxMode.UD: _core.WAY_DATAGRAM, TxMode.UD_NOTIFY: _core.WAY_WATCHED}
+
+
+@dataclass(slots=True)
+class _RcHost:
+    destination: Destination
+    next_hops: set[IpAddress] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _RcQp:
+    """A queue pair; `number` is the pump's name for it, 0 while it has none."""
+
+    connection: RcQueuePair
+    number: int = 0
+    used: tuple[int, ...] = (0, 0, 0, 0)
+
+
+class RcShell:
+    """Runs `RcPolicy` between engine, pump, fabric and communication manager.
+
+    Every method on the loop's thread.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pump: _core.Pump,
+        fabric: RcFabric,
+        communication: CmService,
+        *,
+        config: RcConfig,
+        counts: Counter[str],
+    ) -> None:
+        self._loop = loop
+        self._pump = pump
+        self._fabric = fabric
+        self._communication = communication
+        self._counts = counts
+        self._numbers = itertools.count(1)
+        self._hosts: dict[HwAddr, _RcHost] = {}  # by address without flags (A6)
+        self._by_next_hop: dict[IpAddress, HwAddr] = {}
+        self._rc_qps: dict[Handle, _RcQp] = {}
+        self._by_number: dict[int, Handle] = {}
+        self._leaving: dict[int, RcQueuePair] = {}
+        self._effects: deque[RcEffect] = deque()
+        self._performing = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._activity: asyncio.TimerHandle | None = None
+        self._activity_s = min(CONNECTION_ACTIVITY_S, config.idle_s / 4)
+        self._begin(config)
+
+    def _begin(self, config: RcConfig) -> None:
+        connections = RcPolicy(config, random.Random(), self._communication.serials)
+        self._subscriber = self._communication.subscribe(
+            connections.service_ids, self._deliver, config.pkey
+        )
+        self._connections = connections
+
+    # ---- life
+
+    def open(self) -> None:
+        """The link is up."""
+        self._perform(self._connections.open(self._now()))
+        if self._activity is None:
+            self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
+
+    def down(self) -> None:
+        """The link is down, and every connection with it."""
+        self._perform(self._connections.close(self._now()))
+
+    def rename(self, hwaddr: HwAddr) -> None:
+        """The station has another hardware address: everything begins anew. `LinkError` where nobody can
+        listen there: then there are no connections until the next call."""
+        self.down()
+        self._communication.unsubscribe(self._subscriber)
+        self._begin(replace(self._connections.config, hwaddr=replace(hwaddr, flags=0)))
+        self.open()
+
+    def close(self) -> None:
+        """Say farewell; the pump still runs."""
+        self.down()
+        self._closed = True
+        self._communication.unsubscribe(self._subscriber)
+        for timer in (self._timer, self._activity):
+            if timer is not None:
+                timer.cancel()
+
+    def release(self) -> None:
+        """Destroy the queue pairs; the pump does not run any more."""
+        for connection in (
+            *(rc_qp.connection for rc_qp in self._rc_qps.values()),
+            *self._leaving.values(),
+        ):
+            connection.close()
+        self._rc_qps.clear()
+        self._leaving.clear()
+
+    # ---- what the engine says
+
+    def published(self, publish: Publish) -> None:
+        """The pump has an entry for a next hop: perhaps of a station that accepts connections."""
+        hwaddr, destination = publish.hwaddr, publish.destination
+        if hwaddr is None or destination is None or not hwaddr.flags & RC_FLAG:
+            self.withdrawn(publish.next_hop)
+            return
+        bare = replace(hwaddr, flags=0)
+        former = self._by_next_hop.get(publish.next_hop)
+        if former == bare and self._hosts[bare].destination == destination:
+            return
+        if former is not None:
+            self.withdrawn(publish.next_hop)
+        host = self._hosts.get(bare)
+        is_new = host is None or host.destination != destination
+        if host is None:
+            host = self._hosts[bare] = _RcHost(destination)
+        host.destination = destination
+        host.next_hops.add(publish.next_hop)
+        self._by_next_hop[publish.next_hop] = bare
+        if is_new:
+            self._steer(self._connections.route(hwaddr))
+
+    def withdrawn(self, next_hop: IpAddress) -> None:
+        bare = self._by_next_hop.pop(next_hop, None)
+        if bare is None:
+            return
+        host = self._hosts[bare]
+        host.next_hops.discard(next_hop)
+        if not host.next_hops:
+            del self._hosts[bare]
+            self._pump.path_set(host.destination, _core.WAY_DATAGRAM)
+            self._perform(self._connections.forget(self._now(), bare))
+
+    # ---- what the pump says
+
+    def event(self, event: _core.Event) -> None:
+        """One of `EVENTS`."""
+        now = self._now()
+        if event.type == _core.EVENT_WANTED:
+            assert event.dgid is not None, "it says where to"
+            bare = HwAddr(Qpn(event.src_qpn), Gid(event.dgid))
+            host = self._hosts.get(bare)
+            if host is not None:
+                hwaddr = replace(bare, flags=RC_FLAG)
+                self._perform(self._connections.wanted(now, hwaddr, host.destination))
+        elif event.type == _core.EVENT_CONNECTION_BROKEN:
+            handle = self._by_number.get(event.token)
+            if handle is not None:
+                self._perform(self._connections.broken(now, handle))
+        else:
+            connection = self._leaving.pop(event.token, None)
+            if connection is not None:
+                connection.close()
+
+    # ---- what the communication manager says
+
+    def _deliver(self, event: Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+            self._loop.call_soon_threadsafe(self._managed, event)
+
+    def _managed(self, event: Event) -> None:
+        if not self._closed:
+            self._perform(self._connections.event(self._now(), event))
+
+    # ---- effects
+
+    def _perform(self, effects: Iterable[RcEffect]) -> None:
+        self._effects.extend(effects)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._effects.extend(self._one(self._effects.popleft()))
+        finally:
+            self._performing = False
+        self._set_timer()
+
+    def _one(self, effect: RcEffect) -> list[RcEffect]:
+        match effect:
+            case OpenQp(handle):
+                return self._open_qp(handle)
+            case ProgramQp():
+                return self._program_qp(effect)
+            case CloseQp(handle):
+                self._close_qp(handle)
+            case TxRoute():
+                self._steer(effect)
+            case Count(reason):
+                self._counts[reason] += 1
+            case Log(level, text):
+                _log.log(level, "%s", text)
+            case _:
+                self._communication.request(self._subscriber, effect)
+        return []
+
+    def _open_qp(self, handle: Handle) -> list[RcEffect]:
+        try:
+            connection = self._fabric.open_connection()
+        except LinkError as error:
+            return self._connections.open_failed(self._now(), handle, str(error))
+        self._rc_qps[handle] = _RcQp(connection)
+        return self._connections.opened(self._now(), handle, connection.qpn)
+
+    def _program_qp(self, effect: ProgramQp) -> list[RcEffect]:
+        rc_qp = self._rc_qps[effect.handle]
+        rc_qp.number = next(self._numbers)
+        self._by_number[rc_qp.number] = effect.handle
+        self._pump.connection_add(rc_qp.number, rc_qp.connection.native, effect.has_superframes)
+        try:
+            rc_qp.connection.program(effect.attributes)
+        except LinkError as error:
+            _log.warning("%s", error)
+            return self._connections.broken(self._now(), effect.handle)
+        return []
+
+    def _close_qp(self, handle: Handle) -> None:
+        rc_qp = self._rc_qps.pop(handle, None)
+        if rc_qp is None:
+            return
+        if rc_qp.number == 0:
+            rc_qp.connection.close()
+            return
+        del self._by_number[rc_qp.number]
+        rc_qp.connection.stop()
+        self._leaving[rc_qp.number] = rc_qp.connection
+        self._pump.connection_del(rc_qp.number)
+
+    def _steer(self, route: TxRoute) -> None:
+        host = self._hosts.get(route.hwaddr)
+        if host is None:
+            return  # no neighbour of ours: nothing is sent there
+        if route.tx_mode is not TxMode.RC:
+            self._pump.path_set(host.destination, _WAYS[route.tx_mode])
+            return
+        assert route.handle is not None, "by connection"
+        rc_qp = self._rc_qps.get(route.handle)
+        if rc_qp is not None:
+            self._pump.path_set(
+                host.destination,
+                _core.WAY_CONNECTION,
+                rc_qp.number,
+                route.mtu_bytes,
+                route.superframe_bytes,
+            )
+
+    # ---- time
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    def _set_timer(self) -> None:
+        deadline = self._connections.deadline()
+        if self._timer is not None:
+            if deadline is not None and self._timer.when() == deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None and not self._closed:
+            self._timer = self._loop.call_at(deadline, self._expired)
+
+    def _expired(self) -> None:
+        self._timer = None
+        self._perform(self._connections.timer(self._now()))
+
+    def _tell_activity(self) -> None:
+        self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
+        self._note_activity()
+
+    def _note_activity(self) -> None:
+        used = []
+        for handle, rc_qp in self._rc_qps.items():
+            counters = self._pump.connection_counters(rc_qp.number) or rc_qp.used
+            if counters != rc_qp.used:
+                rc_qp.used = counters
+                used.append(handle)
+        self._perform(self._connections.active(self._now(), used))
+
+    # ---- what is shown
+
+    @property
+    def port_counts(self) -> Counter[str]:
+        """What the communication manager counted, for all interfaces of the port."""
+        return self._communication.counters()
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Every connection, for `ipoibu conn`; see `Endpoint.connections`."""
+        self._note_activity()
+        return [
+            {
+                "role": info.handle.role.value,
+                "state": info.state.value,
+                "peer": str(info.hwaddr),
+                "qpn": str(info.qpn) if info.qpn is not None else None,
+                "remote_qpn": str(info.remote_qpn) if info.remote_qpn is not None else None,
+                "mtu": info.mtu_bytes,
+                "superframes": info.has_superframes,
+                "age_s": round(info.age_s, 3),
+                "idle_s": round(info.idle_s, 3),
+            }
+            | self._traffic(info.handle)
+            for info in self._connections.snapshot(self._now())
+        ]
+
+    def _traffic(self, handle: Handle) -> dict[str, int | None]:
+        rc_qp = self._rc_qps.get(handle)
+        counters = self._pump.connection_counters(rc_qp.number) if rc_qp else None
+        names = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
+        retries = rc_qp.connection.retries if rc_qp else None
+        return dict(zip(names, counters or (0, 0, 0, 0), strict=True)) | {"retries": retries}

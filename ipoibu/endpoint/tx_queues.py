@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The TX queues of one interface: what the engine says goes to all pumps, their events come together.
+
+Queue 0 is the whole of an interface with one queue: it receives, and sends the engine's frames. Each
+further queue reads one more queue of the TUN and sends its packets, by tables of its own: a pump owns
+all its state, so the pumps share nothing and need no lock (ext/README.md).
+"""
+
+from __future__ import annotations
+
+import select
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from typing import Final
+
+from ipoibu import _core
+from ipoibu.ib import Destination
+from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS
+
+_KEPT: Final = (_core.EVENT_MISS, _core.EVENT_HOST)  # with a packet that the engine may send later
+_SHOWN: Final = ("tx_packets", "tx_bytes", "tx_missed")
+
+
+class TxQueues:
+    """Pumps with the face of one; takes them over. Threads: as `_core.Pump`.
+
+    Connections are a pump's own: there are none. `counters` adds up, and has some of each queue under
+    `queue.N.`. A table write that a tx_queue refuses is made in the others, then raised.
+    """
+
+    def __init__(self, pumps: Iterable[_core.Pump]) -> None:
+        self._pumps = tuple(pumps)
+        self._origin: dict[int, int] = {}  # hash of a packet that waits -> its queue, oldest first
+        self._syncs: Counter[int] = Counter()
+        self._device_failed = False
+        self._wakes: list[select.epoll] = []
+        try:
+            self._event_wake = self._watch([pump.event_fd for pump in self._pumps])
+            self._capture_wake = self._watch([pump.capture_fd for pump in self._pumps])
+        except BaseException:
+            self.close()
+            raise
+
+    def _watch(self, fds: Sequence[int]) -> select.epoll:
+        wake = select.epoll()
+        self._wakes.append(wake)
+        for fd in fds:
+            wake.register(fd, select.EPOLLIN)
+        return wake
+
+    # ---- life
+
+    def start(self) -> None:
+        """All of them or, with an `OSError`, none."""
+        started = []
+        try:
+            for pump in self._pumps:
+                pump.start()
+                started.append(pump)
+        except BaseException:
+            for pump in started:
+                pump.stop()
+            raise
+
+    def stop(self) -> None:
+        for pump in self._pumps:
+            pump.stop()
+
+    def close(self) -> None:
+        """After the fabric, as a pump. Safe to repeat."""
+        for wake in self._wakes:
+            wake.close()
+        for pump in self._pumps:
+            pump.close()
+
+    def step(self, max: int = 64) -> int:
+        """One round of each by hand."""
+        return sum(pump.step(max) for pump in self._pumps)
+
+    # ---- what the engine says
+
+    def _all(self, write: Callable[[_core.Pump], None]) -> None:
+        refused: BufferError | None = None
+        for pump in self._pumps:
+            try:
+                write(pump)
+            except BufferError as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
+    def neigh_set(self, key: bytes, forward: int, dest: Destination | None, mtu: int) -> None:
+        self._all(lambda pump: pump.neigh_set(key, forward, dest, mtu))
+
+    def neigh_del(self, key: bytes) -> None:
+        self._all(lambda pump: pump.neigh_del(key))
+
+    def route_set(
+        self, prefix: bytes, prefix_len: int, kind: int, gateway: bytes | None = None
+    ) -> None:
+        self._all(lambda pump: pump.route_set(prefix, prefix_len, kind, gateway))
+
+    def route_del(self, prefix: bytes, prefix_len: int) -> None:
+        self._all(lambda pump: pump.route_del(prefix, prefix_len))
+
+    def send_frame(self, dest: Destination, frame: bytes) -> bool:
+        return self._pumps[0].send_frame(dest, frame)
+
+    def send_packet(self, packet: bytes) -> bool:
+        """By the queue that it came from, in front of what follows it there."""
+        return self._pumps[self._origin.pop(hash(packet), 0)].send_packet(packet)
+
+    def deliver(self, packet: bytes) -> bool:
+        return self._pumps[0].deliver(packet)
+
+    def capture(self, snap_len: int) -> None:
+        self._all(lambda pump: pump.capture(snap_len))
+
+    def sync(self, token: int) -> None:
+        """One EVENT_SYNC, when the last queue has answered."""
+        self._syncs[token] += len(self._pumps)
+        self._all(lambda pump: pump.sync(token))
+
+    # ---- what they say
+
+    @property
+    def event_fd(self) -> int:
+        return self._event_wake.fileno()
+
+    def arm_events(self) -> bool:
+        """True at the first that has some: the others are asked when it has none."""
+        return any(pump.arm_events() for pump in self._pumps)
+
+    def disarm_events(self) -> None:
+        for pump in self._pumps:
+            pump.disarm_events()
+
+    def events(self, max: int = 256) -> list[_core.Event]:
+        """At most about `max`, the oldest of each queue first."""
+        share = -(-max // len(self._pumps))
+        found = []
+        for tx_queue, pump in enumerate(self._pumps):
+            found += [event for event in pump.events(share) if self._is_news(tx_queue, event)]
+        return found
+
+    def _is_news(self, tx_queue: int, event: _core.Event) -> bool:
+        if event.type in _KEPT:
+            if tx_queue > 0:
+                self._remember(tx_queue, event.data)
+        elif event.type == _core.EVENT_SYNC:
+            self._syncs.subtract([event.token])
+            return self._syncs[event.token] == 0
+        elif event.type == _core.EVENT_DEVICE:
+            told, self._device_failed = self._device_failed, True
+            return not told  # it is one device
+        return True
+
+    def _remember(self, tx_queue: int, packet: bytes) -> None:
+        """Only its hash: the engine may have dropped it. A false match costs nothing but order."""
+        if len(self._origin) >= NEIGH_PENDING_TOTAL_PACKETS:
+            del self._origin[next(iter(self._origin))]
+        self._origin[hash(packet)] = tx_queue
+
+    @property
+    def capture_fd(self) -> int:
+        return self._capture_wake.fileno()
+
+    def arm_captured(self) -> bool:
+        return any(pump.arm_captured() for pump in self._pumps)
+
+    def disarm_captured(self) -> None:
+        for pump in self._pumps:
+            pump.disarm_captured()
+
+    def captured(self, max: int = 256) -> list[_core.CapturedFrame]:
+        """At most about `max`, in the order of time as far as they are there."""
+        share = -(-max // len(self._pumps))
+        batches = [pump.captured(share) for pump in self._pumps]
+        return list(merge(*batches, key=lambda frame: frame.time_ns))
+
+    def counters(self) -> dict[str, int]:
+        each = [pump.counters() for pump in self._pumps]
+        total = {name: sum(counters[name] for counters in each) for name in each[0]}
+        for tx_queue, counters in enumerate(each):
+            total |= {f"queue.{tx_queue}.{name}": counters[name] for name in _SHOWN}
+        return total
+
+    @property
+    def commands_dropped(self) -> int:
+        return sum(pump.commands_dropped for pump in self._pumps)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections by our own hand-shakes, over queue pair 1 of a port.
+
+The hand-shakes themselves are sans-IO (`proto.cm`); here their datagrams are sent and received.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from ipoibu.addr import PKey
+from ipoibu.fabric.cm.gsi import GsiPort
+from ipoibu.fabric.cm.service import CmService
+from ipoibu.limits import CM_ROUND
+from ipoibu.proto.cm import Cm, CmConfig
+from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.rc_events import CmEffect, Request, SendMad
+from ipoibu.wire.cm_private import ServiceForm
+
+_log = logging.getLogger(__name__)
+
+
+class GsiCm(CmService):
+    """A `CmService` over a queue pair 1 that is ours alone; it is closed with it."""
+
+    forms: ClassVar = tuple(ServiceForm)
+
+    def __init__(self, gsi: GsiPort, config: CmConfig) -> None:
+        super().__init__()
+        self._gsi = gsi
+        self._cm = Cm(config, random.Random())
+        self._start()
+
+    def _filenos(self) -> tuple[int, ...]:
+        return (self._gsi.fd,)
+
+    def _serve(self) -> float | None:
+        self._gsi.arm()
+        for _ in range(CM_ROUND):
+            datagram = self._gsi.receive()
+            if datagram is None:
+                break
+            self._readdress()
+            with self._guarded("a connection management datagram"):
+                self._carry_out(self._cm.received(time.monotonic(), *datagram))
+        now = time.monotonic()
+        with self._guarded("a connection management timer"):
+            self._carry_out(self._cm.timer(now))
+        if datagram is not None:
+            return 0.0  # there may be more
+        deadline = self._cm.deadline()
+        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+
+    def _listen(self, services: Mapping[int, PKey]) -> None:
+        self._cm.listen(services)
+
+    def _ask(self, request: Request) -> None:
+        self._readdress()
+        self._carry_out(self._cm.request(time.monotonic(), request))
+
+    def _say_farewell(self) -> None:
+        self._carry_out(self._cm.stop(time.monotonic()))
+
+    def _release(self) -> None:
+        self._gsi.close()
+
+    def _readdress(self) -> None:
+        """A subnet manager may change the port's address at any time."""
+        config = self._cm.config
+        gid, lid = self._gsi.address
+        if (gid, lid) != (config.gid, config.lid):
+            self._cm.config = replace(config, gid=gid, lid=lid)
+
+    def _carry_out(self, effects: Iterable[CmEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendMad(destination, raw, pkey):
+                    if not self._gsi.send(destination, pkey, raw):
+                        self._counts["cm_send_failed"] += 1
+                case Count(reason):
+                    self._counts[reason] += 1
+                case Log(level, text):
+                    _log.log(level, "%s", text)
+                case _:
+                    self._tell(effect)

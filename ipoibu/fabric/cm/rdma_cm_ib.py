@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections of an InfiniBand port by the kernel's rdma_cm: we can ask, but nobody can ask us.
+
+rdma_cm connects to any service ID of a port (AF_IB), and puts no header in front of the private data,
+so that Linux's and the RFC's service IDs can be asked for (C7). It listens on those of its own port
+spaces only; all others are ib_cm's, which user space has no access to. Our hardware address then says
+that we accept no connections, and peers send us datagrams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.fabric.cm.librdmacm import PORT_SPACE_IB, Address, CmId, PortAddress, SocketAddress
+from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
+from ipoibu.proto.rc_events import Connect
+from ipoibu.wire.cm_private import ServiceForm
+
+
+class IbRdmaCm(RdmaCm):
+    """A `CmService` for one InfiniBand port; `gid` is the port's now. Errors as of the class above."""
+
+    forms: ClassVar = (ServiceForm.LINUX, ServiceForm.RFC)
+    accepts: ClassVar = False
+
+    def __init__(self, device: str, gid: Callable[[], Gid], patience: Patience) -> None:
+        self._gid = gid
+        super().__init__(device, lambda: SocketAddress(gid().ip), patience)
+
+    def _create(self) -> CmId:
+        return self._channel.create(PORT_SPACE_IB)
+
+    def _addresses(self, request: Connect) -> tuple[Address, Address]:
+        ours = PortAddress(self._gid(), request.pkey)
+        return ours, PortAddress(request.destination.gid, request.pkey, request.service_id)
+
+    def _listen(self, services: Mapping[int, PKey]) -> None:
+        """Nobody can."""

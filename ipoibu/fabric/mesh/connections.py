@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The connections of a mesh: what `proto.mesh` wants, by librdmacm on queue pairs of pyverbs.
+
+    dial:    address, route, queue pair, its receives (READY), connect, ESTABLISHED
+    accept:  CONNECT_REQUEST, queue pair, its receives (READY), accept, ESTABLISHED
+    part:    the core lets go of the queue pair (GONE), which is destroyed, and forgotten by the core
+
+iWARP has receives posted before a connection is there, since the peer may use them at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, Any, Final
+
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
+from ipoibu.fabric.verbs.native import native
+from ipoibu.fabric.verbs.objects import VerbsDevice
+from ipoibu.fabric.worker import Worker
+from ipoibu.ib import PortInfo
+from ipoibu.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
+from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.mesh import (
+    Accept,
+    Dial,
+    Handle,
+    Hangup,
+    InGroup,
+    InGroups,
+    Learned,
+    Mesh,
+    MeshConfig,
+    MeshEffect,
+    Name,
+    Phase,
+    Refuse,
+    Tell,
+)
+from ipoibu.wire.mesh import Locator
+
+if TYPE_CHECKING:
+    from ipoibu._verbs import VerbsMesh
+
+_log = logging.getLogger(__name__)
+
+_RESOLVE_MS: Final = round(RDMACM_RESOLVE_S * 1000)
+_LOOKS_MAX: Final = 256  # events of the core handled before others have a turn
+_IGNORED: Final = (CmEventType.TIMEWAIT_EXIT, CmEventType.ADDR_CHANGE)
+
+
+@dataclass(slots=True)
+class _Wire:
+    """One connection, or one that will be. `is_ours`: we asked.
+
+    `is_dialing`: the kernel is at it on a thread of its own, and its identifier is left alone meanwhile.
+    """
+
+    handle: Handle
+    id: CmId
+    is_ours: bool
+    qp: Any = None
+    is_leaving: bool = False
+    is_dialing: bool = False
+    is_over: bool = False
+
+
+class MeshConnections(Worker):
+    """Runs a `Mesh` on a thread of its own; every method from any thread."""
+
+    def __init__(
+        self,
+        device: VerbsDevice,
+        info: PortInfo,
+        core: VerbsMesh,
+        create: Callable[[], Any],
+        config: MeshConfig,
+    ) -> None:
+        """Listens from here on; `LinkError` if it cannot."""
+        super().__init__("ipoibu-mesh")
+        self._device, self._info, self._core, self._create = device, info, core, create
+        self._module = native()
+        self._mesh = Mesh(config, random.Random())
+        self._greeting = config.ours.pack()
+        self._learned: Callable[[HwAddr, tuple[IpAddress, ...]], None] = lambda _, __: None
+        self._wires: dict[Handle, _Wire] = {}
+        self._by_id: dict[CmId, _Wire] = {}
+        self._channel = EventChannel()
+        try:
+            for any_address in (IPv4Address(0), IPv6Address(0)):  # rdma_cm knows no mapped ones
+                listener = self._channel.create()
+                listener.bind(SocketAddress(any_address, config.ours.port))
+                listener.listen(MESH_PEERS_MAX)
+        except BaseException as error:
+            self._channel.close()
+            if isinstance(error, OSError):
+                raise LinkError(
+                    f"{info.device}/{info.port}: port {config.ours.port} of RDMA-CM: {error.strerror}"
+                ) from error
+            raise
+        self._start()
+
+    # ---- what others want
+
+    def seeds(self, locators: set[Locator]) -> None:
+        self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
+
+    def joined(self, mgid: Gid) -> None:
+        self._input(lambda: self._mesh.joined(mgid))
+
+    def left(self, mgid: Gid) -> None:
+        self._input(lambda: self._mesh.left(mgid))
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        self._input(lambda: self._mesh.addresses(addresses))
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
+        """`learned` must not block."""
+        with self._lock:
+            self._learned = learned
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """As `Endpoint.connections` has it; nobody counts by peer."""
+        mtu_bytes = self._mesh.config.ours.mtu_bytes
+        unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
+        traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
+        with self._lock:
+            return [
+                {
+                    "role": "active" if it.is_ours else "passive",
+                    "state": "live" if it.phase is Phase.OPEN else it.phase.value,
+                    "peer": str(it.hwaddr) if it.hwaddr else None,
+                    "locator": str(it.locator) if it.locator else None,
+                    "mtu": mtu_bytes if it.phase is Phase.OPEN else 0,
+                    "superframes": False,
+                }
+                | dict.fromkeys(unknown + traffic)
+                for it in self._mesh.snapshot()
+            ]
+
+    def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
+        with self._lock:
+            if not self._closing:
+                self._perform(act())
+                self._wake()
+
+    # ---- the thread
+
+    def _filenos(self) -> tuple[int, ...]:
+        return self._channel.fileno(), self._core.event_fd
+
+    def _serve(self) -> float | None:
+        more = False
+        for _ in range(CM_ROUND):
+            event = self._channel.event()
+            more = event is not None
+            if event is None:
+                break
+            with self._guarded(f"{event.type.name} of the mesh"):
+                self._event(event)
+        for _ in range(_LOOKS_MAX):
+            heard = self._core.hear()
+            more |= heard is not None
+            if heard is None:
+                break
+            with self._guarded("a message of the mesh"):
+                self._heard(*heard)
+        with self._guarded("a timer of the mesh"):
+            self._perform(self._mesh.timer(time.monotonic()))
+        if more:
+            return 0.0
+        deadline = self._mesh.deadline()
+        if deadline is None:
+            return None
+        return max(0.0, (deadline - time.monotonic()) * 1000 + 1)
+
+    def _say_farewell(self) -> None:
+        for wire in self._wires.values():
+            if wire.qp is not None:
+                self._device.fail(wire.qp)
+
+    def _release(self) -> None:
+        """The pump does not run, so nothing is waited for."""
+        given_up = [wire for wire in self._wires.values() if wire.is_dialing]
+        for wire in self._wires.values():
+            if wire.is_dialing:
+                continue
+            wire.id.close()
+            if wire.qp is not None:
+                self._device.destroy(wire.qp)
+        self._wires.clear()
+        if given_up:  # the kernel ends these with the process
+            _log.info("%d connections were still being made", len(given_up))
+            return
+        self._channel.close()
+
+    # ---- what the kernel says
+
+    def _event(self, event: CmEvent) -> None:
+        if event.type is CmEventType.CONNECT_REQUEST:
+            self._requested(event)
+            return
+        wire = self._by_id.get(event.id)
+        if wire is None or wire.is_leaving or event.type in _IGNORED:
+            return
+        now = time.monotonic()
+        match event.type:
+            case CmEventType.ADDR_RESOLVED:
+                self._try(wire, lambda: self._route(wire))
+            case CmEventType.ROUTE_RESOLVED:
+                self._try(wire, lambda: self._prepare(wire))
+            case CmEventType.ESTABLISHED if wire.is_ours:
+                self._perform(self._mesh.opened(now, wire.handle, event.private))
+            case CmEventType.ESTABLISHED:
+                self._perform(self._mesh.established(now, wire.handle))
+            case _:
+                _log.debug("mesh: %s (%d) of %d", event.type.name, event.status, wire.handle)
+                self._lose(wire, event.private)
+
+    def _requested(self, event: CmEvent) -> None:
+        handle = self._mesh.new_handle()
+        self._wires[handle] = self._by_id[event.id] = _Wire(handle, event.id, False)
+        source = event.id.target.ip
+        self._perform(self._mesh.requested(time.monotonic(), handle, source, event.private))
+
+    def _route(self, wire: _Wire) -> None:
+        if wire.id.device != self._device.name:
+            raise LinkError(f"rdma_cm goes there by {wire.id.device}, not {self._device.name}")
+        wire.id.resolve_route(_RESOLVE_MS)
+
+    def _prepare(self, wire: _Wire) -> None:
+        """A queue pair with receives: READY says when they are there."""
+        qp = self._create()
+        try:
+            self._device.raise_rc(qp, self._info.port, 0)
+            self._core.add(wire.handle, qp, cmd_fd=self._device.cmd_fd)
+        except BaseException:  # the core has nothing of it to let go
+            self._device.destroy(qp)
+            raise
+        wire.qp = qp
+
+    def _try(self, wire: _Wire, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (OSError, IpoibuError) as error:
+            _log.info("a connection of the mesh cannot go on: %s", error)
+            self._counts["mesh_failed"] += 1
+            self._lose(wire)
+
+    def _lose(self, wire: _Wire, private: bytes = b"") -> None:
+        self._part(wire)
+        self._perform(self._mesh.ended(time.monotonic(), wire.handle, private))
+
+    # ---- what the core says
+
+    def _heard(self, handle: Handle, what: int, message: bytes) -> None:
+        wire = self._wires.get(handle)
+        module = self._module
+        if wire is None:
+            return
+        if what == module.MESH_GONE:
+            self._destroy(wire)
+        elif wire.is_leaving:
+            return
+        elif what == module.MESH_READY:
+            self._try(wire, lambda: self._ready(wire))
+        elif what == module.MESH_CONTROL:
+            self._perform(self._mesh.control(time.monotonic(), handle, message))
+        elif what == module.MESH_BROKEN:
+            self._lose(wire)
+
+    def _ready(self, wire: _Wire) -> None:
+        if wire.is_ours:
+            wire.is_dialing = True
+            name = f"ipoibu-dial-{wire.handle}"
+            threading.Thread(target=self._dialing, args=(wire,), name=name, daemon=True).start()
+        else:
+            qpn = Qpn(wire.qp.qp_num)
+            wire.id.accept(qpn, self._greeting, rnr_retries=0, has_srq=False)
+
+    def _dialing(self, wire: _Wire) -> None:
+        """siw connects its TCP within the call, which takes minutes where packets are dropped."""
+        failure: OSError | None = None
+        try:
+            qpn = Qpn(wire.qp.qp_num)
+            wire.id.connect(qpn, self._greeting, retries=0, rnr_retries=0, has_srq=False)
+        except OSError as error:
+            failure = error
+        with self._lock:
+            wire.is_dialing = False
+            if self._closing:
+                return  # close() has given it up
+            if wire.is_over:
+                self._destroy(wire)
+            elif failure is not None and not wire.is_leaving:
+                _log.info("a connection of the mesh cannot be made: %s", failure)
+                self._counts["mesh_failed"] += 1
+                self._lose(wire)
+            self._wake()
+
+    # ---- effects
+
+    def _perform(self, effects: Iterable[MeshEffect]) -> None:
+        for effect in effects:
+            self._one(effect)
+
+    def _one(self, effect: MeshEffect) -> None:
+        core = self._core
+        match effect:
+            case Dial(handle, locator):
+                self._dial(handle, locator)
+            case Accept(handle):
+                wire = self._wires[handle]
+                self._try(wire, lambda: self._prepare(wire))
+            case Refuse(handle):
+                self._refuse(self._wires[handle])
+            case Hangup(handle):
+                self._part(self._wires[handle])
+            case Name(handle, greeting, speaks_first):
+                if self._is_known(handle):
+                    station = greeting.hwaddr
+                    core.name(handle, station.gid.raw, station.qpn, greeting.window, speaks_first)
+            case Tell(handle, message):
+                if self._is_known(handle):
+                    core.tell(handle, message)
+            case InGroups(handle, mgids):
+                core.groups(handle, [mgid.raw for mgid in mgids])
+            case InGroup(handle, mgid, is_in):
+                core.group(handle, mgid.raw, is_in)
+            case Learned(hwaddr, addresses):
+                self._learned(hwaddr, addresses)
+            case Count(reason):
+                self._counts[reason] += 1
+            case Log(level, text):
+                _log.log(level, "%s", text)
+
+    def _is_known(self, handle: Handle) -> bool:
+        wire = self._wires.get(handle)
+        return wire is not None and wire.qp is not None and not wire.is_leaving
+
+    def _dial(self, handle: Handle, locator: Locator) -> None:
+        try:
+            wire = _Wire(handle, self._channel.create(), True)
+        except OSError as error:
+            _log.warning("no more connections: %s", error)
+            self._perform(self._mesh.ended(time.monotonic(), handle))
+            return
+        self._wires[handle] = self._by_id[wire.id] = wire
+        self._try(wire, lambda: wire.id.resolve_address(self._target(locator), _RESOLVE_MS))
+
+    def _target(self, locator: Locator) -> SocketAddress:
+        ip, scope = locator.ip, 0
+        if isinstance(ip, IPv6Address) and ip.is_link_local:
+            scope = socket.if_nametoindex(self._info.netdev or "")
+        return SocketAddress(ip, locator.port, scope)
+
+    def _refuse(self, wire: _Wire) -> None:
+        with contextlib.suppress(OSError):  # the asker has gone
+            wire.id.reject(self._greeting)
+        self._destroy(wire)
+
+    def _part(self, wire: _Wire) -> None:
+        """Nothing more is heard of it; what the core has of it comes back first."""
+        if wire.is_leaving:
+            return
+        wire.is_leaving = True
+        if wire.qp is None:
+            self._destroy(wire)
+            return
+        if not wire.is_dialing:  # else the kernel would have us wait for that call's end
+            with contextlib.suppress(OSError):  # it was not connected, or is not any more
+                wire.id.disconnect()
+        self._device.fail(wire.qp)
+        try:
+            self._core.remove(wire.handle)
+        except OSError:
+            _log.exception("a queue pair stays until the interface ends")
+
+    def _destroy(self, wire: _Wire) -> None:
+        wire.is_over = True
+        if wire.is_dialing:
+            return
+        self._wires.pop(wire.handle, None)
+        self._by_id.pop(wire.id, None)
+        wire.id.close()
+        if wire.qp is not None:
+            self._device.destroy(wire.qp)
+            wire.qp = None
+            with contextlib.suppress(OSError):  # out of memory: they come back with the interface
+                self._core.forget(wire.handle)

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""OpenSM's partitions.conf, read as OpenSM 3.3 reads it: opensm(8), "PARTITION CONFIGURATION" (B4).
+
+    [NAME][=P_KEY][,FLAG[=VALUE]]... : [MEMBER[=full|limited|both]]..., [mgid=GID[,FLAG=VALUE]...] ;
+
+A definition begins with a line that holds its colon, and goes on over lines up to its semicolon, which
+must not stand alone on one; an `mgid=` takes the rest of its line. Words may be abbreviated: OpenSM
+compares only as many letters as were given. Definitions of the same P_Key are one partition; of groups
+with one MGID the first counts.
+
+What OpenSM passes over is passed over here too, but told (`Partitions.warnings`): both have to come to
+the same parameters. What makes it give the whole file up and go on with the default partition alone,
+or make no group, is a `UsageError`; so is a number that does not fit, which OpenSM would cut. In one
+thing this follows the manual instead: `scope=` of a definition is the broadcast group's, though OpenSM
+3.3.23 makes that with scope 2 whatever is said (`line` knows a way that works there too).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.fabric.partition.model import (
+    DEFAULT_RATE,
+    IP_SIGNATURES,
+    Group,
+    Member,
+    MemberType,
+    Partition,
+    Partitions,
+    Ports,
+)
+from ipoibu.limits import DEFAULT_QKEY, DEFAULT_SCOPE
+from ipoibu.proto.partition_line import DEFAULT_MTU, DEFAULT_NAME, DEFAULT_PARTITION, FULL_BIT
+from ipoibu.wire.mgid import broadcast
+from ipoibu.wire.sa import MTU_BYTES
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_PATH: Final = "/etc/opensm/partitions.conf"
+
+
+def read(path: str | Path) -> Partitions:
+    """Read a file, and log its warnings; `UsageError` if there is none, or it is wrong."""
+    try:
+        text = Path(path).read_text("utf-8", "surrogateescape")
+    except PermissionError as error:
+        raise NotPermitted(f"{path}: not readable for this user") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    found = parse(text, str(path))
+    for warning in found.warnings:
+        _log.warning("%s", warning)
+    return found
+
+
+def parse(text: str, name: str = "partitions.conf") -> Partitions:
+    """Read the text of a file called `name`; `UsageError` with the line for what cannot be understood."""
+    return _Parser(name).parse(text)
+
+
+@dataclass(slots=True)
+class _Flags:
+    """Group parameters as they are being collected; 0 is "not given" for the Q_Key."""
+
+    mtu: int = DEFAULT_MTU
+    rate: int = DEFAULT_RATE
+    sl: int = 0
+    scopes: set[int] = field(default_factory=set)
+    qkey: int = 0
+    traffic_class: int = 0
+    flow_label: int = 0
+
+    def copy(self) -> _Flags:
+        """What an `mgid=` line inherits: everything but the traffic class, as OpenSM has it."""
+        return _Flags(self.mtu, self.rate, self.sl, set(self.scopes), self.qkey, 0, self.flow_label)
+
+
+# In OpenSM's order, which decides what an abbreviation means: the attribute, and its largest value.
+_GROUP_FLAGS: Final = {
+    "mtu": ("mtu", max(MTU_BYTES)),
+    "rate": ("rate", 0x3F),
+    "scope": ("scopes", 0xF),
+    "Q_Key": ("qkey", 0xFFFFFFFF),
+    "TClass": ("traffic_class", 0xFF),
+    "sl": ("sl", 0xF),
+    "FlowLabel": ("flow_label", 0xFFFFF),
+}
+
+
+class _Parser:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._line = 0
+        self._warnings: list[str] = []
+        self._partitions: dict[int, Partition] = {}
+        self._generated = 0
+        default = Partition(DEFAULT_NAME, PKey(DEFAULT_PARTITION), place=name)
+        default.members += [
+            Member(Ports.ALL, MemberType.LIMITED),
+            Member(Ports.SELF, MemberType.FULL),
+        ]
+        self._partitions[DEFAULT_PARTITION] = default
+        self._open: Partition | None = None
+        self._flags = _Flags()
+        self._default = MemberType.LIMITED
+
+    def parse(self, text: str) -> Partitions:
+        for number, whole in enumerate(text.splitlines(), 1):
+            self._line = number
+            *ended, rest = whole.partition("#")[0].split(";")
+            for part in ended:
+                if not part.strip():
+                    raise self._error("nothing stands before the semicolon on its line")
+                self._part(part)
+                self._open = None
+            self._part(rest)
+        return Partitions(tuple(self._partitions.values()), tuple(self._warnings), self._name)
+
+    def _part(self, part: str) -> None:
+        """One line's share of a definition."""
+        if not part.strip():
+            return
+        if self._open is None:
+            head, colon, part = part.partition(":")
+            if not colon:
+                raise self._error("a definition begins with its partition and a colon, on one line")
+            self._open = self._define(head)
+        while part.strip():
+            token, _, rest = part.partition(",")
+            word, value = _pair(token)
+            if word == "mgid":
+                self._group(self._open, value or "", rest)
+                return
+            self._member(self._open, word, value)
+            part = rest
+
+    def _define(self, head: str) -> Partition:
+        first, *flags = head.split(",")
+        name, key = _pair(first)
+        if key is None and name[:1].isdigit():
+            name, key = "", name
+        pkey = self._pkey(name, key)
+        self._flags, self._default = _Flags(), MemberType.LIMITED
+        is_ipoib = is_first = False
+        for flag in flags:
+            word, value = _pair(flag)
+            if not word or self._group_flag(self._flags, word, value):
+                continue
+            if "ipoib".startswith(word):
+                is_ipoib = True
+            elif "indx0".startswith(word):
+                is_first = True
+            elif "defmember".startswith(word):
+                self._default = self._membership(value) or self._default
+            else:
+                self._warn(f"unknown flag {word!r} passed over")
+        known = self._partitions.get(pkey)
+        if known is None:
+            known = Partition(name or f"{pkey:04x}", PKey(pkey))
+            self._partitions[pkey] = known
+        if not known.groups:  # the one that made it, or the last that could have
+            known.place = self._place()
+        known.is_first |= is_first
+        for scope in (sorted(self._flags.scopes) or [DEFAULT_SCOPE]) if is_ipoib else ():
+            qkey = self._flags.qkey or DEFAULT_QKEY
+            self._create(known, broadcast(known.pkey, scope), self._flags, qkey)
+        return known
+
+    def _pkey(self, name: str, key: str | None) -> int:
+        if key is not None:
+            number = self._number(key, 0xFFFF, "P_Key")
+            if number & ~FULL_BIT:
+                return number & ~FULL_BIT
+        for known in self._partitions.values():
+            if name and known.name == name:
+                return int(known.pkey)
+        while True:  # OpenSM takes the next free one, in the order of the file
+            self._generated += 1
+            if self._generated not in self._partitions:
+                self._warn(
+                    f"partition {name!r} has no P_Key: OpenSM gives it 0x{self._generated:04x}"
+                )
+                return self._generated
+
+    def _group_flag(self, flags: _Flags, word: str, value: str | None) -> bool:
+        """Whether `word` is a group's flag; its value is taken over if it can be."""
+        full = next((name for name in _GROUP_FLAGS if name.startswith(word)), None)
+        if full is None:
+            return False
+        attribute, largest = _GROUP_FLAGS[full]
+        try:
+            number = self._number(value or "", largest, full)
+            if number == 0 and full in ("mtu", "rate", "scope"):
+                raise self._error(f"{full}=0 is reserved")
+        except UsageError as error:
+            if full in ("mtu", "rate"):
+                raise  # OpenSM makes no group then
+            self._warnings.append(f"{error}; passed over")
+            if full in ("Q_Key", "TClass"):
+                setattr(flags, attribute, 0)
+            return True
+        if full == "scope":
+            flags.scopes.add(number)
+        else:
+            setattr(flags, attribute, number)
+        return True
+
+    def _group(self, partition: Partition, text: str, rest: str) -> None:
+        flags = self._flags.copy()
+        for flag in rest.split(","):
+            word, value = _pair(flag)
+            if word and not self._group_flag(flags, word, value):
+                self._warn(f"unknown group flag {word!r} passed over")
+        try:
+            mgid = Gid.parse(text)
+        except UsageError as error:
+            self._warn(f"group left out: {error}")
+            return
+        if not mgid.is_multicast:
+            self._warn(f"group left out: {mgid} is not a multicast GID")
+            return
+        scopes = sorted(flags.scopes) or [DEFAULT_SCOPE]
+        if scopes != [mgid.raw[1] & 0xF] and not flags.scopes:
+            self._warn(f"group {mgid} gets scope {DEFAULT_SCOPE}: only scope= is looked at")
+        is_ip = mgid.raw[2:4] in IP_SIGNATURES
+        if is_ip:
+            wrong = self._unfit(partition, mgid, flags)
+            if wrong:
+                self._warn(f"IP group {mgid} left out: {wrong}")
+                return
+            mgid = Gid(mgid.raw[:4] + partition.pkey.full.to_bytes(2, "big") + mgid.raw[6:])
+        for scope in scopes:
+            made = Gid(bytes((0xFF, mgid.raw[1] & 0xF0 | scope)) + mgid.raw[2:])
+            link = broadcast(partition.pkey, scope)
+            if is_ip and made != link and all(group.mgid != link for group in partition.groups):
+                self._warn(f"IP group {made} left out: there is no broadcast group {link}")
+            else:
+                self._create(partition, made, flags, flags.qkey or (DEFAULT_QKEY if is_ip else 0))
+
+    def _unfit(self, partition: Partition, mgid: Gid, flags: _Flags) -> str:
+        """An IP group shares P_Key, rate and MTU with its broadcast group."""
+        key = int.from_bytes(mgid.raw[4:6], "big")
+        if key not in (0, partition.pkey):
+            return f"its P_Key 0x{key:04x} is not the partition's {partition.pkey}"
+        if flags.rate != self._flags.rate:
+            return f"its rate {flags.rate} is not the broadcast group's {self._flags.rate}"
+        if flags.mtu != self._flags.mtu:
+            return f"its MTU {flags.mtu} is not the broadcast group's {self._flags.mtu}"
+        return ""
+
+    def _create(self, partition: Partition, mgid: Gid, flags: _Flags, qkey: int) -> None:
+        if any(group.mgid == mgid for group in partition.groups):
+            return
+        size = MTU_BYTES[flags.mtu]
+        made = Group(
+            mgid,
+            qkey,
+            size,
+            flags.rate,
+            flags.sl,
+            flags.traffic_class,
+            flags.flow_label,
+            self._place(),
+        )
+        partition.groups.append(made)
+
+    def _member(self, partition: Partition, word: str, value: str | None) -> None:
+        if not word or "NONE".startswith(word):
+            return
+        membership = self._default
+        if value is not None:
+            membership = self._membership(value) or MemberType.LIMITED
+        known = next((ports for ports in Ports if ports.value.startswith(word)), None)
+        if known is None:
+            guid = self._number(word, 0xFFFFFFFFFFFFFFFF, "port GUID")
+            if guid == 0:
+                raise self._error("port GUID 0 is none")
+            partition.members.append(Member(guid, membership))
+        else:
+            partition.members.append(Member(known, membership))
+
+    def _membership(self, value: str | None) -> MemberType | None:
+        """In OpenSM's order: an empty word would be the first."""
+        for known in (MemberType.FULL, MemberType.BOTH, MemberType.LIMITED):
+            if value and known.value.startswith(value):
+                return known
+        self._warn(f"membership {value!r} is none of full, limited, both")
+        return None
+
+    def _number(self, text: str, largest: int, what: str) -> int:
+        try:
+            number = _integer(text)
+        except ValueError:
+            raise self._error(f"{text!r} is not a {what}") from None
+        if not 0 <= number <= largest:
+            raise self._error(f"{what} {text} is out of range: at most {largest:#x}")
+        return number
+
+    def _error(self, text: str) -> UsageError:
+        return UsageError(f"{self._place()}: {text}")
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(f"{self._place()}: {text}")
+
+    def _place(self) -> str:
+        return f"{self._name}:{self._line}"
+
+
+def _pair(token: str) -> tuple[str, str | None]:
+    """`word[=value]` without the blanks around either."""
+    word, equals, value = token.partition("=")
+    return word.strip(), value.strip() if equals else None
+
+
+def _integer(text: str) -> int:
+    """A number as C's strtoul with base 0 has it: 0x, a leading zero for octal, or decimal."""
+    if text[:1] == "0" and text[1:].isdigit():
+        return int(text, 8)
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return int(text, 0)

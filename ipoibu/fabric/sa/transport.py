@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sends SA requests on an event loop: `ipoibu.proto.sa_requests` over a port's management datagrams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from ipoibu.errors import Closed, IpoibuError
+from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, MadTo
+from ipoibu.limits import SA_EVENTS_MAX
+from ipoibu.proto.effects import Count
+from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.sa_requests import (
+    Answered,
+    Change,
+    Failed,
+    Pace,
+    Reported,
+    SaAddress,
+    SaEffect,
+    SaRequests,
+    Transmit,
+    Turned,
+)
+from ipoibu.proto.sa_transaction import Answer, Failure, Query
+from ipoibu.wire.notice import Notice
+
+_log = logging.getLogger(__name__)
+
+# A descriptor of umad2sim is no kernel object: it cannot be waited for, only asked.
+BUSY_POLL_S: Final = 0.002  # while an answer is expected
+IDLE_POLL_S: Final = 0.05
+
+Event = Notice | Change
+
+_CLOSED: Final = "the subnet administrator's client was closed"
+
+
+class SaTransport:
+    """Runs the requests of one port; every method on the loop's thread.
+
+    `counts` holds the counters of docs/counters.md.
+    """
+
+    def __init__(self, port: MadPort, pace: Pace, rng: random.Random | None = None) -> None:
+        """Take over `port`, which `close` gives back."""
+        self.counts: Counter[str] = Counter()
+        self._loop = asyncio.get_running_loop()
+        self._port = port
+        self._requests = SaRequests(rng or random.SystemRandom(), pace)
+        self._waiting: set[asyncio.Future[Answer | Failure]] = set()
+        self._events: deque[Event] = deque(maxlen=SA_EVENTS_MAX)
+        self._event_came = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._poll: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._info = port.look()
+        self._requests.sa_lid = self._info.sa_lid
+        try:
+            self._loop.add_reader(port.fileno(), self._drain)
+            self._has_reader = True
+        except OSError:
+            self._has_reader = False
+            self._ask_port()
+
+    @property
+    def info(self) -> MadPortInfo:
+        """The port as it was when last looked at: at the start, before a retry and by `reregister`."""
+        return self._info
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def hears_unasked(self) -> bool:
+        return self._port.hears_unasked
+
+    def close(self) -> None:
+        """End every question (`Closed`) and give the port back; safe to call again."""
+        if self._is_closed:
+            return
+        self._perform(self._requests.stop(self._loop.time()))
+        self._is_closed = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(Closed(_CLOSED))
+        for timer in (self._timer, self._poll):
+            if timer is not None:
+                timer.cancel()
+        if self._has_reader:
+            self._loop.remove_reader(self._port.fileno())
+        self._port.close()
+        self._event_came.set()
+
+    async def ask(self, query: Query) -> Answer | Failure:
+        """What the SA says, or why there is no answer; may be cancelled. `Closed` after `close`."""
+        if self._is_closed:
+            raise Closed(_CLOSED)
+        future: asyncio.Future[Answer | Failure] = self._loop.create_future()
+        self._waiting.add(future)
+        self._perform(self._requests.request(self._loop.time(), future, query))
+        if self._poll is not None:
+            self._poll.cancel()
+            self._ask_port()
+        try:
+            return await future
+        finally:
+            self._waiting.discard(future)
+            if not self._is_closed:
+                self._perform(self._requests.cancel(self._loop.time(), future))
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Notices, and what became of the SA, until `close`; for one listener.
+
+        Of events that nobody reads the oldest are lost, counted as `sa_event_lost`.
+        """
+        while not self._is_closed:
+            while self._events:
+                yield self._events.popleft()
+            self._event_came.clear()
+            if not self._is_closed:
+                await self._event_came.wait()
+
+    def reregister(self) -> None:
+        """The device says that the SA, the LID or the P_Keys changed: look again, and tell `events`."""
+        self._look()
+        self._tell(Change.RETURNED)
+
+    # ---- the port
+
+    def look(self) -> MadPortInfo:
+        """The port as it is now; requests go where it says from then on."""
+        self._info = self._port.look()
+        self._requests.sa_lid = self._info.sa_lid
+        return self._info
+
+    def _look(self) -> None:
+        try:
+            self.look()
+        except IpoibuError as error:
+            _log.warning("%s", error)
+
+    def _ask_port(self) -> None:
+        """Instead of a reader, where the descriptor cannot be waited for."""
+        self._drain()
+        wait_s = BUSY_POLL_S if len(self._requests) else IDLE_POLL_S
+        if not self._is_closed:
+            self._poll = self._loop.call_later(wait_s, self._ask_port)
+
+    def _drain(self) -> None:
+        while (received := self._port.receive()) is not None:
+            if received.status:
+                # one of ours came back; the kernel waits longer than our timers, which see to it
+                self.counts["sa_unsent"] += 1
+                continue
+            peer = SaAddress(received.lid, received.qpn)
+            self._perform(self._requests.received(self._loop.time(), peer, received.raw))
+
+    def _expired(self) -> None:
+        self._timer = None
+        self._perform(self._requests.timer(self._loop.time()))
+
+    def _perform(self, effects: list[SaEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit():
+                    self._transmit(effect)
+                case Answered(key, answer):
+                    _settle(key, answer)
+                case Failed(key, failure):
+                    _settle(key, failure)
+                case Reported(heard):
+                    self._tell(heard)
+                case Turned(change):
+                    self._turned(change)
+                case Count(reason):
+                    self.counts[reason] += 1
+        self._set_timer()
+
+    def _transmit(self, effect: Transmit) -> None:
+        if effect.is_retry:
+            self._look()
+        info, to = self._info, effect.to
+        address = MadTo(info.sa_lid, sl=info.sa_sl, pkey_index=info.sa_pkey_index)
+        if to is not None:
+            address = MadTo(to.lid, to.qpn, info.sa_sl, info.sa_pkey_index)
+        if not address.lid:
+            self.counts["sa_unsent"] += 1
+            return
+        try:
+            self._port.send(effect.raw, address, effect.wait_s)
+        except OSError as error:
+            self.counts["sa_unsent"] += 1
+            if should_log(self.counts["sa_unsent"]):
+                _log.warning("%s/%s: %s", info.device, info.port, error)
+
+    def _turned(self, change: Change) -> None:
+        place, lid = f"{self._info.device}/{self._info.port}", self._info.sa_lid
+        if change is Change.SILENT:
+            _log.warning("%s: the subnet administrator at LID %d does not answer", place, lid)
+        else:
+            _log.warning("%s: the subnet administrator at LID %d answers again", place, lid)
+        self._tell(change)
+
+    def _tell(self, event: Event) -> None:
+        if len(self._events) == SA_EVENTS_MAX:
+            self.counts["sa_event_lost"] += 1
+        self._events.append(event)
+        self._event_came.set()
+
+    def _set_timer(self) -> None:
+        deadline = None if self._is_closed else self._requests.deadline()
+        if self._timer is not None:
+            if self._timer.when() == deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._expired)
+
+
+def _settle(key: object, outcome: Answer | Failure) -> None:
+    assert isinstance(key, asyncio.Future), "we name requests by their futures"
+    if not key.done():
+        key.set_result(outcome)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The built-in HCA in an InfiniBand personality: `soft:NETDEV@UMAD`.
+
+Control is that of a real InfiniBand port: LID, P_Keys, groups and paths come from the subnet
+administrator that the port UMAD (a device of libibumad, such as ibsim's) belongs to. Data is RoCEv2 on
+NETDEV. What joins the two is the GID: the net device's link-local address has to be the port's GID, so
+that the LID of a path, which the SA tells with the GID, leads to the same place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.device_name import PREFIX, SEPARATOR
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.service import SaService
+from ipoibu.fabric.soft.port import SoftPort, SoftUd
+from ipoibu.ib import PartitionParams
+
+
+class SoftIbPort:
+    """A `Port` that has an `administrator`."""
+
+    def __init__(self, netdev: str, umad: str) -> None:
+        if not netdev or not umad:
+            raise UsageError(f"expected {PREFIX}NETDEV{SEPARATOR}UMAD, as in soft:eth0@ibsim0")
+        self._soft = SoftPort(netdev)
+        try:
+            self.administrator = SaService(lambda: SaClient.open(umad, 1))
+        except BaseException:
+            self._soft.close()
+            raise
+        try:
+            gid = self.administrator.info.gid
+            if self._soft.info.gid != gid:
+                raise LinkError(
+                    f"{PREFIX}{netdev}: its GID is {self._soft.info.gid}, that of {umad} is {gid}: "
+                    f"ip address add {gid}/64 dev {netdev}, and take the other one away"
+                )
+            self.info = replace(
+                self._soft.info,
+                device=f"{PREFIX}{netdev}{SEPARATOR}{umad}",
+                link_layer="InfiniBand",
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def active(self) -> bool:
+        return self._soft.active() and self.administrator.info.is_active
+
+    def open_ud(self, params: PartitionParams) -> SoftUd:
+        return self._soft.open_ud(params, needs_lid=True)
+
+    def open_connected(self, params: PartitionParams) -> SoftUd:
+        return self._soft.open_connected(params, needs_lid=True)
+
+    def communication(self) -> CmService:
+        return self._soft.communication()
+
+    def close(self) -> None:
+        try:
+            self.administrator.close()
+        finally:
+            self._soft.close()

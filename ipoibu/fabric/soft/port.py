@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The built-in HCA as a fabric: `soft:NETDEV`."""
+
+from __future__ import annotations
+
+import errno
+
+from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftLane
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.fabric.cm.gsi import SoftGsiPort
+from ipoibu.fabric.cm.gsi_cm import GsiCm
+from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.device_name import PREFIX
+from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
+from ipoibu.limits import (
+    CONNECTED_FRAMES,
+    SOFT_ACK_TIMEOUT_CODE,
+    SOFT_RETRIES,
+    SOFT_RNR_RETRIES,
+)
+from ipoibu.proto.cm import CmConfig
+
+_WHY: dict[int, tuple[type[IpoibuError], str]] = {
+    errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
+    errno.ENETDOWN: (LinkError, "the device is down; bring it up: ip link set {netdev} up"),
+    errno.EADDRNOTAVAIL: (
+        LinkError,
+        "the device has no IPv6 link-local address; enable IPv6: "
+        "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
+    ),
+    errno.EAGAIN: (
+        LinkError,
+        "the device's IPv6 link-local address is still tentative; try again in two seconds",
+    ),
+    errno.EMSGSIZE: (
+        LinkError,
+        "the device's MTU is too small for InfiniBand's smallest (336); raise it: "
+        "ip link set {netdev} mtu 4200",
+    ),
+    errno.EADDRINUSE: (
+        LinkError,
+        "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it",
+    ),
+    errno.EAFNOSUPPORT: (LinkError, "this kernel has no IPv6"),
+    errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
+    errno.EACCES: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
+}
+
+
+def _translate(error: OSError, netdev: str) -> IpoibuError:
+    kind, text = _WHY.get(error.errno or 0, (LinkError, error.strerror or "unknown error"))
+    return kind(f"{PREFIX}{netdev}: {text.format(netdev=netdev)}")
+
+
+class SoftPort:
+    """The one port of the built-in HCA of a net device in this network namespace."""
+
+    def __init__(self, netdev: str) -> None:
+        try:
+            self._hca = SoftHca(netdev)
+        except OSError as error:
+            raise _translate(error, netdev) from error
+        self.info = PortInfo(
+            device=PREFIX + netdev,
+            port=1,
+            gid=Gid(self._hca.gid),
+            guid=self._hca.guid,
+            active_mtu_bytes=self._hca.active_mtu_bytes,
+            link_layer="Ethernet",
+            netdev=netdev,
+        )
+        self._communication: CmService | None = None
+
+    def active(self) -> bool:
+        error = self._hca.check()
+        if error == errno.ENODEV:  # another one of the same name would be another HCA
+            raise LinkError(f"{self.info.device}: the network device was removed")
+        return error == 0
+
+    def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        return SoftUd(self._hca, params, needs_lid=needs_lid)
+
+    def open_connected(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        return SoftUd(self._hca, params, has_connections=True, needs_lid=needs_lid)
+
+    def communication(self) -> CmService:
+        if self._communication is None:
+            try:
+                services = SoftGsiPort(self._hca)
+            except OSError as error:
+                raise _translate(error, self._hca.netdev) from error
+            config = CmConfig(
+                gid=self.info.gid,
+                ca_guid=int.from_bytes(self.info.guid, "big"),
+                path_mtu_bytes=self.info.active_mtu_bytes,
+                ack_timeout=SOFT_ACK_TIMEOUT_CODE,
+                connection_retries=SOFT_RETRIES,
+                rnr_retries=SOFT_RNR_RETRIES,
+            )
+            self._communication = GsiCm(services, config)
+        return self._communication
+
+    def close(self) -> None:
+        """Give the UDP port back; the queue pairs are closed before."""
+        if self._communication is not None:
+            self._communication.close()
+            self._communication = None
+        self._hca.close()
+
+
+class SoftUd:
+    """A UD queue pair of the built-in HCA, with connections beside it if it is to have them."""
+
+    def __init__(
+        self,
+        hca: SoftHca,
+        params: PartitionParams,
+        *,
+        has_connections: bool = False,
+        needs_lid: bool = False,
+    ) -> None:
+        self._hca = hca
+        self._tx_queues: list[SoftLane] = []
+        try:
+            self._ud = SoftFabric(
+                hca,
+                qkey=params.qkey,
+                pkey=params.own_pkey,
+                connected_depth=CONNECTED_FRAMES if has_connections else 0,
+                needs_lid=needs_lid,
+            )
+        except OSError as error:
+            raise _translate(error, hca.netdev) from error
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._ud.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._ud.native
+
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        try:
+            self._ud.attach(mgid.raw)
+        except OSError as error:
+            raise LinkError(
+                f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
+            ) from error
+
+    def detach(self, mgid: Gid) -> None:
+        """Leave the group; one that was never joined is left as it is."""
+        try:
+            self._ud.detach(mgid.raw)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise LinkError(
+                    f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
+                ) from error
+
+    def open_tx_queues(self, count: int) -> list[SoftLane]:
+        """Each with a socket of its own, on whatever port: peers see one queue pair."""
+        try:
+            for _ in range(count):
+                self._tx_queues.append(SoftLane(self._ud))
+        except OSError as error:
+            self._close_tx_queues()
+            raise _translate(error, self._hca.netdev) from error
+        return list(self._tx_queues)
+
+    def _close_tx_queues(self) -> None:
+        while self._tx_queues:
+            self._tx_queues.pop().close()
+
+    def open_connection(self) -> SoftRc:
+        return SoftRc(self._ud, self._hca.netdev)
+
+    def counters(self) -> dict[str, int]:
+        return self._hca.counters()
+
+    def close(self) -> None:
+        self._close_tx_queues()
+        self._ud.close()
+
+
+class SoftRc:
+    """An RC queue pair of the built-in HCA."""
+
+    def __init__(self, ud: SoftFabric, netdev: str) -> None:
+        self._netdev = netdev
+        try:
+            self._rc = SoftConnection(ud)
+        except OSError as error:
+            raise _translate(error, netdev) from error
+
+    @property
+    def qpn(self) -> Qpn:
+        return Qpn(self._rc.qpn)
+
+    @property
+    def native(self) -> object:
+        return self._rc.native
+
+    @property
+    def retries(self) -> int:
+        return self._rc.retries
+
+    def program(self, attributes: RcAttributes) -> None:
+        try:
+            self._rc.program(attributes)
+        except OSError as error:
+            raise LinkError(f"{PREFIX}{self._netdev}: connection: {error.strerror}") from error
+
+    def stop(self) -> None:
+        self._rc.stop()
+
+    def close(self) -> None:
+        self._rc.close()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The RoCE profile: which of a port's GIDs an endpoint takes, and what its MTU allows."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ipoibu.addr import Gid
+from ipoibu.errors import LinkError
+from ipoibu.limits import IB_MTUS, ROCE_OVERHEAD_BYTES
+
+DEFAULT_IB_MTU_NETDEV: Final = 2128  # carries the default InfiniBand MTU of 2048 (T1)
+
+
+@dataclass(frozen=True, slots=True)
+class GidEntry:
+    """One entry of a port's GID table; `ifindex` is the net device's that has the address."""
+
+    index: int
+    gid: Gid
+    is_roce_v2: bool
+    ifindex: int
+
+
+def choose_gid(
+    entries: Iterable[GidEntry], addresses: Collection[tuple[int, Gid]], place: str
+) -> GidEntry:
+    """The entry whose GID is our address: RoCE v2, of IPv6, link-local before routable.
+
+    IPv6, because the network type of a packet is that of its source GID, and an MGID is an IPv6
+    group; link-local, because it is there without configuration on every port of the link. The
+    default GID is in the table even where its net device has no such address, which nobody could
+    answer to: `addresses` are the pairs of ifindex and address that are there. A `LinkError` says
+    what kind of GIDs `place` has instead.
+    """
+    entries = list(entries)
+    of_ipv6 = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
+    suitable = [entry for entry in of_ipv6 if (entry.ifindex, entry.gid) in addresses]
+    if suitable:
+        return min(suitable, key=lambda entry: (not is_link_local(entry.gid), entry.index))
+    if of_ipv6:
+        have = (
+            f"only such that its net device does not have ({of_ipv6[0].gid}); enable IPv6 there, "
+            "with addrgenmode eui64"
+        )
+    elif any(entry.is_roce_v2 for entry in entries):
+        have = "only IPv4 ones; enable IPv6 on its net device"
+    elif entries:
+        have = "only RoCE v1 ones; the device or its driver has no RoCE v2"
+    else:
+        have = "none at all; bring its net device up"
+    raise LinkError(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
+
+
+def local_addresses(table: Path = Path("/proc/net/if_inet6")) -> set[tuple[int, Gid]]:
+    """Every IPv6 address of this network namespace with its device's ifindex; empty without IPv6."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return set()
+    words = [line.split() for line in lines]
+    return {(int(word[1], 16), Gid(bytes.fromhex(word[0]))) for word in words}
+
+
+def is_link_local(gid: Gid) -> bool:
+    return ipaddress.IPv6Address(gid.raw).is_link_local
+
+
+def _is_mapped(gid: Gid) -> bool:
+    return gid.ip.version == 4
+
+
+def mtu_from_code(code: int, place: str) -> int:
+    """The InfiniBand MTU in bytes of the code 1..5 that verbs uses."""
+    if not 1 <= code <= len(IB_MTUS):
+        raise LinkError(f"{place} reports an MTU code of {code}: no InfiniBand MTU")
+    return IB_MTUS[code - 1]
+
+
+def mtu_code(mtu_bytes: int) -> int:
+    """The code of an InfiniBand MTU."""
+    return IB_MTUS.index(mtu_bytes) + 1
+
+
+def netdev_mtu_for(ib_mtu_bytes: int) -> int:
+    """The smallest MTU of the net device with which the port has this InfiniBand MTU."""
+    return ib_mtu_bytes + ROCE_OVERHEAD_BYTES

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Who we are on the link, and what all machines of one engine share: timers, dice, the list of effects."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
+from ipoibu.errors import UsageError
+from ipoibu.ib import Destination, PartitionParams
+from ipoibu.limits import (
+    ANNOUNCE_COUNT,
+    ANNOUNCE_INTERVAL_S,
+    ARP_PROBES,
+    DAD_TRANSMITS,
+    ENCAP_LEN,
+    IPV6_MIN_MTU,
+)
+from ipoibu.proto.effects import Count, Effect, SendFrame
+from ipoibu.proto.sa_path import PathTable
+from ipoibu.proto.timers import Timers
+from ipoibu.wire import mgid
+from ipoibu.wire.encap import Encap, EtherType
+
+
+@dataclass(frozen=True, slots=True)
+class LinkConfig:
+    """What an engine is told about its link, until `Engine.renewed`.
+
+    `hwaddr` is the port's GID with our queue pair; `mtu_bytes` the IP MTU of the interface, 0 for the
+    largest (T1). No probes mean that an address is taken without asking whether it is another's.
+    """
+
+    params: PartitionParams
+    hwaddr: HwAddr
+    mtu_bytes: int = 0
+    has_sa: bool = False  # a subnet administrator tells paths and groups
+    is_router: bool = False  # what our neighbour advertisements say, RFC 4861 §4.4
+    arp_probes: int = ARP_PROBES
+    dad_transmits: int = DAD_TRANSMITS
+    announce_count: int = ANNOUNCE_COUNT
+    announce_interval_s: float = ANNOUNCE_INTERVAL_S
+
+    def __post_init__(self) -> None:
+        largest = self.params.mtu_bytes - ENCAP_LEN
+        if not 0 <= self.mtu_bytes <= largest:
+            raise UsageError(
+                f"MTU {self.mtu_bytes} does not fit a link of {largest} bytes: choose at most {largest}"
+            )
+        if self.mtu_bytes == 0:
+            object.__setattr__(self, "mtu_bytes", largest)
+
+    @property
+    def carries_ipv6(self) -> bool:
+        """RFC 8200 §5: an IPv6 link offers at least 1280 bytes (T3)."""
+        return self.mtu_bytes >= IPV6_MIN_MTU
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSource:
+    """Where a datagram came from, as the completion and its GRH say; not what its bytes claim.
+
+    The GIDs are None where there was no GRH (E4).
+    """
+
+    qpn: Qpn
+    sgid: Gid | None
+    dgid: Gid | None
+
+
+def is_host(ip: IpAddress) -> bool:
+    """Whether a station can have `ip`: what a peer says about any other address is nonsense."""
+    return not (
+        ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip == mgid.LIMITED_BROADCAST
+    )
+
+
+class Resolver(Protocol):
+    """What neighbours and addresses ask of ARP and of neighbour discovery alike."""
+
+    def solicit(
+        self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
+    ) -> None:
+        """Ask who has `target`: everybody, or the station `known` alone (A5).
+
+        `preferred` is the source of a packet that waits for the answer, if one does.
+        """
+        ...
+
+    def probe(self, address: IpAddress) -> None:
+        """Ask whether another station has `address`, without claiming it."""
+        ...
+
+    def announce(self, address: IpAddress) -> None:
+        """Tell everybody that we have `address`."""
+        ...
+
+
+class EngineContext:
+    """One engine's identity and the effects that its machines have asked for since the last `take`."""
+
+    def __init__(self, config: LinkConfig, rng: random.Random) -> None:
+        self.config = config
+        self.hwaddr = config.hwaddr
+        self.rng = rng
+        self.timers = Timers()
+        self.paths = PathTable(self.timers) if config.has_sa else None
+        self._effects: list[Effect] = []
+        self._groups = {group.mgid: group for group in config.params.groups}
+
+    def renew(self, config: LinkConfig) -> None:
+        """The link is another, and so are we."""
+        self.config = config
+        self.hwaddr = config.hwaddr
+        self._groups = {group.mgid: group for group in config.params.groups}
+
+    def emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def count(self, reason: str) -> None:
+        self._effects.append(Count(reason))
+
+    def take(self, now: float = 0.0) -> list[Effect]:
+        """The effects in the order of their emission, once."""
+        effects, self._effects = self._effects, []
+        return effects if self.paths is None else self.paths.pass_on(now, effects)
+
+    def is_echo(self, source: FrameSource) -> bool:
+        """Our own multicast came back (E8).
+
+        Multicast always has a GRH (E5); what has none is another's, though its queue pair may have
+        the same number as ours.
+        """
+        return source.qpn == self.hwaddr.qpn and source.sgid == self.hwaddr.gid
+
+    def unicast(self, hwaddr: HwAddr) -> Destination:
+        """The way to one station; without a subnet administrator the link's parameters serve all."""
+        return self._destination(hwaddr.gid, hwaddr.qpn)
+
+    def group(self, gid: Gid) -> Destination:
+        """The way to a multicast group, with its own parameters or the broadcast group's (B1)."""
+        destination = self._destination(gid, Qpn(MULTICAST_QPN))
+        own = self._groups.get(gid)
+        if own is None:
+            return destination
+        return replace(
+            destination, sl=own.sl, traffic_class=own.traffic_class, flow_label=own.flow_label
+        )
+
+    def mgid(self, group: IpAddress) -> Gid:
+        """The MGID of an IP group or of 255.255.255.255 on this link (G1-G5)."""
+        return mgid.of_group(group, self.config.params.pkey, self.config.params.scope)
+
+    def send(self, destination: Destination, kind: EtherType, payload: bytes) -> None:
+        self.emit(SendFrame(destination, Encap(kind, payload).pack()))
+
+    def _destination(self, gid: Gid, qpn: Qpn) -> Destination:
+        params = self.config.params
+        return Destination(
+            gid,
+            qpn,
+            sl=params.sl,
+            static_rate=params.rate,
+            hop_limit=params.hop_limit,
+            traffic_class=params.traffic_class,
+            flow_label=params.flow_label,
+        )

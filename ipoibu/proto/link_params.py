@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The parameters of a partition where no subnet administrator gives them: from configuration, checked.
+
+What a broadcast group would say (B1) comes from the operator. It has to be the same on every member
+of the link, so nothing is adjusted silently: what does not fit is refused with what would.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipoibu.addr import DEFAULT_PKEY, PKey
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.ib import IWARP, PartitionParams, PortInfo
+from ipoibu.limits import (
+    DEFAULT_HOP_LIMIT,
+    DEFAULT_IB_MTU,
+    DEFAULT_QKEY,
+    DEFAULT_SCOPE,
+    ENCAP_LEN,
+    IB_MTUS,
+    IPV4_MIN_MTU,
+    IPV6_MIN_MTU,
+)
+
+CONTROLLED_QKEY: Final = 0x80000000  # B3: only a process with CAP_NET_RAW may set such a key
+
+_FIELDS: Final = {  # name: the largest value that fits
+    "qkey": 0xFFFFFFFF,
+    "sl": 0xF,
+    "hop_limit": 0xFF,
+    "traffic_class": 0xFF,
+    "flow_label": 0xFFFFF,
+    "rate": 0x3F,
+}
+
+
+def partition_params(
+    port: PortInfo,
+    *,
+    pkey: int = DEFAULT_PKEY,
+    qkey: int = DEFAULT_QKEY,
+    mtu_bytes: int | None = None,
+    scope: int = DEFAULT_SCOPE,
+    sl: int = 0,
+    hop_limit: int = DEFAULT_HOP_LIMIT,
+    traffic_class: int = 0,
+    flow_label: int = 0,
+    rate: int = 0,
+) -> PartitionParams:
+    """The parameters of a link on `port`; `UsageError` or `LinkError` in one line for what cannot be.
+
+    `mtu_bytes` is the InfiniBand MTU, by default 2048 or what the port has, if that is less (T1). The
+    full-membership bit of `pkey` is set whatever was given, as Linux does for a child interface (E7).
+    """
+    given = {
+        "qkey": qkey,
+        "sl": sl,
+        "hop_limit": hop_limit,
+        "traffic_class": traffic_class,
+        "flow_label": flow_label,
+        "rate": rate,
+    }
+    for name, value in given.items():
+        if not 0 <= value <= _FIELDS[name]:
+            raise UsageError(f"{name} {value:#x} is out of range: choose 0..{_FIELDS[name]:#x}")
+    if not 1 <= scope <= 0xE:
+        raise UsageError(f"scope {scope:#x} is reserved: choose 0x1..0xe, as a rule 2 (link-local)")
+    return PartitionParams(
+        pkey=PKey.parse(str(pkey)).full,
+        qkey=qkey,
+        mtu_bytes=_ib_mtu(port, mtu_bytes),
+        scope=scope,
+        sl=sl,
+        hop_limit=hop_limit,
+        traffic_class=traffic_class,
+        flow_label=flow_label,
+        rate=rate,
+    )
+
+
+def ip_mtu(
+    params: PartitionParams, requested_bytes: int | None = None, *, ipv6: bool = True
+) -> int:
+    """The IP MTU of an interface in datagram mode: the link's, or the smaller one that was asked for.
+
+    `UsageError` if it does not fit the link, or if the interface is to carry `ipv6` and offers less
+    than 1280 (T3).
+    """
+    largest = params.mtu_bytes - ENCAP_LEN
+    mtu_bytes = largest if requested_bytes is None else requested_bytes
+    if not IPV4_MIN_MTU <= mtu_bytes <= largest:
+        raise UsageError(f"MTU {mtu_bytes} does not fit: choose {IPV4_MIN_MTU}..{largest}")
+    if ipv6 and mtu_bytes < IPV6_MIN_MTU:
+        raise UsageError(
+            f"MTU {mtu_bytes} is too small for IPv6, which needs {IPV6_MIN_MTU}: "
+            "use IPv4 addresses only, or a port with a larger MTU"
+        )
+    return mtu_bytes
+
+
+def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
+    """A mesh has no InfiniBand MTUs: any message does, up to the largest."""
+    if requested_bytes is None:
+        return port.active_mtu_bytes
+    if not IPV4_MIN_MTU + ENCAP_LEN <= requested_bytes <= port.active_mtu_bytes:
+        largest = port.active_mtu_bytes - ENCAP_LEN
+        raise UsageError(
+            f"MTU {requested_bytes - ENCAP_LEN} does not fit: choose {IPV4_MIN_MTU}..{largest}"
+        )
+    return requested_bytes
+
+
+def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
+    """B2: the link's MTU fits the port."""
+    place = f"{port.device}/{port.port}"
+    if port.link_layer == IWARP:
+        return _mesh_mtu(port, requested_bytes)
+    if port.active_mtu_bytes not in IB_MTUS:
+        raise LinkError(f"{place} reports an MTU of {port.active_mtu_bytes}: no InfiniBand MTU")
+    if requested_bytes is None:
+        return min(DEFAULT_IB_MTU, port.active_mtu_bytes)
+    if requested_bytes not in IB_MTUS:
+        choices = ", ".join(map(str, IB_MTUS))
+        raise UsageError(f"{requested_bytes} is not an InfiniBand MTU: choose one of {choices}")
+    if requested_bytes > port.active_mtu_bytes:
+        raise LinkError(
+            f"{place} carries an InfiniBand MTU of {port.active_mtu_bytes}, not {requested_bytes}: "
+            "raise the MTU of its net device, or lower the link's"
+        )
+    return requested_bytes

@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""RcShell mode's policy, sans-IO: which station is reached by a connection, and by which (RFC 4755).
+
+A packet to a station that accepts connections makes one; until it is there, and whenever there is none,
+packets go by datagram, which always works. How a station is reached is in `peer`, what becomes of a
+connection in `channel`; here both are carried out. Hand-shakes are a `rc.ConnectionManager`'s business,
+queue pairs the fabric's: both are asked by effects and answer by inputs.
+
+Two profiles (C6). `linux`: each side sends by a connection of its own and only receives by the other's.
+`rfc`: one connection serves both paths, and of two requests that cross that of the station with the larger
+address wins. That is not for links with Linux's own implementation, which never sends by a connection
+that it accepted and is not made to receive by one that it opened.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ipoibu.addr import RC_FLAG, HwAddr, Qpn
+from ipoibu.errors import BadFrame
+from ipoibu.ib import Destination
+from ipoibu.limits import (
+    CONNECTION_BACKOFF_JITTER,
+    CONNECTION_BACKOFF_MAX_S,
+    CONNECTION_EVICTABLE_S,
+    CONNECTION_SETTLED_S,
+)
+from ipoibu.proto import rc_connection, rc_peer
+from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.rc_connection import (
+    CloseQp,
+    OpenQp,
+    Profile,
+    ProgramQp,
+    RcConfig,
+    RcConnection,
+    RcConnectionInfo,
+    RcConnectionTable,
+    RcEffect,
+)
+from ipoibu.proto.rc_events import (
+    Accept,
+    Cause,
+    Confirm,
+    Connect,
+    Disconnect,
+    Ended,
+    Established,
+    Event,
+    Handle,
+    Reject,
+    Replied,
+    Requested,
+    Role,
+)
+from ipoibu.proto.rc_peer import RESTING, RcPeer, TxMode, TxRoute
+from ipoibu.proto.timers import Timers
+from ipoibu.wire import cm_private
+from ipoibu.wire.cm_code import Reason
+from ipoibu.wire.cm_private import Private
+
+_ConnectionInput = rc_connection.Input
+_PeerInput = rc_peer.Input
+
+
+class RcPolicy:
+    """Every connection of one interface; every input returns what is to be done, in order.
+
+    `serials` makes handles unique where several interfaces share a connection manager.
+    """
+
+    def __init__(
+        self,
+        config: RcConfig,
+        rng: random.Random,
+        serials: Iterator[int] | None = None,
+    ) -> None:
+        self.config = config
+        self._rng = rng
+        self._serials = serials if serials is not None else itertools.count()
+        self._timers = Timers()
+        self._effects: list[RcEffect] = []
+        self._connections = RcConnectionTable()
+        self._peers: dict[HwAddr, RcPeer] = {}  # by address without flags (A6)
+        self._resting: OrderedDict[HwAddr, None] = OrderedDict()
+        self._is_open = False
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    @property
+    def service_ids(self) -> frozenset[int]:
+        """Where the connection manager has to listen for us: every form (C7)."""
+        return cm_private.service_ids(self.config.hwaddr.qpn)
+
+    # -- the link --------------------------------------------------------------------------------
+
+    def open(self, now: float) -> list[RcEffect]:
+        """The link is up: connections may be made."""
+        self._is_open = True
+        return self._take()
+
+    def close(self, now: float) -> list[RcEffect]:
+        """The link is down, and every connection with it (C10)."""
+        self._is_open = False
+        for peer in list(self._peers.values()):
+            self._drive(now, peer, _PeerInput.GONE)
+        for found in list(self._connections):
+            self._feed(now, found, _ConnectionInput.DROPPED)
+        return self._take()
+
+    # -- what the engine and the pump tell -------------------------------------------------------
+
+    def route(self, hwaddr: HwAddr) -> TxRoute:
+        """How packets go to a station now, for whoever publishes a neighbour (C8)."""
+        bare = replace(hwaddr, flags=0)
+        if not self._is_open or not hwaddr.flags & RC_FLAG:
+            return TxRoute(bare, TxMode.UD)
+        found = self._peers.get(bare)
+        return found.route if found and found.route else TxRoute(bare, TxMode.UD_NOTIFY)
+
+    def wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
+        """A packet went by datagram to a station whose way is WATCHED; `destination` is the path there."""
+        if self._is_open and hwaddr.flags & RC_FLAG:
+            peer = self._peer(now, replace(hwaddr, flags=0))
+            if peer is None:
+                self._count("connection_peers_full")
+            else:
+                peer.destination = destination
+                self._drive(now, peer, _PeerInput.WANTED)
+        return self._take()
+
+    def forget(self, now: float, hwaddr: HwAddr) -> list[RcEffect]:
+        """No neighbour has this address any more: its queue pair is gone, and all connections with it."""
+        bare = replace(hwaddr, flags=0)
+        if bare in self._peers:
+            self._drive(now, self._peers[bare], _PeerInput.GONE)
+        for found in self._connections.of(bare):
+            self._feed(now, found, _ConnectionInput.DROPPED)
+        return self._take()
+
+    def active(self, now: float, handles: Iterable[Handle]) -> list[RcEffect]:
+        """These connections carried packets, either way, since this was last told."""
+        for handle in handles:
+            found = self._connections.get(handle)
+            if found is not None and found.state is rc_connection.State.LIVE:
+                self._feed(now, found, _ConnectionInput.USED)
+        return self._take()
+
+    # -- what the fabric tells -------------------------------------------------------------------
+
+    def opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
+        """The queue pair is there, in INIT."""
+        found = self._connections.get(handle)
+        if found is not None:
+            found.qpn = qpn
+            self._feed(now, found, _ConnectionInput.OPENED)
+        return self._take()
+
+    def open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
+        """There is no queue pair, for the fabric's `reason`."""
+        found = self._connections.get(handle)
+        if found is not None:
+            self._count("connection_no_qp")
+            self._log(logging.WARNING, f"no queue pair for {found.hwaddr}: {reason}")
+            found.refusal, found.cause = Reason.NO_QP, Cause.BROKEN
+            self._feed(now, found, _ConnectionInput.UNOPENED)
+        return self._take()
+
+    def broken(self, now: float, handle: Handle) -> list[RcEffect]:
+        """The queue pair could not be programmed, or a send by it failed."""
+        found = self._connections.get(handle)
+        if found is not None:
+            self._count("connection_broken")
+            found.cause = Cause.BROKEN
+            self._feed(now, found, _ConnectionInput.BROKEN)
+        return self._take()
+
+    # -- what the connection manager tells -------------------------------------------------------
+
+    def event(self, now: float, event: Event) -> list[RcEffect]:
+        if isinstance(event, Requested):
+            self._requested_untrusted(now, event)
+            return self._take()
+        found = self._connections.get(event.handle)
+        if found is not None:
+            match event:
+                case Replied():
+                    self._replied_untrusted(now, found, event)
+                case Established():
+                    self._feed(now, found, _ConnectionInput.ESTABLISHED)
+                case Ended():
+                    found.cause = event.cause
+                    self._feed(now, found, _ConnectionInput.ENDED)
+        return self._take()
+
+    # -- time, and what is shown -----------------------------------------------------------------
+
+    def timer(self, now: float) -> list[RcEffect]:
+        self._timers.run(now)
+        return self._take()
+
+    def deadline(self) -> float | None:
+        """When `timer` has something to do next."""
+        return self._timers.deadline()
+
+    def snapshot(self, now: float) -> Iterator[RcConnectionInfo]:
+        for found in self._connections:
+            peer = self._peers.get(found.hwaddr)
+            is_serving = peer is not None and peer.serving == found.handle
+            is_live = found.state is rc_connection.State.LIVE
+            theirs, attributes = found.theirs, found.attributes
+            yield RcConnectionInfo(
+                found.handle,
+                found.hwaddr,
+                found.state,
+                found.qpn,
+                attributes.destination.qpn if attributes else None,
+                self.config.mtu_bytes(theirs) if theirs and is_serving else 0,
+                bool(theirs and self.config.superframes(theirs)),
+                now - found.since if is_live else 0.0,
+                now - found.used if is_live else 0.0,
+            )
+
+    # -- peers' words ----------------------------------------------------------------------------
+
+    def _requested_untrusted(self, now: float, event: Requested) -> None:
+        try:
+            theirs = cm_private.parse_untrusted(event.private)
+        except BadFrame as error:
+            self._count(error.reason)
+            self._reject(event.handle, Reason.CONSUMER)
+            return
+        hwaddr = HwAddr(theirs.qpn, event.gid)
+        refusal = self._refusal(now, hwaddr, theirs)
+        if refusal is not None:
+            self._reject(event.handle, refusal)
+            return
+        if self.config.profile is Profile.RFC:
+            peer = self._peer(now, hwaddr)
+            if peer is None:
+                self._count("connection_peers_full")
+                self._reject(event.handle, Reason.NO_RESOURCES)
+                return
+            self._drive(now, peer, _PeerInput.EXPECTED)
+        found = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=event.attributes)
+        self._connections.add(found)
+        self._feed(now, found, _ConnectionInput.REQUESTED)
+
+    def _refusal(self, now: float, hwaddr: HwAddr, theirs: Private) -> Reason | None:
+        """Why a request is not taken. It is counted; the peer learns no more than a number."""
+        config = self.config
+        if not self._is_open:
+            self._count("connection_link_down")
+            return Reason.NO_RESOURCES
+        if hwaddr.same_station(config.hwaddr):
+            self._count("connection_echo")
+            return Reason.CONSUMER
+        if config.profile is Profile.RFC:
+            if config.mtu_bytes(theirs) < config.datagram_mtu_bytes:
+                self._count("connection_mtu")
+                return Reason.CONSUMER
+            if self._is_asking(hwaddr) and not _is_less(config.hwaddr, hwaddr):
+                self._count("connection_crossed")  # RFC 4755 §3.3: ours will serve both paths (C6)
+                return Reason.CONSUMER
+        if self._connections.passive_on(hwaddr.gid) >= config.per_port_max:
+            self._count("connection_port_full")
+            return Reason.NO_RESOURCES
+        if not self._make_room(now):
+            return Reason.NO_RESOURCES
+        return None
+
+    def _is_asking(self, hwaddr: HwAddr) -> bool:
+        """Whether a request of ours is on the wire, to cross with the peer's."""
+        peer = self._peers.get(hwaddr)
+        attempt = self._connections.get(peer.attempt) if peer and peer.attempt else None
+        return attempt is not None and attempt.state is rc_connection.State.ASKING
+
+    def _replied_untrusted(self, now: float, found: RcConnection, event: Replied) -> None:
+        found.attributes = event.attributes
+        try:
+            found.theirs = cm_private.parse_untrusted(event.private)
+        except BadFrame as error:
+            self._count(error.reason)
+            self._misfit(now, found)
+            return
+        is_other = found.theirs.qpn != found.hwaddr.qpn
+        if is_other or self.config.mtu_bytes(found.theirs) < self.config.datagram_mtu_bytes:
+            self._count("connection_other" if is_other else "connection_mtu")
+            self._misfit(now, found)
+        else:
+            self._feed(now, found, _ConnectionInput.REPLIED)
+
+    def _misfit(self, now: float, found: RcConnection) -> None:
+        found.refusal, found.cause = Reason.CONSUMER, Cause.INCOMPATIBLE
+        self._feed(now, found, _ConnectionInput.MISFIT)
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def _feed(self, now: float, found: RcConnection, fed: rc_connection.Input) -> None:
+        before = found.state
+        found.state, actions = rc_connection.MACHINE.step(before, fed)
+        if found.state is not before:
+            self._timers.cancel(self._ring_idle, found.handle)
+        for action in actions:
+            self._act(now, found, fed, action)
+
+    def _act(
+        self,
+        now: float,
+        found: RcConnection,
+        fed: rc_connection.Input,
+        action: rc_connection.Action,
+    ) -> None:
+        emit, handle = self._effects.append, found.handle
+        match action:
+            case rc_connection.Action.OPEN:
+                emit(OpenQp(handle))
+            case rc_connection.Action.CONNECT:
+                emit(self._connect(found))
+            case rc_connection.Action.PROGRAM:
+                assert found.attributes is not None, "both ends have spoken"
+                emit(ProgramQp(handle, found.attributes, self._has_superframes(found)))
+            case rc_connection.Action.ACCEPT:
+                assert found.qpn is not None, "it was opened"
+                ours = self.config.private(has_superframes=self._has_superframes(found))
+                emit(Accept(handle, found.qpn, ours))
+            case rc_connection.Action.CONFIRM:
+                emit(Confirm(handle))
+            case rc_connection.Action.REJECT:
+                self._reject(handle, found.refusal)
+            case rc_connection.Action.DISCONNECT:
+                emit(Disconnect(handle))
+            case rc_connection.Action.CLOSE:
+                emit(CloseQp(handle))
+            case rc_connection.Action.ARM:
+                found.used = now
+                self._connections.touch(handle)
+                self._timers.arm(self._ring_idle, handle, now + self._patience_s(handle.role))
+            case rc_connection.Action.SERVE:
+                self._serve(now, found)
+            case rc_connection.Action.FORGET:
+                self._connections.remove(found)
+            case rc_connection.Action.REPORT:
+                self._report(now, found, fed)
+
+    def _connect(self, found: RcConnection) -> Connect:
+        peer = self._peers[found.hwaddr]
+        assert peer.destination is not None, "it was wanted"
+        assert found.qpn is not None, "it was opened"
+        assert found.form is not None, "it is ours"
+        return Connect(
+            found.handle,
+            peer.destination,
+            cm_private.service_id(found.form, found.hwaddr.qpn),
+            found.qpn,
+            self.config.path_mtu_bytes,
+            self.config.private(has_superframes=True),
+            self.config.pkey,
+        )
+
+    def _has_superframes(self, found: RcConnection) -> bool:
+        """Both ends have to want them: the accepting one knows, and says no more than was asked."""
+        return found.theirs is not None and bool(self.config.superframes(found.theirs))
+
+    def _patience_s(self, role: Role) -> float:
+        """Whoever asked ends what is idle; who was asked waits for that twice as long. Linux, told that a
+        connection of its own has ended, loses what it sends there for seconds."""
+        return self.config.idle_s if role is Role.ACTIVE else 2 * self.config.idle_s
+
+    def _ring_idle(self, now: float, handle: Handle) -> None:
+        self._count("connection_idle")
+        self._feed(now, self._connections[handle], _ConnectionInput.TIMEOUT)
+
+    def _serve(self, now: float, found: RcConnection) -> None:
+        found.since = now
+        self._log(logging.INFO, f"connected to {found.hwaddr}, {found.handle.role.value}")
+        if found.handle.role is Role.PASSIVE:
+            self._supersede(now, found)
+        if found.handle.role is Role.ACTIVE or self.config.profile is Profile.RFC:
+            peer = self._peer(now, found.hwaddr)
+            if peer is not None:
+                if peer.attempt == found.handle:
+                    peer.attempt = None
+                peer.candidate = found.handle
+                self._drive(now, peer, _PeerInput.SERVED)
+
+    def _supersede(self, now: float, found: RcConnection) -> None:
+        """What a peer's new connection says about older ones.
+
+        From the same station: it has lost the older one, or wants this instead. From another queue pair
+        on the same port: the station has probably restarted. Probably, since a port may have several
+        stations; so each is thought dead once at most, and whoever is alive connects again for good.
+        """
+        for other in self._connections.on(found.hwaddr.gid):
+            qpn = other.hwaddr.qpn
+            if other is found or other.state is not rc_connection.State.LIVE:
+                continue  # nothing to supersede, or it has just gone with another one
+            if qpn == found.hwaddr.qpn:
+                if other.handle.role is Role.PASSIVE and not self._is_serving(other):
+                    self._count("connection_replaced")
+                    self._feed(now, other, _ConnectionInput.DROPPED)
+            elif self._connections.suspect(other.hwaddr):
+                self._count("connection_restart")
+                for doomed in self._connections.of(other.hwaddr):
+                    if doomed.state is rc_connection.State.LIVE:
+                        self._feed(now, doomed, _ConnectionInput.EVICTED)
+
+    def _report(self, now: float, found: RcConnection, fed: rc_connection.Input) -> None:
+        """What the end of a connection means for the way to its peer."""
+        peer = self._peers.get(found.hwaddr)
+        if peer is None:
+            return
+        if peer.serving == found.handle:
+            peer.serving = None
+            settled = now - found.since >= CONNECTION_SETTLED_S
+            wanted = fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED)
+            peer.cause = found.cause
+            self._drive(now, peer, _PeerInput.LOST if settled or wanted else _PeerInput.FLAPPED)
+        elif peer.attempt == found.handle:
+            peer.attempt, peer.cause = None, found.cause
+            peer.forms_tried += 1
+            if found.cause is Cause.NO_SERVICE and peer.forms_tried < len(self.config.forms):
+                self._drive(now, peer, _PeerInput.OTHER_FORM)
+            else:
+                self._drive(now, peer, _PeerInput.FAILED)
+        elif peer.state is rc_peer.State.AWAITING and not self._connections.of(found.hwaddr):
+            self._drive(now, peer, _PeerInput.FAILED)
+
+    def _make_room(self, now: float) -> bool:
+        """Whether there is room for one more; the one unused for longest makes it, if it was for long."""
+        if len(self._connections) < self.config.connections_max:
+            return True
+        oldest = self._connections.oldest()
+        if oldest is None or now - oldest.used < CONNECTION_EVICTABLE_S:
+            self._count("connection_full")
+            return False
+        self._count("connection_evicted")
+        self._feed(now, oldest, _ConnectionInput.EVICTED)
+        return True
+
+    def _is_serving(self, found: RcConnection) -> bool:
+        peer = self._peers.get(found.hwaddr)
+        return peer is not None and peer.serving == found.handle
+
+    # -- peers -----------------------------------------------------------------------------------
+
+    def _peer(self, now: float, hwaddr: HwAddr) -> RcPeer | None:
+        """The peer's record, made if there is room; those that only rest make it."""
+        found = self._peers.get(hwaddr)
+        if found is None:
+            if len(self._peers) >= self.config.peers_max:
+                if not self._resting:
+                    return None
+                self._count("connection_peer_evicted")
+                self._drive(now, self._peers[next(iter(self._resting))], _PeerInput.GONE)
+            found = self._peers[hwaddr] = RcPeer(hwaddr)
+        return found
+
+    def _drive(self, now: float, peer: RcPeer, fed: rc_peer.Input) -> None:
+        before = peer.state
+        peer.state, actions = rc_peer.MACHINE.step(before, fed)
+        if peer.state is not before:
+            self._timers.cancel(self._ring_peer, peer.hwaddr)
+            self._resting.pop(peer.hwaddr, None)
+            if peer.state in RESTING:
+                self._resting[peer.hwaddr] = None
+        for action in actions:
+            match action:
+                case rc_peer.Action.START:
+                    self._start(now, peer)
+                case rc_peer.Action.ABANDON:
+                    self._abandon(now, peer)
+                case rc_peer.Action.WATCH:
+                    self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD_NOTIFY))
+                case rc_peer.Action.UD:
+                    self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD))
+                case rc_peer.Action.RC:
+                    self._connected(peer)
+                case rc_peer.Action.PENALIZE:
+                    self._penalize(peer)
+                case rc_peer.Action.ARM:
+                    at = now + self._rest_s(peer)
+                    self._timers.arm(self._ring_peer, peer.hwaddr, at)
+                case rc_peer.Action.FORGET:
+                    del self._peers[peer.hwaddr]
+
+    def _start(self, now: float, peer: RcPeer) -> None:
+        if not self._make_room(now):
+            self._drive(now, peer, _PeerInput.FAILED)
+            return
+        form = self.config.forms[peer.forms_tried]
+        found = RcConnection(Handle(Role.ACTIVE, next(self._serials)), peer.hwaddr, form=form)
+        peer.attempt = found.handle
+        self._connections.add(found)
+        self._feed(now, found, _ConnectionInput.START)
+
+    def _abandon(self, now: float, peer: RcPeer) -> None:
+        handles = (peer.attempt, peer.serving)
+        peer.attempt = peer.serving = None
+        for handle in handles:
+            if handle is not None:
+                self._feed(now, self._connections[handle], _ConnectionInput.DROPPED)
+
+    def _connected(self, peer: RcPeer) -> None:
+        assert peer.candidate is not None, "it was served"
+        found = self._connections[peer.candidate]
+        assert found.theirs is not None, "both ends have spoken"
+        peer.serving, peer.candidate, peer.forms_tried = found.handle, None, 0
+        self._steer(
+            peer,
+            TxRoute(
+                peer.hwaddr,
+                TxMode.RC,
+                found.handle,
+                self.config.mtu_bytes(found.theirs),
+                self.config.superframes(found.theirs),
+            ),
+        )
+
+    def _penalize(self, peer: RcPeer) -> None:
+        self._count("connection_failed")
+        peer.forms_tried = 0
+        peer.failures += 1
+        if peer.failures > 1:
+            peer.backoff_s = min(2 * peer.backoff_s, CONNECTION_BACKOFF_MAX_S)
+        if should_log(peer.failures):
+            text = f"no connection to {peer.hwaddr}: {peer.cause.value}"
+            self._log(logging.WARNING, f"{text}; by datagram for {peer.backoff_s:.0f} s")
+
+    def _rest_s(self, peer: RcPeer) -> float:
+        if peer.state is rc_peer.State.READY:
+            return 2 * CONNECTION_BACKOFF_MAX_S
+        jitter = self._rng.uniform(1 - CONNECTION_BACKOFF_JITTER, 1 + CONNECTION_BACKOFF_JITTER)
+        return peer.backoff_s * jitter
+
+    def _ring_peer(self, now: float, hwaddr: HwAddr) -> None:
+        self._drive(now, self._peers[hwaddr], _PeerInput.TIMEOUT)
+
+    def _steer(self, peer: RcPeer, route: TxRoute) -> None:
+        peer.route = route
+        self._effects.append(route)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _reject(self, handle: Handle, reason: Reason) -> None:
+        """C3: a REJ says who we are, too."""
+        self._effects.append(Reject(handle, reason, self.config.private(has_superframes=False)))
+
+    def _count(self, reason: str) -> None:
+        self._effects.append(Count(reason))
+
+    def _log(self, level: int, text: str) -> None:
+        self._effects.append(Log(level, text))
+
+    def _take(self) -> list[RcEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _is_less(one: HwAddr, other: HwAddr) -> bool:
+    """RFC 4755 §3.3: hardware addresses as numbers, their flags zero (C6)."""
+    return replace(one, flags=0).pack() < replace(other, flags=0).pack()

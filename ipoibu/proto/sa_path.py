@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""PathTable through a subnet that is administered: a path to a port, a membership to send to a group.
+
+Where there is a subnet administrator (SA), a destination needs what only the SA can tell (LID, service
+level, rate). The other machines decide as if there was none; what they emit passes through here, and
+whatever goes to a place that is not known yet waits for the SA's answer. A entry that is known stays in
+use while it is asked for again, so that traffic outlives the SA (light flush).
+
+NONE     nobody sends there
+ASKED    the SA was asked
+KNOWN    in use
+STALE    in use, but the SA was asked again: it may have changed or forgotten it
+BACKOFF  refused; asked again in 1, 2 .. 16 s, as in STALE
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from typing import Final
+
+from ipoibu.addr import Gid, IpAddress
+from ipoibu.ib import Destination
+from ipoibu.limits import (
+    GROUP_BACKOFF_MAX_S,
+    GROUP_BACKOFF_MIN_S,
+    GROUP_SEND_ONLY_IDLE_S,
+    IP_PACKET_MAX_BYTES,
+    SA_PATH_PENDING_PACKETS,
+    SA_PATHS_MAX,
+)
+from ipoibu.proto.effects import (
+    Count,
+    Detach,
+    Effect,
+    FindPath,
+    JoinToSend,
+    LeaveToSend,
+    Log,
+    NeighAction,
+    Publish,
+    SendFrame,
+    SendPacket,
+    Withdraw,
+)
+from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.table import Table
+from ipoibu.proto.timers import Timers
+from ipoibu.wire import mgid
+
+
+class State(enum.Enum):
+    NONE = "none"
+    ASKED = "asked"
+    KNOWN = "known"
+    STALE = "stale"
+    BACKOFF = "backoff"
+
+
+class Input(enum.Enum):
+    WANTED = "something goes there"
+    FOUND = "the SA tells the entry"
+    REFUSED = "the SA does not"
+    REVALIDATE = "the SA may have changed it"
+    TIMEOUT = "the state's time is over"
+    UNUSED = "nothing goes there any more"
+
+
+class Action(enum.Enum):
+    ASK = "ask the SA"
+    LEARN = "take the entry, let out what waits"
+    COMPLAIN = "count and log the refusal"
+    DROP = "drop what waits"
+    ARM = "start the state's timer"
+    LEAVE = "tell the SA if it is a group"
+
+
+_S, _I, _A = State, Input, Action
+
+# fmt: off
+MACHINE: Final = Table("SA path", State.NONE, {
+    (_S.NONE, _I.WANTED):      (_S.ASKED, (_A.ASK,)),
+    (_S.NONE, _I.FOUND):       (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.WANTED):     (_S.ASKED, ()),
+    (_S.ASKED, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.REFUSED):    (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
+    (_S.ASKED, _I.REVALIDATE):    (_S.ASKED, ()),
+    (_S.ASKED, _I.UNUSED):     (_S.NONE, (_A.DROP, _A.LEAVE)),
+    (_S.KNOWN, _I.WANTED):     (_S.KNOWN, ()),
+    (_S.KNOWN, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.KNOWN, _I.REFUSED):    (_S.KNOWN, ()),
+    (_S.KNOWN, _I.REVALIDATE):    (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.KNOWN, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
+    (_S.STALE, _I.WANTED):     (_S.STALE, ()),
+    (_S.STALE, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.STALE, _I.REFUSED):    (_S.STALE, (_A.COMPLAIN,)),
+    (_S.STALE, _I.REVALIDATE):    (_S.STALE, ()),
+    (_S.STALE, _I.TIMEOUT):    (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.STALE, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
+    (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, (_A.DROP,)),
+    (_S.BACKOFF, _I.FOUND):    (_S.KNOWN, (_A.LEARN,)),
+    (_S.BACKOFF, _I.REFUSED):  (_S.BACKOFF, ()),
+    (_S.BACKOFF, _I.REVALIDATE):  (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.TIMEOUT):  (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.UNUSED):   (_S.NONE, ()),
+})
+# fmt: on
+
+Waiting = SendFrame | SendPacket
+
+ALL_ROUTERS: Final[dict[int, IpAddress]] = {4: IPv4Address("224.0.0.2"), 6: IPv6Address("ff02::2")}
+LOCAL_CONTROL: Final = IPv4Network("224.0.0.0/24")
+LINK_SCOPE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SaPath:
+    """The SA's answer; `mtu_bytes` is the largest IP packet that the entry carries."""
+
+    destination: Destination
+    mtu_bytes: int = IP_PACKET_MAX_BYTES
+
+
+@dataclass(slots=True)
+class _Entry:
+    gid: Gid
+    used: float
+    state: State = State.NONE
+    found: SaPath | None = None
+    was_asked: bool = False  # of a group: we are a send-only member, or may be
+    refusals: int = 0
+    backoff_s: float = GROUP_BACKOFF_MIN_S
+    published: dict[IpAddress, Publish] = field(default_factory=dict)
+    waiting: deque[Waiting] = field(default_factory=deque)
+
+
+class PathTable:
+    """Every entry of one link; at most `cap`, of which those used longest ago go that nobody needs."""
+
+    def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX) -> None:
+        self._timers = timers
+        self._cap = cap
+        self._entries: OrderedDict[Gid, _Entry] = OrderedDict()  # used longest ago first
+        self._next_hops: dict[IpAddress, Gid] = {}
+        self._members: dict[Gid, SaPath] = {}
+        self._out: list[Effect] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def state(self, gid: Gid) -> State:
+        return self._entries[gid].state if gid in self._entries else State.NONE
+
+    def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
+        """What of the effects may happen now, and what became possible since the last call."""
+        for effect in effects:
+            match effect:
+                case Publish(next_hop, _, destination) if destination is not None:
+                    self._publish(now, next_hop, effect, destination)
+                case Publish(next_hop) | Withdraw(next_hop):
+                    self._unlink(next_hop)
+                    self._out.append(effect)
+                case SendFrame(destination):
+                    self._send(now, self._want(now, destination.gid), effect)
+                case SendPacket() if effect.next_hop in self._next_hops:
+                    self._send(now, self._entries.get(self._next_hops[effect.next_hop]), effect)
+                case Detach(mgid):
+                    self._out.append(effect)
+                    self.resigned(now, mgid)
+                case _:
+                    self._out.append(effect)
+        out, self._out = self._out, []
+        return out
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def found(self, now: float, gid: Gid, found: SaPath) -> None:
+        """The SA's answer to `FindPath` or `JoinToSend`; one that nobody waits for is of no use."""
+        self._feed(now, gid, Input.FOUND, found)
+
+    def refused(self, now: float, gid: Gid, reason: str) -> None:
+        self._feed(now, gid, Input.REFUSED, reason=reason)
+
+    def joined(self, now: float, group: Gid, found: SaPath) -> None:
+        """We receive the group, and so may send to it."""
+        self._members[group] = found
+        self._feed(now, group, Input.FOUND, found)
+
+    def resigned(self, now: float, group: Gid) -> None:
+        """We no longer receive the group; who still sends to it needs a membership of its own."""
+        if self._members.pop(group, None) is not None:
+            self._feed(now, group, Input.REVALIDATE)
+
+    def revalidate(self, now: float, only: Gid | None = None) -> None:
+        """The SA, or what it knows, may be another: ask for everything again, or for one entry, and use it
+        meanwhile."""
+        for gid in list(self._entries) if only is None else (only,):
+            if gid not in self._members:
+                self._feed(now, gid, Input.REVALIDATE)
+
+    def changed(self, now: float, group: Gid, *, exists: bool) -> None:
+        """A group that now `exists` is asked for at once if it was refused or had a detour; one that is
+        gone if it was in use. So the existence of groups is remembered, and corrected (M5)."""
+        entry = self._entries.get(group)
+        if entry is None or group in self._members:
+            return
+        has_detour = entry.found is not None and entry.found.destination.gid != group
+        if not exists or has_detour or entry.state is State.BACKOFF:
+            self._feed(now, group, Input.REVALIDATE)
+
+    def clear(self, now: float) -> None:
+        """The link is down."""
+        for gid in list(self._entries):
+            self._feed(now, gid, Input.UNUSED)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _publish(
+        self, now: float, next_hop: IpAddress, wanted: Publish, destination: Destination
+    ) -> None:
+        if self._next_hops.get(next_hop) != destination.gid:
+            self._unlink(next_hop)
+        entry = self._want(now, destination.gid, wanted)
+        found = entry.found if entry is not None else None
+        self._out.append(_routed(wanted, found) if found else _held(wanted))
+
+    def _unlink(self, next_hop: IpAddress) -> None:
+        gid = self._next_hops.pop(next_hop, None)
+        if gid is None:
+            return
+        entry = self._entries[gid]
+        del entry.published[next_hop]
+        for waiting in [one for one in entry.waiting if _next_hop(one) == next_hop]:
+            entry.waiting.remove(waiting)
+            self._out.append(Count("way_unresolved"))
+
+    def _want(self, now: float, gid: Gid, wanted: Publish | None = None) -> _Entry | None:
+        """The entry, asked for if need be; None (counted) when there is no room for another."""
+        entry = self._entries.get(gid)
+        if entry is None:
+            if not self._make_room(now):
+                self._out.append(Count("way_table_full"))
+                return None
+            entry = self._entries[gid] = _Entry(gid, now)
+            self._timers.arm(self._look, gid, now + GROUP_SEND_ONLY_IDLE_S)
+        entry.used = now
+        self._entries.move_to_end(gid)
+        member = self._members.get(gid) if entry.state is State.NONE else None
+        if member is not None:
+            self._feed(now, gid, Input.FOUND, member)
+        if wanted is not None:
+            self._next_hops[wanted.next_hop] = gid
+            entry.published[wanted.next_hop] = wanted
+        self._feed(now, gid, Input.WANTED)
+        return entry
+
+    def _send(self, now: float, entry: _Entry | None, effect: Waiting) -> None:
+        if entry is None:
+            return
+        entry.used = now
+        if entry.found is not None:
+            self._out.append(_routed(effect, entry.found))
+        elif entry.state is State.BACKOFF:
+            self._out.append(Count("way_unresolved"))
+        elif len(entry.waiting) >= SA_PATH_PENDING_PACKETS:
+            self._out.append(Count("way_pending_full"))
+        else:
+            entry.waiting.append(effect)
+
+    def _feed(
+        self,
+        now: float,
+        gid: Gid,
+        fed: Input,
+        found: SaPath | None = None,
+        reason: str = "",
+    ) -> None:
+        entry = self._entries.get(gid)
+        if entry is None:
+            return
+        after, actions = MACHINE.step(entry.state, fed)
+        if after is not entry.state:
+            self._timers.cancel(self._ring, gid)
+        entry.state = after
+        for action in actions:
+            self._act(now, entry, action, found, reason)
+        if after is State.NONE:
+            self._forget(entry)
+
+    def _act(
+        self, now: float, entry: _Entry, action: Action, found: SaPath | None, reason: str
+    ) -> None:
+        match action:
+            case Action.ASK:
+                entry.was_asked = True
+                self._out.append(_query_for(entry))
+            case Action.LEARN:
+                entry.found, entry.refusals, entry.backoff_s = found, 0, GROUP_BACKOFF_MIN_S
+                self._release(entry)
+            case Action.COMPLAIN:
+                self._complain(entry, reason)
+            case Action.DROP:
+                self._out += [Count("way_unresolved")] * len(entry.waiting)
+                entry.waiting.clear()
+            case Action.ARM:
+                self._timers.arm(self._ring, entry.gid, now + entry.backoff_s)
+                entry.backoff_s = min(2 * entry.backoff_s, GROUP_BACKOFF_MAX_S)
+            case Action.LEAVE:
+                if entry.gid.is_multicast and entry.was_asked:
+                    self._out.append(LeaveToSend(entry.gid))
+
+    def _release(self, entry: _Entry) -> None:
+        assert entry.found is not None, "it was just learnt"
+        for wanted in entry.published.values():
+            self._out.append(_routed(wanted, entry.found))
+        for waiting in entry.waiting:
+            self._out.append(_routed(waiting, entry.found))
+        entry.waiting.clear()
+
+    def _complain(self, entry: _Entry, reason: str) -> None:
+        entry.refusals += 1
+        self._out.append(Count("way_refused"))
+        if should_log(entry.refusals):
+            times = "" if entry.refusals == 1 else f" ({entry.refusals} times)"
+            self._out.append(Log(logging.WARNING, f"no entry to {entry.gid}: {reason}{times}"))
+
+    def _forget(self, entry: _Entry) -> None:
+        self._timers.cancel(self._look, entry.gid)
+        for next_hop, wanted in entry.published.items():
+            del self._next_hops[next_hop]
+            self._out.append(_held(wanted))
+        del self._entries[entry.gid]
+
+    def _ring(self, now: float, gid: Gid) -> None:
+        self._feed(now, gid, Input.TIMEOUT)
+
+    def _look(self, now: float, gid: Gid) -> None:
+        """M8: a entry that nothing went for a while is given up, a group is left."""
+        entry = self._entries[gid]
+        if entry.published:
+            entry.used = now
+        if entry.used + GROUP_SEND_ONLY_IDLE_S > now:
+            self._timers.arm(self._look, gid, entry.used + GROUP_SEND_ONLY_IDLE_S)
+        else:
+            self._feed(now, gid, Input.UNUSED)
+
+    def _make_room(self, now: float) -> bool:
+        if len(self._entries) < self._cap:
+            return True
+        idle = next((gid for gid, entry in self._entries.items() if not entry.published), None)
+        if idle is None:
+            return False
+        self._out.append(Count("way_evicted"))
+        self._feed(now, idle, Input.UNUSED)
+        return True
+
+
+def _query_for(entry: _Entry) -> FindPath | JoinToSend:
+    if not entry.gid.is_multicast:
+        return FindPath(entry.gid)
+    goes_far = any(_leaves_link(ip) for ip in entry.published)
+    return JoinToSend(entry.gid, _all_routers(entry.gid) if goes_far else None)
+
+
+def _leaves_link(ip: IpAddress) -> bool:
+    """Whether the IP group's scope is wider than the link (RFC 5771 §4, RFC 4291 §2.7)."""
+    if isinstance(ip, IPv4Address):
+        return ip.is_multicast and ip not in LOCAL_CONTROL
+    return ip.packed[1] & 0xF > LINK_SCOPE
+
+
+def _all_routers(group: Gid) -> Gid:
+    """RFC 4391 §12: they forward what nobody on the link has asked for."""
+    parts = mgid.parse_untrusted(group)  # one that we made
+    return mgid.of_group(ALL_ROUTERS[parts.family], parts.pkey, parts.scope)
+
+
+def _next_hop(waiting: Waiting) -> IpAddress | None:
+    return waiting.next_hop if isinstance(waiting, SendPacket) else None
+
+
+def _held(wanted: Publish) -> Publish:
+    return Publish(wanted.next_hop, NeighAction.HOLD, None, wanted.mtu_bytes)
+
+
+def _routed(effect: Effect, found: SaPath) -> Effect:
+    """The effect with the SA's entry in place of the link's common parameters; its queue pair stays."""
+    match effect:
+        case Publish(destination=Destination(qpn=qpn), mtu_bytes=mtu_bytes):
+            destination = replace(found.destination, qpn=qpn)
+            narrowest = min(mtu_bytes, found.mtu_bytes)
+            return replace(effect, destination=destination, mtu_bytes=narrowest)
+        case SendFrame(Destination(qpn=qpn)):
+            return replace(effect, destination=replace(found.destination, qpn=qpn))
+    return effect

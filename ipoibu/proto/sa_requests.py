@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Asking the subnet administrator, sans-IO: requests go in, datagrams and answers come out.
+
+Every attempt has a transaction id of its own: Linux refuses to send one that it still waits for, and
+an answer to an earlier attempt is as good as any. A request that nobody answers is sent again after a
+time that doubles, with jitter; those that exceed what may be outstanding wait in line.
+
+Of the SA itself we know whether it answers. One that fell silent is asked for its ClassPortInfo until
+it is back: an SM that was restarted has forgotten who joined what, so whoever did has to join again.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import random
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.errors import BadFrame
+from ipoibu.limits import (
+    SA_ATTEMPTS,
+    SA_JITTER,
+    SA_OUTSTANDING_MAX,
+    SA_PROBE_MAX_S,
+    SA_PROBE_MIN_S,
+    SA_QUEUE_MAX,
+    SA_RECENT_MAX,
+    SA_TIMEOUT_S,
+)
+from ipoibu.proto.effects import Count
+from ipoibu.proto.rmpp import Progress, Transfer
+from ipoibu.proto.sa_transaction import (
+    MACHINE,
+    Action,
+    Answer,
+    Failure,
+    Input,
+    Query,
+    State,
+    Transaction,
+)
+from ipoibu.proto.table import Table
+from ipoibu.proto.timers import Timers
+from ipoibu.wire import mad, notice, rmpp, sa
+from ipoibu.wire.mad import Method
+from ipoibu.wire.notice import Notice
+from ipoibu.wire.sa import Attribute, SaMad, Status
+
+
+class Service(enum.Enum):
+    ANSWERING = "answering"
+    SILENT = "silent"
+
+
+class ServiceInput(enum.Enum):
+    HEARD = "a datagram of the SA"
+    UNANSWERED = "a request was given up"
+    TIMEOUT = "time to ask again"
+
+
+class ServiceAction(enum.Enum):
+    TELL_SILENT = "tell that the SA is silent"
+    TELL_RETURNED = "tell that it is back"
+    PROBE = "ask for its ClassPortInfo"
+    ARM = "start the probe timer"
+
+
+_V, _VI, _VA = Service, ServiceInput, ServiceAction
+
+# fmt: off
+SERVICE: Final = Table("SA", Service.ANSWERING, {
+    (_V.ANSWERING, _VI.HEARD):      (_V.ANSWERING, ()),
+    (_V.ANSWERING, _VI.UNANSWERED): (_V.SILENT, (_VA.TELL_SILENT, _VA.ARM)),
+    (_V.SILENT, _VI.HEARD):         (_V.ANSWERING, (_VA.TELL_RETURNED,)),
+    (_V.SILENT, _VI.UNANSWERED):    (_V.SILENT, ()),
+    (_V.SILENT, _VI.TIMEOUT):       (_V.SILENT, (_VA.PROBE, _VA.ARM)),
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How patient a client is. `timeout_s` is the first attempt's; each later one waits twice as long."""
+
+    timeout_s: float = SA_TIMEOUT_S
+    attempts: int = SA_ATTEMPTS
+    outstanding: int = SA_OUTSTANDING_MAX
+    queue: int = SA_QUEUE_MAX
+    probe_min_s: float = SA_PROBE_MIN_S
+    probe_max_s: float = SA_PROBE_MAX_S
+
+    def jittered(self, seconds: float, rng: random.Random) -> float:
+        return seconds * rng.uniform(1 - SA_JITTER, 1 + SA_JITTER)
+
+    @property
+    def longest_s(self) -> float:
+        """No request lives longer than this without an answer, once it is its turn."""
+        return self.timeout_s * ((1 << self.attempts) - 1) * (1 + SA_JITTER)
+
+
+PACE: Final = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class SaAddress:
+    """Where a datagram came from."""
+
+    lid: int
+    qpn: int = mad.GSI_QPN
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Send `raw`, to the SA unless it answers `to`.
+
+    An answer may come for `wait_s`; 0 if none is expected. Before a retry it is worth asking where
+    the SA is.
+    """
+
+    raw: bytes
+    wait_s: float = 0.0
+    is_retry: bool = False
+    to: SaAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    key: Hashable
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    key: Hashable
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An event that was subscribed to; it is acknowledged already."""
+
+    notice: Notice
+
+
+class Change(enum.Enum):
+    """What became of the SA."""
+
+    SILENT = "silent"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    change: Change
+
+
+SaEffect = Transmit | Answered | Failed | Reported | Turned | Count
+
+_FAILURES: Final = {
+    Input.SPENT: Failure.TIMEOUT,
+    Input.BROKEN: Failure.BROKEN,
+    Input.STOPPED: Failure.STOPPED,
+}
+_PROGRESS: Final = {
+    Progress.REPEATED: Input.REPEATED,
+    Progress.GROWN: Input.GROWN,
+    Progress.WINDOW: Input.WINDOW,
+    Progress.WHOLE: Input.WHOLE,
+    Progress.BROKEN: Input.BROKEN,
+}
+_PROBE: Final = Query(Method.GET, Attribute.CLASS_PORT_INFO)
+
+
+class SaRequests:
+    """All requests of one client; `key` is the caller's name for one, unique while it is under way."""
+
+    def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
+        self.pace = pace
+        self.sa_lid = 0
+        """Where the SA is; datagrams from elsewhere are dropped. 0 while nobody knows."""
+        self._rng = rng
+        self._timers = Timers()
+        self._effects: list[SaEffect] = []
+        self._requests: dict[Hashable, Transaction] = {}
+        self._queue: deque[Transaction] = deque()
+        self._outstanding = 0
+        self._by_tid: dict[int, Transaction] = {}
+        self._recent: OrderedDict[int, bool] = OrderedDict()  # tid: whether it was answered
+        self._reports: OrderedDict[tuple[SaAddress, int, Notice], None] = OrderedDict()
+        # Linux and umad2sim overwrite what they need of the upper half; the lower half is our key.
+        self._tid_high = rng.getrandbits(32) << 32
+        self._tid_low = itertools.count(rng.getrandbits(32))
+        self._service = Service.ANSWERING
+        self._heard_s = float("-inf")
+        self._probe_s = pace.probe_min_s
+
+    @property
+    def is_answering(self) -> bool:
+        return self._service is Service.ANSWERING
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def request(self, now: float, key: Hashable, query: Query) -> list[SaEffect]:
+        """Ask; `Answered` or `Failed` with `key` ends it, unless it is cancelled before."""
+        if key in self._requests:
+            raise ValueError(f"request {key!r} is under way already")
+        if len(self._queue) >= self.pace.queue:
+            self._count("sa_queue_full")
+            self._effects.append(Failed(key, Failure.QUEUE_FULL))
+        else:
+            self._enqueue(now, Transaction(key, query, self.pace.attempts))
+        return self._take()
+
+    def cancel(self, now: float, key: Hashable) -> list[SaEffect]:
+        """Forget a request; nothing happens if it is not under way."""
+        found = self._requests.get(key)
+        if found is not None:
+            self._feed(now, found, Input.CANCEL)
+        return self._take()
+
+    def stop(self, now: float) -> list[SaEffect]:
+        """Forget every request, and whether the SA answers."""
+        self._queue.clear()
+        for request in list(self._requests.values()):
+            if request.state is State.QUEUED:
+                del self._requests[request.key]
+            else:
+                self._feed(now, request, Input.CANCEL)
+        self._timers.cancel(self._ring_probe, None)
+        return self._take()
+
+    def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
+        """A datagram came; whatever it holds, nothing is raised."""
+        try:
+            self._received_untrusted(now, peer, sa.parse_untrusted(raw))
+        except BadFrame as error:
+            self._count(error.reason)
+        return self._take()
+
+    def deadline(self) -> float | None:
+        """When `timer` has something to do next."""
+        return self._timers.deadline()
+
+    def timer(self, now: float) -> list[SaEffect]:
+        self._timers.run(now)
+        return self._take()
+
+    # -- what comes from the SA ------------------------------------------------------------------
+
+    def _received_untrusted(self, now: float, peer: SaAddress, received: SaMad) -> None:
+        if self.sa_lid and peer.lid != self.sa_lid:
+            self._count("sa_foreign")
+            return
+        if received.method == Method.REPORT:
+            self._report_untrusted(peer, received)
+        else:
+            self._answer(now, received)
+
+    def _answer(self, now: float, received: SaMad) -> None:
+        tid = received.tid & 0xFFFFFFFF
+        found = self._by_tid.get(tid)
+        if found is None and tid not in self._recent:
+            self._count("sa_unexpected")
+            return
+        self._heard_s = now
+        self._serve(now, ServiceInput.HEARD)
+        if found is None:
+            self._late(tid, received)
+        elif (received.method, received.attribute) != (found.response, found.query.attribute):
+            self._count("sa_unexpected")
+        elif received.rmpp.type is rmpp.Type.DATA:
+            self._segment(now, found, tid, received)
+        elif received.rmpp.type is not rmpp.Type.NONE:
+            self._feed(now, found, Input.STOPPED)
+        elif received.status == Status.BUSY:
+            self._count("sa_busy")
+            self._feed(now, found, Input.BUSY)
+        else:
+            found.answer = Answer(received.status, received.data, received.record_bytes)
+            self._feed(now, found, Input.ANSWER)
+
+    def _segment(self, now: float, found: Transaction, tid: int, received: SaMad) -> None:
+        if found.transfer is not None and found.transfer_tid != tid:
+            self._count("sa_duplicate")  # another attempt's transfer is under way
+            return
+        transfer = found.transfer or Transfer()
+        progress = transfer.add(received.rmpp, received.data)
+        if progress is Progress.IGNORED:
+            return
+        found.transfer, found.transfer_tid = transfer, tid
+        if progress is Progress.WHOLE:
+            found.answer = Answer(received.status, transfer.data, received.record_bytes)
+        elif progress is Progress.REPEATED:
+            self._count("sa_duplicate")
+        self._feed(now, found, _PROGRESS[progress])
+
+    def _late(self, tid: int, received: SaMad) -> None:
+        self._count("sa_duplicate" if self._recent[tid] else "sa_late")
+        if received.rmpp.type is rmpp.Type.DATA and received.rmpp.is_last:
+            # our last ACK was lost, or the sender does not know yet that we gave up
+            segment = received.rmpp.first_word
+            self._send_rmpp(received.method, received.attribute, tid, rmpp.ack(segment, segment))
+
+    def _report_untrusted(self, peer: SaAddress, received: SaMad) -> None:
+        """Acknowledge, whatever it says: the SA repeats a report until then. Tell it only once."""
+        response = SaMad(
+            Method.REPORT_RESPONSE, received.attribute, received.tid, data=received.data
+        )
+        self._effects.append(Transmit(response.pack(), to=peer))
+        if received.attribute != Attribute.NOTICE:
+            self._count("sa_unexpected")
+            return
+        heard = notice.notice_untrusted(received.data)
+        report = peer, received.tid, heard  # an SA that was restarted begins with the same ids
+        if report in self._reports:
+            self._count("sa_duplicate")
+            return
+        self._reports[report] = None
+        if len(self._reports) > SA_RECENT_MAX:
+            self._reports.popitem(last=False)
+        self._effects.append(Reported(heard))
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _enqueue(self, now: float, request: Transaction) -> None:
+        self._requests[request.key] = request
+        self._queue.append(request)
+        self._next(now)
+
+    def _next(self, now: float) -> None:
+        while self._queue and self._outstanding < self.pace.outstanding:
+            self._feed(now, self._queue.popleft(), Input.TURN)
+
+    def _feed(self, now: float, request: Transaction, fed: Input) -> None:
+        before = request.state
+        request.state, actions = MACHINE.step(before, fed)
+        if request.state is not before:
+            self._timers.cancel(self._ring, request.key)
+            if fed is Input.TURN:
+                self._outstanding += 1
+                request.since_s = now
+        for action in actions:
+            self._act(now, request, fed, action)
+        if request.state is State.DONE:
+            self._forget(now, request, before)
+
+    def _act(self, now: float, request: Transaction, fed: Input, action: Action) -> None:
+        match action:
+            case Action.SEND:
+                self._send(request)
+            case Action.ARM:
+                self._timers.arm(self._ring, request.key, now + self._patience_s(request))
+            case Action.ACKNOWLEDGE:
+                assert request.transfer is not None, "only a segment asks for an ACK"
+                self._send_rmpp_of(request, request.transfer.ack)
+            case Action.ABORT:
+                assert request.transfer is not None, "only a transfer is aborted"
+                fault = request.transfer.fault or rmpp.Status.TOTAL_TIME_TOO_LONG
+                self._send_rmpp_of(request, rmpp.abort(fault))
+                request.transfer = None
+            case Action.FINISH:
+                if not request.is_probe:
+                    assert request.answer is not None, "an answer is there before it is fed"
+                    self._effects.append(Answered(request.key, request.answer))
+            case Action.GIVE_UP:
+                if not request.is_probe:
+                    self._count("sa_failed")
+                    self._effects.append(Failed(request.key, _FAILURES[fed]))
+                # an SA that answered others meanwhile is not silent
+                if fed is Input.SPENT and self._heard_s < request.since_s:
+                    self._serve(now, ServiceInput.UNANSWERED)
+
+    def _forget(self, now: float, request: Transaction, before: State) -> None:
+        del self._requests[request.key]
+        if before is State.QUEUED:
+            self._queue.remove(request)
+            return
+        for tid in request.tids:
+            del self._by_tid[tid]
+            self._recent[tid] = request.answer is not None
+            if len(self._recent) > SA_RECENT_MAX:
+                self._recent.popitem(last=False)
+        self._outstanding -= 1
+        self._next(now)
+
+    def _ring(self, now: float, key: Hashable) -> None:
+        request = self._requests[key]
+        is_spent = len(request.tids) >= request.attempts
+        self._feed(now, request, Input.SPENT if is_spent else Input.TIMEOUT)
+
+    def _patience_s(self, request: Transaction) -> float:
+        if request.state is State.RECEIVING:
+            return self.pace.timeout_s
+        doubled = self.pace.timeout_s * (1 << len(request.tids) - 1)
+        return self.pace.jittered(doubled, self._rng)
+
+    def _send(self, request: Transaction) -> None:
+        tid = next(self._tid_low) & 0xFFFFFFFF
+        is_retry = bool(request.tids)
+        if is_retry:
+            self._count("sa_retry")
+        request.tids.append(tid)
+        self._by_tid[tid] = request
+        query = request.query
+        packed = SaMad(
+            query.method, query.attribute, self._tid_high | tid, mask=query.mask, data=query.data
+        ).pack()
+        self._effects.append(Transmit(packed, self.pace.longest_s, is_retry))
+
+    def _send_rmpp_of(self, request: Transaction, header: rmpp.Rmpp) -> None:
+        query = request.query
+        self._send_rmpp(request.response, query.attribute, request.transfer_tid, header)
+
+    def _send_rmpp(self, method: int, attribute: int, tid: int, header: rmpp.Rmpp) -> None:
+        """An RMPP answer has the method of what it answers, the response bit turned."""
+        packed = SaMad(method ^ mad.RESPONSE, attribute, self._tid_high | tid, rmpp=header).pack()
+        self._effects.append(Transmit(packed))
+
+    # -- the SA itself ---------------------------------------------------------------------------
+
+    def _serve(self, now: float, fed: ServiceInput) -> None:
+        before = self._service
+        self._service, actions = SERVICE.step(before, fed)
+        if self._service is not before:
+            self._timers.cancel(self._ring_probe, None)
+            self._probe_s = self.pace.probe_min_s
+        for action in actions:
+            match action:
+                case ServiceAction.TELL_SILENT:
+                    self._effects.append(Turned(Change.SILENT))
+                case ServiceAction.TELL_RETURNED:
+                    self._effects.append(Turned(Change.RETURNED))
+                case ServiceAction.PROBE:
+                    self._probe(now)
+                case ServiceAction.ARM:
+                    wait_s = self.pace.jittered(self._probe_s, self._rng)
+                    self._probe_s = min(2 * self._probe_s, self.pace.probe_max_s)
+                    self._timers.arm(self._ring_probe, None, now + wait_s)
+
+    def _probe(self, now: float) -> None:
+        """One attempt, out of turn: the line may be long, and nobody in it gets an answer."""
+        key = object()
+        probe = self._requests[key] = Transaction(key, _PROBE, attempts=1, is_probe=True)
+        self._feed(now, probe, Input.TURN)
+
+    def _ring_probe(self, now: float, _: None) -> None:
+        self._serve(now, ServiceInput.TIMEOUT)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _count(self, reason: str) -> None:
+        self._effects.append(Count(reason))
+
+    def _take(self) -> list[SaEffect]:
+        effects, self._effects = self._effects, []
+        return effects

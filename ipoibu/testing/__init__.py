@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: BSD-2-Clause
-"""Doubles for tests of this package and of whatever embeds it: shipped, seeded, in virtual time."""

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A policy of connected mode with nobody but the caller around it, to be led step by step.
+
+desk = Desk()
+handle = desk.connect()
+assert desk.route().way is TxMode.RC
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.ib import Destination, RcAttributes
+from ipoibu.proto.effects import Count
+from ipoibu.proto.rc_connection import (
+    CloseQp,
+    OpenQp,
+    Profile,
+    RcConfig,
+    RcEffect,
+)
+from ipoibu.proto.rc_events import (
+    Confirm,
+    Connect,
+    Ended,
+    Established,
+    Handle,
+    Replied,
+    Requested,
+    Role,
+)
+from ipoibu.proto.rc_peer import TxMode, TxRoute
+from ipoibu.proto.rc_policy import RcPolicy
+from ipoibu.wire.cm_private import Private, ServiceForm, service_id
+
+T = TypeVar("T")
+
+GID: Final = Gid.parse("fe80::215:5dff:fd33:ff0b")
+OURS: Final = HwAddr(Qpn(0x48), GID, RC_FLAG)
+PEER_GID: Final = Gid.parse("fe80::215:5dff:fd33:ff0c")
+PEER: Final = HwAddr(Qpn(0x49), PEER_GID, RC_FLAG)
+SMALLER: Final = HwAddr(Qpn(0x47), PEER_GID, RC_FLAG)
+CONFIG: Final = RcConfig(OURS, 2044, 2048)
+RFC: Final = replace(CONFIG, profile=Profile.RFC)
+LINUX_MTU: Final = 65524
+SUPERFRAME: Final = 65552
+
+
+def attributes(qpn: int = 0x5A) -> RcAttributes:
+    """What a manager has found out for a queue pair."""
+    return RcAttributes(Destination(PEER_GID, Qpn(qpn)), 2048, 1, 2, 18)
+
+
+class Desk:
+    """A policy with what it asked for so far; queue pairs and the manager answer as a test says."""
+
+    def __init__(self, config: RcConfig = CONFIG, *, is_open: bool = True) -> None:
+        self.connections = RcPolicy(config, random.Random(1))
+        self.now = 1000.0
+        self.effects: list[RcEffect] = []
+        self.open_qps: set[Handle] = set()
+        self._qpns = itertools.count(0x100)
+        self._passive = itertools.count()
+        if is_open:
+            self.note(self.connections.open(self.now))
+
+    def note(self, effects: list[RcEffect]) -> list[RcEffect]:
+        for effect in effects:
+            if isinstance(effect, OpenQp):
+                assert effect.handle not in self.open_qps
+                self.open_qps.add(effect.handle)
+            elif isinstance(effect, CloseQp):
+                self.open_qps.remove(effect.handle)
+        self.effects += effects
+        return effects
+
+    def want(self, hwaddr: HwAddr = PEER) -> list[RcEffect]:
+        to = Destination(hwaddr.gid, hwaddr.qpn)
+        return self.note(self.connections.wanted(self.now, hwaddr, to))
+
+    def open(self, handle: Handle) -> list[RcEffect]:
+        return self.note(self.connections.opened(self.now, handle, Qpn(next(self._qpns))))
+
+    def hear(self, event: Requested | Replied | Established | Ended) -> list[RcEffect]:
+        return self.note(self.connections.event(self.now, event))
+
+    def wait(self, seconds: float) -> list[RcEffect]:
+        until, happened = self.now + seconds, []
+        while (at := self.connections.deadline()) is not None and at <= until:
+            self.now = at
+            happened += self.note(self.connections.timer(at))
+        self.now = until
+        return happened
+
+    def ask(self, hwaddr: HwAddr = PEER) -> Connect:
+        """Up to our request."""
+        (opened,) = pick(OpenQp, self.want(hwaddr))
+        (connect,) = pick(Connect, self.open(opened.handle))
+        return connect
+
+    def answer(
+        self, connect: Connect, hwaddr: HwAddr = PEER, theirs: Private | None = None
+    ) -> list[RcEffect]:
+        said = theirs or Private(hwaddr.qpn, LINUX_MTU)
+        private = said.pack().ljust(196, b"\0")
+        effects = self.hear(Replied(connect.handle, attributes(), private))
+        if pick(Confirm, effects):
+            effects = effects + self.hear(Established(connect.handle))
+        return effects
+
+    def connect(self, hwaddr: HwAddr = PEER) -> Handle:
+        connect = self.ask(hwaddr)
+        self.answer(connect, hwaddr)
+        return connect.handle
+
+    def request(
+        self, hwaddr: HwAddr = PEER, theirs: Private | None = None
+    ) -> tuple[Handle, list[RcEffect]]:
+        """A peer's request, shown to the policy."""
+        handle = Handle(Role.PASSIVE, next(self._passive))
+        said = theirs or Private(hwaddr.qpn, LINUX_MTU)
+        private = said.pack().ljust(92, b"\0")
+        wanted = service_id(ServiceForm.LINUX, OURS.qpn)
+        return handle, self.hear(Requested(handle, hwaddr.gid, wanted, attributes(), private))
+
+    def accept(self, hwaddr: HwAddr = PEER) -> Handle:
+        """A peer's request, up to its establishment."""
+        handle, _ = self.request(hwaddr)
+        self.open(handle)
+        self.hear(Established(handle))
+        return handle
+
+    def route(self, hwaddr: HwAddr = PEER) -> TxRoute:
+        return self.connections.route(hwaddr)
+
+    def count(self, reason: str) -> int:
+        return sum(it == Count(reason) for it in self.effects)
+
+
+def pick(kind: type[T], effects: list[RcEffect]) -> list[T]:
+    """The effects of one kind."""
+    return [it for it in effects if isinstance(it, kind)]
+
+
+def paths(effects: list[RcEffect]) -> list[TxMode]:
+    """How packets are to go, as it was said."""
+    return [route.tx_mode for route in pick(TxRoute, effects)]

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections by rdma_cm, over a kernel that the test plays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.addr import Gid, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.cm import rdma_cm
+from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, SocketAddress
+from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
+from ipoibu.ib import Destination, RcAttributes
+from ipoibu.proto.rc_events import (
+    Accept,
+    Cause,
+    Confirm,
+    Connect,
+    Disconnect,
+    Ended,
+    Established,
+    Event,
+    Handle,
+    Reject,
+    Replied,
+    Requested,
+    Role,
+)
+from ipoibu.wire.cm_code import Reason
+from ipoibu.wire.cm_private import ServiceForm, service_id, service_ids
+
+WAIT_S: Final = 10.0
+OURS: Final = SocketAddress(IPv6Address("fe80::1"), scope=7)
+PEER: Final = Gid.parse("fe80::2")
+QPN: Final = Qpn(0x42)
+SERVICE: Final = service_id(ServiceForm.RDMACM, QPN)
+PORT: Final = SERVICE & 0xFFFF
+ATTRIBUTES: Final = RcAttributes(Destination(PEER, Qpn(0x99)), 2048, 1, 2, 14)
+T = CmEventType
+
+
+class Id:
+    """An identifier of the kernel's that takes notes."""
+
+    device: str | None = "rxe0"
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.closed = False
+        self.target = SocketAddress(PEER.ip, 40000)
+
+    def _note(self, *what: Any) -> None:
+        self.said.put(what)
+        code = self.channel.errors.get(what[0])
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def bind(self, address: SocketAddress, *, ack_timeout: int | None = None) -> None:
+        self._note("bind", address)
+
+    def listen(self, backlog: int) -> None:
+        self._note("listen")
+
+    def resolve_address(self, target: SocketAddress, timeout_ms: int) -> None:
+        self._note("resolve", target)
+
+    def resolve_route(self, timeout_ms: int) -> None:
+        self._note("route")
+
+    def connect(self, qpn: Qpn, private: bytes, **retries: Any) -> None:
+        self._note("connect", qpn, private, retries["retries"])
+
+    def accept(self, qpn: Qpn, private: bytes, **retries: Any) -> None:
+        self._note("accept", qpn, private)
+
+    def establish(self) -> None:
+        self._note("establish")
+
+    def reject(self, private: bytes) -> None:
+        self._note("reject", private)
+
+    def disconnect(self) -> None:
+        self._note("disconnect")
+
+    def attributes(self) -> RcAttributes:
+        self._note("attributes")
+        return ATTRIBUTES
+
+    def close(self) -> None:
+        self.closed = True
+        self.said.put(("close",))
+
+    def words(self, *wanted: str) -> list[tuple[Any, ...]]:
+        """What was asked of it, as soon as it was."""
+        found = [self.said.get(timeout=WAIT_S) for _ in wanted]
+        assert [word[0] for word in found] == list(wanted)
+        return found
+
+
+class Channel:
+    """rdma_cm's event channel; the last one made is `now`."""
+
+    now: Channel
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.made: queue.SimpleQueue[Id] = queue.SimpleQueue()
+        self.events: deque[CmEvent] = deque()
+        self.errors: dict[str, int] = {}
+        self.closed = False
+        Channel.now = self
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def create(self) -> Id:
+        if code := self.errors.get("create"):
+            raise OSError(code, os.strerror(code))
+        made = Id(self)
+        self.made.put(made)
+        return made
+
+    def event(self) -> CmEvent | None:
+        if self.events:
+            return self.events.popleft()
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return None
+        return self.events.popleft() if self.events else None
+
+    def close(self) -> None:
+        self.closed = True
+        os.close(self.fd)
+
+    # ---- the test's side
+
+    def say(
+        self,
+        kind: T,
+        about: Id,
+        *,
+        listener: Id | None = None,
+        status: int = 0,
+        private: bytes = b"",
+    ) -> None:
+        make: Any = CmEvent
+        self.events.append(make(kind, about, listener, status, private, 0x77))
+        os.eventfd_write(self.fd, 1)
+
+    def next(self) -> Id:
+        return self.made.get(timeout=WAIT_S)
+
+
+class Interface:
+    def __init__(self, manager: RdmaCm) -> None:
+        self.manager = manager
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.subscriber = manager.subscribe(service_ids(QPN), self.events.put)
+        self.listener = Channel.now.next()
+        self.listener.words("bind", "listen")
+
+    def hear(self) -> Event:
+        return self.events.get(timeout=WAIT_S)
+
+    def connect(self, serial: int = 1) -> tuple[Handle, Id]:
+        handle = Handle(Role.ACTIVE, serial)
+        request = Connect(handle, Destination(PEER, QPN), SERVICE, Qpn(0x111), 2048, b"hello")
+        self.manager.request(self.subscriber, request)
+        return handle, Channel.now.next()
+
+    def establish(self) -> tuple[Handle, Id]:
+        handle, found = self.connect()
+        _, (_, target) = found.words("bind", "resolve")
+        assert target == SocketAddress(PEER.ip, PORT, OURS.scope)
+        Channel.now.say(T.ADDR_RESOLVED, found)
+        found.words("route")
+        Channel.now.say(T.ROUTE_RESOLVED, found)
+        assert found.words("connect") == [("connect", 0x111, b"hello", 5)]
+        Channel.now.say(T.CONNECT_RESPONSE, found, private=b"welcome")
+        assert self.hear() == Replied(handle, ATTRIBUTES, b"welcome")
+        found.words("attributes")
+        self.manager.request(self.subscriber, Confirm(handle))
+        found.words("establish")
+        assert self.hear() == Established(handle)
+        return handle, found
+
+    def requested(self) -> tuple[Handle, Id]:
+        asked = Id(Channel.now)
+        Channel.now.say(T.CONNECT_REQUEST, asked, listener=self.listener, private=b"may I")
+        requested = self.hear()
+        assert isinstance(requested, Requested)
+        assert (requested.gid, requested.service_id) == (PEER, SERVICE)
+        assert (requested.attributes, requested.private) == (ATTRIBUTES, b"may I")
+        asked.words("attributes")
+        return requested.handle, asked
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], RdmaCm]]:
+    monkeypatch.setattr(rdma_cm, "EventChannel", Channel)
+    made: list[RdmaCm] = []
+
+    def manager() -> RdmaCm:
+        made.append(RdmaCm("rxe0", lambda: OURS, Patience(14, 5, 6)))
+        return made[-1]
+
+    yield manager
+    for each in made:
+        each.close()
+        assert Channel.now.closed
+
+
+@pytest.fixture
+def interface(make: Callable[[], RdmaCm]) -> Interface:
+    return Interface(make())
+
+
+def test_a_connection_of_ours_is_made_in_the_kernels_steps(interface: Interface) -> None:
+    handle, found = interface.establish()
+    interface.manager.request(interface.subscriber, Disconnect(handle))
+    found.words("disconnect")
+    assert not found.closed  # the peer has to hear of it
+    Channel.now.say(T.DISCONNECTED, found)
+    found.words("close")
+    assert interface.events.empty()
+
+
+def test_only_rdma_cms_own_service_id_is_listened_on(interface: Interface) -> None:
+    assert RdmaCm.forms == (ServiceForm.RDMACM,)
+    assert Channel.now.made.empty()
+
+
+def test_a_request_is_told_and_accepted(interface: Interface) -> None:
+    handle, asked = interface.requested()
+    interface.manager.request(interface.subscriber, Accept(handle, Qpn(0x222), b"welcome"))
+    assert asked.words("accept") == [("accept", 0x222, b"welcome")]
+    Channel.now.say(T.ESTABLISHED, asked)
+    assert interface.hear() == Established(handle)
+    Channel.now.say(T.DISCONNECTED, asked)
+    assert interface.hear() == Ended(handle, Cause.DISCONNECTED)
+    asked.words("close")
+
+
+def test_a_request_is_told_and_rejected(interface: Interface) -> None:
+    handle, asked = interface.requested()
+    reject = Reject(handle, Reason.NO_RESOURCES, b"full")
+    interface.manager.request(interface.subscriber, reject)
+    assert asked.words("reject", "close")[0] == ("reject", b"full")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "cause"),
+    [
+        (T.ADDR_ERROR, -errno.ENODEV, Cause.ADDRESS),
+        (T.ROUTE_ERROR, -errno.EINVAL, Cause.ADDRESS),
+        (T.UNREACHABLE, -errno.ETIMEDOUT, Cause.NO_ANSWER),
+        (T.CONNECT_ERROR, -errno.EINVAL, Cause.NO_ANSWER),
+        (T.REJECTED, 8, Cause.NO_SERVICE),
+        (T.REJECTED, 28, Cause.DECLINED),
+        (T.REJECTED, 3, Cause.NO_RESOURCES),
+        (T.REJECTED, 999, Cause.INCOMPATIBLE),
+        (T.DEVICE_REMOVAL, 0, Cause.BROKEN),
+    ],
+)
+def test_a_failure_ends_the_attempt_with_its_cause(
+    interface: Interface, kind: T, status: int, cause: Cause
+) -> None:
+    handle, found = interface.connect()
+    Channel.now.say(kind, found, status=status)
+    ended = interface.hear()
+    assert isinstance(ended, Ended)
+    assert (ended.handle, ended.cause) == (handle, cause)
+    assert ended.reason == (status if kind is T.REJECTED else 0)
+    found.words("bind", "resolve", "close")
+
+
+@pytest.mark.parametrize("step", ["create", "bind", "resolve"])
+def test_what_the_kernel_refuses_at_once_ends_the_attempt(interface: Interface, step: str) -> None:
+    Channel.now.errors[step] = errno.ENOMEM
+    handle = Handle(Role.ACTIVE, 1)
+    request = Connect(handle, Destination(PEER, QPN), SERVICE, Qpn(0x111), 2048, b"hello")
+    interface.manager.request(interface.subscriber, request)
+    assert interface.hear() == Ended(handle, Cause.BROKEN)
+
+
+@pytest.mark.parametrize("step", ["route", "connect", "attributes"])
+def test_what_the_kernel_refuses_later_ends_it_too(interface: Interface, step: str) -> None:
+    Channel.now.errors[step] = errno.EINVAL
+    handle, found = interface.connect()
+    for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED, T.CONNECT_RESPONSE):
+        Channel.now.say(kind, found)
+    assert interface.hear() == Ended(handle, Cause.BROKEN)
+
+
+def test_a_peer_that_does_not_answer_is_given_up(
+    interface: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rdma_cm, "RDMACM_ANSWER_S", 0.05)
+    handle, found = interface.connect()
+    assert interface.hear() == Ended(handle, Cause.NO_ANSWER)
+    found.words("bind", "resolve", "close")
+
+
+def test_a_farewell_that_nobody_answers_does_not_stay(
+    interface: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rdma_cm, "RDMACM_ANSWER_S", 0.05)
+    handle, asked = interface.requested()
+    interface.manager.request(interface.subscriber, Accept(handle, Qpn(0x222), b""))
+    Channel.now.say(T.ESTABLISHED, asked)
+    assert interface.hear() == Established(handle)
+    interface.manager.request(interface.subscriber, Disconnect(handle))
+    asked.words("accept", "disconnect", "close")
+    assert interface.events.empty()
+
+
+def test_a_port_that_is_taken_is_told_and_nothing_stays(
+    make: Callable[[], RdmaCm],
+) -> None:
+    manager = make()
+    Channel.now.errors["bind"] = errno.EADDRINUSE
+    with pytest.raises(LinkError, match=rf"rxe0: rdma_cm port {PORT} of fe80::1: Address already"):
+        manager.subscribe(service_ids(QPN), lambda _: None)
+    assert Channel.now.next().closed
+    Channel.now.errors.clear()
+    Interface(manager)  # and it can be had later
+
+
+def test_another_device_with_the_same_address_is_not_taken_for_ours(
+    make: Callable[[], RdmaCm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = make()
+    monkeypatch.setattr(Id, "device", "mlx5_0")
+    with pytest.raises(LinkError, match="rdma_cm takes fe80::1 for mlx5_0"):
+        manager.subscribe(service_ids(QPN), lambda _: None)
+    assert Channel.now.next().closed
+
+
+def test_an_interface_that_leaves_says_farewell_and_hears_no_more(interface: Interface) -> None:
+    _, found = interface.establish()
+    interface.manager.unsubscribe(interface.subscriber)
+    found.words("disconnect")
+    interface.listener.words("close")
+    late = Id(Channel.now)
+    Channel.now.say(T.CONNECT_REQUEST, late, listener=interface.listener)
+    late.words("close")
+    assert interface.events.empty()
+
+
+def test_an_event_that_makes_no_sense_is_counted(interface: Interface) -> None:
+    handle, found = interface.connect()
+    Channel.now.say(T.ESTABLISHED, found)
+    Channel.now.say(T.MULTICAST_JOIN, found)
+    Channel.now.say(T.REJECTED, found, status=28)
+    ended = interface.hear()
+    assert isinstance(ended, Ended)
+    assert ended.handle == handle
+    assert interface.manager.counters()["cm_unexpected"] == 2
+
+
+def test_a_closed_manager_ends_everything_and_ignores_what_comes(interface: Interface) -> None:
+    handle, found = interface.establish()
+    interface.manager.close()
+    found.words("close")
+    interface.manager.request(interface.subscriber, Disconnect(handle))

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The connections of a mesh, over a kernel and a core that the test plays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.cm.librdmacm import CmEventType, SocketAddress
+from ipoibu.fabric.mesh import connections as mesh_connections
+from ipoibu.fabric.mesh.connections import MeshConnections
+from ipoibu.ib import IWARP, PortInfo
+from ipoibu.proto.mesh import MeshConfig
+from ipoibu.wire import mesh
+from ipoibu.wire.mesh import Greeting, Locator
+from tests.unit.fabric.cm.test_rdma_cm import Channel, Id
+
+WAIT_S: Final = 10.0
+READY, CONTROL, BROKEN, GONE = 1, 2, 3, 4
+T = CmEventType
+PEER: Final = Locator(ip_address("10.0.0.2"), 4792)
+GROUP: Final = Gid.parse("ff12:401b:ffff::1")
+INFO: Final = PortInfo("siw0", 1, Gid.parse("fe80::1"), bytes(8), 65524, IWARP, "lo")
+
+
+def greeting(number: int) -> Greeting:
+    hwaddr = HwAddr(Qpn(number), Gid.parse(f"fe80::{number:x}"))
+    return Greeting(hwaddr, 65520, 32, PKey(0xFFFF), 4792)
+
+
+class Core:
+    """The compiled mesh, which takes notes."""
+
+    def __init__(self) -> None:
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.events: deque[tuple[int, int, bytes]] = deque()
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*words: Any, **_: Any) -> None:
+            self.said.put((name, *words))
+
+        return note
+
+    def hear(self) -> tuple[int, int, bytes] | None:
+        if not self.events:
+            try:
+                os.eventfd_read(self.event_fd)
+            except BlockingIOError:
+                return None
+        return self.events.popleft() if self.events else None
+
+    def say(self, handle: int, what: int, message: bytes = b"") -> None:
+        self.events.append((handle, what, message))
+        os.eventfd_write(self.event_fd, 1)
+
+    def words(self, *wanted: str) -> list[tuple[Any, ...]]:
+        found = [self.said.get(timeout=WAIT_S) for _ in wanted]
+        assert [word[0] for word in found] == list(wanted), found
+        return found
+
+
+class Device:
+    name = "siw0"
+    cmd_fd = 5
+
+    def __init__(self) -> None:
+        self.destroyed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def raise_rc(self, qp: Any, port: int, index: int) -> None:
+        pass
+
+    def fail(self, qp: Any) -> None:
+        pass
+
+    def destroy(self, qp: Any) -> None:
+        self.destroyed.put(qp)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.core, self.device = Core(), Device()
+        self.room = 8
+        words: Any = (self.device, INFO, self.core, self.create, MeshConfig(greeting(0x50)))
+        self.connections = MeshConnections(*words)
+        self.listeners = [Channel.now.next(), Channel.now.next()]
+        for listener in self.listeners:
+            listener.words("bind", "listen")
+
+    def create(self) -> Any:
+        self.room -= 1
+        if self.room < 0:
+            raise LinkError("no queue pair is left")
+        return SimpleNamespace(qp_num=0x100 + self.room)
+
+    def dial(self) -> tuple[int, Id]:
+        """As far as the kernel asking the peer."""
+        self.connections.seeds({PEER})
+        found = Channel.now.next()
+        assert found.words("resolve") == [("resolve", SocketAddress(PEER.ip, PEER.port))]
+        Channel.now.say(T.ADDR_RESOLVED, found)
+        found.words("route")
+        Channel.now.say(T.ROUTE_RESOLVED, found)
+        ((_, handle, _),) = self.core.words("add")
+        self.core.say(handle, READY)
+        ((_, _, private, _),) = found.words("connect")
+        assert private == greeting(0x50).pack()
+        return handle, found
+
+    def meet(self) -> tuple[int, Id]:
+        handle, found = self.dial()
+        Channel.now.say(T.ESTABLISHED, found, private=greeting(0x60).pack())
+        self.core.words("name", "tell", "tell")
+        for thread in threading.enumerate():
+            if thread.name == f"ipoibu-dial-{handle}":
+                thread.join(WAIT_S)  # else a close that comes now gives its connection up
+        return handle, found
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    module = SimpleNamespace(
+        MESH_READY=READY, MESH_CONTROL=CONTROL, MESH_BROKEN=BROKEN, MESH_GONE=GONE
+    )
+    monkeypatch.setattr(mesh_connections, "EventChannel", Channel)
+    monkeypatch.setitem(sys.modules, "ipoibu._verbs", module)
+    monkeypatch.setattr(Id, "device", "siw0")
+    made = Desk()
+    yield made
+    made.connections.close()
+    made.connections.close()
+
+
+def test_it_listens_for_both_families(desk: Desk) -> None:
+    assert Channel.now.made.empty()
+    assert desk.connections.snapshot() == []
+
+
+def test_a_peer_is_dialed_in_the_kernels_steps_and_parted_from(desk: Desk) -> None:
+    handle, found = desk.meet()
+    (row,) = desk.connections.snapshot()
+    assert (row["role"], row["state"], row["locator"]) == ("active", "live", str(PEER))
+    assert row["peer"] == str(greeting(0x60).hwaddr)
+    desk.core.say(handle, BROKEN)
+    desk.core.words("remove")
+    found.words("disconnect")
+    assert desk.device.destroyed.empty()  # the core may still use it
+    desk.core.say(handle, GONE)
+    desk.core.words("forget")
+    found.words("close")
+    assert desk.device.destroyed.get(timeout=WAIT_S)
+    assert Channel.now.next()  # and it is dialed again, after a while
+
+
+def test_a_request_is_accepted_when_its_receives_are_there(desk: Desk) -> None:
+    asked = Id(Channel.now)
+    asked.target = SocketAddress(IPv4Address("10.0.0.3"), 999)
+    private = greeting(0x70).pack()
+    Channel.now.say(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=private)
+    (_, handle, _), named = desk.core.words("add", "name")
+    assert named[3:] == (0x70, 32, False)
+    assert asked.said.empty()
+    desk.core.say(handle, READY)
+    assert asked.words("accept")[0][2] == greeting(0x50).pack()
+    Channel.now.say(T.ESTABLISHED, asked)
+    desk.core.words("tell", "tell")
+    (row,) = desk.connections.snapshot()
+    assert (row["role"], row["locator"]) == ("passive", "10.0.0.3:4792")
+
+
+def test_garbage_is_rejected_with_our_greeting(desk: Desk) -> None:
+    asked = Id(Channel.now)
+    Channel.now.say(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=b"garbage")
+    assert asked.words("reject", "close")[0] == ("reject", greeting(0x50).pack())
+    assert desk.connections.counters()["mesh_greeting"] == 1
+
+
+def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
+    learned: queue.SimpleQueue[tuple[HwAddr, tuple[IpAddress, ...]]] = queue.SimpleQueue()
+    desk.connections.listen(lambda *what: learned.put(what))
+    handle, _ = desk.meet()
+    desk.connections.joined(GROUP)
+    desk.connections.left(GROUP)
+    desk.connections.announce([ip_address("10.9.0.1")])
+    assert [word[2][0] for word in desk.core.words("tell", "tell", "tell")] == [2, 3, 6]
+    (everything,) = mesh.groups(mesh.Operation.GROUPS, [GROUP])
+    desk.core.say(handle, CONTROL, everything)
+    assert desk.core.words("groups") == [("groups", handle, [GROUP.raw])]
+    desk.core.say(handle, CONTROL, next(mesh.groups(mesh.Operation.LEAVE, [GROUP])))
+    assert desk.core.words("group") == [("group", handle, GROUP.raw, False)]
+    desk.core.say(handle, CONTROL, mesh.addresses([ip_address("10.9.0.2")]))
+    assert learned.get(timeout=WAIT_S) == (greeting(0x60).hwaddr, (ip_address("10.9.0.2"),))
+
+
+@pytest.mark.parametrize("step", ["resolve", "route", "connect"])
+def test_what_the_kernel_refuses_is_tried_again(desk: Desk, step: str) -> None:
+    Channel.now.errors[step] = errno.ECONNREFUSED
+    desk.connections.seeds({PEER})
+    found = Channel.now.next()
+    found.words("resolve")
+    if step != "resolve":
+        Channel.now.say(T.ADDR_RESOLVED, found)
+        found.words("route")
+    if step == "connect":
+        Channel.now.say(T.ROUTE_RESOLVED, found)
+        ((_, handle, _),) = desk.core.words("add")
+        desk.core.say(handle, READY)
+        found.words("connect")
+        desk.core.words("remove")
+        desk.core.say(handle, GONE)
+        found.words("disconnect")
+    found.words("close")
+    assert Channel.now.next()
+    assert desk.connections.counters()["mesh_failed"] >= 1
+
+
+def test_a_device_without_room_tries_again(desk: Desk) -> None:
+    desk.room = 0
+    desk.connections.seeds({PEER})
+    found = Channel.now.next()
+    for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED):
+        Channel.now.say(kind, found)
+    found.words("resolve", "route", "close")
+    assert Channel.now.next()
+
+
+@pytest.mark.parametrize("refused", ["raise_rc", "add"])
+def test_a_queue_pair_that_the_core_never_had_is_destroyed_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "out of memory")
+
+    monkeypatch.setattr(
+        desk.device if refused == "raise_rc" else desk.core, refused, refuse, raising=False
+    )
+    desk.connections.seeds({PEER})
+    found = Channel.now.next()
+    for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED):
+        Channel.now.say(kind, found)
+    found.words("resolve", "route", "close")
+    assert desk.device.destroyed.get(timeout=WAIT_S)
+    assert desk.core.said.empty()  # it would not answer
+
+
+def test_a_net_device_that_has_another_name_now_ends_the_attempt_alone(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk
+) -> None:
+    monkeypatch.setattr(desk.connections, "_info", replace(INFO, netdev="not-there"))
+    desk.connections.seeds({Locator(ip_address("fe80::2"), 4792), PEER})
+    made = [Channel.now.next(), Channel.now.next()]
+    assert sorted(it.said.get(timeout=WAIT_S)[0] for it in made) == ["close", "resolve"]
+    assert desk.connections.counters()["mesh_failed"] == 1
+
+
+def test_another_device_is_not_taken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Id, "device", "rxe0")
+    desk.connections.seeds({PEER})
+    found = Channel.now.next()
+    Channel.now.say(T.ADDR_RESOLVED, found)
+    found.words("resolve", "close")
+    assert desk.connections.counters()["mesh_failed"] == 1
+
+
+def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """siw connects its TCP within rdma_connect; until that ends, rdma_disconnect waits for it."""
+    gate = threading.Event()
+    calm = Id.connect
+
+    def slow(self: Id, *words: Any, **more: Any) -> None:
+        calm(self, *words, **more)
+        gate.wait(WAIT_S)
+
+    monkeypatch.setattr(Id, "connect", slow)
+    monkeypatch.setattr(Id, "disconnect", lambda self: gate.wait(WAIT_S))
+    handle, found = desk.dial()
+    Channel.now.say(T.UNREACHABLE, found)
+    desk.core.words("remove")
+    desk.core.say(handle, GONE)
+    desk.connections.joined(GROUP)  # nobody waits
+    assert desk.device.destroyed.empty()
+    gate.set()
+    desk.core.words("forget")
+    found.words("close")
+    assert desk.device.destroyed.get(timeout=WAIT_S)
+
+
+def test_the_end_destroys_what_is_there(desk: Desk) -> None:
+    desk.meet()
+    desk.connections.close()
+    assert desk.device.destroyed.get(timeout=WAIT_S)
+    assert Channel.now.closed
+    desk.connections.joined(GROUP)  # ignored

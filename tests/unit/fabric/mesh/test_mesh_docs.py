@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""docs/mesh.md and docs/counters.md name every counter of a mesh, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ipoibu.wire import mesh
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_every_counter_of_the_core_is_explained() -> None:
+    source = (ROOT / "ext/verbs/mesh.h").read_text("utf-8")
+    table = (ROOT / "docs/mesh.md").read_text("utf-8").partition("## Counters")[2]
+    counted = re.findall(r"^ +X\((\w+)\)", source, re.MULTILINE)
+    assert len(counted) > 10
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == counted
+
+
+def test_every_counter_of_the_connections_is_explained() -> None:
+    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    section = page.split("## Meshes\n")[1].split("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    code = "".join(
+        (ROOT / "ipoibu" / it).read_text("utf-8")
+        for it in ("proto/mesh.py", "fabric/mesh/connections.py")
+    )
+    counted = set(re.findall(r'"(mesh_\w+)"', code))
+    assert documented == counted | mesh.REASONS

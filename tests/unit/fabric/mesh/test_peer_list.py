@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Where the peers of a mesh are, as an operator says it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.errors import UsageError
+from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.mesh import peer_list
+from ipoibu.fabric.mesh.peer_list import PeerSource, parse_peer, read_peers, resolve
+from ipoibu.limits import MESH_PORT
+from ipoibu.wire.mesh import Locator
+
+WAIT_S: Final = 20.0
+
+
+@pytest.mark.parametrize(
+    ("text", "peer"),
+    [
+        ("10.0.0.1", ("10.0.0.1", MESH_PORT)),
+        ("10.0.0.1:99", ("10.0.0.1", 99)),
+        ("host.example", ("host.example", MESH_PORT)),
+        ("host.example:65535", ("host.example", 65535)),
+        ("fe80::1", ("fe80::1", MESH_PORT)),
+        ("[fe80::1]:99", ("fe80::1", 99)),
+        ("[fe80::1]", ("fe80::1", MESH_PORT)),
+    ],
+)
+def test_a_peer_is_a_host_and_perhaps_a_port(text: str, peer: tuple[str, int]) -> None:
+    assert parse_peer(text) == peer
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":1", "host:", "host:0", "host:65536", "host:x", "a b", "[::1", "[host]:1", "1:2:3"],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no peer"):
+        parse_peer(text)
+
+
+@pytest.mark.parametrize("text", ["10.0.0..1", ".host", "host..example:1", "a" * 64, "a\0b"])
+def test_a_name_that_the_resolver_would_stumble_over_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no peer"):
+        parse_peer(text)
+
+
+def test_a_file_has_a_peer_a_line_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "peers"
+    path.write_text("# all of them\n10.0.0.1\n\n  host:99  # the second\n")
+    assert read_peers(path) == [("10.0.0.1", MESH_PORT), ("host", 99)]
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "peers"
+    path.write_text("10.0.0.1\nhost:x\n")
+    with pytest.raises(UsageError, match=r"peers:2: 'host:x' is no peer"):
+        read_peers(path)
+    with pytest.raises(UsageError, match="No such file"):
+        PeerSource(MeshOptions(file=tmp_path / "none"), lambda _: None)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError):
+        read_peers(path)
+
+
+def test_a_name_stands_for_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        if host == "gone":
+            raise socket.gaierror(-2, "Name or service not known")
+        return [
+            (socket.AF_INET, 1, 6, "", ("10.0.0.1", port)),
+            (socket.AF_INET6, 1, 6, "", ("fe80::1%eth0", port, 0, 3)),
+            (socket.AF_UNIX, 1, 6, "", "x"),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert resolve([("many", 7), ("gone", 8)]) == {
+        Locator(ip_address("10.0.0.1"), 7),
+        Locator(ip_address("fe80::1"), 7),
+    }
+
+
+def test_a_file_that_changes_is_read_again_and_a_wrong_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peer_list, "MESH_FILE_S", 0.01)
+    path = tmp_path / "peers"
+    path.write_text("10.0.0.1\n")
+    told: queue.SimpleQueue[set[Locator]] = queue.SimpleQueue()
+    source = PeerSource(MeshOptions(("10.0.0.9",), path), told.put)
+    source.start()
+    try:
+        given = Locator(ip_address("10.0.0.9"), MESH_PORT)
+        assert told.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.1"), MESH_PORT)}
+        replace(path, "10.0.0.2:7\n")
+        assert told.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.2"), 7)}
+        replace(path, "host:x and more\n")
+        while "the peers stay as they were" not in caplog.text:
+            pass
+        path.unlink()
+        replace(path, "\n")
+        assert told.get(timeout=WAIT_S) == {given}
+        assert told.empty()
+    finally:
+        source.close()
+
+
+def replace(path: Path, text: str) -> None:
+    """In one step, as an editor does."""
+    other = path.with_suffix(".new")
+    other.write_text(text)
+    os.replace(other, path)

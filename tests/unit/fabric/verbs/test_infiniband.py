@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A verbs port whose link layer is InfiniBand, over a pyverbs and an administrator that the test plays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import LinkError
+from ipoibu.fabric.cm import rdma_cm
+from ipoibu.fabric.cm.gsi_cm import GsiCm
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.service import Flush, SaService
+from ipoibu.fabric.verbs import link_layer
+from ipoibu.fabric.verbs.port import VerbsPort
+from ipoibu.ib import PartitionParams
+from tests.doubles.fake_sa import FakePort, FakeSa
+from tests.unit.fabric.cm.test_rdma_cm import Channel
+
+from .verbs_fake import Fabric, Membership, install, machine, uninstall
+
+GID = Gid.parse("fe80::2:c903:1:1")
+GROUP = Gid.parse("ff12:401b:8001::1")
+PARAMS = PartitionParams(pkey=PKey(0x8001), qkey=0x0B1B, mtu_bytes=2048)
+
+
+@pytest.fixture(autouse=True)
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[VerbsPort]:
+    monkeypatch.setitem(sys.modules, "ipoibu._verbs", install(monkeypatch))
+    machine().devices = {"mlx5_0": 0}
+    machine().link_layer = 1
+    machine().gids = [(0, str(GID), 0, 0, 1)]
+    machine().pkeys = [0xFFFF, 0x8001]
+    umad = FakePort(FakeSa())
+    monkeypatch.setattr(SaClient, "open", lambda device, port: SaClient(umad))
+    port = VerbsPort("mlx5_0")
+    yield port
+    port.close()
+    assert umad.is_closed
+    uninstall()
+
+
+def test_the_first_gid_and_no_net_device_describe_it(port: VerbsPort) -> None:
+    info = port.info
+    assert (info.link_layer, info.gid, info.netdev) == ("InfiniBand", GID, None)
+    assert port.administrator is not None
+    assert port.active()
+
+
+def test_its_queue_pair_makes_handles_at_once_and_has_the_partitions_key(port: VerbsPort) -> None:
+    port.open_ud(PARAMS)
+    options = Fabric.made[-1].options
+    assert (options["resolves"], options["pkey_index"], options["sgid_index"]) == (False, 1, 0)
+
+
+def test_a_group_is_attached_by_its_lid_and_no_net_device_asked(port: VerbsPort) -> None:
+    ud = port.open_ud(PARAMS)
+    ud.attach(GROUP, 0xC005)
+    ud.attach(GROUP, 0xC005)
+    ud.detach(GROUP)
+    ud.detach(GROUP)
+    assert Fabric.made[-1].log == [("attach", GROUP.raw, 0xC005), ("detach", GROUP.raw, 0xC005)]
+    assert not Membership.groups
+
+
+def test_a_group_that_has_another_lid_now_is_attached_anew(port: VerbsPort) -> None:
+    ud = port.open_ud(PARAMS)
+    ud.attach(GROUP, 0xC005)
+    ud.attach(GROUP, 0xC009)
+    assert [entry[0::2] for entry in Fabric.made[-1].log] == [
+        ("attach", 0xC005),
+        ("detach", 0xC005),
+        ("attach", 0xC009),
+    ]
+
+
+def test_a_subnet_prefix_that_changed_is_taken(port: VerbsPort) -> None:
+    port.open_ud(PARAMS)
+    other = Gid.parse("fec0::2:c903:1:1")
+    machine().gids = [(0, str(other), 0, 0, 1)]
+    assert port.active()
+    assert port.info.gid == other
+    assert Fabric.made[-1].log == [("rebind", other.raw, 0)]
+
+
+def test_a_port_below_the_links_mtu_is_down_and_no_net_device_is_blamed(
+    port: VerbsPort, caplog: pytest.LogCaptureFixture
+) -> None:
+    port.open_ud(PARAMS)
+    machine().active_mtu = 3
+    assert not port.active()
+    assert "the port's MTU fell to 1024, the link's is 2048" in caplog.text
+    assert "ip link" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "flush"),
+    [
+        ("PKEYS_CHANGED", Flush.HEAVY),
+        ("PORT_CHANGED", Flush.NORMAL),
+        ("SUBNET_CHANGED", Flush.LIGHT),
+    ],
+)
+def test_what_the_device_says_of_the_port_reaches_the_administrator(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, said: str, flush: Flush
+) -> None:
+    told: list[Flush] = []
+    monkeypatch.setattr(SaService, "told", lambda self, flush: told.append(flush))
+    port.open_ud(PARAMS)
+    Fabric.made[-1].said = getattr(sys.modules["ipoibu._verbs"], said)
+    assert port.active()
+    assert port.active()
+    assert told == [flush]
+
+
+class Services:
+    """In place of queue pair 1: the kernel's manager is not there."""
+
+    address = GID, 2
+
+    def __init__(self, device: str, port: int, info: object) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def arm(self) -> None: ...
+
+    def receive(self) -> None: ...
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def test_connections_are_our_own_managers_where_the_kernel_has_none(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_layer, "UmadGsiPort", Services)
+    communication = port.communication()
+    assert isinstance(communication, GsiCm)
+    assert communication.accepts
+
+
+def test_connections_can_only_be_asked_for_where_the_kernel_has_a_manager(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(device: str, port: int, info: object) -> None:
+        raise LinkError("the kernel's ib_cm answers")
+
+    monkeypatch.setattr(link_layer, "UmadGsiPort", refuse)
+    monkeypatch.setattr(rdma_cm, "EventChannel", Channel)
+    assert not port.communication().accepts
+    assert "ib_cm answers; only connections that we ask for are made" in caplog.text
+
+
+def test_without_management_datagrams_the_device_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(device: str, port: int) -> SaClient:
+        raise LinkError("no /dev/infiniband/umad*; run `modprobe ib_umad`")
+
+    monkeypatch.setattr(SaClient, "open", refuse)
+    with pytest.raises(LinkError, match="modprobe ib_umad"):
+        VerbsPort("mlx5_0")
+    assert machine().log[-1] == "close context"
+
+
+def test_a_group_that_the_device_refuses_is_told(port: VerbsPort) -> None:
+    ud = port.open_ud(PARAMS)
+    Fabric.made[-1].errors["attach"] = OSError(errno.EINVAL, "Invalid argument")
+    with pytest.raises(LinkError, match="Invalid argument"):
+        ud.attach(GROUP, 0xC005)
