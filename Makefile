@@ -7,7 +7,7 @@ SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 # The distribution's interpreter where it is new enough: it is the one that can have pyverbs.
 PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
              2>/dev/null && echo /usr/bin/python3 || echo python3)
-NATIVE  := setup.py $(wildcard ext/*.[ch] ext/*.pyx ext/*.pxi ext/soft/*.[ch] ext/verbs/*)
+NATIVE  := setup.py $(filter-out ext/tests/% ext/python/_%.c,$(wildcard $(addprefix ext/*/*.,c h pyx pxi)))
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \

@@ -30,14 +30,14 @@ from setuptools._distutils.ccompiler import new_compiler  # noqa: E402
 from setuptools._distutils.errors import CCompilerError, CompileError  # noqa: E402
 from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 
-SOURCES = sorted(
-    str(path) for path in [*Path("ext").glob("[!_]*.c"), *Path("ext/soft").glob("*.c")]
-)
+CORE_ROOMS = ("core", "device", "fabric", "pump", "soft")  # of ext/, with all their C files
+VERBS_ROOMS = ("verbs", "mesh")
 HEADERS = [str(path) for kind in ("*.h", "*.pxi") for path in Path("ext").rglob(kind)]
-VERBS_SOURCES = [
-    *sorted(str(path) for path in Path("ext/verbs").glob("[!_]*.c")),
-    "ext/soft/membership.c",
-]
+
+
+def c_files(rooms: tuple[str, ...]) -> list[str]:
+    return sorted(str(path) for room in rooms for path in Path("ext", room).glob("*.c"))
+
 
 
 def switch(name: str) -> bool:
@@ -94,8 +94,8 @@ def core() -> Extension:
         libraries.append("uring")
     return Extension(
         "ipoibu._core",
-        ["ext/_core.pyx", *SOURCES],
-        include_dirs=["ext", "ext/soft"],
+        ["ext/python/_core.pyx", *c_files(CORE_ROOMS)],
+        include_dirs=["ext"],
         depends=HEADERS,
         define_macros=macros,
         libraries=libraries,
@@ -106,8 +106,13 @@ def core() -> Extension:
 def verbs() -> Extension:
     return Extension(
         "ipoibu._verbs",
-        ["ext/verbs/_verbs.pyx", *VERBS_SOURCES],
-        include_dirs=["ext", "ext/soft", "ext/verbs"],
+        [
+            "ext/python/_verbs.pyx",
+            "ext/python/pyverbs_qp.c",
+            "ext/soft/membership.c",
+            *c_files(VERBS_ROOMS),
+        ],
+        include_dirs=["ext"],
         depends=HEADERS,
         define_macros=[("_GNU_SOURCE", "")],
         libraries=["ibverbs"],

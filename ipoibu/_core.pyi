@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Types of the C core's Cython face (ext/_core.pyx). Addresses are 16 raw bytes, IPv4 mapped."""
+"""Types of the C core's Cython face (ext/python/_core.pyx). Addresses are 16 raw bytes, IPv4 mapped."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol, Self

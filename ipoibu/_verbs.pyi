@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Types of the verbs fabric's Cython face (ext/verbs/_verbs.pyx)."""
+"""Types of the verbs fabric's Cython face (ext/python/_verbs.pyx)."""
 
 from typing import Final, Protocol
 

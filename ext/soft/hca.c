@@ -289,6 +289,6 @@ void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out)
     for (int i = 0; i < SOFT_C_COUNT; i++)
         out->value[i] = atomic_load_explicit(&hca->count.value[i], memory_order_relaxed);
     out->value[SOFT_C_DROP_SOCKET] = 0;
-    if (hca->udp != NULL && hca->main == NULL) /* a lane refuses all that comes */
+    if (hca->udp != NULL && hca->main == NULL) /* a TX queue refuses all that comes */
         out->value[SOFT_C_DROP_SOCKET] = soft_udp_overruns(hca->udp);
 }

@@ -89,7 +89,7 @@ void soft_hca_close(struct soft_hca *hca);
  * waits for nobody's mutex. Its one P_Key is `pkey`; its queue pairs get nothing, and say whose
  * they are by soft_qp_attr.source_qpn. Closed before this one. Errors as of soft_hca_open.
  */
-int soft_hca_open_lane(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out);
+int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out);
 
 /* What was found at open time; it does not change. */
 void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);

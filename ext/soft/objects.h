@@ -173,9 +173,10 @@ struct soft_hca {
     struct soft_count count;
     struct soft_netdev netdev;
     struct soft_membership membership;
-    struct soft_udp *udp;  /* NULL: detached from any device, reaches itself only */
-    uint16_t source_port;  /* of udp */
-    struct soft_hca *main; /* of a lane: the HCA that it sends for, and that receives; else NULL */
+    struct soft_udp *udp; /* NULL: detached from any device, reaches itself only */
+    uint16_t source_port; /* of udp */
+    struct soft_hca
+        *main; /* of a TX queue: the HCA that it sends for, and that receives; else NULL */
 
     uint16_t pkey[SOFT_MAX_PKEYS];
     unsigned int pkey_count;

@@ -146,7 +146,7 @@ static void complete_sent(struct soft_qp *qp, unsigned int n)
  * address to itself goes through the `lo` device and is closed in a namespace where nobody has
  * brought that up. The data is copied before the completion lets the caller reuse its buffers, and
  * the completion comes before the delivery, which may take the last room in a shared completion
- * queue. A lane hands it to the HCA that it sends for.
+ * queue. A TX queue hands it to the HCA that it sends for.
  */
 static void loop_head(struct soft_qp *qp)
 {

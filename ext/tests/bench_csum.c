@@ -2,7 +2,7 @@
 /* The checksum over packets of usual sizes, in the cache. */
 #include "bench.h"
 #include "check.h"
-#include "csum.h"
+#include "core/csum.h"
 
 enum { TOTAL_BYTES = 1 << 30 };
 

@@ -5,8 +5,8 @@
 
 #include "bench.h"
 #include "check.h"
-#include "neigh.h"
-#include "random.h"
+#include "core/random.h"
+#include "pump/neigh.h"
 
 enum { LOOKUPS = 4000000, MANY = 100000, SAMPLES = 1 << 20 };
 
@@ -47,7 +47,7 @@ int main(void)
     printf("next hops   hit ns   hit, one after the other ns   miss ns\n");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct ipu_neigh_table table;
-        struct ipu_path *former;
+        struct ipu_ah *former;
         uint64_t random = 1;
         CHECK(ipu_neigh_init(&table, 131072, NULL) == 0);
         for (uint32_t n = 0; n < sizes[i]; n++) {
@@ -68,7 +68,7 @@ int main(void)
     free(keys);
 
     struct ipu_neigh_table table;
-    struct ipu_path *former;
+    struct ipu_ah *former;
     double slowest = 0, start = bench_now_ns();
     CHECK(ipu_neigh_init(&table, 131072, NULL) == 0);
     for (uint32_t n = 0; n < MANY; n++) {

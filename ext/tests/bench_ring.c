@@ -5,7 +5,7 @@
 
 #include "bench.h"
 #include "check.h"
-#include "ring.h"
+#include "core/ring.h"
 
 enum { RECORDS = 10000000, LEN = 64, BATCH = 32 };
 

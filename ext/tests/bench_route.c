@@ -4,8 +4,8 @@
 
 #include "bench.h"
 #include "check.h"
-#include "random.h"
-#include "route.h"
+#include "core/random.h"
+#include "pump/route.h"
 
 enum { LOOKUPS = 2000000, ROUTES = 100000, SAMPLES = 1 << 16 };
 

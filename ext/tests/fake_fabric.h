@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "fabric.h"
+#include "fabric/fabric.h"
 
 /* What a fake fabric does that registers nothing, takes all receives and gets no datagrams. */
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "csum.h"
-#include "vnet.h"
+#include "core/csum.h"
+#include "device/vnet.h"
 
 /* A frame [vnet 16][packet] in memory of exactly its length, so that a byte too far is seen. */
 struct frame {

@@ -4,11 +4,11 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "coalesce.h"
-#include "csum.h"
-#include "random.h"
-#include "segment.h"
 #include "segment_frames.h"
+#include "core/csum.h"
+#include "core/random.h"
+#include "pump/coalesce.h"
+#include "pump/segment.h"
 
 enum { BOTH = IPU_COALESCE_TCP | IPU_COALESCE_UDP };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32, ECE = 64, CWR = 128 };

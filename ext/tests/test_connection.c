@@ -7,11 +7,11 @@
 
 #include "check.h"
 #include "fake_fabric.h"
-#include "frame.h"
-#include "pump.h"
-#include "queue.h"
-#include "record.h"
-#include "vnet.h"
+#include "core/frame.h"
+#include "device/queue.h"
+#include "device/vnet.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
 
 enum {
     DATAGRAM_MTU = 2044,
@@ -242,7 +242,7 @@ static void begin_with(struct ipu_device *packets)
         .rx_frames = DATAGRAM_FRAMES,
         .neigh_max = 16,
         .route_max = 16,
-        .path_max = 16,
+        .ah_max = 16,
         .command_bytes = 1 << 17,
         .event_bytes = 1 << 17,
         .capture_bytes = 1 << 17,
@@ -318,9 +318,9 @@ static void neighbour(void)
         .type = IPU_COMMAND_NEIGH_SET, .key = hop(), .dest = peer, .mtu = DATAGRAM_MTU});
 }
 
-static void route(enum ipu_way way)
+static void route(enum ipu_tx_mode way)
 {
-    command((struct ipu_command){.type = IPU_COMMAND_PATH,
+    command((struct ipu_command){.type = IPU_COMMAND_TX_MODE,
                                  .dest = peer,
                                  .forward = way,
                                  .token = ID,
@@ -335,7 +335,7 @@ static void connect_peer(bool superframes)
                                  .token = ID,
                                  .native = &connection,
                                  .forward = superframes});
-    route(IPU_WAY_CONNECTION);
+    route(IPU_TX_RC);
 }
 
 /* An IPv4 packet of `len` bytes to 10.0.0.2, of a protocol nobody looks into, into the device. */
@@ -369,13 +369,13 @@ static void a_watched_path_tells_of_its_first_packet_only(void)
     uint64_t token;
     begin();
     neighbour();
-    route(IPU_WAY_WATCHED);
+    route(IPU_TX_UD_NOTIFY);
     for (int i = 0; i < 3; i++) {
         offer(100);
         step();
     }
     CHECK_EQ(fabric_state.datagrams, 3);
-    CHECK_EQ(next_event(&token), IPU_EVENT_WANTED);
+    CHECK_EQ(next_event(&token), IPU_EVENT_RC_WANTED);
     CHECK_EQ(next_event(&token), 0);
     end();
 }
@@ -400,7 +400,7 @@ static void without_a_connection_the_datagram_s_mtu_holds(void)
     uint64_t token;
     begin();
     connect_peer(false);
-    route(IPU_WAY_DATAGRAM);
+    route(IPU_TX_UD);
     offer(DATAGRAM_MTU + 1);
     step();
     CHECK_EQ(counter("tx_too_big"), 1);
@@ -560,7 +560,7 @@ static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
     offer(200);
     step();
     int datagrams = fabric_state.datagrams;
-    route(IPU_WAY_DATAGRAM);
+    route(IPU_TX_UD);
     CHECK_EQ(fabric_state.datagrams, datagrams + 1);
     CHECK_EQ(fabric_state.last.len, 4 + 200);
     CHECK_EQ(counter("tx_connection_full"), 0);

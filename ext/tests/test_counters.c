@@ -2,15 +2,16 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "counters.h"
+#include "core/counter.h"
+#include "pump/counters.h"
 
 static void names_and_values_come_in_the_same_order(void)
 {
     struct ipu_counters counters = {0};
     uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_add(&counters.tx_packets, 3);
-    ipu_counters_add(&counters.tx_packets, 4);
-    ipu_counters_add(&counters.rx_short, 1);
+    ipu_counter_add(&counters.tx_packets, 3);
+    ipu_counter_add(&counters.tx_packets, 4);
+    ipu_counter_add(&counters.rx_short, 1);
     ipu_counters_read(&counters, values);
     uint64_t total = 0;
     for (int i = 0; i < IPU_COUNTERS_N; i++) {
@@ -41,7 +42,7 @@ static void *add(void *argument)
 {
     struct ipu_counters *counters = argument;
     for (int i = 0; i < ADDITIONS; i++)
-        ipu_counters_add(&counters->wakeups, 1);
+        ipu_counter_add(&counters->wakeups, 1);
     return NULL;
 }
 

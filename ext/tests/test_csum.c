@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "csum.h"
-#include "frame.h"
-#include "random.h"
+#include "core/csum.h"
+#include "core/frame.h"
+#include "core/random.h"
 
 /* 16 bits at a time, big-endian, as the RFC says it. */
 static uint16_t naive(const uint8_t *data, size_t len)

@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include "check.h"
-#include "clock.h"
-#include "faults.h"
-#include "memory.h"
-#include "random.h"
 #include "refuse.h"
+#include "core/clock.h"
+#include "core/random.h"
+#include "fabric/faults.h"
+#include "fabric/memory.h"
 
 /*
  * A sender behind faults and a plain receiver on one switch. Datagrams carry their number, then a

@@ -6,10 +6,10 @@
 #include <sched.h>
 
 #include "check.h"
-#include "frame.h"
-#include "memory.h"
-#include "random.h"
 #include "refuse.h"
+#include "core/frame.h"
+#include "core/random.h"
+#include "fabric/memory.h"
 
 enum { SLOT = 512, SLOTS = 64 };
 

@@ -4,17 +4,17 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "neigh.h"
-#include "random.h"
 #include "refuse.h"
+#include "core/random.h"
+#include "pump/neigh.h"
 
 static const struct ipu_hash_seed seed = {
     {0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89}}; /* of pi */
 
 /* Never dereferenced by the table. */
-static struct ipu_path *path(uintptr_t number)
+static struct ipu_ah *ah(uintptr_t number)
 {
-    return (struct ipu_path *)(number * 64);
+    return (struct ipu_ah *)(number * 64);
 }
 
 static struct in6_addr ipv4(uint32_t address)
@@ -32,23 +32,23 @@ static struct in6_addr link_local(uint64_t interface)
     return address;
 }
 
-static void set(struct ipu_neigh_table *table, struct in6_addr next_hop, struct ipu_path *to)
+static void set(struct ipu_neigh_table *table, struct in6_addr next_hop, struct ipu_ah *to)
 {
-    struct ipu_path *former;
+    struct ipu_ah *former;
     CHECK_EQ(ipu_neigh_set(table, &next_hop, to, IPU_NEIGH_SEND, 2044, &former), 0);
 }
 
 static void an_entry_is_found_with_what_was_set_and_others_are_not(void)
 {
     struct ipu_neigh_table table;
-    struct ipu_path *former = path(9);
+    struct ipu_ah *former = ah(9);
     struct in6_addr host = ipv4(0x0A000001), other = ipv4(0x0A000002);
     CHECK_EQ(ipu_neigh_init(&table, 10, NULL), 0);
     CHECK(!ipu_neigh_find(&table, &host));
-    CHECK_EQ(ipu_neigh_set(&table, &host, path(1), IPU_NEIGH_NOTIFY, 65520, &former), 0);
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), IPU_NEIGH_NOTIFY, 65520, &former), 0);
     CHECK(former == NULL);
     struct ipu_neigh *neigh = ipu_neigh_find(&table, &host);
-    CHECK(neigh && neigh->path == path(1));
+    CHECK(neigh && neigh->ah == ah(1));
     CHECK_EQ(neigh->forward, IPU_NEIGH_NOTIFY);
     CHECK_EQ(neigh->mtu, 65520);
     CHECK(!ipu_neigh_find(&table, &other));
@@ -58,19 +58,19 @@ static void an_entry_is_found_with_what_was_set_and_others_are_not(void)
 static void replacing_and_deleting_hand_the_former_path_back(void)
 {
     struct ipu_neigh_table table;
-    struct ipu_path *former;
+    struct ipu_ah *former;
     struct in6_addr host = link_local(1);
     CHECK_EQ(ipu_neigh_init(&table, 10, &seed), 0);
-    set(&table, host, path(1));
-    CHECK_EQ(ipu_neigh_set(&table, &host, path(2), IPU_NEIGH_SEND, 2044, &former), 0);
-    CHECK(former == path(1));
+    set(&table, host, ah(1));
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(2), IPU_NEIGH_SEND, 2044, &former), 0);
+    CHECK(former == ah(1));
     CHECK_EQ(ipu_neigh_set(&table, &host, NULL, IPU_NEIGH_UNREACHABLE, 0, &former), 0);
-    CHECK(former == path(2));
+    CHECK(former == ah(2));
     CHECK_EQ(table.count, 1);
     CHECK_EQ(ipu_neigh_find(&table, &host)->forward, IPU_NEIGH_UNREACHABLE);
-    set(&table, host, path(3));
+    set(&table, host, ah(3));
     CHECK_EQ(ipu_neigh_delete(&table, &host, &former), 0);
-    CHECK(former == path(3));
+    CHECK(former == ah(3));
     CHECK_EQ(ipu_neigh_delete(&table, &host, &former), -ENOENT);
     CHECK(former == NULL);
     CHECK_EQ(table.count, 0);
@@ -83,21 +83,21 @@ static void the_zero_address_is_a_key_like_any_other(void)
     struct in6_addr zero = {{{0}}};
     CHECK_EQ(ipu_neigh_init(&table, 10, &seed), 0);
     CHECK(!ipu_neigh_find(&table, &zero));
-    set(&table, zero, path(1));
-    CHECK(ipu_neigh_find(&table, &zero)->path == path(1));
+    set(&table, zero, ah(1));
+    CHECK(ipu_neigh_find(&table, &zero)->ah == ah(1));
     ipu_neigh_free(&table);
 }
 
 static void bad_values_are_refused_and_change_nothing(void)
 {
     struct ipu_neigh_table table;
-    struct ipu_path *former = path(9);
+    struct ipu_ah *former = ah(9);
     struct in6_addr host = ipv4(1);
     CHECK_EQ(ipu_neigh_init(&table, 0, &seed), -EINVAL);
     CHECK_EQ(ipu_neigh_init(&table, (1u << 24) + 1, &seed), -EINVAL);
     CHECK_EQ(ipu_neigh_init(&table, 10, &seed), 0);
-    CHECK_EQ(ipu_neigh_set(&table, &host, path(1), IPU_NEIGH_SEND, 65536, &former), -EINVAL);
-    CHECK_EQ(ipu_neigh_set(&table, &host, path(1), (enum ipu_neigh_forward)4, 2044, &former),
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), IPU_NEIGH_SEND, 65536, &former), -EINVAL);
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), (enum ipu_neigh_forward)4, 2044, &former),
              -EINVAL);
     CHECK(former == NULL);
     CHECK_EQ(table.count, 0);
@@ -108,23 +108,23 @@ static void bad_values_are_refused_and_change_nothing(void)
 static void at_the_cap_only_known_next_hops_can_be_set(void)
 {
     struct ipu_neigh_table table;
-    struct ipu_path *former;
+    struct ipu_ah *former;
     CHECK_EQ(ipu_neigh_init(&table, 100, &seed), 0);
     for (uint32_t i = 0; i < 100; i++)
-        set(&table, ipv4(i), path(i));
+        set(&table, ipv4(i), ah(i));
     struct in6_addr one_more = ipv4(100), known = ipv4(42);
-    CHECK_EQ(ipu_neigh_set(&table, &one_more, path(1), IPU_NEIGH_SEND, 2044, &former), -ENOSPC);
-    CHECK_EQ(ipu_neigh_set(&table, &known, path(1), IPU_NEIGH_SEND, 2044, &former), 0);
-    CHECK(former == path(42));
+    CHECK_EQ(ipu_neigh_set(&table, &one_more, ah(1), IPU_NEIGH_SEND, 2044, &former), -ENOSPC);
+    CHECK_EQ(ipu_neigh_set(&table, &known, ah(1), IPU_NEIGH_SEND, 2044, &former), 0);
+    CHECK(former == ah(42));
     CHECK_EQ(ipu_neigh_delete(&table, &known, &former), 0);
-    CHECK_EQ(ipu_neigh_set(&table, &one_more, path(1), IPU_NEIGH_SEND, 2044, &former), 0);
+    CHECK_EQ(ipu_neigh_set(&table, &one_more, ah(1), IPU_NEIGH_SEND, 2044, &former), 0);
     ipu_neigh_free(&table);
 }
 
 static void a_refused_allocation_leaves_the_table_as_it_was(void)
 {
     struct ipu_neigh_table table;
-    struct ipu_path *former;
+    struct ipu_ah *former;
     for (int n = 0; n < 2; n++) { /* getrandom, slots */
         refuse_after(n);
         CHECK_EQ(ipu_neigh_init(&table, 10, NULL), n == 0 ? -ENOSYS : -ENOMEM);
@@ -136,7 +136,7 @@ static void a_refused_allocation_leaves_the_table_as_it_was(void)
     for (;; count++) {
         struct in6_addr host = ipv4(count);
         refuse_after(0);
-        int result = ipu_neigh_set(&table, &host, path(count), IPU_NEIGH_SEND, 2044, &former);
+        int result = ipu_neigh_set(&table, &host, ah(count), IPU_NEIGH_SEND, 2044, &former);
         if (refuse_stop()) {
             CHECK_EQ(result, -ENOMEM);
             break;
@@ -148,9 +148,9 @@ static void a_refused_allocation_leaves_the_table_as_it_was(void)
     for (uint32_t i = 0; i <= count; i++) {
         struct in6_addr host = ipv4(i);
         const struct ipu_neigh *neigh = ipu_neigh_find(&table, &host);
-        CHECK(i < count ? neigh && neigh->path == path(i) : neigh == NULL);
+        CHECK(i < count ? neigh && neigh->ah == ah(i) : neigh == NULL);
     }
-    set(&table, ipv4(count), path(count)); /* grows now */
+    set(&table, ipv4(count), ah(count)); /* grows now */
     CHECK_EQ(table.mask, 127);
     refuse_after(0);
     ipu_neigh_clear(&table); /* keeps its size when it cannot shrink */
@@ -165,7 +165,7 @@ static void clearing_forgets_everything_and_shrinks(void)
     struct ipu_neigh_table table;
     CHECK_EQ(ipu_neigh_init(&table, 1000, &seed), 0);
     for (uint32_t i = 0; i < 1000; i++)
-        set(&table, ipv4(i), path(i));
+        set(&table, ipv4(i), ah(i));
     CHECK(table.mask > 63);
     ipu_neigh_clear(&table);
     CHECK_EQ(table.mask, 63);
@@ -173,7 +173,7 @@ static void clearing_forgets_everything_and_shrinks(void)
     CHECK(!ipu_neigh_next(&table, &cursor));
     struct in6_addr host = ipv4(1);
     CHECK(!ipu_neigh_find(&table, &host));
-    set(&table, host, path(1));
+    set(&table, host, ah(1));
     CHECK(ipu_neigh_find(&table, &host));
     ipu_neigh_free(&table);
 }
@@ -184,10 +184,10 @@ static void a_walk_visits_every_entry_once(void)
     bool seen[500] = {false};
     CHECK_EQ(ipu_neigh_init(&table, 500, &seed), 0);
     for (uint32_t i = 0; i < 500; i++)
-        set(&table, link_local(i), path(i));
+        set(&table, link_local(i), ah(i));
     uint32_t cursor = 0, visits = 0;
     for (struct ipu_neigh *neigh; (neigh = ipu_neigh_next(&table, &cursor)); visits++) {
-        uintptr_t number = (uintptr_t)neigh->path / 64;
+        uintptr_t number = (uintptr_t)neigh->ah / 64;
         CHECK(number < 500 && !seen[number]);
         seen[number] = true;
     }
@@ -224,9 +224,9 @@ static void deletion_closes_the_gap_across_the_end_of_the_table(void)
             run[i - 1] = swap;
         }
         for (uint32_t i = 0; i < RUN_LENGTH; i++)
-            set(&table, run[RUN_LENGTH - 1 - i], path(i));
+            set(&table, run[RUN_LENGTH - 1 - i], ah(i));
         for (uint32_t i = 0; i < RUN_LENGTH; i++) {
-            struct ipu_path *former;
+            struct ipu_ah *former;
             CHECK_EQ(ipu_neigh_delete(&table, &run[i], &former), 0);
             for (uint32_t j = 0; j < RUN_LENGTH; j++)
                 CHECK_EQ(ipu_neigh_find(&table, &run[j]) != NULL, j > i);
@@ -241,7 +241,7 @@ static void a_long_random_run_agrees_with_an_array(void)
 {
     enum { KEYS = 3000, CAP = 2000, STEPS = 300000 };
     static struct {
-        struct ipu_path *path;
+        struct ipu_ah *ah;
         uint32_t mtu;
         bool live;
     } model[KEYS];
@@ -252,25 +252,25 @@ static void a_long_random_run_agrees_with_an_array(void)
     for (int step = 0; step < STEPS; step++) {
         uint32_t key = ipu_random_below(&random, KEYS);
         struct in6_addr host = key % 2 ? ipv4(0x0A000000 + key) : link_local(key);
-        struct ipu_path *former;
+        struct ipu_ah *former;
         /* Phases of growth and of decay, so that the table meets the cap and emptiness. */
         bool growing = step / 30000 % 2 == 0;
         if (ipu_random_below(&random, 4) < (growing ? 3u : 1u)) {
             uint32_t mtu = ipu_random_below(&random, 65536);
-            struct ipu_path *new = path(1 + ipu_random_below(&random, 1000));
+            struct ipu_ah *new = ah(1 + ipu_random_below(&random, 1000));
             int result = ipu_neigh_set(&table, &host, new, IPU_NEIGH_SEND, mtu, &former);
             CHECK_EQ(result, model[key].live || count < CAP ? 0 : -ENOSPC);
-            CHECK(former == (model[key].live ? model[key].path : NULL));
+            CHECK(former == (model[key].live ? model[key].ah : NULL));
             if (result == 0) {
                 count += !model[key].live;
                 model[key].live = true;
-                model[key].path = new;
+                model[key].ah = new;
                 model[key].mtu = mtu;
             }
         } else {
             int result = ipu_neigh_delete(&table, &host, &former);
             CHECK_EQ(result, model[key].live ? 0 : -ENOENT);
-            CHECK(former == (model[key].live ? model[key].path : NULL));
+            CHECK(former == (model[key].live ? model[key].ah : NULL));
             count -= model[key].live;
             model[key].live = false;
         }
@@ -279,7 +279,7 @@ static void a_long_random_run_agrees_with_an_array(void)
         struct in6_addr other = probe % 2 ? ipv4(0x0A000000 + probe) : link_local(probe);
         const struct ipu_neigh *neigh = ipu_neigh_find(&table, &other);
         CHECK_EQ(neigh != NULL, model[probe].live);
-        CHECK(!neigh || (neigh->path == model[probe].path && neigh->mtu == model[probe].mtu));
+        CHECK(!neigh || (neigh->ah == model[probe].ah && neigh->mtu == model[probe].mtu));
     }
     ipu_neigh_free(&table);
 }
@@ -303,13 +303,13 @@ static void the_addresses_of_real_networks_spread_as_random_ones(void)
         CHECK_EQ(ipu_neigh_init(&table, FULL, &seed), 0);
         for (uint32_t i = 0; i < FULL; i++) {
             if (kind == 0)
-                set(&table, ipv4(0x0A000000 + i), path(1)); /* 10/8, in order */
+                set(&table, ipv4(0x0A000000 + i), ah(1)); /* 10/8, in order */
             else if (kind == 1)
-                set(&table, ipv4(0x0A000001 + (i << 8)), path(1)); /* x.y.z.1 */
+                set(&table, ipv4(0x0A000001 + (i << 8)), ah(1)); /* x.y.z.1 */
             else if (kind == 2)
-                set(&table, link_local(i), path(1));
+                set(&table, link_local(i), ah(1));
             else
-                set(&table, link_local((uint64_t)i << 40), path(1));
+                set(&table, link_local((uint64_t)i << 40), ah(1));
         }
         CHECK_EQ(table.mask, 65535);
         CHECK(mean_probes(&table) < 2.7);
@@ -337,7 +337,7 @@ static void next_hops_chosen_to_collide_under_one_seed_spread_under_another(void
         struct ipu_neigh_table table;
         CHECK_EQ(ipu_neigh_init(&table, CHOSEN, &theirs), 0);
         for (uint32_t i = 0; i < CHOSEN; i++)
-            set(&table, chosen[i], path(1));
+            set(&table, chosen[i], ah(1));
         CHECK_EQ(table.mask, 1023);
         CHECK(other == 0 ? mean_probes(&table) > 200 : mean_probes(&table) < 2);
         ipu_neigh_free(&table);

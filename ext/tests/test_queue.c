@@ -4,12 +4,12 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "frame.h"
-#include "memory.h"
-#include "pump.h"
-#include "queue.h"
-#include "record.h"
 #include "refuse.h"
+#include "core/frame.h"
+#include "device/queue.h"
+#include "fabric/memory.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
 
 enum {
     MTU = 2044,
@@ -36,7 +36,7 @@ static int make_pump(struct host *host)
         .rx_frames = RX_FRAMES,
         .neigh_max = 64,
         .route_max = 64,
-        .path_max = 64,
+        .ah_max = 64,
         .command_bytes = 1 << 14,
         .event_bytes = 1 << 14,
         .capture_bytes = 1 << 14,

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "random.h"
 #include "refuse.h"
-#include "ring.h"
+#include "core/random.h"
+#include "core/ring.h"
 
 static bool is_readable(const struct ipu_ring *ring)
 {

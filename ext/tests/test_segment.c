@@ -4,10 +4,10 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "csum.h"
-#include "random.h"
-#include "segment.h"
 #include "segment_frames.h"
+#include "core/csum.h"
+#include "core/random.h"
+#include "pump/segment.h"
 
 enum { TCP4 = VIRTIO_NET_HDR_GSO_TCPV4, TCP6 = VIRTIO_NET_HDR_GSO_TCPV6 };
 enum { UDP = VIRTIO_NET_HDR_GSO_UDP_L4, ECN = VIRTIO_NET_HDR_GSO_ECN };

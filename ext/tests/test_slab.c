@@ -2,9 +2,9 @@
 #include <errno.h>
 
 #include "check.h"
-#include "random.h"
 #include "refuse.h"
-#include "slab.h"
+#include "core/random.h"
+#include "core/slab.h"
 
 static void frames_lie_apart_aligned_and_inside_the_mapping(void)
 {

@@ -10,9 +10,9 @@
 
 #include "check.h"
 #include "fake_fabric.h"
-#include "frame.h"
-#include "pump.h"
-#include "record.h"
+#include "core/frame.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
 
 enum { MTU = 2044, FRAMES = 16, MS = 1000 };
 
@@ -141,7 +141,7 @@ static void begin(uint32_t sends)
         .rx_frames = 8,
         .neigh_max = 16,
         .route_max = 16,
-        .path_max = 16,
+        .ah_max = 16,
         .command_bytes = 1 << 16,
         .event_bytes = 1 << 15,
         .capture_bytes = 1 << 16,

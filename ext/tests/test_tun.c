@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A TUN packet by packet, with pipes in the place of its queues. */
-#include "tun.h"
+#include "device/tun.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <signal.h>
 
 #include "check.h"
-#include "frame.h"
+#include "core/frame.h"
 
 enum { COUNT = 4, PACKET = 28, FRAME = IPU_VNET_LEN + PACKET };
 
@@ -101,9 +101,9 @@ static void what_the_kernel_says_is_passed_on(void)
 static void impossible_numbers_of_queues_are_refused(void)
 {
     struct ipu_tun tun;
-    const int fds[IPU_LANES_MAX] = {0};
+    const int fds[IPU_TX_QUEUES_MAX] = {0};
     CHECK_EQ(ipu_tun_init(&tun, fds, 0, 0), -EINVAL);
-    CHECK_EQ(ipu_tun_init(&tun, fds, IPU_LANES_MAX + 1, 0), -EINVAL);
+    CHECK_EQ(ipu_tun_init(&tun, fds, IPU_TX_QUEUES_MAX + 1, 0), -EINVAL);
 }
 
 int main(void)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Which queue a packet is written to, and that the choice reads nothing behind the packet. */
-#include "tun_queues.h"
+#include "device/tun_queues.h"
 
 #include <errno.h>
 #include <stdbool.h>
 
 #include "check.h"
-#include "frame.h"
-#include "random.h"
+#include "core/frame.h"
+#include "core/random.h"
 
 enum { TCP = 6, UDP = 17, ICMP = 1, ESP = 50, ICMP6 = 58, FRAGMENT = 44, HOP_BY_HOP = 0 };
 enum { QUEUES = 16, FLOWS = 4096 };
@@ -20,7 +20,7 @@ struct packet {
 static struct ipu_tun_queues queues_of(uint32_t count)
 {
     struct ipu_tun_queues tun;
-    int fds[IPU_LANES_MAX] = {0};
+    int fds[IPU_TX_QUEUES_MAX] = {0};
     CHECK_EQ(ipu_tun_queues_init(&tun, fds, count), 0);
     return tun;
 }
@@ -266,9 +266,9 @@ static void a_frame_goes_to_the_descriptor_of_its_flow(void)
 static void impossible_numbers_of_queues_are_refused(void)
 {
     struct ipu_tun_queues tun;
-    int fds[IPU_LANES_MAX] = {0};
+    int fds[IPU_TX_QUEUES_MAX] = {0};
     CHECK_EQ(ipu_tun_queues_init(&tun, fds, 0), -EINVAL);
-    CHECK_EQ(ipu_tun_queues_init(&tun, fds, IPU_LANES_MAX + 1), -EINVAL);
+    CHECK_EQ(ipu_tun_queues_init(&tun, fds, IPU_TX_QUEUES_MAX + 1), -EINVAL);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A packet device over io_uring, with one end of a socket pair in the place of a TUN. */
-#include "tun_ring.h"
+#include "device/tun_ring.h"
 
 #include <errno.h>
 #include <poll.h>

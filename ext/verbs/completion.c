@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "completion.h"
+#include "verbs/completion.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
 
-#include "counters.h"
-#include "descriptor.h"
+#include "core/counter.h"
+#include "verbs/epoll_set.h"
 
 int ipu_completion_init(struct ipu_completion *c, const struct ibv_qp *pattern, int epoll_fd,
                         _Atomic uint64_t *events)
@@ -20,8 +20,8 @@ int ipu_completion_init(struct ipu_completion *c, const struct ibv_qp *pattern, 
         .events = events,
         .epoll_fd = epoll_fd,
     };
-    int error = ipu_descriptor_unblock(channel->fd);
-    return error < 0 ? error : ipu_descriptor_watch(epoll_fd, channel->fd);
+    int error = ipu_epoll_set_unblock(channel->fd);
+    return error < 0 ? error : ipu_epoll_set_watch(epoll_fd, channel->fd);
 }
 
 /* Something was polled since the queue was armed: its event is there, or about to be. */
@@ -49,7 +49,7 @@ bool ipu_completion_read(struct ipu_completion *c, bool looks)
             return false;
         }
         ibv_ack_cq_events(cq, 1);
-        ipu_counters_add(c->events, 1);
+        ipu_counter_add(c->events, 1);
         if (cq == c->send_cq)
             c->send_event = c->send_armed = false;
         else

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "connected.h"
+#include "verbs/connected.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "connected_state.h"
-#include "state.h"
+#include "verbs/connected_state.h"
+#include "verbs/state.h"
 
 /* ---- sends */
 

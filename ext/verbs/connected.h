@@ -2,8 +2,8 @@
 #ifndef IPU_VERBS_CONNECTED_H
 #define IPU_VERBS_CONNECTED_H
 
-#include "rc_queue.h"
-#include "verbs.h"
+#include "verbs/rc_queue.h"
+#include "verbs/verbs.h"
 
 /*
  * Connections of an RDMA device: RC queue pairs of somebody else's (pyverbs'), who also takes them

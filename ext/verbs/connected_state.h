@@ -2,9 +2,9 @@
 #ifndef IPU_VERBS_CONNECTED_STATE_H
 #define IPU_VERBS_CONNECTED_STATE_H
 
-#include "connected.h"
-#include "qpn_table.h"
-#include "state.h"
+#include "fabric/qpn_table.h"
+#include "verbs/connected.h"
+#include "verbs/state.h"
 
 /* What all connections of a fabric share; the pump thread's. */
 struct ipu_verbs_connected {

@@ -5,11 +5,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "connected_state.h"
-#include "descriptor.h"
-#include "frame.h"
-#include "state.h"
+#include "core/clock.h"
+#include "core/frame.h"
+#include "verbs/connected_state.h"
+#include "verbs/epoll_set.h"
+#include "verbs/state.h"
 
 const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N] = {
 #define NAME(name) #name,
@@ -43,7 +43,7 @@ static int memory(void *self, void *base, size_t len)
 static bool something_waits(const struct ipu_verbs *v)
 {
     return ipu_completion_has_received(&v->completion) || v->returned < v->completed ||
-           v->lost_count > 0 || (v->broken && !v->told) || atomic_load(&v->mail.any);
+           v->lost_count > 0 || (v->broken && !v->told) || atomic_load(&v->inbox.any);
 }
 
 static int arm(void *self)
@@ -94,14 +94,14 @@ static const struct ipu_fabric_ops verbs_ops = {
 
 /* ---- what the device says unasked */
 
-/* A queue pair failed: ours, or a lane's. */
+/* A queue pair failed: ours, or a TX queue's. */
 static void fail(struct ipu_verbs *v, const struct ibv_qp *qp)
 {
     if (qp == v->qp)
         ipu_verbs_break(v);
-    for (uint32_t i = 0; i < v->fabric.lane_count; i++)
-        if (v->lanes[i] != NULL && v->lanes[i]->qp == qp)
-            ipu_verbs_break(v->lanes[i]);
+    for (uint32_t i = 0; i < v->fabric.tx_qpn_count; i++)
+        if (v->tx_queues[i] != NULL && v->tx_queues[i]->qp == qp)
+            ipu_verbs_break(v->tx_queues[i]);
 }
 
 static unsigned int meaning(struct ipu_verbs *v, const struct ibv_async_event *event)
@@ -172,9 +172,9 @@ static int set_up(struct ipu_verbs *v)
         return -errno;
     int error = ipu_completion_init(&v->completion, v->qp, v->epoll_fd, &v->counters.events);
     if (error == 0 && v->owns_events)
-        error = ipu_descriptor_unblock(v->qp->context->async_fd);
+        error = ipu_epoll_set_unblock(v->qp->context->async_fd);
     if (error == 0)
-        error = ipu_descriptor_watch(v->epoll_fd, v->mail.fd);
+        error = ipu_epoll_set_watch(v->epoll_fd, v->inbox.fd);
     if (error == 0)
         error = ask_limits(v);
     return error < 0 ? error : ipu_verbs_queue_pair_raise(v);
@@ -183,10 +183,10 @@ static int set_up(struct ipu_verbs *v)
 /* What it sends is the leader's own; handles are the device's, for all in equal parts. */
 static int follow(struct ipu_verbs *v, struct ipu_verbs *leader)
 {
-    int error = ipu_fabric_add_lane(&leader->fabric, v->fabric.qpn);
+    int error = ipu_fabric_add_tx_queue(&leader->fabric, v->fabric.qpn);
     if (error < 0)
         return error;
-    leader->lanes[leader->fabric.lane_count - 1] = v;
+    leader->tx_queues[leader->fabric.tx_qpn_count - 1] = v;
     leader->fabric.max_ah = v->fabric.max_ah;
     v->leader = leader;
     return 0;
@@ -196,9 +196,9 @@ static void leave(struct ipu_verbs *v)
 {
     if (v->leader == NULL)
         return;
-    for (uint32_t i = 0; i < v->leader->fabric.lane_count; i++)
-        if (v->leader->lanes[i] == v)
-            v->leader->lanes[i] = NULL;
+    for (uint32_t i = 0; i < v->leader->fabric.tx_qpn_count; i++)
+        if (v->leader->tx_queues[i] == v)
+            v->leader->tx_queues[i] = NULL;
     v->leader = NULL;
 }
 
@@ -227,7 +227,7 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
     v->epoll_fd = -1;
     LIST_INIT(&v->handles);
     STAILQ_INIT(&v->retired);
-    int error = ipu_verbs_maker_init(v);
+    int error = ipu_verbs_ah_worker_init(v);
     if (error == 0)
         error = set_up(v);
     if (error == 0 && config->leader != NULL)
@@ -246,8 +246,8 @@ void ipu_verbs_free(struct ipu_verbs *v)
         return;
     v->closed = v->broken = true;
     leave(v);
-    ipu_verbs_maker_free(v);
-    ipu_verbs_maker_collect(v);
+    ipu_verbs_ah_worker_free(v);
+    ipu_verbs_ah_worker_collect(v);
     v->parked_count = 0;
     ipu_verbs_handle_close(v);
     ipu_regions_close(&v->regions);
@@ -259,10 +259,10 @@ void ipu_verbs_destroy(struct ipu_verbs *v)
     ipu_verbs_handle_free(v);
     if (v->epoll_fd >= 0)
         close(v->epoll_fd);
-    if (v->mail.fd >= 0)
-        close(v->mail.fd);
-    pthread_cond_destroy(&v->maker.work);
-    pthread_mutex_destroy(&v->mail.mutex);
+    if (v->inbox.fd >= 0)
+        close(v->inbox.fd);
+    pthread_cond_destroy(&v->ah_worker.work);
+    pthread_mutex_destroy(&v->inbox.mutex);
     free(v->connected);
     free(v->cookies);
     free(v);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame.h"
-#include "state.h"
+#include "core/frame.h"
+#include "verbs/state.h"
 
 #define RETRY_NS 1000000000 /* the kernel's own limit for one resolution */
 
@@ -67,7 +67,7 @@ static void make(struct ipu_verbs *v, struct ipu_verbs_handle *handle)
     handle->version = v->version;
     handle->attr.grh.sgid_index = v->sgid_index;
     if (v->resolves && !IN6_IS_ADDR_MULTICAST(handle->attr.grh.dgid.raw)) {
-        handle->state = ipu_verbs_maker_put(v, handle) ? IPU_VERBS_MAKING : IPU_VERBS_ABSENT;
+        handle->state = ipu_verbs_ah_worker_put(v, handle) ? IPU_VERBS_MAKING : IPU_VERBS_ABSENT;
         return;
     }
     errno = 0;

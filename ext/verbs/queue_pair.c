@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "state.h"
+#include "verbs/state.h"
 
 static int modify(struct ipu_verbs *v, struct ibv_qp_attr attr, int mask)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "rc_queue.h"
+#include "verbs/rc_queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

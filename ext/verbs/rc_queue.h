@@ -5,8 +5,8 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-#include "fabric.h"
-#include "regions.h"
+#include "fabric/fabric.h"
+#include "verbs/regions.h"
 
 /*
  * The send queue of an RC queue pair. Sends are numbered as they are posted; a completion names the

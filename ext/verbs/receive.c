@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 
-#include "state.h"
+#include "verbs/state.h"
 
 int ipu_verbs_post(void *self, const struct ipu_recv *recvs, int n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "receive_queue.h"
+#include "verbs/receive_queue.h"
 
 struct ipu_receives_posted ipu_receive_queue_post(struct ipu_receive_queue *queue,
                                                   const struct ipu_regions *regions,

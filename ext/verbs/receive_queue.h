@@ -5,8 +5,8 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-#include "fabric.h"
-#include "regions.h"
+#include "fabric/fabric.h"
+#include "verbs/regions.h"
 
 /* A queue of receives: a queue pair's own, or one that queue pairs share. One thread. */
 enum { IPU_RECEIVE_BATCH = 64 }; /* work requests in one chain */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "regions.h"
+#include "verbs/regions.h"
 
 #include <errno.h>
 

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "completion.h"
-#include "counters.h"
-#include "receive_queue.h"
-#include "regions.h"
-#include "verbs.h"
+#include "core/counter.h"
+#include "verbs/completion.h"
+#include "verbs/receive_queue.h"
+#include "verbs/regions.h"
+#include "verbs/verbs.h"
 
 /*
  * The inside of the verbs fabric, shared by its files: fabric.c (life, waiting), queue_pair.c
@@ -31,7 +31,7 @@ enum {
  */
 enum ipu_verbs_handle_state {
     IPU_VERBS_ABSENT, /* to be made at the next use */
-    IPU_VERBS_MAKING, /* the maker has it: attr, ah and error are its own */
+    IPU_VERBS_MAKING, /* the worker has it: attr, ah and error are its own */
     IPU_VERBS_READY,
     IPU_VERBS_FAILED, /* what is sent is lost; tried again at retry_at_ns */
 };
@@ -39,14 +39,14 @@ enum ipu_verbs_handle_state {
 struct ipu_verbs_handle {
     struct ibv_ah *ah;
     enum ipu_verbs_handle_state state;
-    bool abandoned;   /* by the pump, while the maker or a send had it */
+    bool abandoned;   /* by the pump, while the worker or a send had it */
     uint32_t parked;  /* sends that wait for it */
     uint32_t version; /* of the port's address */
     int error;        /* why making it failed: errno */
     int64_t retry_at_ns;
     struct ibv_ah_attr attr;
     LIST_ENTRY(ipu_verbs_handle) all;
-    STAILQ_ENTRY(ipu_verbs_handle) queue; /* of the maker: to do, or done */
+    STAILQ_ENTRY(ipu_verbs_handle) queue; /* of the worker: to do, or done */
 };
 
 STAILQ_HEAD(ipu_verbs_handle_queue, ipu_verbs_handle);
@@ -67,7 +67,7 @@ STAILQ_HEAD(ipu_verbs_retired_queue, ipu_verbs_retired);
  * Makes address handles on a thread of its own, one after the other: on RoCE the kernel resolves
  * the destination's MAC first, which takes up to a second where nobody answers.
  */
-struct ipu_verbs_maker {
+struct ipu_verbs_ah_worker {
     pthread_t thread;
     pthread_cond_t work;
     struct ipu_verbs_handle_queue todo;
@@ -77,8 +77,8 @@ struct ipu_verbs_maker {
 };
 
 /* What other threads have for the pump's. The descriptor is readable while `any` is true. */
-struct ipu_verbs_mail {
-    pthread_mutex_t mutex; /* of this and of the maker's queue */
+struct ipu_verbs_inbox {
+    pthread_mutex_t mutex; /* of this and of the worker's queue */
     struct ipu_verbs_handle_queue made;
     bool fail;   /* break the queue pair */
     bool rebind; /* the port's address is now: */
@@ -127,18 +127,18 @@ struct ipu_verbs {
     bool broken, told; /* told: the pump knows */
 
     struct ipu_completion completion;
-    int epoll_fd; /* over the completion channels and the mail */
+    int epoll_fd; /* over the completion channels and the inbox */
 
     struct ipu_verbs_connected *connected; /* NULL: datagrams only */
 
     /* The control thread's. */
-    struct ipu_verbs *leader; /* of a lane; else NULL */
-    struct ipu_verbs *lanes[IPU_LANES_MAX - 1];
+    struct ipu_verbs *leader; /* of a TX queue; else NULL */
+    struct ipu_verbs *tx_queues[IPU_TX_QUEUES_MAX - 1];
 
     LIST_HEAD(, ipu_verbs_handle) handles;
     struct ipu_verbs_retired_queue retired;
-    struct ipu_verbs_maker maker;
-    struct ipu_verbs_mail mail;
+    struct ipu_verbs_ah_worker ah_worker;
+    struct ipu_verbs_inbox inbox;
     uint32_t version; /* of the port's address */
 
     struct {
@@ -147,7 +147,7 @@ struct ipu_verbs {
 };
 
 /* The pump's thread writes, any thread reads. */
-#define IPU_VERBS_ADD(v, name, n) ipu_counters_add(&(v)->counters.name, (n))
+#define IPU_VERBS_ADD(v, name, n) ipu_counter_add(&(v)->counters.name, (n))
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
 /* A function, which tests replace. */
@@ -175,7 +175,7 @@ void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest);
 void ipu_verbs_handle_destroy(void *self, void *ah);
 /* Before a send: whether it is there; if not, it is made, or about to be. */
 bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
-/* What the maker made. */
+/* Takes the handle that the worker made. */
 void ipu_verbs_handle_made(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
 /* After its last parked send has gone. */
 void ipu_verbs_handle_release(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
@@ -185,12 +185,12 @@ void ipu_verbs_handle_reap(struct ipu_verbs *v);
 void ipu_verbs_handle_close(struct ipu_verbs *v);
 void ipu_verbs_handle_free(struct ipu_verbs *v);
 
-/* maker.c: the thread starts with its first work. */
-int ipu_verbs_maker_init(struct ipu_verbs *v);
-void ipu_verbs_maker_free(struct ipu_verbs *v);
+/* ah_worker.c: the thread starts with its first work. */
+int ipu_verbs_ah_worker_init(struct ipu_verbs *v);
+void ipu_verbs_ah_worker_free(struct ipu_verbs *v);
 /* False when too much is to be done already. */
-bool ipu_verbs_maker_put(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
-/* Read the mail. */
-void ipu_verbs_maker_collect(struct ipu_verbs *v);
+bool ipu_verbs_ah_worker_put(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
+/* Reads the inbox. */
+void ipu_verbs_ah_worker_collect(struct ipu_verbs *v);
 
 #endif

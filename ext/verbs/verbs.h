@@ -5,7 +5,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-#include "fabric.h"
+#include "fabric/fabric.h"
 
 /*
  * A UD queue pair of an RDMA device as a fabric. The queue pair, its completion queues and their
@@ -28,8 +28,9 @@ struct ipu_verbs_config {
     uint8_t sgid_index;
     bool resolves;    /* RoCE: making a unicast address handle waits for neighbour discovery */
     bool owns_events; /* the context is ours alone: its asynchronous events are for us to read */
-    /* Of a lane: the fabric that it sends besides, before whose pump is made and which outlives it;
-     * else NULL. It is told of its queue pair's events there, and its max_ah becomes that one's. */
+    /* Of a TX queue: the fabric that it sends besides, before whose pump is made and which outlives
+     * it; else NULL. It is told of its queue pair's events there, and its max_ah becomes that
+     * one's. */
     struct ipu_verbs *leader;
 };
 

@@ -273,38 +273,39 @@ static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
     soft_hca_close(b.hca);
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- TX queues
+ * ----------------------------------------------------------------------------------- */
 
-static void a_lane_sends_as_the_queue_pair_that_it_names(void)
+static void a_tx_queue_sends_as_the_queue_pair_that_it_names(void)
 {
     struct bench b = open_bench(DEPTH);
     struct soft_qp *main_qp = create_ud(&b), *qp;
-    struct soft_hca *lane;
+    struct soft_hca *tx_queue;
     struct soft_cq *cq;
     struct soft_ah *ah;
     struct soft_ah_attr to_us = {.dgid = b.hca->attr.gid};
     uint8_t buffer[64];
     struct soft_wc wc;
 
-    CHECK_EQUAL(soft_hca_open_lane(b.hca, 0x8001, &lane), 0);
-    CHECK_EQUAL(soft_cq_create(lane, 4, &cq), 0);
+    CHECK_EQUAL(soft_hca_open_tx_queue(b.hca, 0x8001, &tx_queue), 0);
+    CHECK_EQUAL(soft_cq_create(tx_queue, 4, &cq), 0);
     struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
                                 .send_cq = cq,
                                 .recv_cq = cq,
                                 .max_send_wr = 4,
                                 .max_recv_wr = 1,
                                 .source_qpn = soft_qp_qpn(main_qp)};
-    CHECK_EQUAL(soft_qp_create(lane, &attr, &qp), 0);
-    CHECK_EQUAL(soft_ah_create(lane, &to_us, &ah), 0);
+    CHECK_EQUAL(soft_qp_create(tx_queue, &attr, &qp), 0);
+    CHECK_EQUAL(soft_ah_create(tx_queue, &to_us, &ah), 0);
     struct soft_send_wr wr = send_wr(&b, main_qp, 7, "hi", 2);
     wr.ah = ah;
     post_recv(main_qp, 42, buffer, sizeof(buffer));
     CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
-    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1); /* the lane's own table has another */
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1); /* the TX queue's own table has another */
     CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
     CHECK_EQUAL(wc.wr_id, 7);
     uint16_t pkey = SOFT_PKEY_DEFAULT;
-    CHECK_EQUAL(soft_hca_set_pkeys(lane, &pkey, 1), 0);
+    CHECK_EQUAL(soft_hca_set_pkeys(tx_queue, &pkey, 1), 0);
     struct pollfd ready = {.fd = soft_cq_fd(b.cq), .events = POLLIN};
     soft_cq_arm(b.cq);
     CHECK_EQUAL(poll(&ready, 1, 0), 0);
@@ -316,67 +317,67 @@ static void a_lane_sends_as_the_queue_pair_that_it_names(void)
     CHECK_EQUAL(memcmp(buffer + 40, "hi", 2), 0);
     CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
     CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
-    soft_hca_close(lane);
+    soft_hca_close(tx_queue);
     soft_hca_close(b.hca);
 }
 
-enum { LANES = 2, LANE_MESSAGES = 2000 };
+enum { TX_QUEUES = 2, QUEUE_MESSAGES = 2000 };
 
-struct lane_sender {
+struct queue_sender {
     const struct bench *b;
     struct soft_qp *as;
     atomic_int *running;
 };
 
-static void *send_by_lane(void *arg)
+static void *send_by_tx_queue(void *arg)
 {
-    const struct lane_sender *sender = arg;
+    const struct queue_sender *sender = arg;
     struct soft_ah_attr to_us = {.dgid = own_gid};
-    struct soft_hca *lane;
+    struct soft_hca *tx_queue;
     struct soft_cq *cq;
     struct soft_qp *qp;
     struct soft_ah *ah;
     struct soft_wc wc;
 
-    CHECK_EQUAL(soft_hca_open_lane(sender->b->hca, SOFT_PKEY_DEFAULT, &lane), 0);
-    CHECK_EQUAL(soft_cq_create(lane, 4, &cq), 0);
-    CHECK_EQUAL(soft_ah_create(lane, &to_us, &ah), 0);
+    CHECK_EQUAL(soft_hca_open_tx_queue(sender->b->hca, SOFT_PKEY_DEFAULT, &tx_queue), 0);
+    CHECK_EQUAL(soft_cq_create(tx_queue, 4, &cq), 0);
+    CHECK_EQUAL(soft_ah_create(tx_queue, &to_us, &ah), 0);
     struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
                                 .send_cq = cq,
                                 .recv_cq = cq,
                                 .max_send_wr = 4,
                                 .max_recv_wr = 1,
                                 .source_qpn = soft_qp_qpn(sender->as)};
-    CHECK_EQUAL(soft_qp_create(lane, &attr, &qp), 0);
-    for (unsigned int i = 0; i < LANE_MESSAGES; i++) {
-        struct soft_send_wr wr = send_wr(sender->b, sender->as, i, "lane", 4);
+    CHECK_EQUAL(soft_qp_create(tx_queue, &attr, &qp), 0);
+    for (unsigned int i = 0; i < QUEUE_MESSAGES; i++) {
+        struct soft_send_wr wr = send_wr(sender->b, sender->as, i, "tx_queue", 4);
 
         wr.ah = ah;
         CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
         CHECK_EQUAL(soft_cq_poll(cq, 1, &wc), 1);
         CHECK_EQUAL(wc.wr_id, i);
     }
-    soft_hca_close(lane);
+    soft_hca_close(tx_queue);
     atomic_fetch_sub(sender->running, 1);
     return NULL;
 }
 
-static void threads_with_a_lane_each_deliver_to_one_queue_pair(void)
+static void threads_with_a_tx_queue_each_deliver_to_one_queue_pair(void)
 {
     struct bench b = open_bench(DEPTH);
     struct soft_qp *qp = create_ud(&b);
     struct pollfd ready = {.fd = soft_cq_fd(b.cq), .events = POLLIN};
-    atomic_int running = LANES;
-    struct lane_sender sender = {&b, qp, &running};
-    pthread_t threads[LANES];
+    atomic_int running = TX_QUEUES;
+    struct queue_sender sender = {&b, qp, &running};
+    pthread_t threads[TX_QUEUES];
     uint8_t buffers[16][64];
     uint64_t received = 0;
     struct soft_wc wc;
 
     for (unsigned int i = 0; i < 16; i++)
         post_recv(qp, i, buffers[i], sizeof(buffers[i]));
-    for (int i = 0; i < LANES; i++)
-        CHECK_EQUAL(pthread_create(&threads[i], NULL, send_by_lane, &sender), 0);
+    for (int i = 0; i < TX_QUEUES; i++)
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, send_by_tx_queue, &sender), 0);
     for (;;) {
         bool last = atomic_load(&running) == 0; /* before the look: then there is no more to come */
 
@@ -392,10 +393,10 @@ static void threads_with_a_lane_each_deliver_to_one_queue_pair(void)
             (void)poll(&ready, 1, 1);
         }
     }
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < TX_QUEUES; i++)
         pthread_join(threads[i], NULL);
     CHECK_EQUAL(received, counter(&b, SOFT_C_RX_DELIVERED));
-    CHECK_EQUAL(received + counter(&b, SOFT_C_DROP_NO_BUFFER), LANES * LANE_MESSAGES);
+    CHECK_EQUAL(received + counter(&b, SOFT_C_DROP_NO_BUFFER), TX_QUEUES * QUEUE_MESSAGES);
     soft_hca_close(b.hca);
 }
 
@@ -424,8 +425,8 @@ int main(void)
         TEST(the_q_key_must_be_the_receivers_and_bit_31_means_our_own),
         TEST(the_p_key_must_match_with_a_full_member_on_one_side),
         TEST(qp1_is_one_per_hca_with_its_q_key_and_all_p_keys),
-        TEST(a_lane_sends_as_the_queue_pair_that_it_names),
-        TEST(threads_with_a_lane_each_deliver_to_one_queue_pair),
+        TEST(a_tx_queue_sends_as_the_queue_pair_that_it_names),
+        TEST(threads_with_a_tx_queue_each_deliver_to_one_queue_pair),
         TEST(a_source_of_more_than_24_bits_is_refused),
     };
 

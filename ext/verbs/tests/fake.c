@@ -144,7 +144,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     CHECK(mask & IBV_QP_STATE);
-    if (qp != &fake.qp) /* a lane's: not noted */
+    if (qp != &fake.qp) /* a TX queue's: not noted */
         return 0;
     CHECK(fake.state_count < FAKE_ASKED);
     if ((int)attr->qp_state == fake.refuse_state)

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "check.h"
-#include "frame.h"
-#include "verbs.h"
+#include "core/frame.h"
+#include "tests/check.h"
+#include "verbs/verbs.h"
 
 /*
  * libibverbs and one device, as far as the verbs fabric uses them, played by the test: what is

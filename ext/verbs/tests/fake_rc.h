@@ -2,8 +2,8 @@
 #ifndef IPU_VERBS_FAKE_RC_H
 #define IPU_VERBS_FAKE_RC_H
 
-#include "connected.h"
 #include "fake.h"
+#include "verbs/connected.h"
 
 /* The part of the device that fake.h plays which has connections: queue pairs on shared queues. */
 enum { FAKE_RCS = 3, FAKE_RC_DEPTH = 128, FAKE_RC_SENDS = 200, FAKE_SRQ_DEPTH = 64 };

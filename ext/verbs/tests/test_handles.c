@@ -18,7 +18,7 @@ static void destroy(void *ah)
     fabric->ops->ah_destroy(fabric->self, ah);
 }
 
-/* The cookie that comes back next, waiting for the maker if need be. */
+/* The cookie that comes back next, waiting for the worker if need be. */
 static uint64_t next_returned(void)
 {
     uint64_t cookie;
@@ -27,8 +27,8 @@ static uint64_t next_returned(void)
     return cookie;
 }
 
-/* Let the maker finish what it has, and hear of it. */
-static void wait_for_maker(void)
+/* Let the worker finish what it has, and collect it. */
+static void wait_for_ah_worker(void)
 {
     uint64_t cookie;
     CHECK(fake_readable(fabric->ops->fd(fabric->self)));
@@ -71,7 +71,7 @@ static void sends_wait_for_their_handle_in_order(void)
     CHECK_EQ(fake_send(fabric, ah, 3, 2, 60), 2);
     CHECK_EQ(fake.send_count, 0);
     fake_hold_handles(false);
-    wait_for_maker();
+    wait_for_ah_worker();
     CHECK_EQ(fake.send_count, 5);
     CHECK_EQ(fake.doorbells, 1);
     CHECK_EQ(fake_send(fabric, ah, 5, 1, 60), 1); /* now without a detour */
@@ -100,7 +100,7 @@ static void sends_to_a_handle_that_cannot_be_made_are_lost(void)
     pthread_mutex_unlock(&fake.mutex);
     fake_now_ns = SECOND_NS;
     CHECK_EQ(fake_send(fabric, ah, 9, 1, 60), 1);
-    wait_for_maker();
+    wait_for_ah_worker();
     CHECK_EQ(fake.send_count, 1);
     fake_complete_sends(1);
     CHECK_EQ(next_returned(), 9);
@@ -119,7 +119,7 @@ static void waiting_sends_are_bounded(void)
     for (int i = 0; i < 6; i++)
         CHECK(cookies[i] >= 64);
     fake_hold_handles(false);
-    wait_for_maker();
+    wait_for_ah_worker();
     CHECK_EQ(fake.send_count, 64);
     fake_complete_sends(64);
     for (uint64_t cookie = 0; cookie < 64; cookie++)
@@ -155,7 +155,7 @@ static void a_handle_given_up_while_it_is_made_ends_with_its_sends(void)
     destroy(unused);
     fake_hold_handles(false);
     while (fake.send_count < 2)
-        wait_for_maker();
+        wait_for_ah_worker();
     fake_complete_sends(2);
     CHECK_EQ(next_returned(), 0);
     CHECK_EQ(next_returned(), 1);
@@ -181,7 +181,7 @@ static void a_break_loses_what_waits_and_keeps_the_handles(void)
     CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 4), -EIO);
     CHECK_EQ(fabric->ops->recover(fabric->self), 0);
     fake_hold_handles(false);
-    wait_for_maker();
+    wait_for_ah_worker();
     CHECK_EQ(fake_send(fabric, ah, 2, 1, 60), 1);
     CHECK_EQ(fake.send_count, 1);
     CHECK_EQ(fake.made, 1);

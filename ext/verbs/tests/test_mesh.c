@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fake_rc.h"
-#include "mesh.h"
+#include "mesh/mesh.h"
 
 enum { MTU = 2048, FRAME = 40 + MTU, PEERS = 3, RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK };
 
@@ -38,7 +38,7 @@ static void pump(void)
 
 static bool heard(struct ipu_mesh_event *event)
 {
-    return ipu_mesh_hear(mesh, event);
+    return ipu_mesh_next_event(mesh, event);
 }
 
 static void expect(uint64_t id, enum ipu_mesh_event_type type)
@@ -218,7 +218,7 @@ static void who_was_asked_speaks_second(void)
     add(0);
     name(0, false);
     void *to = handle_of(0);
-    CHECK_EQ(ipu_mesh_tell(mesh, 1, "\1\0\0\0", 4), 0);
+    CHECK_EQ(ipu_mesh_send_control(mesh, 1, "\1\0\0\0", 4), 0);
     pump();
     send_to(to, 0, 1);
     CHECK_EQ(back(0, 1), 1);
@@ -308,7 +308,7 @@ static void a_peer_is_told_of_its_window_later_if_not_now(void)
     name(0, true), name(1, true), name(2, true);
     for (uint64_t id = 2; id <= 3; id++)
         for (int i = 0; i < IPU_MESH_WINDOW; i++)
-            CHECK_EQ(ipu_mesh_tell(mesh, id, "\1\0\0\0", 4), 0);
+            CHECK_EQ(ipu_mesh_send_control(mesh, id, "\1\0\0\0", 4), 0);
     pump();
     CHECK_EQ(fake_rc.send_count, 2 * IPU_MESH_WINDOW);
     struct ipu_received done[64];
@@ -496,17 +496,17 @@ static void a_peer_that_makes_no_room_is_given_up(void)
     add(0);
     name(0, true);
     for (int i = 0; i < IPU_MESH_WINDOW + 64; i++)
-        CHECK_EQ(ipu_mesh_tell(mesh, 1, "\1\0\0\0", 4), 0);
+        CHECK_EQ(ipu_mesh_send_control(mesh, 1, "\1\0\0\0", 4), 0);
     pump();
     expect_silence();
-    CHECK_EQ(ipu_mesh_tell(mesh, 1, "\1\0\0\0", 4), 0);
+    CHECK_EQ(ipu_mesh_send_control(mesh, 1, "\1\0\0\0", 4), 0);
     pump();
     expect(1, IPU_MESH_BROKEN);
-    CHECK_EQ(ipu_mesh_tell(mesh, 1, message, IPU_MESH_CONTROL_MAX + 1), -EMSGSIZE);
+    CHECK_EQ(ipu_mesh_send_control(mesh, 1, message, IPU_MESH_CONTROL_MAX + 1), -EMSGSIZE);
     end();
 }
 
-static void mail_and_completions_wake_the_pump(void)
+static void commands_and_completions_wake_the_pump(void)
 {
     begin();
     struct pollfd entry = {.fd = fabric->ops->fd(fabric->self), .events = POLLIN};
@@ -548,6 +548,6 @@ int main(void)
     RUN(what_a_queue_pair_kept_comes_back_when_it_is_forgotten);
     RUN(early_and_short_messages_are_counted);
     RUN(a_peer_that_makes_no_room_is_given_up);
-    RUN(mail_and_completions_wake_the_pump);
+    RUN(commands_and_completions_wake_the_pump);
     return 0;
 }

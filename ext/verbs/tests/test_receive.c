@@ -246,9 +246,9 @@ static void asynchronous_events_tell_of_the_port_and_the_device(void)
 }
 
 /* Both queue pairs on the one channel: what is asked here are other things. */
-static struct ipu_verbs *open_lane(struct ibv_qp *qp, uint32_t qpn)
+static struct ipu_verbs *open_tx_queue(struct ibv_qp *qp, uint32_t qpn)
 {
-    struct ipu_verbs *lane;
+    struct ipu_verbs *tx_queue;
     *qp = fake.qp;
     qp->qp_num = qpn;
     struct ipu_verbs_config config = {.qp = qp,
@@ -257,8 +257,8 @@ static struct ipu_verbs *open_lane(struct ibv_qp *qp, uint32_t qpn)
                                       .max_ah = 500,
                                       .port = 1,
                                       .leader = fake_verbs};
-    CHECK_EQ(ipu_verbs_create(&config, &lane), 0);
-    return lane;
+    CHECK_EQ(ipu_verbs_create(&config, &tx_queue), 0);
+    return tx_queue;
 }
 
 static void say_fatal(struct ibv_qp *qp)
@@ -267,56 +267,56 @@ static void say_fatal(struct ibv_qp *qp)
     fake.async[fake.async_count - 1].element.qp = qp;
 }
 
-static void a_lanes_queue_pair_is_our_own_and_its_events_are_its_own(void)
+static void a_tx_queues_queue_pair_is_our_own_and_its_events_are_its_own(void)
 {
     struct ibv_qp qps[2];
     uint64_t cookie;
     open_fabric();
     CHECK(!ipu_fabric_sends_as(fabric, 0x77));
-    struct ipu_verbs *first = open_lane(&qps[0], 0x77), *second = open_lane(&qps[1], 0x78);
-    struct ipu_fabric *lane = ipu_verbs_fabric(first);
+    struct ipu_verbs *first = open_tx_queue(&qps[0], 0x77), *second = open_tx_queue(&qps[1], 0x78);
+    struct ipu_fabric *tx_queue = ipu_verbs_fabric(first);
     CHECK(ipu_fabric_sends_as(fabric, 0x77));
     CHECK(ipu_fabric_sends_as(fabric, 0x78));
     CHECK(ipu_fabric_sends_as(fabric, fake.qp.qp_num));
-    CHECK(!ipu_fabric_sends_as(lane, fake.qp.qp_num));
+    CHECK(!ipu_fabric_sends_as(tx_queue, fake.qp.qp_num));
     CHECK_EQ(fabric->max_ah, 500);
 
     say_fatal(&qps[0]);
     CHECK_EQ(ipu_verbs_events(first), 0); /* the first queue pair's to read */
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
     CHECK_EQ(fake.unacked, 0);
-    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), -EIO);
+    CHECK_EQ(tx_queue->ops->sent(tx_queue->self, &cookie, 1), -EIO);
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 0);
-    CHECK_EQ(lane->ops->recover(lane->self), 0);
-    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), 0);
+    CHECK_EQ(tx_queue->ops->recover(tx_queue->self), 0);
+    CHECK_EQ(tx_queue->ops->sent(tx_queue->self, &cookie, 1), 0);
 
     ipu_verbs_free(first);
     say_fatal(&qps[0]); /* of one that has gone meanwhile */
     say_fatal(&qps[1]);
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
-    lane = ipu_verbs_fabric(second);
-    CHECK_EQ(lane->ops->sent(lane->self, &cookie, 1), -EIO);
+    tx_queue = ipu_verbs_fabric(second);
+    CHECK_EQ(tx_queue->ops->sent(tx_queue->self, &cookie, 1), -EIO);
     ipu_verbs_destroy(first);
     ipu_verbs_destroy(second);
     fake_close();
 }
 
-static void there_are_only_so_many_lanes(void)
+static void there_are_only_so_many_tx_queues(void)
 {
-    struct ibv_qp qps[IPU_LANES_MAX];
-    struct ipu_verbs *lanes[IPU_LANES_MAX];
+    struct ibv_qp qps[IPU_TX_QUEUES_MAX];
+    struct ipu_verbs *tx_queues[IPU_TX_QUEUES_MAX];
     open_fabric();
-    for (uint32_t i = 0; i < IPU_LANES_MAX - 1; i++)
-        lanes[i] = open_lane(&qps[i], 0x77 + i);
-    qps[IPU_LANES_MAX - 1] = fake.qp;
-    struct ipu_verbs_config config = {.qp = &qps[IPU_LANES_MAX - 1],
+    for (uint32_t i = 0; i < IPU_TX_QUEUES_MAX - 1; i++)
+        tx_queues[i] = open_tx_queue(&qps[i], 0x77 + i);
+    qps[IPU_TX_QUEUES_MAX - 1] = fake.qp;
+    struct ipu_verbs_config config = {.qp = &qps[IPU_TX_QUEUES_MAX - 1],
                                       .gid = fake_dest(1).gid,
                                       .mtu = FAKE_MTU,
                                       .port = 1,
                                       .leader = fake_verbs};
-    CHECK_EQ(ipu_verbs_create(&config, &lanes[IPU_LANES_MAX - 1]), -ENOSPC);
-    for (uint32_t i = 0; i < IPU_LANES_MAX - 1; i++)
-        ipu_verbs_destroy(lanes[i]);
+    CHECK_EQ(ipu_verbs_create(&config, &tx_queues[IPU_TX_QUEUES_MAX - 1]), -ENOSPC);
+    for (uint32_t i = 0; i < IPU_TX_QUEUES_MAX - 1; i++)
+        ipu_verbs_destroy(tx_queues[i]);
     fake_close();
 }
 
@@ -334,7 +334,7 @@ int main(void)
     RUN(the_send_queue_is_asked_while_something_is_being_sent);
     RUN(a_channel_in_error_is_not_watched_any_more);
     RUN(asynchronous_events_tell_of_the_port_and_the_device);
-    RUN(a_lanes_queue_pair_is_our_own_and_its_events_are_its_own);
-    RUN(there_are_only_so_many_lanes);
+    RUN(a_tx_queues_queue_pair_is_our_own_and_its_events_are_its_own);
+    RUN(there_are_only_so_many_tx_queues);
     return 0;
 }

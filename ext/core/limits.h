@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_LIMITS_H
+#define IPU_LIMITS_H
+
+/* The TX queues of one interface, each with a pump of its own; QUEUES_MAX in ipoibu/limits.py. */
+enum { IPU_TX_QUEUES_MAX = 16 };
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_LOAN_H
+#define IPU_LOAN_H
+
+#include <stdbool.h>
+
+#include "core/index_ring.h"
+#include "core/slab.h"
+#include "device/device.h"
+
+/*
+ * Frames of a pump that an application uses in place. Some of the transmit frames are its own for
+ * as long as the pump lives; it fills one, sends it, and has it back when the fabric is done with
+ * it. Of the receive frames of each kind it may hold `held_max` at a time: the others are enough
+ * for the fabric to go on, so that nobody has to be woken when one comes back.
+ *
+ * Counted references keep the memory (not the pump, not the fabric) while anybody has a frame.
+ * Transmit: `spare`, reserve and cancel are the sending thread's; `free` goes from pump to it.
+ * Receive: `returned` goes from the reading thread to the pump; `held` is the pump's. Receive
+ * frames are numbered through (device.h).
+ */
+struct ipu_loan_rx {
+    struct ipu_slab slab; /* where the frames are; no stack of its own */
+    uint32_t held, held_max;
+};
+
+struct ipu_loan {
+    _Atomic uint32_t users;
+    struct ipu_slab tx;    /* no stack of its own, either */
+    uint32_t tx_frames;    /* lent: the first ones of the slab */
+    uint32_t packet_bytes; /* longest packet of a transmit frame */
+    struct ipu_index_ring free;
+    uint32_t *spare; /* reserved and not sent after all */
+    uint32_t spare_count;
+
+    struct ipu_loan_rx datagrams, connected;
+    struct ipu_index_ring returned;
+};
+
+/* Takes frames of a fresh tx. With one user, and the memory of all slabs kept. NULL: no memory. */
+struct ipu_loan *ipu_loan_create(const struct ipu_device_frames *frames);
+void ipu_loan_hold(struct ipu_loan *loan);
+void ipu_loan_drop(struct ipu_loan *loan); /* NULL is fine */
+
+/* Sender: a frame to fill, or IPU_INDEX_NONE: all are on their way. */
+uint32_t ipu_loan_reserve(struct ipu_loan *loan);
+void ipu_loan_cancel(struct ipu_loan *loan, uint32_t index);
+
+/* The packet in a frame. */
+uint8_t *ipu_loan_tx_packet(const struct ipu_loan *loan, uint32_t index);
+
+/* The pump's: whose the receive frame is. */
+struct ipu_loan_rx *ipu_loan_rx_of(struct ipu_loan *loan, uint32_t index);
+
+#endif

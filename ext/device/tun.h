@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_TUN_H
+#define IPU_TUN_H
+
+#include "device/device.h"
+#include "device/tun_queues.h"
+
+/* A TUN as packet device. The descriptors, of each of its queues, are opened and set up in Python
+ * (ipoibu/host/tun.py): no packet information, 16-byte vnet header, non-blocking, offloads as
+ * `offload` (IPU_DEVICE_*) says. They stay the caller's to close. */
+struct ipu_tun {
+    struct ipu_device device;
+    struct ipu_tun_queues queues;
+};
+
+/* 0, or as ipu_tun_queues_init(). */
+int ipu_tun_init(struct ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload);
+
+#endif

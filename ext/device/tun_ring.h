@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_TUN_RING_H
+#define IPU_TUN_RING_H
+
+#include <stdbool.h>
+
+#include "device/device.h"
+#include "device/tun_queues.h"
+
+/*
+ * A TUN that is read and written through an io_uring where that pays: a batch of packets takes one
+ * system call, and packets that come while the pump is in the kernel for something else take none.
+ * All else is as in tun.h.
+ *
+ * Where system calls are dear (`always`; syscall_cost.h) that is most of the cost. Elsewhere a ring
+ * takes longer for a packet alone than a call does, and pays in a flood of short ones only: frames
+ * are read one by one until 16 have come in a row, and so are the first writes of each round made.
+ *
+ * Reads fill frames of the pump's own (attach), a few at a time: as many are asked for as came of
+ * late, since each packet looks at all reads that wait. Writes are queued and end with flush().
+ */
+struct ipu_tun_ring;
+
+/*
+ * For descriptors that do not block, one for each queue, and that stay the caller's to close, after
+ * the pump. 0, or -ENOSYS (built without liburing, or a kernel older than 6.0), -EPERM
+ * (kernel.io_uring_disabled, a seccomp filter), what else io_uring_setup(2) gives, or as
+ * ipu_tun_queues_init().
+ */
+int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, bool always,
+                        struct ipu_tun_ring **out);
+
+/* After the pump. */
+void ipu_tun_ring_destroy(struct ipu_tun_ring *tun);
+
+struct ipu_device *ipu_tun_ring_device(struct ipu_tun_ring *tun);
+
+#endif

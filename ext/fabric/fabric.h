@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_FABRIC_H
+#define IPU_FABRIC_H
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/limits.h"
+
+/*
+ * The fabric's packet face: one UD queue pair, as the pump sees it. Only the pump's thread calls
+ * these, none of them blocks, and all of them take and give batches. The control face is
+ * ipoibu/fabric/base.py. A fabric travels to Python as a capsule named IPU_FABRIC_CAPSULE.
+ */
+#define IPU_FABRIC_CAPSULE "ipoibu.fabric"
+
+/* An address vector with the queue pair behind it; the fields of a path record. */
+struct ipu_dest {
+    struct in6_addr gid;
+    uint32_t qpn; /* 24 bits; IPU_MULTICAST_QPN for a multicast gid (E5) */
+    uint32_t flow_label;
+    uint16_t dlid; /* 0 where the fabric routes by GID */
+    uint8_t sl;
+    uint8_t static_rate;
+    uint8_t hop_limit;
+    uint8_t traffic_class;
+    uint8_t pad[2]; /* zero: destinations are compared and hashed as bytes */
+};
+
+/*
+ * A message in one piece or two: `head`, when head_len is not 0, comes in front of `addr`. Both lie
+ * inside the registered memory. A fabric gathers them (two SGEs) unless it says `one_piece`; the
+ * limits of a message (MTU, inline data) are for head_len + len.
+ */
+struct ipu_send {
+    const void *head;
+    const void *addr;
+    uint32_t head_len;
+    uint32_t len;
+    uint32_t qpn;
+    void *ah;
+    uint64_t cookie; /* comes back from sent() */
+};
+
+struct ipu_recv {
+    void *addr; /* inside the registered memory; 40 bytes of GRH space first (E4) */
+    uint32_t len;
+    uint64_t cookie;
+};
+
+#define IPU_RECEIVED_GRH 1u /* the first 40 bytes hold a GRH */
+#define IPU_RECEIVED_FAILED                                                                        \
+    2u /* flushed or in error: no data, the buffer is the caller's again                           \
+        */
+
+struct ipu_received {
+    uint64_t cookie;
+    uint32_t byte_len; /* the GRH space included, as in verbs */
+    uint32_t src_qpn;
+    uint32_t flags;
+};
+
+struct ipu_fabric_ops {
+    /* Register memory that sends and receives lie in, before the first of them. May be called
+     * again for another region; a region stays registered until the fabric ends. */
+    int (*memory)(void *self, void *base, size_t len);
+    /* A handle for the destination, or NULL with errno set. */
+    void *(*ah_create)(void *self, const struct ipu_dest *dest);
+    /* Safe while sends that use the handle are under way. */
+    void (*ah_destroy)(void *self, void *ah);
+    /* How many of the n were taken; the others stay the caller's. Negative errno: broken. */
+    int (*send)(void *self, const struct ipu_send *sends, int n);
+    int (*post)(void *self, const struct ipu_recv *recvs, int n);
+    /* Cookies of ended sends, good or bad; negative errno when the queue pair is broken. */
+    int (*sent)(void *self, uint64_t *cookies, int max);
+    int (*received)(void *self, struct ipu_received *done, int max);
+    /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
+    int (*arm)(void *self);
+    /* The same for sends, where arm() is for receives alone and may leave the ends of sends untold;
+     * asked after it. NULL where arm() is for both. */
+    int (*arm_sends)(void *self);
+    int (*fd)(void *self);
+    /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
+     * tried again later. NULL where nothing breaks. */
+    int (*recover)(void *self);
+    /* CLOCK_MONOTONIC time at which to poll again though fd() stays silent, INT64_MAX for none;
+     * asked after arm(). NULL where there is no such time. */
+    int64_t (*deadline_ns)(void *self);
+};
+
+/*
+ * A connection of connected mode (RFC 4755): an RC queue pair, made and programmed by the control
+ * face, embedded in the fabric's own object; it travels to Python as IPU_CONNECTION_CAPSULE. All of
+ * a fabric's connections receive from one shared queue. Messages have no GRH in front. The other
+ * fields are the pump's (zero before it knows the connection); the control face destroys the queue
+ * pair only after the pump has let it go, and moves it to the error state before it asks for that.
+ */
+#define IPU_CONNECTION_CAPSULE "ipoibu.connection"
+
+struct ipu_ah;
+
+enum { IPU_CONNECTION_SENDS = 64 }; /* messages under way at most; a power of two */
+
+struct ipu_connection {
+    uint64_t id;       /* the engine's name for it */
+    struct ipu_ah *ah; /* whose packets go by it, or NULL */
+    struct ipu_connection *next;
+    struct ipu_connection *chain; /* the fabric's, as is qpn: see qpn_table.h */
+    uint32_t qpn;
+    uint32_t mtu;              /* largest IP packet to the peer, bytes */
+    uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
+    uint32_t sending;          /* messages posted and not yet told by sent(), */
+    uint32_t sending_bytes;    /* and their bytes, */
+    uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
+    uint32_t oldest;                        /* from here on, modulo their number */
+    uint64_t still_since_ns; /* when nobody saw one move any more; 0: it is not known to stand */
+    bool moved;              /* one was told, or the first of them posted, since somebody asked */
+    bool superframes;        /* every message has a vnet header in front, both ways */
+    bool broken;             /* a send failed; the engine was told */
+    bool leaving;            /* the engine wants it back */
+    _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
+};
+
+struct ipu_connection_sent {
+    uint64_t cookie;
+    struct ipu_connection *connection;
+    bool failed; /* the connection is broken: all that is posted to it fails */
+};
+
+struct ipu_connection_received {
+    uint64_t cookie;
+    struct ipu_connection *connection;
+    uint32_t byte_len;
+    bool failed; /* no data, the buffer is the caller's again */
+};
+
+/*
+ * The connected face, of a fabric that has one; same rules, same descriptor, same arm(). Sends on
+ * different connections end in any order, those of one in theirs.
+ */
+struct ipu_connected_ops {
+    /* The pump begins and ends to use a connection; what sent() and received() say is about those
+     * in between, with `connection` NULL about others. 0 or negative errno. */
+    int (*add)(void *self, struct ipu_connection *connection);
+    void (*remove)(void *self, struct ipu_connection *connection);
+    /* How many of the n were taken: fewer when the send queue is full. ah and qpn mean nothing. A
+     * broken connection takes them, and fails them. */
+    int (*send)(void *self, struct ipu_connection *connection, const struct ipu_send *sends, int n);
+    int (*post)(void *self, const struct ipu_recv *recvs, int n); /* to the shared queue */
+    int (*sent)(void *self, struct ipu_connection_sent *sent, int max);
+    int (*received)(void *self, struct ipu_connection_received *done, int max);
+};
+
+struct ipu_fabric {
+    const struct ipu_fabric_ops *ops;
+    void *self;
+    const struct ipu_connected_ops *connected; /* NULL: datagrams only */
+    void *connected_self;
+    struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
+    uint32_t qpn;
+    uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
+    uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */
+    /* A datagram longer than the receive it meets fails the queue pair: every receive has at least
+     * so many bytes. 0: it is dropped, no more. */
+    uint32_t min_recv;
+    uint32_t max_recv; /* receives worth posting; 0: the more the better */
+    bool one_piece;    /* head_len must be 0: the queue pair has one SGE */
+    /* Queue pairs that send for us besides: our further TX queues, where they have numbers of their
+     * own. Does not change while a pump runs. */
+    uint32_t tx_qpns[IPU_TX_QUEUES_MAX - 1];
+    uint32_t tx_qpn_count;
+};
+
+/* 0, or -ENOSPC. */
+static inline int ipu_fabric_add_tx_queue(struct ipu_fabric *fabric, uint32_t qpn)
+{
+    if (fabric->tx_qpn_count == IPU_TX_QUEUES_MAX - 1)
+        return -ENOSPC;
+    fabric->tx_qpns[fabric->tx_qpn_count++] = qpn;
+    return 0;
+}
+
+/* Whether a datagram from our GID and this queue pair is our own. */
+static inline bool ipu_fabric_sends_as(const struct ipu_fabric *fabric, uint32_t qpn)
+{
+    bool own = qpn == fabric->qpn;
+    for (uint32_t i = 0; i < fabric->tx_qpn_count; i++)
+        own |= qpn == fabric->tx_qpns[i];
+    return own;
+}
+
+#endif

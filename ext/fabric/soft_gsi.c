@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabric/soft_gsi.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRH_SGID = 8 };
+
+static int post(struct ipu_soft_gsi *gsi, uint64_t index)
+{
+    struct soft_recv_wr wr = {
+        .wr_id = index,
+        .num_sge = 1,
+        .sg = {{.addr = gsi->in[index], .length = sizeof gsi->in[index]}},
+    };
+    return soft_qp_post_recv(gsi->qp, &wr, 1);
+}
+
+int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca)
+{
+    memset(gsi, 0, sizeof *gsi);
+    gsi->hca = hca;
+    gsi->in = calloc(IPU_SOFT_GSI_DEPTH, sizeof *gsi->in);
+    gsi->out = calloc(IPU_SOFT_GSI_DEPTH, sizeof *gsi->out);
+    int error = gsi->in != NULL && gsi->out != NULL ? 0 : -ENOMEM;
+    if (error == 0)
+        error = soft_cq_create(*hca, 2 * IPU_SOFT_GSI_DEPTH, &gsi->cq);
+    if (error == 0) {
+        struct soft_qp_attr attr = {
+            .type = SOFT_QPT_GSI,
+            .send_cq = gsi->cq,
+            .recv_cq = gsi->cq,
+            .max_send_wr = IPU_SOFT_GSI_DEPTH,
+            .max_recv_wr = IPU_SOFT_GSI_DEPTH,
+        };
+        soft_cq_set_background(gsi->cq); /* an interface's thread fetches the packets */
+        error = soft_qp_create(*hca, &attr, &gsi->qp);
+    }
+    for (uint64_t i = 0; error == 0 && i < IPU_SOFT_GSI_DEPTH; i++)
+        error = post(gsi, i) == 1 ? 0 : -ENOMEM;
+    if (error < 0)
+        ipu_soft_gsi_free(gsi);
+    return error;
+}
+
+void ipu_soft_gsi_free(struct ipu_soft_gsi *gsi)
+{
+    if (gsi->qp != NULL)
+        soft_qp_destroy(gsi->qp);
+    if (gsi->cq != NULL)
+        soft_cq_destroy(gsi->cq);
+    free(gsi->in);
+    free(gsi->out);
+    memset(gsi, 0, sizeof *gsi);
+}
+
+int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uint32_t qkey,
+                      uint16_t pkey, const uint8_t mad[IPU_SOFT_GSI_MAD_LEN])
+{
+    int pkey_index = soft_hca_find_pkey(*gsi->hca, pkey);
+    if (pkey_index < 0)
+        return pkey_index;
+    if (gsi->sending == IPU_SOFT_GSI_DEPTH)
+        return -EAGAIN; /* completions come with ipu_soft_gsi_receive() */
+    struct soft_ah_attr attr = {
+        .dgid = dest->gid,
+        .flow_label = dest->flow_label,
+        .traffic_class = dest->traffic_class,
+        .hop_limit = dest->hop_limit,
+    };
+    struct soft_ah *ah;
+    int error = soft_ah_create(*gsi->hca, &attr, &ah);
+    if (error < 0)
+        return error;
+    uint8_t *frame = gsi->out[gsi->sends % IPU_SOFT_GSI_DEPTH];
+    memcpy(frame, mad, IPU_SOFT_GSI_MAD_LEN);
+    struct soft_send_wr wr = {
+        .ah = ah,
+        .remote_qpn = dest->qpn,
+        .remote_qkey = qkey,
+        .pkey_index = (uint16_t)pkey_index,
+        .flags = SOFT_SEND_SIGNALED,
+        .num_sge = 1,
+        .sg = {{.addr = frame, .length = IPU_SOFT_GSI_MAD_LEN}},
+    };
+    int taken = soft_qp_post_send(gsi->qp, &wr, 1);
+    soft_ah_destroy(ah); /* what is posted still goes */
+    if (taken != 1)
+        return taken < 0 ? taken : -EAGAIN;
+    gsi->sends++;
+    gsi->sending++;
+    return 0;
+}
+
+int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad)
+{
+    struct soft_wc wc;
+    while (soft_cq_poll(gsi->cq, 1, &wc) == 1) {
+        if (wc.opcode == SOFT_WC_SEND) {
+            gsi->sending--;
+            continue;
+        }
+        const uint8_t *frame = gsi->in[wc.wr_id];
+        bool good = wc.status == SOFT_WC_SUCCESS && (wc.flags & SOFT_WC_GRH) &&
+                    wc.byte_len == SOFT_GRH_BYTES + IPU_SOFT_GSI_MAD_LEN;
+        if (good) {
+            memcpy(&mad->sgid, frame + GRH_SGID, sizeof mad->sgid);
+            mad->src_qpn = wc.src_qp;
+            mad->pkey = soft_hca_pkey(*gsi->hca, wc.pkey_index);
+            memcpy(mad->data, frame + SOFT_GRH_BYTES, IPU_SOFT_GSI_MAD_LEN);
+        }
+        post(gsi, wc.wr_id);
+        if (good)
+            return 1;
+    }
+    return 0;
+}
+
+int ipu_soft_gsi_fd(const struct ipu_soft_gsi *gsi)
+{
+    return soft_cq_fd(gsi->cq);
+}
+
+void ipu_soft_gsi_arm(struct ipu_soft_gsi *gsi)
+{
+    soft_cq_arm(gsi->cq);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_SOFT_WORK_H
+#define IPU_SOFT_WORK_H
+
+#include "fabric/fabric.h"
+#include "soft/hca.h"
+
+/* The pump's sends and receives as work requests of the built-in HCA. */
+static inline struct soft_sge ipu_soft_work_piece(const void *addr, uint32_t len)
+{
+    return (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};
+}
+
+/* What the message consists of; where it goes is the caller's to say. */
+static inline void ipu_soft_work_gather(struct soft_send_wr *wr, const struct ipu_send *send)
+{
+    if (send->head_len > 0)
+        wr->sg[wr->num_sge++] = ipu_soft_work_piece(send->head, send->head_len);
+    if (send->len > 0)
+        wr->sg[wr->num_sge++] = ipu_soft_work_piece(send->addr, send->len);
+}
+
+static inline void ipu_soft_work_receives(struct soft_recv_wr *wr, const struct ipu_recv *recvs,
+                                          int n)
+{
+    for (int i = 0; i < n; i++)
+        wr[i] = (struct soft_recv_wr){
+            .wr_id = recvs[i].cookie,
+            .num_sge = 1,
+            .sg = {ipu_soft_work_piece(recvs[i].addr, recvs[i].len)},
+        };
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_MESH_H
+#define IPU_MESH_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "fabric/fabric.h"
+
+/*
+ * A mesh of RC connections as a fabric of datagrams, for devices that have nothing else (iWARP); a
+ * profile of our own, docs/mesh.md. An address handle is a peer or a group, what is sent to a group
+ * goes to each peer that is in it, and what is received has a GRH made up from the peer's
+ * identity. iWARP ends a connection that finds no receive posted, so every peer has receives of
+ * its own and sends no more than it was told of.
+ *
+ * Queue pairs are somebody else's (pyverbs'), who makes and connects them. One that is to end is
+ * removed; after IPU_MESH_GONE it is destroyed and then forgotten, which is when its buffers come
+ * back: siw does not flush the receives of a queue pair that its peer terminated. Threads: the
+ * pump's calls the fabric; the calls below that name a peer, and ipu_mesh_next_event(), may come
+ * from any one other thread; the rest while no pump runs.
+ */
+struct ipu_mesh;
+
+enum {
+    IPU_MESH_TYPE = 0x88b5, /* of control messages: IEEE 802's local experimental Ethertype 1 */
+    IPU_MESH_WINDOW = 32,   /* messages that a peer may send before it hears more */
+    IPU_MESH_SLACK = 8,     /* receives beyond those, for messages about the window */
+    IPU_MESH_CONTROL_MAX = 2044, /* bytes of a control message behind its header */
+    IPU_MESH_GROUPS_MAX = 1024,  /* of a peer; one that is in more gets everything */
+    IPU_MESH_CREDIT = 5,         /* the operation that is handled here */
+};
+
+struct ipu_mesh_config {
+    const struct ibv_qp *pattern; /* any queue pair like those to come; it is not kept */
+    struct in6_addr gid;          /* with qpn our station */
+    uint32_t qpn;
+    uint32_t mtu;              /* largest message, encapsulation header included */
+    uint32_t peers_max;        /* receives are kept for so many */
+    struct in6_addr broadcast; /* the broadcast group: every peer is in it */
+};
+
+/* 0, or negative errno with nothing left behind. */
+int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out);
+
+/* After the end of all queue pairs: memory is given back, nothing is sent or received any more. */
+void ipu_mesh_free(struct ipu_mesh *mesh);
+void ipu_mesh_destroy(struct ipu_mesh *mesh);
+
+struct ipu_fabric *ipu_mesh_fabric(struct ipu_mesh *mesh);
+
+/* Take a queue pair in INIT: IPU_MESH_READY tells that its receives are posted. -ENOMEM. */
+int ipu_mesh_add(struct ipu_mesh *mesh, uint64_t id, struct ibv_qp *qp);
+/* It is connected: whose it is, and whether we may speak first (MPA: who connected does). */
+int ipu_mesh_name(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *gid, uint32_t qpn,
+                  uint32_t window, bool may_send);
+/* It is in these groups, or in one more, or in one less. */
+int ipu_mesh_groups(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mgids, int n);
+int ipu_mesh_group(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mgid, bool is_in);
+/* A control message, in order, when there is room. */
+int ipu_mesh_send_control(struct ipu_mesh *mesh, uint64_t id, const void *message, size_t len);
+/* Nothing more goes to it: IPU_MESH_GONE tells when its queue pair may be destroyed. */
+int ipu_mesh_remove(struct ipu_mesh *mesh, uint64_t id);
+/* The queue pair is destroyed. */
+int ipu_mesh_forget(struct ipu_mesh *mesh, uint64_t id);
+
+enum ipu_mesh_event_type {
+    IPU_MESH_READY = 1,
+    IPU_MESH_CONTROL, /* a message, behind its header */
+    IPU_MESH_BROKEN,  /* a send failed, or too much is waiting for it; said once */
+    IPU_MESH_GONE,
+};
+
+struct ipu_mesh_event {
+    uint64_t id;
+    enum ipu_mesh_event_type type;
+    uint32_t len;
+    uint8_t message[IPU_MESH_CONTROL_MAX];
+};
+
+/* The next event, if there is one; the descriptor is readable while there are some. */
+bool ipu_mesh_next_event(struct ipu_mesh *mesh, struct ipu_mesh_event *event);
+int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
+
+#define IPU_MESH_COUNTERS(X)                                                                       \
+    X(tx_doorbells)   /* calls of ibv_post_send */                                                 \
+    X(tx_posted)      /* messages in them */                                                       \
+    X(tx_signalled)   /* of these, with a completion of their own */                               \
+    X(tx_inline)      /* of these, copied into the work request */                                 \
+    X(tx_copies)      /* messages to a group, counted once for each peer */                        \
+    X(tx_no_peer)     /* lost: no connection to that station, or nobody in that group */           \
+    X(tx_no_window)   /* lost: the peer has not made room yet */                                   \
+    X(tx_full)        /* lost: our own queues are full */                                          \
+    X(tx_errors)      /* sends refused or completed in error, flushed ones not counted */          \
+    X(rx_doorbells)   /* calls of ibv_post_recv */                                                 \
+    X(rx_errors)      /* the same of receives */                                                   \
+    X(rx_control)     /* control messages */                                                       \
+    X(rx_bad_control) /* of these, too short or too long */                                        \
+    X(rx_early)       /* messages of a peer that we do not know yet */                             \
+    X(rx_runt)        /* messages without a whole header */                                        \
+    X(windows_told)   /* messages about the window, ours */                                        \
+    X(windows_heard)  /* and the peers' */                                                         \
+    X(stale)          /* completions of queue pairs that were destroyed meanwhile */               \
+    X(flushed)        /* work that came back because a connection ended */                         \
+    X(events)         /* completion events */
+
+#define IPU_MESH_COUNTERS_FIELD(name) _Atomic uint64_t name;
+#define IPU_MESH_COUNTERS_ONE(name)   +1
+enum { IPU_MESH_COUNTERS_N = 0 IPU_MESH_COUNTERS(IPU_MESH_COUNTERS_ONE) };
+
+/* From any thread; in the order of the names. */
+void ipu_mesh_counters(const struct ipu_mesh *mesh, uint64_t values[IPU_MESH_COUNTERS_N]);
+extern const char *const ipu_mesh_counter_names[IPU_MESH_COUNTERS_N];
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Between the mesh's pump and the thread that makes its connections: two queues under one mutex. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "mesh/mesh_state.h"
+
+/* ---- from the other thread */
+
+static struct mesh_command *command(int kind, uint64_t id, const void *bytes, size_t len)
+{
+    struct mesh_command *made = calloc(1, sizeof *made + len);
+    if (made == NULL)
+        return NULL;
+    made->kind = kind;
+    made->id = id;
+    made->len = (uint32_t)len;
+    if (len > 0)
+        memcpy(made->bytes, bytes, len);
+    return made;
+}
+
+static int put(struct ipu_mesh *m, struct mesh_command *made)
+{
+    if (made == NULL)
+        return -ENOMEM;
+    pthread_mutex_lock(&m->mutex);
+    STAILQ_INSERT_TAIL(&m->commands, made, queue);
+    pthread_mutex_unlock(&m->mutex);
+    atomic_store(&m->has_commands, true);
+    (void)eventfd_write(m->command_fd, 1);
+    return 0;
+}
+
+int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
+{
+    struct ipu_mesh_peer *peer = calloc(1, sizeof *peer);
+    struct mesh_command *made = command(MESH_ADD, id, NULL, 0);
+    int error = peer == NULL || made == NULL ? -ENOMEM : ipu_rc_queue_init(&peer->queue, qp);
+    if (error < 0) {
+        free(peer);
+        free(made);
+        return error;
+    }
+    /* Numbers that no other queue had, so that a late completion of one is told apart. */
+    peer->queue.posted = peer->queue.completed = peer->queue.returned = id << 32;
+    peer->id = id;
+    peer->qp_num = qp->qp_num;
+    peer->receives.qp = qp;
+    peer->receives.depth = IPU_MESH_WINDOW + IPU_MESH_SLACK;
+    peer->told = IPU_MESH_WINDOW;
+    STAILQ_INIT(&peer->waiting);
+    made->peer = peer;
+    return put(m, made);
+}
+
+int ipu_mesh_name(struct ipu_mesh *m, uint64_t id, const struct in6_addr *gid, uint32_t qpn,
+                  uint32_t window, bool may_send)
+{
+    struct mesh_command *made = command(MESH_NAME, id, NULL, 0);
+    if (made != NULL) {
+        made->gid = *gid;
+        made->qpn = qpn;
+        made->window = window;
+        made->flag = may_send;
+    }
+    return put(m, made);
+}
+
+int ipu_mesh_groups(struct ipu_mesh *m, uint64_t id, const struct in6_addr *mgids, int n)
+{
+    return put(m, command(MESH_SET_GROUPS, id, mgids, (size_t)n * sizeof *mgids));
+}
+
+int ipu_mesh_group(struct ipu_mesh *m, uint64_t id, const struct in6_addr *mgid, bool is_in)
+{
+    struct mesh_command *made = command(MESH_GROUP, id, NULL, 0);
+    if (made != NULL) {
+        made->gid = *mgid;
+        made->flag = is_in;
+    }
+    return put(m, made);
+}
+
+int ipu_mesh_send_control(struct ipu_mesh *m, uint64_t id, const void *message, size_t len)
+{
+    return len > IPU_MESH_CONTROL_MAX ? -EMSGSIZE
+                                      : put(m, command(MESH_SEND_CONTROL, id, message, len));
+}
+
+int ipu_mesh_remove(struct ipu_mesh *m, uint64_t id)
+{
+    return put(m, command(MESH_REMOVE, id, NULL, 0));
+}
+
+int ipu_mesh_forget(struct ipu_mesh *m, uint64_t id)
+{
+    return put(m, command(MESH_FORGET, id, NULL, 0));
+}
+
+bool ipu_mesh_next_event(struct ipu_mesh *m, struct ipu_mesh_event *event)
+{
+    pthread_mutex_lock(&m->mutex);
+    struct mesh_event *next = STAILQ_FIRST(&m->events);
+    if (next != NULL) {
+        STAILQ_REMOVE_HEAD(&m->events, queue);
+        m->event_count--;
+    } else {
+        eventfd_t unused;
+        (void)eventfd_read(m->event_fd, &unused);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (next == NULL)
+        return false;
+    event->id = next->id;
+    event->type = next->type;
+    event->len = next->len;
+    memcpy(event->message, next->message, next->len);
+    free(next);
+    return true;
+}
+
+int ipu_mesh_event_fd(const struct ipu_mesh *m)
+{
+    return m->event_fd;
+}
+
+/* ---- on the pump's thread */
+
+void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
+                          enum ipu_mesh_event_type type, const void *message, uint32_t len)
+{
+    struct mesh_event *event = malloc(sizeof *event + len);
+    bool is_full = false;
+    if (event == NULL)
+        return;
+    event->id = peer->id;
+    event->type = type;
+    event->len = len;
+    if (len > 0)
+        memcpy(event->message, message, len);
+    pthread_mutex_lock(&m->mutex);
+    if (type == IPU_MESH_CONTROL && m->event_count >= MESH_EVENTS_MAX) {
+        is_full = true; /* what it says would be missed, so it goes and comes again */
+    } else {
+        STAILQ_INSERT_TAIL(&m->events, event, queue);
+        m->event_count++;
+        (void)eventfd_write(m->event_fd, 1);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (is_full) {
+        free(event);
+        mesh_peer_broke(m, peer);
+    }
+}
+
+static bool add_group(struct ipu_mesh_peer *peer, const struct in6_addr *mgid)
+{
+    for (int i = 0; i < peer->group_count; i++)
+        if (memcmp(&peer->groups[i], mgid, sizeof *mgid) == 0)
+            return true;
+    if (peer->group_count == IPU_MESH_GROUPS_MAX)
+        return false;
+    if (peer->group_count == peer->group_room) {
+        int room = peer->group_room == 0 ? 16 : 2 * peer->group_room;
+        struct in6_addr *groups = realloc(peer->groups, (size_t)room * sizeof *groups);
+        if (groups == NULL)
+            return false;
+        peer->groups = groups;
+        peer->group_room = room;
+    }
+    peer->groups[peer->group_count++] = *mgid;
+    return true;
+}
+
+static void delete_group(struct ipu_mesh_peer *peer, const struct in6_addr *mgid)
+{
+    for (int i = 0; i < peer->group_count; i++)
+        if (memcmp(&peer->groups[i], mgid, sizeof *mgid) == 0) {
+            peer->groups[i] = peer->groups[--peer->group_count];
+            return;
+        }
+}
+
+/* Whether the command is done with, and its memory. */
+static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mesh_command *made)
+{
+    switch (made->kind) {
+    case MESH_ADD:
+        break;
+    case MESH_NAME:
+        peer->gid = made->gid;
+        peer->qpn = made->qpn;
+        peer->limit = made->window;
+        peer->may_send |= made->flag;
+        peer->named = true;
+        m->version++;
+        break;
+    case MESH_SET_GROUPS:
+        peer->group_count = 0;
+        peer->in_all = false;
+        peer->knows_groups = true;
+        for (uint32_t at = 0; at + sizeof(struct in6_addr) <= made->len;
+             at += sizeof(struct in6_addr)) {
+            struct in6_addr mgid;
+            memcpy(&mgid, made->bytes + at, sizeof mgid);
+            peer->in_all |= !add_group(peer, &mgid);
+        }
+        break;
+    case MESH_GROUP:
+        if (made->flag)
+            peer->in_all |= !add_group(peer, &made->gid);
+        else
+            delete_group(peer, &made->gid);
+        break;
+    case MESH_SEND_CONTROL:
+        if (peer->waiting_count == MESH_WAITING) {
+            mesh_peer_broke(m, peer);
+            break;
+        }
+        STAILQ_INSERT_TAIL(&peer->waiting, made, queue);
+        peer->waiting_count++;
+        return false;
+    case MESH_REMOVE:
+        if (!peer->leaving)
+            mesh_commands_notify(m, peer, IPU_MESH_GONE, NULL, 0);
+        peer->leaving = true;
+        m->version++;
+        break;
+    case MESH_FORGET:
+        peer->leaving = peer->forgotten = true;
+        mesh_send_end(m, peer);
+        mesh_receive_end(m, peer);
+        break;
+    }
+    return true;
+}
+
+void mesh_commands_run(struct ipu_mesh *m)
+{
+    struct mesh_commands commands = STAILQ_HEAD_INITIALIZER(commands);
+    struct mesh_command *made;
+    eventfd_t unused;
+    if (!atomic_load(&m->has_commands))
+        return;
+    pthread_mutex_lock(&m->mutex);
+    atomic_store(&m->has_commands, false);
+    (void)eventfd_read(m->command_fd, &unused);
+    STAILQ_CONCAT(&commands, &m->commands);
+    pthread_mutex_unlock(&m->mutex);
+    while ((made = STAILQ_FIRST(&commands)) != NULL) {
+        STAILQ_REMOVE_HEAD(&commands, queue);
+        struct ipu_mesh_peer *peer = made->peer;
+        if (peer != NULL)
+            mesh_peer_add(m, peer);
+        else
+            peer = mesh_peer_by_id(m, made->id);
+        if (peer == NULL || carry_out(m, peer, made))
+            free(made);
+        if (peer != NULL)
+            mesh_send_waiting(m, peer);
+    }
+    mesh_settle(m);
+}
+
+void mesh_commands_free(struct ipu_mesh *m)
+{
+    struct mesh_command *made;
+    struct mesh_event *event;
+    while ((made = STAILQ_FIRST(&m->commands)) != NULL) {
+        STAILQ_REMOVE_HEAD(&m->commands, queue);
+        if (made->peer != NULL)
+            mesh_peer_free(made->peer);
+        free(made);
+    }
+    while ((event = STAILQ_FIRST(&m->events)) != NULL) {
+        STAILQ_REMOVE_HEAD(&m->events, queue);
+        free(event);
+    }
+}

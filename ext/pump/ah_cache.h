@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_AH_CACHE_H
+#define IPU_AH_CACHE_H
+
+#include <stdint.h>
+
+#include "core/hash.h"
+#include "fabric/fabric.h"
+
+/* An address handle and its destination; only the first cache line is hot. */
+struct ipu_ah {
+    _Alignas(64) void *handle;         /* the fabric's, of ah_create() */
+    struct ipu_connection *connection; /* if set, packets use this connection instead */
+    struct ipu_dest dest;
+    uint32_t refs; /* 0: idle, in the list of idle handles */
+    uint32_t hash;
+    struct ipu_ah *older, *newer;
+};
+
+/*
+ * Address handles by destination, shared and counted. Idle ones (no references) are kept, up to a
+ * cap, for the neighbour that comes back, and make room for others, the longest idle first. One
+ * thread only: the pump's, since it calls the fabric.
+ */
+struct ipu_ah_cache {
+    const struct ipu_fabric *fabric;
+    struct ipu_ah **slots; /* open addressing, as in neigh.h */
+    uint32_t mask;
+    uint32_t count; /* handles in all */
+    uint32_t idle;
+    uint32_t max;
+    uint32_t max_idle;
+    struct ipu_ah *oldest, *newest; /* of the idle ones */
+    struct ipu_hash_seed seed;
+
+    uint64_t created, evicted, failed; /* handles since init */
+};
+
+/*
+ * max: the cap in handles (rxe has 32767 in all); max_idle: how many of them may be kept unused.
+ * seed NULL: random. The fabric outlives the cache. 0, -EINVAL, -ENOMEM, or getrandom(2)'s.
+ */
+int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabric, uint32_t max,
+                      uint32_t max_idle, const struct ipu_hash_seed *seed);
+
+/* Destroys every handle, also the referenced ones. Safe to repeat. */
+void ipu_ah_cache_free(struct ipu_ah_cache *cache);
+
+/*
+ * Takes a reference to the address handle of dest. 0; -ENOSPC: the cap, and none idle; -ENOMEM;
+ * else the error of the fabric's ah_create, which is tried again after one idle handle was given
+ * up.
+ */
+int ipu_ah_cache_get(struct ipu_ah_cache *cache, const struct ipu_dest *dest, struct ipu_ah **ah);
+
+/* Gives a reference back. NULL is ignored. After the last one the handle may be destroyed. */
+void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah);
+
+/* Destroy all idle handles: the port's addresses have changed. */
+void ipu_ah_cache_flush(struct ipu_ah_cache *cache);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/classify.h"
+
+#include <string.h>
+
+#include "core/frame.h"
+
+enum {
+    IPV4_HEADER = 20,
+    IPV6_HEADER = 40,
+    ICMP6_MLD_QUERY = 130, /* RFC 2710 §3 */
+    ICMP6_MLD_DONE = 132,
+    ICMP6_MLD2_REPORT = 143, /* RFC 3810 §5.2 */
+    ICMP6_RS = 133,          /* RFC 4861 §4 */
+    ICMP6_NS = 135,
+    ICMP6_NA = 136,
+    ICMP6_REDIRECT = 137,
+};
+
+static uint16_t be16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+struct in6_addr ipu_classify_map4(const uint8_t v4[4])
+{
+    struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(mapped.s6_addr + 12, v4, 4);
+    return mapped;
+}
+
+/* The type of an ICMPv6 message behind at most one hop-by-hop header, where MLD has it, or -1. */
+static int icmp6_type(const uint8_t *ip, size_t len)
+{
+    size_t at = IPV6_HEADER;
+    uint8_t next = ip[6];
+    if (next == IPPROTO_HOPOPTS && len >= at + 8) {
+        next = ip[at];
+        at += 8u * (ip[at + 1] + 1u);
+    }
+    return next == IPPROTO_ICMPV6 && len > at ? ip[at] : -1;
+}
+
+static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flow)
+{
+    size_t header = (size_t)(ip[0] & 15) * 4;
+    if (len < IPV4_HEADER || header < IPV4_HEADER || be16(ip + 2) < header || be16(ip + 2) > len)
+        return IPU_TX_MALFORMED;
+    flow->type = IPU_TYPE_IPV4;
+    flow->dst = ipu_classify_map4(ip + 16);
+    flow->group = (ip[16] & 0xf0) == 0xe0 || (ip[16] & ip[17] & ip[18] & ip[19]) == 0xff;
+    return ip[9] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
+}
+
+static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flow)
+{
+    if (len < IPV6_HEADER || IPV6_HEADER + (size_t)be16(ip + 4) > len)
+        return IPU_TX_MALFORMED;
+    flow->type = IPU_TYPE_IPV6;
+    memcpy(&flow->dst, ip + 24, 16);
+    if (IN6_IS_ADDR_V4MAPPED(
+            &flow->dst)) /* would match IPv4's entries; never on a wire: RFC 4038 §4.2 */
+        return IPU_TX_MALFORMED;
+    flow->group = ip[24] == 0xff;
+    int type = icmp6_type(ip, len);
+    if (type == ICMP6_NS || type == ICMP6_NA)
+        return IPU_TX_ND;
+    if ((type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT)
+        return IPU_TX_HOST;
+    return IPU_TX_FORWARD;
+}
+
+enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow *flow)
+{
+    if (len == 0)
+        return IPU_TX_MALFORMED;
+    switch (ip[0] >> 4) {
+    case 4:
+        return tx4(ip, len, flow);
+    case 6:
+        return tx6(ip, len, flow);
+    default:
+        return IPU_TX_MALFORMED;
+    }
+}
+
+enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
+{
+    const uint8_t *ip = frame + IPU_ENCAP_LEN;
+    size_t n = len - IPU_ENCAP_LEN;
+    int type;
+    switch (be16(frame)) {
+    case IPU_TYPE_IPV4:
+        return n >= IPV4_HEADER && ip[0] >> 4 == 4 ? IPU_RX_DELIVER : IPU_RX_MALFORMED;
+    case IPU_TYPE_IPV6:
+        if (n < IPV6_HEADER || ip[0] >> 4 != 6)
+            return IPU_RX_MALFORMED;
+        /* RFC 6980: ND has no fragment header; one behind other extensions is no ND of ours. */
+        type = ip[6] == IPPROTO_ICMPV6 && n > IPV6_HEADER ? ip[IPV6_HEADER] : -1;
+        return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
+    case IPU_TYPE_ARP:
+        return IPU_RX_ENGINE;
+    default:
+        return IPU_RX_UNKNOWN_TYPE; /* E3 */
+    }
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/csum.h"
+#include "core/frame.h"
+#include "device/vnet.h"
+#include "pump/pump_state.h"
+
+/*
+ * Connected mode's side of the pump (RFC 4755). Packets whose address handle has a
+ * connection go by it; all others go by datagram, and so do groups, ARP and neighbour discovery
+ * always (C2). The engine's decision is one pointer in the address handle, which several neighbours
+ * may share. The pump accepts messages from every connection (C8). While there is a connection its
+ * MTU holds (C12).
+ */
+enum {
+    /* Bytes under way on one connection, but for one message. What is more waits in the kernel,
+     * where it costs no copy yet: read too early it would have left the cache before it is sent. */
+    SENDING_BYTES = 1 << 20,
+    /* How long a full connection is waited for after its last sign of life. The device is not read
+     * meanwhile, for whomever the packets are: as long as a peer's program may have to wait for a
+     * CPU, and no longer (4 ms was too short beside other work). A peer that stands still costs the
+     * others this much once. */
+    HOLD_NS = 20000000,
+    IPV4_HEADER = 20,
+    REFILL = 16, /* receives are given back in batches of so many */
+};
+
+static const struct ipu_connected_ops *ops_of(const struct ipu_pump *pump)
+{
+    return pump->fabric->connected;
+}
+
+int ipu_connection_init(struct ipu_pump *pump, uint32_t frames)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    if (frames == 0)
+        return 0;
+    if (ops_of(pump) == NULL)
+        return -EOPNOTSUPP;
+    int error =
+        ipu_slab_init(&state->rx, frames, IPU_TX_ENCAP + IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
+    if (error < 0)
+        return error;
+    error = pump->fabric->ops->memory(pump->fabric->self, state->rx.base, state->rx.len);
+    if (error < 0)
+        return error;
+    state->idle = calloc(frames, sizeof *state->idle);
+    if (state->idle == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < frames; i++)
+        state->idle[state->idle_count++] = ipu_slab_get(&state->rx);
+    return 0;
+}
+
+void ipu_connection_free(struct ipu_pump *pump)
+{
+    ipu_slab_free(&pump->connected.rx);
+    free(pump->connected.idle);
+}
+
+static struct ipu_connection **find(struct ipu_pump *pump, uint64_t id)
+{
+    struct ipu_connection **at = &pump->connected.all;
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+static bool tell(struct ipu_pump *pump, uint32_t type, uint64_t id)
+{
+    return ipu_event_emit(pump, &(struct ipu_event){.type = type, .token = id}, NULL);
+}
+
+/* Packets to the handle's destination go by datagram again. */
+static void unroute(struct ipu_pump *pump, struct ipu_ah *ah)
+{
+    struct ipu_connection *connection = ah->connection;
+    if (connection == NULL)
+        return;
+    connection->ah = NULL;
+    ah->connection = NULL;
+    ipu_ah_cache_put(&pump->ahs, ah);
+}
+
+static void post(struct ipu_pump *pump)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    while (state->idle_count > 0) {
+        struct ipu_recv recvs[IPU_BATCH];
+        int n = 0;
+        while (n < IPU_BATCH && (uint32_t)n < state->idle_count) {
+            uint32_t index = state->idle[state->idle_count - 1 - (uint32_t)n];
+            recvs[n++] = (struct ipu_recv){
+                .addr = ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP,
+                .len = IPU_VNET_LEN + IPU_VNET_PACKET_MAX,
+                .cookie = index,
+            };
+        }
+        int taken = ops_of(pump)->post(pump->fabric->connected_self, recvs, n);
+        if (taken <= 0)
+            return;
+        state->idle_count -= (uint32_t)taken;
+    }
+}
+
+int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    struct ipu_connection *connection = command->native;
+    if (pump->connected.idle == NULL || connection == NULL || *find(pump, command->token) != NULL)
+        return -EINVAL;
+    connection->id = command->token;
+    connection->superframes = command->forward != 0;
+    int error = ops_of(pump)->add(pump->fabric->connected_self, connection);
+    if (error < 0)
+        return error;
+    connection->next = pump->connected.all;
+    pump->connected.all = connection;
+    post(pump);
+    return 0;
+}
+
+int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    struct ipu_connection *connection = *find(pump, command->token);
+    if (connection == NULL)
+        return tell(pump, IPU_EVENT_CONNECTION_GONE, command->token) ? 0 : -ENOSPC;
+    if (connection->ah != NULL)
+        unroute(pump, connection->ah);
+    if (!connection->leaving)
+        pump->connected.leaving++;
+    connection->leaving = true;
+    return 0;
+}
+
+int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    struct ipu_connection *connection = NULL;
+    struct ipu_ah *ah;
+    if (command->forward == IPU_TX_UD_NOTIFY)
+        connection = &pump->connected.notify;
+    else if (command->forward == IPU_TX_RC)
+        connection = *find(pump, command->token);
+    int error = ipu_ah_cache_get(&pump->ahs, &command->dest, &ah);
+    if (error < 0)
+        return error;
+    unroute(pump, ah);
+    if (connection == NULL || connection->leaving || connection->broken) {
+        ipu_ah_cache_put(&pump->ahs, ah);
+        return command->forward == IPU_TX_RC ? -ENOENT : 0;
+    }
+    if (connection != &pump->connected.notify) {
+        if (connection->ah != NULL)
+            unroute(pump, connection->ah);
+        connection->ah = ah;
+        connection->mtu = command->mtu;
+        connection->superframe_bytes = connection->superframes ? command->superframe_bytes : 0;
+    }
+    ah->connection = connection; /* with the reference that we have */
+    return 0;
+}
+
+struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *ah, uint32_t *mtu)
+{
+    if (ah->connection != &pump->connected.notify) {
+        *mtu = ah->connection->mtu;
+        return ah->connection;
+    }
+    struct ipu_event event = {.type = IPU_EVENT_RC_WANTED,
+                              .src_qpn = ah->dest.qpn,
+                              .dgid = ah->dest.gid,
+                              .flags = IPU_EVENT_GRH};
+    if (ipu_event_emit(pump, &event, NULL)) /* else again, with the next packet */
+        unroute(pump, ah);
+    return NULL;
+}
+
+bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection)
+{
+    const struct ipu_connection_state *state = &pump->connected;
+    uint32_t messages = connection->sending, bytes = connection->sending_bytes;
+    if (state->to == connection) {
+        messages += (uint32_t)state->pending;
+        bytes += state->pending_bytes;
+    }
+    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
+}
+
+uint64_t ipu_connection_hold_ns(struct ipu_connection *connection)
+{
+    if (connection->broken)
+        return 0;
+    if (connection->moved) { /* most times: without a look at the clock */
+        connection->moved = false;
+        connection->still_since_ns = 0;
+        return HOLD_NS;
+    }
+    uint64_t now_ns = ipu_clock_ns();
+    if (connection->still_since_ns == 0)
+        connection->still_since_ns = now_ns;
+    int64_t left_ns = HOLD_NS - (int64_t)(now_ns - connection->still_since_ns);
+    return left_ns > 0 ? (uint64_t)left_ns : 0;
+}
+
+void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
+                            const struct ipu_ah *ah, struct ipu_send send)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    if (state->to != connection || state->pending == IPU_BATCH)
+        ipu_connection_flush(pump);
+    if (pump->tap.snap_len > 0) {
+        struct ipu_send bare = send; /* a capture begins at the encapsulation header */
+        if (connection->superframes && bare.head_len > 0)
+            bare.head = (const uint8_t *)bare.head + IPU_TX_ENCAP, bare.head_len -= IPU_TX_ENCAP;
+        else if (connection->superframes)
+            bare.addr = (const uint8_t *)bare.addr + IPU_TX_ENCAP, bare.len -= IPU_TX_ENCAP;
+        ipu_event_capture(pump, ipu_capture_sent(&pump->tap, &pump->fabric->gid, &ah->dest, &bare));
+    }
+    state->to = connection;
+    state->batch[state->pending++] = send;
+    state->pending_bytes += send.head_len + send.len;
+}
+
+static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
+{
+    if (connection->broken || connection->leaving)
+        return;
+    if (!tell(pump, IPU_EVENT_CONNECTION_BROKEN, connection->id))
+        return; /* the next failure says it */
+    connection->broken = true;
+    if (connection->ah != NULL)
+        unroute(pump, connection->ah);
+    if (pump->cut_connection == connection)
+        ipu_transmit_abandon(pump);
+}
+
+void ipu_connection_flush(struct ipu_pump *pump)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    struct ipu_connection *to = state->to;
+    if (state->pending == 0)
+        return;
+    int n = state->pending;
+    int taken = ops_of(pump)->send(pump->fabric->connected_self, to, state->batch, n);
+    state->pending = 0;
+    state->pending_bytes = 0;
+    to->moved |= taken > 0 && to->sending == 0;
+    IPU_COUNT(pump, send_batches);
+    for (int i = 0; i < n; i++) {
+        const struct ipu_send *send = &state->batch[i];
+        if (i >= taken) {
+            IPU_COUNT(pump, tx_connection_full);
+            ipu_transmit_release(pump, send->cookie);
+            continue;
+        }
+        uint32_t bytes = send->head_len + send->len;
+        to->lengths[(to->oldest + to->sending++) % IPU_CONNECTION_SENDS] = bytes;
+        to->sending_bytes += bytes;
+        pump->sending++;
+        bytes -= IPU_ENCAP_LEN;
+        if (to->superframes)
+            bytes -= IPU_TX_ENCAP;
+        IPU_COUNT(pump, tx_packets);
+        IPU_COUNT(pump, tx_connected_packets);
+        IPU_ADD(pump, tx_bytes, bytes);
+        ipu_counter_add(&to->tx_messages, 1);
+        ipu_counter_add(&to->tx_bytes, bytes);
+    }
+    if (taken < 0)
+        broke(pump, to);
+}
+
+static int reap(struct ipu_pump *pump)
+{
+    struct ipu_connection_sent sent[IPU_BATCH];
+    int n = ops_of(pump)->sent(pump->fabric->connected_self, sent, IPU_BATCH);
+    pump->sending -= (uint32_t)n;
+    for (int i = 0; i < n; i++) {
+        ipu_transmit_release(pump, sent[i].cookie);
+        if (sent[i].failed)
+            IPU_COUNT(pump, tx_connection_failed);
+        if (sent[i].connection == NULL)
+            continue;
+        struct ipu_connection *connection = sent[i].connection;
+        connection->sending--;
+        connection->sending_bytes -=
+            connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
+        connection->moved = true;
+        if (sent[i].failed)
+            broke(pump, connection);
+    }
+    return n;
+}
+
+static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_net_hdr header,
+                          size_t len, uint32_t packets)
+{
+    ipu_coalesce_flush(&pump->coalesce); /* what came before goes first */
+    ipu_vnet_write(vnet, header);
+    struct iovec frame = {.iov_base = vnet, .iov_len = len};
+    (void)ipu_receive_write(pump, &frame, 1,
+                            (struct ipu_delivery){.kind = IPU_DELIVERY_WHOLE,
+                                                  .packets = packets,
+                                                  .bytes = len - IPU_VNET_LEN});
+}
+
+/* One packet whose checksum the peer left to whoever needs it, as its kernel did. Short ones get it
+ * here: then runs of them are merged, which saves more than it costs. */
+static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
+{
+    struct virtio_net_hdr header = ipu_vnet_read(vnet);
+    size_t ip_len = len - IPU_VNET_LEN;
+    uint32_t start = header.csum_start;
+    if (pump->device->offload == 0 || header.flags != VIRTIO_NET_HDR_F_NEEDS_CSUM ||
+        ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
+        start < IPV4_HEADER || start + header.csum_offset + 2u > ip_len) {
+        IPU_COUNT(pump, rx_bad_superframe);
+        return;
+    }
+    if (pump->coalesce.kinds != 0 && ip_len <= pump->mtu && ipu_csum_complete(vnet, len) == 0) {
+        ipu_receive_frame_untrusted(pump, vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP, NULL, 0);
+        return;
+    }
+    header = (struct virtio_net_hdr){.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+                                     .gso_type = VIRTIO_NET_HDR_GSO_NONE,
+                                     .csum_start = header.csum_start,
+                                     .csum_offset = header.csum_offset};
+    deliver_whole(pump, vnet, header, len, 1);
+}
+
+/* A message with vnet header, from there on: the peer's kernel made it, or the peer says so. */
+static void deliver_superframe(struct ipu_pump *pump, uint8_t *vnet, size_t len)
+{
+    struct virtio_net_hdr header = ipu_vnet_read(vnet);
+    struct ipu_segment segment;
+    if (header.gso_type == VIRTIO_NET_HDR_GSO_NONE && header.flags == 0) {
+        ipu_receive_frame_untrusted(pump, vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP, NULL, 0);
+        return;
+    }
+    if (header.gso_type == VIRTIO_NET_HDR_GSO_NONE) {
+        deliver_unsummed(pump, vnet, len);
+        return;
+    }
+    uint32_t kind = header.gso_type == VIRTIO_NET_HDR_GSO_UDP_L4 ? IPU_DEVICE_UDP : IPU_DEVICE_TCP;
+    if (!(pump->device->offload & kind) ||
+        ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
+        ipu_segment_init(&segment, vnet, len, IPU_VNET_PACKET_MAX) < 0) {
+        IPU_COUNT(pump, rx_bad_superframe);
+        return;
+    }
+    header.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+    header.hdr_len = (uint16_t)segment.head_len;
+    deliver_whole(pump, vnet, header, len, segment.left);
+}
+
+static void receive(struct ipu_pump *pump, uint8_t *message,
+                    const struct ipu_connection_received *done)
+{
+    struct ipu_connection *connection = done->connection;
+    uint32_t head = connection->superframes ? IPU_VNET_LEN : IPU_ENCAP_LEN;
+    if (done->byte_len < head) {
+        IPU_COUNT(pump, rx_short);
+        return;
+    }
+    const uint8_t *encap = message + head - IPU_ENCAP_LEN;
+    if ((encap[0] << 8 | encap[1]) == IPU_TYPE_ARP) { /* C9: IP alone; ARP is the datagrams' */
+        IPU_COUNT(pump, rx_type);
+        return;
+    }
+    IPU_COUNT(pump, rx_connected_messages);
+    ipu_counter_add(&connection->rx_messages, 1);
+    ipu_counter_add(&connection->rx_bytes, done->byte_len - head);
+    if (pump->tap.snap_len > 0)
+        ipu_event_capture(pump,
+                          ipu_capture_received(&pump->tap, NULL, message + head - IPU_ENCAP_LEN,
+                                               done->byte_len - head + IPU_ENCAP_LEN));
+    if (connection->superframes)
+        deliver_superframe(pump, message, done->byte_len);
+    else
+        ipu_receive_frame_untrusted(pump, message, done->byte_len, NULL, 0);
+}
+
+/* Connections on which nothing is under way any more, and whose messages we have all seen. */
+static void settle(struct ipu_pump *pump)
+{
+    struct ipu_connection **at = &pump->connected.all;
+    ipu_connection_flush(pump); /* what is queued counts as under way only then */
+    while (*at != NULL) {
+        struct ipu_connection *connection = *at;
+        if (!connection->leaving || connection->sending > 0) {
+            at = &connection->next;
+            continue;
+        }
+        uint64_t id = connection->id;
+        struct ipu_connection *next = connection->next;
+        if (ipu_ring_free_bytes(&pump->events) < 2 * sizeof(struct ipu_event))
+            return; /* asked again */
+        ops_of(pump)->remove(pump->fabric->connected_self, connection);
+        *at = next;
+        pump->connected.leaving--;
+        tell(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on it may be destroyed */
+    }
+}
+
+void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
+{
+    pump->connected.idle[pump->connected.idle_count++] = index;
+}
+
+int ipu_connection_poll(struct ipu_pump *pump, int max)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    struct ipu_connection_received done[IPU_BATCH];
+    if (state->all == NULL)
+        return 0;
+    int work = reap(pump);
+    int n = ops_of(pump)->received(pump->fabric->connected_self, done,
+                                   max < IPU_BATCH ? max : IPU_BATCH);
+    for (int i = 0; i < n; i++) {
+        uint32_t index = (uint32_t)done[i].cookie;
+        pump->rx_index = pump->rx.frames + index;
+        if (done[i].failed || done[i].connection == NULL)
+            IPU_COUNT(pump, rx_failed);
+        else
+            receive(pump, ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP, &done[i]);
+        if (pump->rx_index != IPU_SLAB_NONE)
+            ipu_connection_back(pump, index);
+    }
+    pump->rx_index = IPU_SLAB_NONE;
+    if (n > 0)
+        ipu_receive_flush(pump);
+    if (state->idle_count >= REFILL)
+        post(pump);
+    if (state->leaving > 0 && n == 0)
+        settle(pump);
+    return work + n;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+#include <time.h>
+
+#include "pump/pump_state.h"
+
+/* Events a peer or application can cause at will get this many a second each. */
+enum { EVENTS_PER_S = 100 };
+
+bool ipu_event_spend(struct ipu_budget *budget)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (budget->second != (uint64_t)now.tv_sec)
+        *budget = (struct ipu_budget){.second = (uint64_t)now.tv_sec, .left = EVENTS_PER_S};
+    return budget->left > 0 && budget->left-- > 0;
+}
+
+bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data)
+{
+    struct ipu_event *record =
+        ipu_ring_reserve(&pump->events, (uint32_t)sizeof *event + event->len);
+    if (record == NULL)
+        return false;
+    *record = *event;
+    if (event->len > 0)
+        memcpy(record + 1, data, event->len);
+    ipu_ring_commit(&pump->events, (uint32_t)sizeof *event + event->len);
+    IPU_COUNT(pump, events);
+    return true;
+}
+
+/* An event about a packet on its way out; the packet ends here. */
+bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
+                       uint32_t mtu, const uint8_t *ip, size_t len)
+{
+    struct ipu_event event = {.type = type, .len = (uint32_t)len, .mtu = mtu, .key = *next_hop};
+    bool emitted = ipu_event_emit(pump, &event, ip);
+    if (!emitted)
+        IPU_COUNT(pump, tx_event_ring_full);
+    return emitted;
+}
+
+void ipu_event_capture(struct ipu_pump *pump, int error)
+{
+    if (error < 0)
+        IPU_COUNT(pump, capture_dropped);
+    else
+        IPU_COUNT(pump, capture_packets);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/neigh.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define LINE_BYTES  64u
+#define HUGE_BYTES  (2u << 20)
+#define FIRST_SLOTS 64u
+#define MAX_ENTRIES (1u << 24)
+
+_Static_assert(sizeof(struct ipu_neigh) == 32, "two entries to a cache line");
+
+/*
+ * aligned_alloc, since calloc would let entries straddle cache lines. Huge pages, where they are to
+ * be had, make a look-up in a large table miss the TLB less, and growing fault less.
+ */
+static struct ipu_neigh *new_slots(uint32_t n)
+{
+    size_t len = n * sizeof(struct ipu_neigh);
+    struct ipu_neigh *slots = aligned_alloc(len < HUGE_BYTES ? LINE_BYTES : HUGE_BYTES, len);
+    if (!slots)
+        return NULL;
+    if (len >= HUGE_BYTES)
+        (void)madvise(slots, len, MADV_HUGEPAGE);
+    memset(slots, 0, len);
+    return slots;
+}
+
+int ipu_neigh_init(struct ipu_neigh_table *table, uint32_t max, const struct ipu_hash_seed *seed)
+{
+    memset(table, 0, sizeof *table);
+    if (max == 0 || max > MAX_ENTRIES)
+        return -EINVAL;
+    int error = ipu_hash_seed_init(&table->seed, seed);
+    if (error)
+        return error;
+    table->slots = new_slots(FIRST_SLOTS);
+    if (!table->slots)
+        return -ENOMEM;
+    table->mask = FIRST_SLOTS - 1;
+    table->max = max;
+    return 0;
+}
+
+void ipu_neigh_free(struct ipu_neigh_table *table)
+{
+    free(table->slots);
+    memset(table, 0, sizeof *table);
+}
+
+static struct ipu_neigh *empty_slot(struct ipu_neigh *slots, uint32_t mask, uint32_t hash)
+{
+    uint32_t i = hash & mask;
+    while (slots[i].live)
+        i = (i + 1) & mask;
+    return &slots[i];
+}
+
+static int grow(struct ipu_neigh_table *table)
+{
+    uint32_t mask = 2 * table->mask + 1;
+    struct ipu_neigh *slots = new_slots(mask + 1);
+    if (!slots)
+        return -ENOMEM;
+    for (uint32_t i = 0; i <= table->mask; i++) {
+        const struct ipu_neigh *old = &table->slots[i];
+        if (old->live)
+            *empty_slot(slots, mask, old->hash) = *old;
+    }
+    free(table->slots);
+    table->slots = slots;
+    table->mask = mask;
+    return 0;
+}
+
+static bool crowded(const struct ipu_neigh_table *table)
+{
+    uint64_t slots = (uint64_t)table->mask + 1;
+    return ((uint64_t)table->count + 1) * 4 > slots * 3;
+}
+
+int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
+                  enum ipu_neigh_forward forward, uint32_t mtu, struct ipu_ah **former)
+{
+    *former = NULL;
+    if (mtu > UINT16_MAX || (uint32_t)forward > IPU_NEIGH_UNREACHABLE)
+        return -EINVAL;
+    struct ipu_neigh *slot = ipu_neigh_find(table, next_hop);
+    if (slot) {
+        *former = slot->ah;
+    } else {
+        if (table->count == table->max)
+            return -ENOSPC;
+        if (crowded(table) && grow(table) != 0)
+            return -ENOMEM;
+        uint32_t hash = (uint32_t)ipu_hash_16(&table->seed, next_hop);
+        slot = empty_slot(table->slots, table->mask, hash);
+        slot->next_hop = *next_hop;
+        slot->hash = hash;
+        slot->live = 1;
+        table->count++;
+    }
+    slot->ah = ah;
+    slot->mtu = (uint16_t)mtu;
+    slot->forward = (uint8_t)forward;
+    return 0;
+}
+
+int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_hop,
+                     struct ipu_ah **former)
+{
+    *former = NULL;
+    struct ipu_neigh *slot = ipu_neigh_find(table, next_hop);
+    if (!slot)
+        return -ENOENT;
+    *former = slot->ah;
+
+    /* Close the gap: an entry moves back unless that would put it before its home slot. */
+    uint32_t mask = table->mask;
+    uint32_t gap = (uint32_t)(slot - table->slots);
+    for (uint32_t i = (gap + 1) & mask; table->slots[i].live; i = (i + 1) & mask) {
+        uint32_t from_home = (i - table->slots[i].hash) & mask;
+        uint32_t from_gap = (i - gap) & mask;
+        if (from_home >= from_gap) {
+            table->slots[gap] = table->slots[i];
+            gap = i;
+        }
+    }
+    memset(&table->slots[gap], 0, sizeof table->slots[gap]);
+    table->count--;
+    return 0;
+}
+
+struct ipu_neigh *ipu_neigh_next(const struct ipu_neigh_table *table, uint32_t *cursor)
+{
+    while (table->slots && *cursor <= table->mask) {
+        struct ipu_neigh *slot = &table->slots[(*cursor)++];
+        if (slot->live)
+            return slot;
+    }
+    return NULL;
+}
+
+void ipu_neigh_clear(struct ipu_neigh_table *table)
+{
+    struct ipu_neigh *small = table->mask + 1 > FIRST_SLOTS ? new_slots(FIRST_SLOTS) : NULL;
+    if (small) {
+        free(table->slots);
+        table->slots = small;
+        table->mask = FIRST_SLOTS - 1;
+    } else {
+        memset(table->slots, 0, ((size_t)table->mask + 1) * sizeof *table->slots);
+    }
+    table->count = 0;
+}

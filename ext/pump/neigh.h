@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_NEIGH_H
+#define IPU_NEIGH_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/hash.h"
+
+struct ipu_ah;
+
+/* What to do with a packet for a next hop; the values of Forward in ipoibu/proto/effects.py. */
+enum ipu_neigh_forward {
+    IPU_NEIGH_SEND = 0,
+    IPU_NEIGH_NOTIFY = 1,
+    IPU_NEIGH_HOLD = 2,
+    IPU_NEIGH_UNREACHABLE = 3,
+};
+
+/* Two to a cache line. The caller may change forward, mtu and ah in place, nothing else. */
+struct ipu_neigh {
+    struct in6_addr next_hop; /* IPv4 as ::ffff:a.b.c.d */
+    struct ipu_ah *ah;        /* one reference of the caller's; NULL for HOLD and UNREACHABLE */
+    uint32_t hash;
+    uint16_t mtu; /* largest IP packet, bytes */
+    uint8_t forward;
+    uint8_t live; /* 0: the slot is empty */
+};
+
+/*
+ * The next-hop table: linear probing, at most 3/4 full, deletion by shifting back, so no tombstones
+ * and no clean-up. Doubles up to the cap, all at once (ext/README.md has the cost). One thread
+ * only.
+ */
+struct ipu_neigh_table {
+    struct ipu_neigh *slots;
+    uint32_t mask; /* slots - 1 */
+    uint32_t count;
+    uint32_t max;
+    struct ipu_hash_seed seed;
+};
+
+/* max: the cap in entries, 1 to 2^24. seed NULL: random. 0, -EINVAL, -ENOMEM, or getrandom(2)'s. */
+int ipu_neigh_init(struct ipu_neigh_table *table, uint32_t max, const struct ipu_hash_seed *seed);
+
+/* The caller first puts its references to address handles: see ipu_neigh_next(). Safe to repeat. */
+void ipu_neigh_free(struct ipu_neigh_table *table);
+
+/* The entry, or NULL. Valid until the next set, delete or clear. */
+static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *table,
+                                               const struct in6_addr *next_hop)
+{
+    uint32_t hash = (uint32_t)ipu_hash_16(&table->seed, next_hop);
+    for (uint32_t i = hash & table->mask;; i = (i + 1) & table->mask) {
+        struct ipu_neigh *slot = &table->slots[i];
+        if (!slot->live)
+            return NULL;
+        if (slot->hash == hash && memcmp(&slot->next_hop, next_hop, sizeof *next_hop) == 0)
+            return slot;
+    }
+}
+
+/*
+ * Insert or replace. *former is the address handle of the entry replaced (NULL: none), now the
+ * caller's to put. 0; -ENOSPC at the cap, -ENOMEM when it cannot grow, -EINVAL for an mtu above
+ * 65535 or an unknown forward; then nothing has changed.
+ */
+int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
+                  enum ipu_neigh_forward forward, uint32_t mtu, struct ipu_ah **former);
+
+/* 0, or -ENOENT. *former as in ipu_neigh_set(). */
+int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_hop,
+                     struct ipu_ah **former);
+
+/* Every entry once: start with *cursor 0; NULL at the end. No set or delete between the calls. */
+struct ipu_neigh *ipu_neigh_next(const struct ipu_neigh_table *table, uint32_t *cursor);
+
+/* Forget all entries and shrink to the first size; the caller has put the address handles. */
+void ipu_neigh_clear(struct ipu_neigh_table *table);
+
+#endif

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/pump.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/frame.h"
+#include "core/syscall_cost.h"
+#include "device/vnet.h"
+#include "pump/adaptive_poll.h"
+#include "pump/pump_state.h"
+
+#define NS_PER_S  1000000000
+#define NS_PER_US 1000
+#define LATER_NS  2000000 /* that the end of a send may stay unknown, while nobody waits for it */
+
+enum {
+    ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
+    BURST_PACKETS = 64,   /* after so many without a pause the next are near, */
+    BURST_BYTES = 65536,  /* or after so many bytes: */
+    BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between, */
+    BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs; but once */
+    TX_FRAMES = 256,      /* of packets that fit the MTU */
+    TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
+                             memory */
+    TX_OWN_FRAMES = 16,   /* the engine's, where the device lends all others */
+    TX_HEADS = 512,       /* segments under way */
+    LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
+    LENT_MIN = 16,
+};
+
+static int step(struct ipu_pump *pump, int max)
+{
+    int work = ipu_recovery_try(pump);
+    /* A frame of the engine takes a slot of the slab: no more at a time than sends are reaped. */
+    work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
+    work += ipu_transmit_reap(pump);
+    work += ipu_receive_poll(pump, max);
+    work += ipu_connection_poll(pump, max);
+    if (pump->pending > 0)
+        ipu_transmit_flush(pump);
+    work += ipu_transmit_read(pump, max);
+    (void)ipu_transmit_reap(pump); /* most fabrics have sent by now: no wake-up for that */
+    ipu_ring_wake(&pump->events);
+    if (pump->tap.snap_len > 0)
+        ipu_ring_wake(&pump->captured);
+    return work;
+}
+
+/* While no frame is free or the fabric takes none, the device's descriptors would only spin us. */
+static void watch_device(struct ipu_pump *pump, bool watch)
+{
+    if (watch == pump->device_watched)
+        return;
+    struct epoll_event event = {.events = watch ? EPOLLIN : 0};
+    for (int i = 0; i < 2; i++)
+        if (pump->device_fds[i] >= 0 &&
+            epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, pump->device_fds[i], &event) < 0)
+            return;
+    pump->device_watched = watch;
+}
+
+/* One that failed says so without end, whatever is asked of it. */
+static void leave_device(struct ipu_pump *pump)
+{
+    for (int i = 0; i < 2; i++)
+        if (pump->device_fds[i] >= 0)
+            (void)epoll_ctl(pump->epoll_fd, EPOLL_CTL_DEL, pump->device_fds[i], NULL);
+    pump->device_fds[0] = pump->device_fds[1] = -1;
+}
+
+/*
+ * Whether the end of a send would give us something to do; else we hear of it by the way, which
+ * spares an RDMA device's fabric the asking, the waking and the reading of an event. An application
+ * waits for its frames.
+ */
+static bool awaits_sends(const struct ipu_pump *pump)
+{
+    return pump->overdue || pump->broken || pump->pending > 0 || pump->cut.left > 0 ||
+           pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
+           pump->device->ops->take != NULL || pump->lent_sending > pump->lent_frames / 2 ||
+           pump->tx.free_frames < (pump->tx.frames - pump->lent_frames) / 4 ||
+           pump->heads.free_frames < pump->heads.frames / 4;
+}
+
+/* Ask every source for a word, look once more for what came in between, then sleep. */
+static void sleep_until_work(struct ipu_pump *pump)
+{
+    const struct ipu_device *device = pump->device;
+    /* A device that reads into frames of its own has none left when all of them are being sent. */
+    bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
+                    pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
+                    (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
+    if (pump->device_failed)
+        leave_device(pump);
+    else
+        watch_device(pump, can_read);
+    bool ready = ipu_ring_arm(&pump->commands);
+    ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
+    bool later = false;
+    if (pump->sending > 0 && pump->fabric->ops->arm_sends != NULL) {
+        later = !awaits_sends(pump);
+        ready |= !later && pump->fabric->ops->arm_sends(pump->fabric->self) > 0;
+    }
+    ready |= can_read && device->ops->arm != NULL && device->ops->arm(device->self) > 0;
+    if (ready || atomic_load(&pump->stopping))
+        return;
+    int64_t deadline_ns = INT64_MAX;
+    if (pump->fabric->ops->deadline_ns != NULL)
+        deadline_ns = pump->fabric->ops->deadline_ns(pump->fabric->self);
+    if (pump->broken && (int64_t)pump->recover_at_ns < deadline_ns)
+        deadline_ns = (int64_t)pump->recover_at_ns;
+    int64_t left_ns = later ? LATER_NS : pump->hold_ns > 0 ? (int64_t)pump->hold_ns : INT64_MAX;
+    if (deadline_ns != INT64_MAX) {
+        int64_t until_ns = deadline_ns - (int64_t)ipu_clock_ns();
+        if (until_ns <= 0)
+            return;
+        left_ns = until_ns < left_ns ? until_ns : left_ns;
+    }
+    struct timespec wait = {left_ns / NS_PER_S, left_ns % NS_PER_S};
+    struct epoll_event event;
+    int n = epoll_pwait2(pump->epoll_fd, &event, 1, left_ns != INT64_MAX ? &wait : NULL, NULL);
+    pump->overdue = n == 0;
+    ipu_ring_disarm(&pump->commands);
+    IPU_COUNT(pump, wakeups);
+}
+
+/* How often the CPU can be offered to others in BURST_NS: once where that is dear, as sleeping is
+ * several calls. */
+static int affordable_yields(uint64_t call_ns)
+{
+    uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
+    return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
+}
+
+static uint64_t moved_bytes(const struct ipu_pump *pump)
+{
+    return atomic_load_explicit(&pump->counters.tx_bytes, memory_order_relaxed) +
+           atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
+}
+
+/* For how long to look for more, now that there is nothing. */
+static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, uint64_t now_ns)
+{
+    if (!pump->adaptive)
+        return pump->busy_poll_ns;
+    struct ipu_adaptive_poll_total moved = {
+        .tx_packets = atomic_load_explicit(&pump->counters.tx_packets, memory_order_relaxed),
+        .rx_packets = atomic_load_explicit(&pump->counters.rx_packets, memory_order_relaxed),
+        .bytes = moved_bytes(pump),
+    };
+    return ipu_adaptive_poll_ns(poll, moved, now_ns);
+}
+
+static void *run(void *arg)
+{
+    struct ipu_pump *pump = arg;
+    struct ipu_adaptive_poll poll = {.direction = IPU_ADAPTIVE_POLL_NONE};
+    uint64_t look_until_ns = 0, rested_bytes = 0;
+    uint64_t call_ns = ipu_syscall_cost_ns();
+    int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
+    /* Where calls are dear, looks for an answer take more than they save. */
+    bool looks = pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
+    bool dry = false;
+    while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
+        int work = step(pump, ROUND_PACKETS);
+        if (work > 0) {
+            dry = false;
+            burst = burst < BURST_PACKETS ? burst + work : burst;
+            yields = 0;
+            continue;
+        }
+        if (looks && (!dry || look_until_ns > 0)) {
+            uint64_t now_ns = ipu_clock_ns();
+            if (!dry)
+                look_until_ns = now_ns + look_ns(pump, &poll, now_ns);
+            dry = true;
+            if (now_ns < look_until_ns) {
+                sched_yield(); /* where the sender shares this CPU, polling alone brings nothing */
+                continue;
+            }
+            look_until_ns = 0;
+        }
+        /* Sleeping and being woken costs both ends more than a few looks do. */
+        if ((burst >= BURST_PACKETS || moved_bytes(pump) - rested_bytes >= BURST_BYTES) &&
+            yields++ < yields_max) {
+            sched_yield();
+            continue;
+        }
+        burst = yields = 0;
+        rested_bytes = moved_bytes(pump);
+        sleep_until_work(pump);
+    }
+    return NULL;
+}
+
+int ipu_pump_step(struct ipu_pump *pump, int max)
+{
+    return pump->threaded ? -EBUSY : step(pump, max);
+}
+
+int ipu_pump_start(struct ipu_pump *pump)
+{
+    sigset_t all, before;
+    if (pump->threaded)
+        return -EALREADY;
+    atomic_store(&pump->stopping, false);
+    /* Signals are for the application's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&pump->thread, NULL, run, pump);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return -error;
+    pthread_setname_np(pump->thread, "ipoibu-pump");
+    pump->threaded = true;
+    return 0;
+}
+
+void ipu_pump_stop(struct ipu_pump *pump)
+{
+    if (!pump->threaded)
+        return;
+    atomic_store_explicit(&pump->stopping, true, memory_order_release);
+    eventfd_write(ipu_ring_fd(&pump->commands), 1);
+    pthread_join(pump->thread, NULL);
+    ipu_ring_drain(&pump->commands); /* of what was written here */
+    pump->threaded = false;
+}
+
+static int watch(struct ipu_pump *pump, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int attach(struct ipu_pump *pump)
+{
+    const struct ipu_device_frames frames = {
+        .tx = &pump->tx,
+        .rx = &pump->rx,
+        .connected_rx = &pump->connected.rx,
+        .lent = pump->lent_frames,
+        .packet_bytes = pump->device_mtu,
+    };
+    return pump->device->ops->attach(pump->device->self, &frames);
+}
+
+static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
+{
+    const struct ipu_fabric *fabric = config->fabric;
+    uint32_t ah_max = config->ah_max;
+    if (fabric->max_ah > 0 && fabric->max_ah < ah_max)
+        ah_max = fabric->max_ah;
+    pump->recv_len = IPU_RX_IP + config->mtu;
+    if (fabric->min_recv > pump->recv_len)
+        pump->recv_len = fabric->min_recv;
+    uint32_t rx_frames = config->rx_frames;
+    if (fabric->max_recv > 0 && fabric->max_recv < rx_frames)
+        rx_frames = fabric->max_recv;
+    uint32_t tx_frames = config->tx_frames;
+    pump->read_len =
+        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
+    if (tx_frames == 0)
+        tx_frames = config->device->ops->read == NULL ? TX_OWN_FRAMES
+                    : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
+                                                      : TX_FRAMES;
+    uint32_t head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
+    if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
+        head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
+    if (config->device->lent_bytes > 0) {
+        pump->lent_frames = config->device->lent_bytes / pump->read_len;
+        if (pump->lent_frames < LENT_MIN)
+            pump->lent_frames = LENT_MIN;
+        tx_frames += pump->lent_frames;
+    }
+    int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
+    if (error == 0)
+        error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
+    if (error == 0 && rx_frames > 0)
+        error = ipu_slab_init(&pump->rx, rx_frames, pump->recv_len);
+    if (error == 0)
+        error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
+    if (error == 0)
+        error = ipu_route_init(&pump->route, config->route_max, NULL);
+    if (error == 0)
+        error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
+    if (error == 0)
+        error = ipu_ring_init(&pump->commands, config->command_bytes);
+    if (error == 0)
+        error = ipu_ring_init(&pump->events, config->event_bytes);
+    if (error == 0)
+        error = ipu_ring_init(&pump->captured, config->capture_bytes);
+    if (error == 0)
+        error = ipu_connection_init(pump, config->connected_frames);
+    if (error == 0 && pump->lent_frames > 0)
+        error = attach(pump);
+    if (error < 0)
+        return error;
+    pump->attached = pump->lent_frames > 0;
+    pump->tap.ring = &pump->captured;
+
+    pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (pump->epoll_fd < 0)
+        return -errno;
+    error = watch(pump, ipu_ring_fd(&pump->commands));
+    if (error == 0)
+        error = watch(pump, fabric->ops->fd(fabric->self));
+    const struct ipu_device *device = config->device;
+    pump->device_fds[0] = device->ops->fd(device->self);
+    pump->device_fds[1] = device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
+    for (int i = 0; error == 0 && i < 2; i++)
+        if (pump->device_fds[i] >= 0)
+            error = watch(pump, pump->device_fds[i]);
+    if (error < 0)
+        return error;
+    pump->device_watched = true;
+
+    error = fabric->ops->memory(fabric->self, pump->tx.base, pump->tx.len);
+    if (error == 0)
+        error = fabric->ops->memory(fabric->self, pump->heads.base, pump->heads.len);
+    if (error == 0 && rx_frames > 0)
+        error = fabric->ops->memory(fabric->self, pump->rx.base, pump->rx.len);
+    if (error < 0)
+        return error;
+    pump->idle_rx = calloc(rx_frames > 0 ? rx_frames : 1, sizeof *pump->idle_rx);
+    pump->tx_users = calloc(tx_frames, sizeof *pump->tx_users);
+    if (pump->idle_rx == NULL || pump->tx_users == NULL)
+        return -ENOMEM;
+    ipu_receive_init(pump);
+    for (uint32_t i = 0; i < rx_frames; i++)
+        pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
+    ipu_receive_post(pump);
+    return 0;
+}
+
+void ipu_pump_destroy(struct ipu_pump *pump)
+{
+    if (pump == NULL)
+        return;
+    ipu_pump_stop(pump);
+    if (pump->attached && pump->device->ops->detach != NULL)
+        pump->device->ops->detach(pump->device->self, &pump->tx);
+    if (pump->epoll_fd >= 0)
+        close(pump->epoll_fd);
+    ipu_neigh_free(&pump->neigh);
+    ipu_route_free(&pump->route);
+    ipu_ah_cache_free(&pump->ahs);
+    ipu_ring_free(&pump->commands);
+    ipu_ring_free(&pump->events);
+    ipu_ring_free(&pump->captured);
+    ipu_slab_free(&pump->tx);
+    ipu_slab_free(&pump->heads);
+    ipu_slab_free(&pump->rx);
+    ipu_connection_free(pump);
+    free(pump->idle_rx);
+    free(pump->tx_users);
+    free(pump);
+}
+
+int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
+{
+    if (config->mtu + IPU_ENCAP_LEN > config->fabric->mtu ||
+        config->device_mtu > IPU_VNET_PACKET_MAX)
+        return -EMSGSIZE;
+    struct ipu_pump *pump = aligned_alloc(_Alignof(struct ipu_pump), sizeof *pump);
+    if (pump == NULL)
+        return -ENOMEM;
+    memset(pump, 0, sizeof *pump);
+    pump->fabric = config->fabric;
+    pump->device = config->device;
+    pump->mtu = config->mtu;
+    pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
+    pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
+    pump->adaptive = config->adaptive;
+    pump->epoll_fd = -1;
+    pump->rx_index = IPU_SLAB_NONE;
+    pump->held_index = IPU_SLAB_NONE;
+    int error = set_up(pump, config);
+    if (error < 0) {
+        ipu_pump_destroy(pump);
+        return error;
+    }
+    *out = pump;
+    return 0;
+}
+
+struct ipu_ring *ipu_pump_commands(struct ipu_pump *pump)
+{
+    return &pump->commands;
+}
+
+struct ipu_ring *ipu_pump_events(struct ipu_pump *pump)
+{
+    return &pump->events;
+}
+
+struct ipu_ring *ipu_pump_captured(struct ipu_pump *pump)
+{
+    return &pump->captured;
+}
+
+const struct ipu_counters *ipu_pump_counters(const struct ipu_pump *pump)
+{
+    return &pump->counters;
+}

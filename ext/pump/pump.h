@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_PUMP_H
+#define IPU_PUMP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/ring.h"
+#include "device/device.h"
+#include "fabric/fabric.h"
+#include "pump/counters.h"
+
+/*
+ * The pump moves packets between a packet device and a fabric, on a thread of its own that never
+ * takes the GIL. It owns every table; the engine writes them through the command ring and hears
+ * through the event ring. theory: ext/README.md
+ */
+struct ipu_pump;
+
+struct ipu_pump_config {
+    struct ipu_fabric *fabric; /* both outlive the pump */
+    struct ipu_device *device;
+    uint32_t mtu;              /* largest IP packet by datagram, at most fabric->mtu - 4 */
+    uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, else connected mode's */
+    uint32_t tx_frames;        /* 0: a number that suits the device */
+    uint32_t rx_frames;        /* 0: it only sends */
+    uint32_t connected_frames; /* receives that all connections share; 0: no connections */
+    uint32_t neigh_max;
+    uint32_t route_max;
+    uint32_t ah_max;
+    uint32_t command_bytes; /* ring sizes, powers of two */
+    uint32_t event_bytes;
+    uint32_t capture_bytes;
+    uint32_t busy_poll_us; /* poll for so long after the last packet before sleeping, */
+    bool adaptive;         /* or as long as replies come soon (adaptive_poll.h) */
+};
+
+/* 0, or negative errno with nothing left behind. */
+int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out);
+
+/* Ends the thread if it runs and frees everything; the rings go with it. */
+void ipu_pump_destroy(struct ipu_pump *pump);
+
+/* Run on a thread; -EALREADY when it does. After ipu_pump_stop it may be started or stepped again.
+ */
+int ipu_pump_start(struct ipu_pump *pump);
+void ipu_pump_stop(struct ipu_pump *pump);
+
+/* One round by hand, at most `max` packets each way, without sleeping: the amount of work done.
+ * Only while no thread runs. */
+int ipu_pump_step(struct ipu_pump *pump, int max);
+
+/* The caller is the producer of commands and the consumer of the two others. */
+struct ipu_ring *ipu_pump_commands(struct ipu_pump *pump);
+struct ipu_ring *ipu_pump_events(struct ipu_pump *pump);
+struct ipu_ring *ipu_pump_captured(struct ipu_pump *pump);
+
+/* From any thread. */
+const struct ipu_counters *ipu_pump_counters(const struct ipu_pump *pump);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_PUMP_STATE_H
+#define IPU_PUMP_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "core/counter.h"
+#include "core/slab.h"
+#include "pump/ah_cache.h"
+#include "pump/capture.h"
+#include "pump/classify.h"
+#include "pump/coalesce.h"
+#include "pump/neigh.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
+#include "pump/route.h"
+#include "pump/segment.h"
+
+/*
+ * The pump's inside, shared by the files that each hold one side of it: pump.c (life and loop),
+ * transmit.c, receive.c, command.c, event.c and recovery.c. Only the pump's thread touches it.
+ */
+enum { IPU_BATCH = 64 };
+
+struct ipu_budget {
+    uint64_t second;
+    uint32_t left;
+};
+
+/* Connected mode: connection.c. Frames of `rx` are [pad 12][encapsulation header 4][IP]: the head
+ * of a message is 12 bytes in, so that a vnet header fits in front, or is there already. */
+struct ipu_connection_state {
+    struct ipu_slab rx;
+    uint32_t *idle;
+    uint32_t idle_count;
+    struct ipu_connection *all;
+    struct ipu_connection notify; /* no connection: marks address handles in mode UD_NOTIFY */
+    uint32_t leaving;
+
+    /* Messages waiting for one doorbell, all to the same connection. */
+    struct ipu_send batch[IPU_BATCH];
+    struct ipu_connection *to;
+    int pending;
+    uint32_t pending_bytes;
+};
+
+/* A write to the device, and what it counts for: packets, and how they became one frame. */
+enum ipu_delivery_kind { IPU_DELIVERY_PLAIN, IPU_DELIVERY_MERGED, IPU_DELIVERY_WHOLE };
+
+struct ipu_delivery {
+    enum ipu_delivery_kind kind;
+    uint32_t packets;
+    size_t bytes;
+};
+
+struct ipu_pump {
+    struct ipu_fabric *fabric;
+    struct ipu_device *device;
+    uint32_t mtu;        /* by datagram */
+    uint32_t device_mtu; /* of the device; larger than mtu in connected mode */
+    uint32_t read_len;   /* bytes of the longest frame of the device */
+    uint32_t recv_len;   /* bytes of one posted receive */
+    uint64_t busy_poll_ns;
+    bool adaptive;
+
+    struct ipu_slab tx;    /* frames between the device and a completed send */
+    struct ipu_slab heads; /* headers of segments, until their send has completed */
+    struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
+    struct ipu_neigh_table neigh;
+    struct ipu_route_table route;
+    struct ipu_ah_cache ahs;
+    struct ipu_ring commands, events, captured;
+    struct ipu_capture tap;
+    struct ipu_counters counters;
+
+    /* Frames waiting for one doorbell; [0, pending) is filled, all of tx slab. */
+    struct ipu_send batch[IPU_BATCH];
+    int pending;
+
+    /* Messages that the fabric has taken and not told the end of, those of connections among them;
+     * and whether the last sleep went by without a word. */
+    uint32_t sending;
+    bool overdue;
+
+    /* The super-frame at hand; its frame is read by tx_users[index] sends and, while segments are
+     * left, by us. The device is not read before the last of them is in the batch. */
+    struct ipu_segment cut;
+    uint32_t cut_index;
+    const struct ipu_ah *cut_ah;
+    struct ipu_connection *cut_connection; /* NULL: by datagram */
+    uint16_t *tx_users;
+
+    /* A frame of the device that waits for room on its connection; IPU_SLAB_NONE: none does. It is
+     * looked at anew in every round, so it names nothing. */
+    uint32_t held_index;
+    size_t held_len;
+    uint64_t hold_ns; /* so long it, or the super-frame at hand, still waits; 0: neither does */
+
+    struct ipu_coalesce coalesce;
+
+    /* What the device has queued. */
+    struct ipu_delivery writing[IPU_DEVICE_WRITES];
+    int writing_count;
+
+    /* The first frames of `tx` are the device's own. */
+    uint32_t lent_frames;
+    uint32_t lent_sending; /* and so many of them were given to us */
+    bool attached;
+
+    /* The receive frame at hand, numbered through (device.h); IPU_SLAB_NONE: there is none, or the
+     * device has kept it. */
+    uint32_t rx_index;
+
+    /* Receive frames that are ours and should be the fabric's. */
+    uint32_t *idle_rx;
+    uint32_t idle_rx_count;
+
+    struct ipu_connection_state connected;
+
+    bool broken; /* the fabric failed: nothing is sent until it has recovered */
+    uint64_t recover_at_ns;
+    uint32_t recover_wait_ms;
+    bool device_failed;
+
+    struct ipu_budget unreachable_budget, too_big_budget;
+
+    int epoll_fd;
+    int device_fds[2]; /* that say that it has a frame; -1: none */
+    bool device_watched;
+
+    pthread_t thread;
+    bool threaded;
+    atomic_bool stopping;
+};
+
+#define IPU_ADD(pump, name, n) ipu_counter_add(&(pump)->counters.name, (n))
+#define IPU_COUNT(pump, name)  IPU_ADD(pump, name, 1)
+
+/* event.c: words up to the engine. False: the ring was full. */
+bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data);
+
+/* About a packet on its way out, which ends here; counted when the ring was full. */
+bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
+                       uint32_t mtu, const uint8_t *ip, size_t len);
+
+/* Whether one more event of a kind that anybody can cause may go up this second. */
+bool ipu_event_spend(struct ipu_budget *budget);
+
+/* Count what became of a captured frame. */
+void ipu_event_capture(struct ipu_pump *pump, int error);
+
+/* transmit.c: each answers with the amount of work done. */
+int ipu_transmit_read(struct ipu_pump *pump, int max);
+int ipu_transmit_reap(struct ipu_pump *pump);
+
+/*
+ * One doorbell for what is pending. What the fabric does not take stays pending, and the device is
+ * not read until it has gone: the kernel's queue is where packets wait and overflow.
+ */
+void ipu_transmit_flush(struct ipu_pump *pump);
+
+/*
+ * Queue a frame, from the encapsulation header on, for the next doorbell. The caller has made sure
+ * that the batch has room.
+ */
+void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
+                          const uint8_t *frame, size_t len);
+
+/* Takes the frame when it returns true; otherwise the packet was counted or handed up. `segment`:
+ * how to cut a super-frame, which the batch must not hold one of already; else NULL. One that is
+ * the engine's neither misses nor waits. */
+bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
+                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool engines);
+
+/* A send has ended, or will never begin: what it read is free again. */
+void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie);
+
+/* What is left of the super-frame at hand is lost, and counted. */
+void ipu_transmit_abandon(struct ipu_pump *pump);
+
+/* receive.c */
+void ipu_receive_init(struct ipu_pump *pump);
+int ipu_receive_poll(struct ipu_pump *pump, int max);
+
+/* Give idle receive frames back to the fabric, in batches as far as it takes them. */
+void ipu_receive_post(struct ipu_pump *pump);
+
+/* Write a frame to the device, and count it once that is done: 0, IPU_DEVICE_QUEUED (it must stay
+ * until ipu_receive_flush()), or negative errno. */
+int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
+                      struct ipu_delivery delivery);
+
+/* Write [vnet 16][IP] to the device, as above; the vnet header is made here. */
+void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
+
+/* A frame from the encapsulation header on, with IPU_VNET_LEN - IPU_ENCAP_LEN bytes of room in
+ * front: to the device or the engine. It must stay until the coalescing is flushed. grh: NULL if
+ * there is none. */
+void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
+                                 const uint8_t *grh, uint32_t src_qpn);
+
+/* A batch was given to the device. */
+void ipu_receive_flush(struct ipu_pump *pump);
+
+/* connection.c */
+int ipu_connection_init(struct ipu_pump *pump, uint32_t frames);
+void ipu_connection_free(struct ipu_pump *pump);
+
+int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command);
+int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *command);
+int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_command *command);
+
+/* The connection by which a packet goes now, with its MTU; NULL: by datagram. In mode UD_NOTIFY it
+ * emits IPU_EVENT_RC_WANTED. ah->connection is not NULL. */
+struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *ah, uint32_t *mtu);
+
+/* Whether one more message may be queued; otherwise it is the caller's to hold or to drop. */
+bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
+
+/* How long it is worth while to wait for room, as its messages end one after the other; 0: it is
+ * not. */
+uint64_t ipu_connection_hold_ns(struct ipu_connection *connection);
+
+/* Queue a message for the next doorbell. The caller has seen that there is room. */
+void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
+                            const struct ipu_ah *ah, struct ipu_send send);
+
+/* Ring the doorbell; nothing is pending then. */
+void ipu_connection_flush(struct ipu_pump *pump);
+
+/* A receive frame of the connections is theirs again. */
+void ipu_connection_back(struct ipu_pump *pump, uint32_t index);
+
+/* What was sent, received, and given back: the amount of work done. */
+int ipu_connection_poll(struct ipu_pump *pump, int max);
+
+/* command.c: at most max commands. None runs while the batch is not empty or a super-frame is being
+ * cut, because a command may drop the last reference to an address handle that they name. */
+int ipu_command_run(struct ipu_pump *pump, int max);
+
+/* recovery.c: the fabric answered with an error; what is pending is lost, and counted. */
+void ipu_recovery_broke(struct ipu_pump *pump);
+
+/* Ask a broken fabric to come back, with a doubling wait; 1 when it just did. */
+int ipu_recovery_try(struct ipu_pump *pump);
+
+#endif

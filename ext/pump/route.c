@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/route.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_SLOTS   64u
+#define MAX_ROUTES    (1u << 24)
+#define IPV4_LENGTH   96u /* of ::ffff:0:0, which all IPv4 prefixes start with */
+#define MAX_LENGTH    128u
+#define IPV4_ANY_WORD UINT64_C(0x0000FFFF00000000) /* the second half of ::ffff:0.0.0.0 */
+
+static const struct in6_addr broadcast = {
+    .s6_addr = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}};
+
+/* An address as two numbers, the first bit the highest. */
+struct bits {
+    uint64_t high, low;
+};
+
+static struct bits bits_of(const struct in6_addr *address)
+{
+    uint64_t half[2];
+    memcpy(half, address, sizeof half);
+    return (struct bits){be64toh(half[0]), be64toh(half[1])};
+}
+
+static struct in6_addr address_of(struct bits bits)
+{
+    struct in6_addr address;
+    uint64_t half[2] = {htobe64(bits.high), htobe64(bits.low)};
+    memcpy(&address, half, sizeof address);
+    return address;
+}
+
+static struct bits cut(struct bits bits, unsigned length)
+{
+    if (length >= MAX_LENGTH)
+        return bits;
+    if (length > 64)
+        return (struct bits){bits.high, bits.low & ~(UINT64_MAX >> (length - 64))};
+    if (length == 64)
+        return (struct bits){bits.high, 0};
+    return (struct bits){bits.high & ~(UINT64_MAX >> length), 0};
+}
+
+static bool is_ipv4(struct bits bits)
+{
+    return bits.high == 0 && bits.low >> 32 == IPV4_ANY_WORD >> 32;
+}
+
+static bool is_multicast(struct bits bits)
+{
+    if (is_ipv4(bits)) {
+        uint32_t ipv4 = (uint32_t)bits.low;
+        return ipv4 >> 28 == 0xE || ipv4 == UINT32_MAX;
+    }
+    return bits.high >> 56 == 0xFF;
+}
+
+static uint32_t hash_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
+                        unsigned length)
+{
+    return (uint32_t)ipu_hash_16(&table->seed, prefix) + length * UINT32_C(0x9E3779B1);
+}
+
+static struct ipu_route *new_slots(uint32_t n)
+{
+    return calloc(n, sizeof(struct ipu_route));
+}
+
+int ipu_route_init(struct ipu_route_table *table, uint32_t max, const struct ipu_hash_seed *seed)
+{
+    memset(table, 0, sizeof *table);
+    if (max == 0 || max > MAX_ROUTES)
+        return -EINVAL;
+    int error = ipu_hash_seed_init(&table->seed, seed);
+    if (error)
+        return error;
+    table->slots = new_slots(FIRST_SLOTS);
+    if (!table->slots)
+        return -ENOMEM;
+    table->mask = FIRST_SLOTS - 1;
+    table->max = max;
+    return 0;
+}
+
+void ipu_route_free(struct ipu_route_table *table)
+{
+    free(table->slots);
+    memset(table, 0, sizeof *table);
+}
+
+/* The slot of the route, or the empty one where it belongs. */
+static struct ipu_route *slot_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
+                                 unsigned length)
+{
+    uint32_t i = hash_of(table, prefix, length) & table->mask;
+    for (;; i = (i + 1) & table->mask) {
+        struct ipu_route *slot = &table->slots[i];
+        if (!slot->live)
+            return slot;
+        if (slot->length == length && memcmp(&slot->prefix, prefix, sizeof *prefix) == 0)
+            return slot;
+    }
+}
+
+static int grow(struct ipu_route_table *table)
+{
+    struct ipu_route *old = table->slots;
+    uint32_t old_mask = table->mask;
+    struct ipu_route *slots = new_slots(2 * (old_mask + 1));
+    if (!slots)
+        return -ENOMEM;
+    table->slots = slots;
+    table->mask = 2 * old_mask + 1;
+    for (uint32_t i = 0; i <= old_mask; i++) {
+        if (old[i].live)
+            *slot_of(table, &old[i].prefix, old[i].length) = old[i];
+    }
+    free(old);
+    return 0;
+}
+
+static bool valid_prefix(struct bits bits, unsigned length)
+{
+    /* ::ffff:0:0/96 is IPv4's; what is shorter and lies in there is a mistake of the caller. */
+    return length <= MAX_LENGTH && (!is_ipv4(bits) || length >= IPV4_LENGTH);
+}
+
+int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
+                  enum ipu_route_kind kind, const struct in6_addr *gateway)
+{
+    struct bits bits = bits_of(prefix);
+    if (!valid_prefix(bits, length) || (uint32_t)kind > IPU_ROUTE_UNREACHABLE)
+        return -EINVAL;
+    if (kind == IPU_ROUTE_GATEWAY && !gateway)
+        return -EINVAL;
+    struct in6_addr start = address_of(cut(bits, length));
+    struct ipu_route *slot = slot_of(table, &start, length);
+    if (!slot->live) {
+        if (table->count == table->max)
+            return -ENOSPC;
+        if (((uint64_t)table->count + 1) * 4 > ((uint64_t)table->mask + 1) * 3) {
+            if (grow(table) != 0)
+                return -ENOMEM;
+            slot = slot_of(table, &start, length);
+        }
+        table->count++;
+        table->used[length]++;
+        table->lengths[length / 64] |= UINT64_C(1) << (length % 64);
+    }
+    *slot = (struct ipu_route){
+        .prefix = start, .length = (uint8_t)length, .kind = (uint8_t)kind, .live = 1};
+    if (kind == IPU_ROUTE_GATEWAY)
+        slot->gateway = *gateway;
+    return 0;
+}
+
+int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length)
+{
+    struct bits bits = bits_of(prefix);
+    if (!valid_prefix(bits, length))
+        return -EINVAL;
+    struct in6_addr start = address_of(cut(bits, length));
+    struct ipu_route *slot = slot_of(table, &start, length);
+    if (!slot->live)
+        return -ENOENT;
+
+    /* Close the gap, as in ipu_neigh_delete(). */
+    uint32_t mask = table->mask;
+    uint32_t gap = (uint32_t)(slot - table->slots);
+    for (uint32_t i = (gap + 1) & mask; table->slots[i].live; i = (i + 1) & mask) {
+        const struct ipu_route *route = &table->slots[i];
+        uint32_t from_home = (i - hash_of(table, &route->prefix, route->length)) & mask;
+        uint32_t from_gap = (i - gap) & mask;
+        if (from_home >= from_gap) {
+            table->slots[gap] = *route;
+            gap = i;
+        }
+    }
+    memset(&table->slots[gap], 0, sizeof table->slots[gap]);
+    table->count--;
+    if (--table->used[length] == 0)
+        table->lengths[length / 64] &= ~(UINT64_C(1) << (length % 64));
+    return 0;
+}
+
+void ipu_route_clear(struct ipu_route_table *table)
+{
+    memset(table->slots, 0, ((size_t)table->mask + 1) * sizeof *table->slots);
+    memset(table->used, 0, sizeof table->used);
+    memset(table->lengths, 0, sizeof table->lengths);
+    table->count = 0;
+}
+
+static const struct ipu_route *longest_match(const struct ipu_route_table *table, struct bits bits)
+{
+    uint64_t lengths[3];
+    memcpy(lengths, table->lengths, sizeof lengths);
+    if (is_ipv4(bits)) {
+        lengths[0] = 0;
+        lengths[1] &= UINT64_MAX << (IPV4_LENGTH - 64);
+    }
+    for (unsigned word = 3; word-- > 0;) {
+        while (lengths[word] != 0) {
+            unsigned bit = 63u - (unsigned)__builtin_clzll(lengths[word]);
+            lengths[word] ^= UINT64_C(1) << bit;
+            unsigned length = 64 * word + bit;
+            struct in6_addr prefix = address_of(cut(bits, length));
+            const struct ipu_route *route = slot_of(table, &prefix, length);
+            if (route->live)
+                return route;
+        }
+    }
+    return NULL;
+}
+
+enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
+                                     const struct in6_addr *destination, struct in6_addr *next_hop)
+{
+    struct bits bits = bits_of(destination);
+    *next_hop = *destination;
+    if (is_multicast(bits))
+        return IPU_ROUTE_ON_LINK;
+    const struct ipu_route *route = longest_match(table, bits);
+    if (!route)
+        return IPU_ROUTE_ON_LINK;
+    if (route->kind == IPU_ROUTE_GATEWAY)
+        *next_hop = route->gateway;
+    else if (route->kind == IPU_ROUTE_BROADCAST)
+        *next_hop = broadcast;
+    return (enum ipu_route_kind)route->kind;
+}

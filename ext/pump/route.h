@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_ROUTE_H
+#define IPU_ROUTE_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+
+#include "core/hash.h"
+
+enum ipu_route_kind {
+    IPU_ROUTE_ON_LINK = 0,   /* the next hop is the destination */
+    IPU_ROUTE_GATEWAY = 1,   /* the next hop is the gateway, of either family (RFC 5549 too) */
+    IPU_ROUTE_BROADCAST = 2, /* a subnet's broadcast address: the next hop is 255.255.255.255 */
+    IPU_ROUTE_UNREACHABLE = 3,
+};
+
+struct ipu_route {
+    struct in6_addr prefix;
+    struct in6_addr gateway; /* zero unless kind is GATEWAY */
+    uint8_t length;          /* of the prefix, 0 to 128 bits; IPv4's are 96 to 128 */
+    uint8_t kind;
+    uint8_t live; /* 0: the slot is empty */
+    uint8_t pad[5];
+};
+
+/*
+ * The routes of one interface: one hash table for all prefix lengths and a set of the lengths in
+ * use; a look-up tries those, longest first. All addresses are struct in6_addr, IPv4 as
+ * ::ffff:a.b.c.d with 96 added to the prefix length, so 0.0.0.0/0 has length 96; an IPv6 route of
+ * length < 96 never matches an IPv4 destination. The caller refuses IPv6 packets to a v4-mapped
+ * destination. One thread only.
+ */
+struct ipu_route_table {
+    struct ipu_route *slots;
+    uint32_t mask;
+    uint32_t count;
+    uint32_t max;
+    uint32_t used[129];  /* routes of each length */
+    uint64_t lengths[3]; /* bit i of word w: there are routes of length 64 w + i */
+    struct ipu_hash_seed seed;
+};
+
+/* max: the cap in routes, 1 to 2^24. seed NULL: random. 0, -EINVAL, -ENOMEM, or getrandom(2)'s. */
+int ipu_route_init(struct ipu_route_table *table, uint32_t max, const struct ipu_hash_seed *seed);
+void ipu_route_free(struct ipu_route_table *table);
+
+/*
+ * Insert or replace. Bits of the prefix beyond the length are ignored. gateway may be NULL unless
+ * kind is GATEWAY. 0; -EINVAL: length, kind or gateway; -ENOSPC at the cap; -ENOMEM.
+ */
+int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
+                  enum ipu_route_kind kind, const struct in6_addr *gateway);
+
+/* 0, -ENOENT or -EINVAL. */
+int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
+
+void ipu_route_clear(struct ipu_route_table *table);
+
+/*
+ * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
+ * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
+ * them. *next_hop is the destination itself for UNREACHABLE. next_hop may be destination.
+ */
+enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
+                                     const struct in6_addr *destination, struct in6_addr *next_hop);
+
+#endif

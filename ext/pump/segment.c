@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/segment.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/csum.h"
+#include "device/vnet.h"
+
+enum {
+    IPV4_HEADER = 20,
+    IPV6_HEADER = 40,
+    TCP_HEADER = 20,
+    TCP_SEQ = 4, /* offsets in the header */
+    TCP_FLAGS = 13,
+    TCP_CSUM = 16,
+    UDP_HEADER = 8,
+    UDP_LEN = 4,
+    UDP_CSUM = 6,
+    IPV4_LEN = 2,
+    IPV4_ID = 4,
+    IPV4_CSUM = 10,
+};
+
+enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
+
+static uint16_t get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static void put16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+/* Where the transport header starts and which it is, or 0. All of the packet is the IP packet. */
+static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protocol)
+{
+    if (len >= IPV4_HEADER && ip[0] >> 4 == 4) {
+        uint32_t start = (ip[0] & 15u) * 4;
+        bool fragment = get16(ip + 6) & 0x3FFF;
+        *protocol = ip[9];
+        return start >= IPV4_HEADER && get16(ip + 2) == len && !fragment ? start : 0;
+    }
+    if (len < IPV6_HEADER || ip[0] >> 4 != 6 || IPV6_HEADER + (uint32_t)get16(ip + 4) != len)
+        return 0;
+    uint32_t start = IPV6_HEADER;
+    *protocol = ip[6];
+    while (*protocol == IPPROTO_HOPOPTS || *protocol == IPPROTO_ROUTING ||
+           *protocol == IPPROTO_DSTOPTS) {
+        if (start + 8 > len)
+            return 0;
+        *protocol = ip[start];
+        start += 8 * (ip[start + 1] + 1u);
+    }
+    return start;
+}
+
+/* The gso_type and csum_offset that belong to the transport header; its length, or 0. */
+static uint32_t transport_len(const struct virtio_net_hdr *vnet, const uint8_t *ip, uint32_t start,
+                              uint32_t len, uint8_t protocol)
+{
+    uint8_t type = vnet->gso_type & (uint8_t)~VIRTIO_NET_HDR_GSO_ECN;
+    if (protocol == IPPROTO_TCP && start + TCP_HEADER <= len) {
+        uint8_t wanted = ip[0] >> 4 == 4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
+        uint32_t header = (ip[start + 12] >> 4) * 4u;
+        bool good = type == wanted && vnet->csum_offset == TCP_CSUM && header >= TCP_HEADER;
+        return good ? header : 0;
+    }
+    if (protocol == IPPROTO_UDP && start + UDP_HEADER <= len &&
+        vnet->gso_type == VIRTIO_NET_HDR_GSO_UDP_L4 && vnet->csum_offset == UDP_CSUM &&
+        get16(ip + start + 4) == len - start)
+        return UDP_HEADER;
+    return 0;
+}
+
+static void divide(struct ipu_segment *segment, uint32_t size_bytes)
+{
+    uint32_t payload = segment->packet_len - segment->head_len;
+    segment->size_bytes = size_bytes;
+    segment->left = payload == 0 ? 1 : (payload + size_bytes - 1) / size_bytes;
+}
+
+/* The sums of the headers without the fields that every segment has its own of. */
+static void sum_headers(struct ipu_segment *segment)
+{
+    uint8_t head[IPU_SEGMENT_HEAD_MAX];
+    uint8_t *transport = head + segment->start;
+    memcpy(head, segment->ip, segment->head_len);
+    /* The checksum field holds the sum of the pseudo header, length included. It is taken from
+     * there, not from the IP header: behind a routing header that names another destination. */
+    uint16_t pseudo;
+    memcpy(&pseudo, transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), sizeof pseudo);
+    if (segment->tcp) {
+        segment->seq = (uint32_t)get16(transport + TCP_SEQ) << 16 | get16(transport + TCP_SEQ + 2);
+        segment->flags = transport[TCP_FLAGS];
+        memset(transport + TCP_SEQ, 0, 4);
+        transport[TCP_FLAGS] = 0;
+        memset(transport + TCP_CSUM, 0, 2);
+    } else {
+        memset(transport + UDP_LEN, 0, 4); /* the length and the checksum */
+    }
+    uint64_t sum =
+        (uint64_t)pseudo + (uint16_t)~htons((uint16_t)(segment->packet_len - segment->start));
+    sum = ipu_csum_add(sum, transport, segment->head_len - segment->start);
+    segment->transport_sum = (uint16_t)~ipu_csum_finish(sum);
+    if (head[0] >> 4 == 4) {
+        segment->id = get16(head + IPV4_ID);
+        memset(head + IPV4_LEN, 0, 4); /* the length and the id */
+        memset(head + IPV4_CSUM, 0, 2);
+        segment->ip_sum = (uint16_t)~ipu_csum_finish(ipu_csum_add(0, head, segment->start));
+    }
+}
+
+int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu)
+{
+    if (len < IPU_VNET_LEN || len - IPU_VNET_LEN > IPU_VNET_PACKET_MAX)
+        return -EINVAL;
+    struct virtio_net_hdr vnet = ipu_vnet_read(frame);
+    uint8_t *ip = frame + IPU_VNET_LEN;
+    uint32_t packet_len = (uint32_t)(len - IPU_VNET_LEN);
+    uint8_t protocol;
+    uint32_t start = find_transport(ip, packet_len, &protocol);
+    if (start == 0 || start != vnet.csum_start || vnet.gso_size == 0 ||
+        !(vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
+        return -EINVAL;
+    uint32_t header = transport_len(&vnet, ip, start, packet_len, protocol);
+    if (header == 0 || start + header > packet_len || start + header > IPU_SEGMENT_HEAD_MAX)
+        return -EINVAL;
+
+    *segment = (struct ipu_segment){
+        .ip = ip,
+        .start = start,
+        .head_len = start + header,
+        .packet_len = packet_len,
+        .at = start + header,
+        .tcp = protocol == IPPROTO_TCP,
+    };
+    sum_headers(segment);
+    divide(segment, vnet.gso_size);
+    int error = ipu_segment_fit(segment, mtu);
+    if (error < 0)
+        segment->left = 0;
+    return error;
+}
+
+int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu)
+{
+    uint32_t payload = segment->packet_len - segment->head_len;
+    uint32_t longest = payload < segment->size_bytes ? payload : segment->size_bytes;
+    if (segment->head_len + longest <= mtu)
+        return 0;
+    if (!segment->tcp || mtu <= segment->head_len)
+        return -EMSGSIZE;
+    divide(segment, mtu - segment->head_len);
+    return 0;
+}
+
+static void finish_ipv4(const struct ipu_segment *segment, uint8_t *ip, uint32_t len)
+{
+    uint16_t id = (uint16_t)(segment->id + segment->count); /* RFC 791: distinct ids */
+    put16(ip + IPV4_LEN, len);
+    put16(ip + IPV4_ID, id);
+    uint16_t csum = ipu_csum_finish((uint64_t)segment->ip_sum + htons((uint16_t)len) + htons(id));
+    memcpy(ip + IPV4_CSUM, &csum, sizeof csum);
+}
+
+/* Writes the fields of this segment, and gives their sum. */
+static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
+{
+    uint32_t seq = htonl(segment->seq + segment->at - segment->head_len);
+    uint8_t flags = segment->flags;
+    if (segment->left > 1)
+        flags &= (uint8_t) ~(FIN | PSH);
+    if (segment->count > 0)
+        flags &= (uint8_t)~CWR; /* RFC 3168 §6.1.2: once */
+    memcpy(tcp + TCP_SEQ, &seq, sizeof seq);
+    tcp[TCP_FLAGS] = flags;
+    return (uint64_t)seq + htons(flags);
+}
+
+uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload)
+{
+    uint32_t rest = segment->packet_len - segment->at;
+    uint32_t n = rest < segment->size_bytes ? rest : segment->size_bytes;
+    uint32_t len = segment->head_len - segment->start + n; /* of TCP or UDP */
+    uint8_t *transport = head + segment->start;
+    memmove(head, segment->ip, segment->head_len);
+
+    if (head[0] >> 4 == 4)
+        finish_ipv4(segment, head, segment->start + len);
+    else
+        put16(head + 4, segment->start + len - IPV6_HEADER);
+    uint64_t sum = (uint64_t)segment->transport_sum + htons((uint16_t)len);
+    if (segment->tcp) {
+        sum += finish_tcp(segment, transport);
+    } else {
+        sum += htons((uint16_t)len);
+        put16(transport + UDP_LEN, len);
+    }
+    uint16_t csum = ipu_csum_finish(ipu_csum_add(sum, segment->ip + segment->at, n));
+    if (csum == 0)
+        csum = 0xFFFF; /* RFC 768; equal in value for TCP */
+    memcpy(transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), &csum, sizeof csum);
+
+    *payload = segment->ip + segment->at;
+    segment->at += n;
+    segment->count++;
+    segment->left--;
+    return n;
+}
+
+size_t ipu_segment_trim(struct ipu_segment *segment)
+{
+    const uint8_t *payload;
+    uint32_t n = ipu_segment_next(segment, segment->ip, &payload);
+    segment->left = 0;
+    return segment->head_len + n;
+}

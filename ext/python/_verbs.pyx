@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# cython: embedsignature=True
+"""The Cython face of the verbs fabric (ext/verbs). It does not import pyverbs. Types: ipoibu/_verbs.pyi."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport ENOTCONN
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+import os
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in6_addr:
+        uint8_t s6_addr[16]
+
+cdef extern from "<infiniband/verbs.h>" nogil:
+    union ibv_gid:
+        uint8_t raw[16]
+    struct ibv_context:
+        int async_fd
+    struct ibv_qp:
+        ibv_context *context
+        uint32_t qp_num
+    enum ibv_qp_type:
+        IBV_QPT_UD
+        IBV_QPT_RC
+    int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
+    int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
+
+cdef extern from "fabric/fabric.h" nogil:
+    struct ipu_fabric:
+        uint32_t qpn
+
+cdef extern from "python/pyverbs_qp.h":
+    struct ipu_pyverbs_qp_expected:
+        uint32_t qp_num
+        int cmd_fd
+        ibv_qp_type qp_type
+    ibv_qp *ipu_pyverbs_qp_find(object qp, const ipu_pyverbs_qp_expected *expected,
+                                const char **why)
+
+cdef extern from "verbs/verbs.h" nogil:
+    struct ipu_verbs:
+        pass
+    struct ipu_verbs_config:
+        ibv_qp *qp
+        in6_addr gid
+        uint32_t mtu
+        uint32_t qkey
+        uint32_t max_ah
+        uint16_t pkey_index
+        uint8_t port
+        uint8_t sgid_index
+        bint resolves
+        bint owns_events
+        ipu_verbs *leader
+    enum:
+        IPU_VERBS_COUNTERS_N
+        IPU_VERBS_PORT_DOWN
+        IPU_VERBS_PORT_CHANGED
+        IPU_VERBS_FATAL
+        IPU_VERBS_PKEYS_CHANGED
+        IPU_VERBS_SUBNET_CHANGED
+    int ipu_verbs_create(const ipu_verbs_config *config, ipu_verbs **out)
+    void ipu_verbs_free(ipu_verbs *verbs)
+    void ipu_verbs_destroy(ipu_verbs *verbs)
+    ipu_fabric *ipu_verbs_fabric(ipu_verbs *verbs)
+    void ipu_verbs_rebind(ipu_verbs *verbs, const in6_addr *gid, uint8_t sgid_index)
+    void ipu_verbs_break(ipu_verbs *verbs)
+    unsigned int ipu_verbs_events(ipu_verbs *verbs)
+    void ipu_verbs_counters(const ipu_verbs *verbs, uint64_t *values)
+    const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
+
+cdef extern from "verbs/connected.h" nogil:
+    struct ipu_connection:
+        uint32_t qpn
+    struct ipu_verbs_connection:
+        ipu_connection connection
+    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern)
+    int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
+    void ipu_verbs_connection_free(ipu_verbs_connection *connection)
+
+cdef extern from "mesh/mesh.h" nogil:
+    struct ipu_mesh:
+        pass
+    struct ipu_mesh_config:
+        const ibv_qp *pattern
+        in6_addr gid
+        uint32_t qpn
+        uint32_t mtu
+        uint32_t peers_max
+        in6_addr broadcast
+    struct ipu_mesh_event:
+        uint64_t id
+        int type
+        uint32_t len
+        uint8_t *message
+    enum:
+        IPU_MESH_WINDOW
+        IPU_MESH_SLACK
+        IPU_MESH_CONTROL_MAX
+        IPU_MESH_READY
+        IPU_MESH_CONTROL
+        IPU_MESH_BROKEN
+        IPU_MESH_GONE
+        IPU_MESH_COUNTERS_N
+    int ipu_mesh_create(const ipu_mesh_config *config, ipu_mesh **out)
+    void ipu_mesh_free(ipu_mesh *mesh)
+    void ipu_mesh_destroy(ipu_mesh *mesh)
+    ipu_fabric *ipu_mesh_fabric(ipu_mesh *mesh)
+    int ipu_mesh_add(ipu_mesh *mesh, uint64_t id, ibv_qp *qp)
+    int ipu_mesh_name(ipu_mesh *mesh, uint64_t id, const in6_addr *gid, uint32_t qpn,
+                      uint32_t window, bint may_send)
+    int ipu_mesh_groups(ipu_mesh *mesh, uint64_t id, const in6_addr *mgids, int n)
+    int ipu_mesh_group(ipu_mesh *mesh, uint64_t id, const in6_addr *mgid, bint is_in)
+    int ipu_mesh_send_control(ipu_mesh *mesh, uint64_t id, const void *message, size_t len)
+    int ipu_mesh_remove(ipu_mesh *mesh, uint64_t id)
+    int ipu_mesh_forget(ipu_mesh *mesh, uint64_t id)
+    bint ipu_mesh_next_event(ipu_mesh *mesh, ipu_mesh_event *event)
+    int ipu_mesh_event_fd(const ipu_mesh *mesh)
+    void ipu_mesh_counters(const ipu_mesh *mesh, uint64_t *values)
+    const char *const ipu_mesh_counter_names[IPU_MESH_COUNTERS_N]
+
+cdef extern from "soft/membership.h" nogil:
+    struct soft_membership:
+        pass
+    int soft_membership_open(soft_membership *m, unsigned int ifindex)
+    void soft_membership_close(soft_membership *m)
+    int soft_membership_join(soft_membership *m, const in6_addr *group)
+    void soft_membership_leave(soft_membership *m, const in6_addr *group, int number)
+
+cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
+cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
+
+PORT_DOWN = IPU_VERBS_PORT_DOWN
+PORT_CHANGED = IPU_VERBS_PORT_CHANGED
+FATAL = IPU_VERBS_FATAL
+PKEYS_CHANGED = IPU_VERBS_PKEYS_CHANGED
+SUBNET_CHANGED = IPU_VERBS_SUBNET_CHANGED
+
+MESH_READY = IPU_MESH_READY
+MESH_CONTROL = IPU_MESH_CONTROL
+MESH_BROKEN = IPU_MESH_BROKEN
+MESH_GONE = IPU_MESH_GONE
+MESH_WINDOW = IPU_MESH_WINDOW
+MESH_RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK
+MESH_CONTROL_BYTES = IPU_MESH_CONTROL_MAX
+
+
+cdef int check(int result, str what) except -1:
+    """Turn a negative errno into an OSError that says what failed."""
+    if result < 0:
+        raise OSError(-result, f"{what}: {os.strerror(-result)}")
+    return 0
+
+
+cdef in6_addr address(bytes raw) except *:
+    cdef in6_addr out
+    if len(raw) != 16:
+        raise ValueError(f"an address has 16 bytes, not {len(raw)}")
+    memcpy(&out, PyBytes_AS_STRING(raw), 16)
+    return out
+
+
+cdef dict named(const char *const *names, const uint64_t *values, int n):
+    return {names[i].decode(): values[i] for i in range(n)}
+
+
+cdef void release(object capsule) noexcept:
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
+cdef object lend(void *what, const char *name, object owner):
+    """A capsule that keeps the owner alive (see ext/_core.pyx)."""
+    cdef object capsule = PyCapsule_New(what, name, release)
+    PyCapsule_SetContext(capsule, <void *>owner)
+    Py_INCREF(owner)
+    return capsule
+
+
+cdef ibv_qp *inside(object qp, ibv_qp_type qp_type, int cmd_fd) except NULL:
+    """The queue pair inside a QP object of pyverbs; `LayoutError` if it is not where we look."""
+    cdef ipu_pyverbs_qp_expected expected
+    cdef const char *why = NULL
+    cdef ibv_qp *found
+    expected.qp_num = qp.qp_num
+    expected.cmd_fd = cmd_fd
+    expected.qp_type = qp_type
+    found = ipu_pyverbs_qp_find(qp, &expected, &why)
+    if found == NULL:
+        raise LayoutError(why.decode())
+    return found
+
+
+class LayoutError(Exception):
+    """A QP object of this pyverbs is laid out in a way that we do not know."""
+
+
+@cython.no_gc_clear
+cdef class VerbsFabric:
+    """Posts and polls on a UD queue pair of pyverbs; the object is held as long as this one."""
+
+    cdef ipu_verbs *verbs
+    cdef ibv_qp *raw
+    cdef object qp
+    cdef int async_fd  # -1: the events are another's to read
+    cdef VerbsFabric leader  # of a lane
+    cdef bint open
+
+    def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
+                  uint16_t pkey_index, uint32_t qkey, uint32_t mtu_bytes, uint32_t max_ah,
+                  bint resolves, bint owns_events, VerbsFabric leader=None):
+        cdef ipu_verbs_config config
+        config.leader = leader.verbs if leader is not None else NULL
+        config.qp = inside(qp, IBV_QPT_UD, cmd_fd)
+        config.gid = address(gid)
+        config.sgid_index = sgid_index
+        config.port = port
+        config.pkey_index = pkey_index
+        config.qkey = qkey
+        config.mtu = mtu_bytes
+        config.max_ah = max_ah
+        config.resolves = resolves
+        config.owns_events = owns_events
+        check(ipu_verbs_create(&config, &self.verbs), "queue pair")
+        self.raw = config.qp
+        self.async_fd = config.qp.context.async_fd if owns_events else -1
+        self.qp = qp
+        self.leader = leader
+        self.open = True
+
+    def __dealloc__(self):
+        if self.verbs != NULL:
+            ipu_verbs_destroy(self.verbs)
+
+    @property
+    def native(self):
+        return lend(ipu_verbs_fabric(self.verbs), FABRIC_CAPSULE, self)
+
+    @property
+    def qpn(self):
+        return ipu_verbs_fabric(self.verbs).qpn
+
+    def connect(self, object pattern, *, int cmd_fd):
+        """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
+        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
+
+    def attach(self, bytes mgid, uint16_t mlid):
+        """Receive the group's datagrams; the IP-level membership is `Membership`'s.
+
+        `mlid` is the group's LID on InfiniBand, 0 elsewhere."""
+        cdef ibv_gid gid
+        cdef int error = ENOTCONN
+        address(mgid)
+        memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
+        if self.open:
+            with nogil:
+                error = ibv_attach_mcast(self.raw, &gid, mlid)
+        check(-abs(error), "multicast attach")
+
+    def detach(self, bytes mgid, uint16_t mlid):
+        cdef ibv_gid gid
+        cdef int error = 0
+        address(mgid)
+        memcpy(gid.raw, PyBytes_AS_STRING(mgid), 16)
+        if self.open:
+            with nogil:
+                error = ibv_detach_mcast(self.raw, &gid, mlid)
+        check(-abs(error), "multicast detach")
+
+    def rebind(self, bytes gid, uint8_t sgid_index):
+        """The port has this address now; what is sent from here on comes from it."""
+        cdef in6_addr new = address(gid)
+        ipu_verbs_rebind(self.verbs, &new, sgid_index)
+
+    def break_queue_pair(self):
+        """Fail as after a completion error; the pump brings it back."""
+        ipu_verbs_break(self.verbs)
+
+    @property
+    def event_fd(self):
+        """Readable while there is something for `events`; None where that is another's to read, or
+        after `close`."""
+        return self.async_fd if self.open and self.async_fd >= 0 else None
+
+    def events(self):
+        """What the device said since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
+        return ipu_verbs_events(self.verbs)
+
+    def counters(self):
+        cdef uint64_t values[IPU_VERBS_COUNTERS_N]
+        ipu_verbs_counters(self.verbs, values)
+        return named(ipu_verbs_counter_names, values, IPU_VERBS_COUNTERS_N)
+
+    def close(self):
+        """After the queue pair's end and the pump's: give back address handles and memory."""
+        if self.open:
+            self.open = False
+            with nogil:
+                ipu_verbs_free(self.verbs)
+            self.qp = None
+
+
+@cython.no_gc_clear
+cdef class VerbsConnection:
+    """An RC queue pair of pyverbs as the pump sees it; both are held as long as this one."""
+
+    cdef ipu_verbs_connection connection
+    cdef VerbsFabric fabric
+    cdef object qp
+
+    def __cinit__(self, VerbsFabric fabric not None, object qp, *, int cmd_fd):
+        check(ipu_verbs_connection_init(&self.connection, inside(qp, IBV_QPT_RC, cmd_fd)),
+              "connected queue pair")
+        self.fabric = fabric
+        self.qp = qp
+
+    def __dealloc__(self):
+        ipu_verbs_connection_free(&self.connection)
+
+    @property
+    def native(self):
+        return lend(&self.connection.connection, CONNECTION_CAPSULE, self)
+
+    @property
+    def qpn(self):
+        return self.connection.connection.qpn
+
+
+@cython.no_gc_clear
+cdef class VerbsMesh:
+    """A fabric of datagrams over RC queue pairs of pyverbs (ext/verbs/mesh.h)."""
+
+    cdef ipu_mesh *mesh
+    cdef dict qps
+    cdef bint open
+
+    def __cinit__(self, object pattern, *, int cmd_fd, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
+                  uint32_t peers_max, bytes broadcast):
+        cdef ipu_mesh_config config
+        config.pattern = inside(pattern, IBV_QPT_RC, cmd_fd)
+        config.gid = address(gid)
+        config.qpn = qpn
+        config.mtu = mtu_bytes
+        config.peers_max = peers_max
+        config.broadcast = address(broadcast)
+        check(ipu_mesh_create(&config, &self.mesh), "mesh")
+        self.qps = {}
+        self.open = True
+
+    def __dealloc__(self):
+        if self.mesh != NULL:
+            ipu_mesh_destroy(self.mesh)
+
+    @property
+    def native(self):
+        return lend(ipu_mesh_fabric(self.mesh), FABRIC_CAPSULE, self)
+
+    @property
+    def event_fd(self):
+        """Readable while `hear` has something."""
+        return ipu_mesh_event_fd(self.mesh)
+
+    def add(self, uint64_t peer, object qp, *, int cmd_fd):
+        """Post receives for a queue pair in INIT; MESH_READY follows."""
+        check(ipu_mesh_add(self.mesh, peer, inside(qp, IBV_QPT_RC, cmd_fd)), "peer")
+        self.qps[peer] = qp
+
+    def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send):
+        """Which station it is, how many messages it takes, and whether we may speak first."""
+        cdef in6_addr station = address(gid)
+        check(ipu_mesh_name(self.mesh, peer, &station, qpn, window, may_send), "peer")
+
+    def groups(self, uint64_t peer, list mgids):
+        """The groups that it is in, instead of those before."""
+        cdef bytes raw = b"".join(mgids)
+        if len(raw) != 16 * len(mgids):
+            raise ValueError("a group has 16 bytes")
+        check(ipu_mesh_groups(self.mesh, peer, <const in6_addr *>PyBytes_AS_STRING(raw),
+                              <int>len(mgids)), "groups")
+
+    def group(self, uint64_t peer, bytes mgid, bint is_in):
+        cdef in6_addr group = address(mgid)
+        check(ipu_mesh_group(self.mesh, peer, &group, is_in), "group")
+
+    def send_control(self, uint64_t peer, bytes message):
+        """A control message, in order, as soon as there is room."""
+        check(ipu_mesh_send_control(self.mesh, peer, PyBytes_AS_STRING(message), len(message)),
+              "message")
+
+    def remove(self, uint64_t peer):
+        """Nothing more goes to it: after MESH_GONE its queue pair is destroyed, then `forget`."""
+        check(ipu_mesh_remove(self.mesh, peer), "peer")
+
+    def forget(self, uint64_t peer):
+        """Its queue pair is destroyed: its buffers come back."""
+        self.qps.pop(peer, None)
+        check(ipu_mesh_forget(self.mesh, peer), "peer")
+
+    def next_event(self):
+        """The next (peer, what, message), or None."""
+        cdef ipu_mesh_event event
+        if not ipu_mesh_next_event(self.mesh, &event):
+            return None
+        return event.id, event.type, PyBytes_FromStringAndSize(<char *>event.message, event.len)
+
+    def counters(self):
+        cdef uint64_t values[IPU_MESH_COUNTERS_N]
+        ipu_mesh_counters(self.mesh, values)
+        return named(ipu_mesh_counter_names, values, IPU_MESH_COUNTERS_N)
+
+    def close(self):
+        """After the end of the queue pairs and the pump's: give memory back."""
+        if self.open:
+            self.open = False
+            ipu_mesh_free(self.mesh)
+            self.qps.clear()
+
+
+cdef class Membership:
+    """IPv6 group memberships of a net device in the network namespace of the opening thread."""
+
+    cdef soft_membership membership
+    cdef bint open
+
+    def __cinit__(self, unsigned int ifindex):
+        check(soft_membership_open(&self.membership, ifindex), "group membership")
+        self.open = True
+
+    def __dealloc__(self):
+        self.close()
+
+    def join(self, bytes group):
+        """A number to leave by."""
+        cdef in6_addr addr = address(group)
+        cdef int number
+        if not self.open:
+            raise OSError(ENOTCONN, os.strerror(ENOTCONN))
+        with nogil:
+            number = soft_membership_join(&self.membership, &addr)
+        check(number, "group membership")
+        return number
+
+    def leave(self, bytes group, int number):
+        cdef in6_addr addr = address(group)
+        if self.open:
+            with nogil:
+                soft_membership_leave(&self.membership, &addr, number)
+
+    def close(self):
+        if self.open:
+            self.open = False
+            soft_membership_close(&self.membership)

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Packet devices: a TUN, the application's queue.
+
+cdef uint32_t kinds_of(tuple offload):
+    """The super-frames of a TUN that was set up with these (ipoibu/host/tun.py)."""
+    return ((IPU_DEVICE_TCP if "tso4" in offload else 0)
+            | (IPU_DEVICE_UDP if "uso4" in offload else 0))
+
+
+cdef class TunPacketDevice:
+    """A TUN by its descriptors, one for each queue, which stay the caller's to close, after the pumps.
+
+    It reads the first queue, `fd`, and writes each flow to the queue that is the flow's: for the pump that
+    receives. `others` are for further pumps, each of which reads one of `more`. `offload` names what
+    the TUN was set up with (ipoibu/host/tun.py): super-frames then come and go.
+    """
+
+    cdef int[IPU_TX_QUEUES_MAX] fds
+    cdef uint32_t count
+    cdef ipu_device *device  # of the class below
+    cdef readonly tuple offload
+    cdef readonly tuple others
+
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        cdef tuple rest = tuple(more)
+        if len(rest) >= IPU_TX_QUEUES_MAX:
+            raise ValueError(f"a TUN has 1 to {IPU_TX_QUEUES_MAX} queues here, not {1 + len(rest)}")
+        self.count = <uint32_t>(1 + len(rest))
+        for i, queue in enumerate((fd, *rest)):
+            self.fds[i] = queue
+        self.offload = tuple(offload)
+        self.others = tuple(type(self)(other, self.offload) for other in rest)
+
+    @property
+    def fd(self):
+        return self.fds[0]
+
+    @property
+    def native(self):
+        return lend(self.device, DEVICE_CAPSULE, self)
+
+
+cdef class TunDevice(TunPacketDevice):
+    """A TUN of which each packet takes a system call."""
+
+    cdef ipu_tun tun
+
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        check(ipu_tun_init(&self.tun, self.fds, self.count, kinds_of(self.offload)), "queues")
+        self.device = &self.tun.device
+
+
+cdef class TunRing(TunPacketDevice):
+    """A TUN that is read and written through an io_uring: many packets take one system call.
+
+    Where a system call is cheap that is for floods of packets, and one alone takes one.
+
+    The descriptors must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
+    built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
+    """
+
+    cdef ipu_tun_ring *tun
+
+    def __cinit__(self, int fd, object offload=(), object more=()):
+        cdef bint always = ipu_syscall_cost_ns() >= IPU_SYSCALL_DEAR_NS
+        check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), always, &self.tun),
+              "io_uring")
+        self.device = ipu_tun_ring_device(self.tun)
+
+    def __dealloc__(self):
+        if self.tun != NULL:
+            ipu_tun_ring_destroy(self.tun)
+
+
+@cython.final
+@cython.freelist(512)
+cdef class Frame:
+    """A packet in the data path's own memory, by the buffer protocol: nothing is copied.
+
+    One of `QueueDevice.reserve` is writable, and its `length` is to be set before it is sent; a
+    received one is read-only. It goes back to the data path when it is sent, released, or forgotten;
+    views of it keep it, and its memory outlives the endpoint.
+    """
+
+    cdef uint64_t era  # of the queue that it was reserved from
+    cdef ipu_loan *loan  # counted; NULL: nothing to give back
+    cdef bytes copy  # a packet that is in no frame of the loan
+    cdef uint8_t *data  # NULL: sent or released
+    cdef uint32_t index
+    cdef uint32_t len
+    cdef uint32_t views
+    cdef bint outgoing
+
+    def __init__(self):
+        raise TypeError("frames are made by reserve() and recv_frames()")
+
+    cdef void give_back(self) noexcept:
+        if self.loan != NULL:
+            if self.data != NULL and self.outgoing:
+                ipu_loan_cancel(self.loan, self.index)
+            elif self.data != NULL:
+                ipu_index_ring_push(&self.loan.returned, self.index)
+            ipu_loan_drop(self.loan)
+            self.loan = NULL
+        self.data = NULL
+
+    def __dealloc__(self):
+        self.give_back()
+
+    cdef int unviewed(self) except -1:
+        if self.views > 0:
+            raise BufferError("a view of the frame is still there")
+        return 0
+
+    cdef int live(self) except -1:
+        if self.data == NULL:
+            raise ValueError("the frame was sent or released")
+        return 0
+
+    def release(self):
+        """Give it back; BufferError while there is a view of it. Safe to repeat."""
+        self.unviewed()
+        self.give_back()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.release()
+
+    def __len__(self):
+        self.live()
+        return self.len
+
+    @property
+    def length(self):
+        """Bytes of the packet; of a reserved frame at first all that fit."""
+        self.live()
+        return self.len
+
+    @length.setter
+    def length(self, uint32_t value):
+        self.live()
+        if not self.outgoing:
+            raise ValueError("a received frame keeps its length")
+        if not 0 < value <= self.loan.packet_bytes:
+            raise ValueError(f"a frame holds 1 to {self.loan.packet_bytes} bytes, not {value}")
+        self.len = value
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        self.live()
+        PyBuffer_FillInfo(buffer, self, self.data, self.len, not self.outgoing, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.views -= 1
+
+
+cdef uint64_t eras = 0
+
+
+cdef uint64_t new_era() noexcept:
+    """What a queue's frames are told apart by: another after each `detach`."""
+    global eras
+    eras += 1
+    return eras
+
+
+cdef class QueueDevice:
+    """The application as packet device: batches of IP packets each way.
+
+    No call blocks. Any thread may call: the GIL, which none of them gives up, puts them in order.
+    """
+
+    cdef ipu_queue *queue
+    cdef uint64_t era
+    offload = ()
+    others = ()
+
+    def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
+        self.queue = <ipu_queue *>aligned_alloc(64, (sizeof(ipu_queue) + 63) & ~<size_t>63)
+        if self.queue == NULL:
+            raise MemoryError
+        cdef int error = ipu_queue_init(self.queue, to_pump_bytes, from_pump_bytes)
+        if error < 0:
+            free(self.queue)
+            self.queue = NULL
+            check(error, "packet queue")
+        self.era = new_era()
+
+    @property
+    def native(self):
+        return lend(&self.queue.device, DEVICE_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.queue != NULL:
+            ipu_queue_free(self.queue)
+            free(self.queue)
+
+    def detach(self):
+        """Forget what is queued, and the memory of the pump, which is closed. Safe to repeat."""
+        ipu_queue_detach(self.queue)
+        self.era = new_era()
+
+    def send(self, packets):
+        """Queue IP packets in order; how many found room. Copies.
+
+        Raises ValueError for an empty one; those before it are taken.
+        """
+        cdef int done = 0
+        cdef const unsigned char[::1] view
+        try:
+            for packet in packets:
+                view = packet
+                if view.shape[0] == 0:
+                    raise ValueError("an IP packet is not empty")
+                if not ipu_queue_send(self.queue, &view[0], <uint32_t>view.shape[0]):
+                    break
+                done += 1
+        finally:
+            ipu_ring_wake(&self.queue.to_pump)
+        return done
+
+    def recv(self, int max):
+        """At most `max` received IP packets, perhaps none. Copies."""
+        cdef list out = []
+        cdef uint32_t index, length
+        cdef const uint8_t *packet
+        while len(out) < max:
+            packet = ipu_queue_peek(self.queue, &index, &length)
+            if packet == NULL:
+                break
+            out.append(PyBytes_FromStringAndSize(<const char *>packet, length))
+            ipu_ring_release(&self.queue.from_pump)
+            if index != IPU_INDEX_NONE:
+                ipu_index_ring_push(&self.queue.loan.returned, index)
+        return out
+
+    cdef Frame frame(self, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):
+        cdef Frame frame = Frame.__new__(Frame)
+        frame.era = self.era
+        frame.loan = self.queue.loan
+        ipu_loan_hold(frame.loan)
+        frame.data = data
+        frame.index = index
+        frame.len = length
+        frame.outgoing = outgoing
+        return frame
+
+    def reserve(self, int max):
+        """At most `max` frames to fill and send; fewer, or none, while others are being sent."""
+        cdef list out = []
+        cdef uint32_t index
+        while self.queue.loan != NULL and len(out) < max:
+            index = ipu_loan_reserve(self.queue.loan)
+            if index == IPU_INDEX_NONE:
+                break
+            out.append(self.frame(ipu_loan_tx_packet(self.queue.loan, index), index,
+                                  self.queue.loan.packet_bytes, True))
+        return out
+
+    def send_frames(self, frames):
+        """Queue reserved frames in order; how many found room. Those are no longer the caller's."""
+        cdef int done = 0
+        cdef Frame frame
+        try:
+            for item in frames:
+                frame = <Frame?>item  # not None, as an assignment alone would take
+                frame.live()
+                frame.unviewed()
+                if not frame.outgoing or frame.era != self.era:
+                    raise ValueError("the frame was not reserved here")
+                if frame.loan == self.queue.loan:
+                    if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
+                        break
+                    frame.data = NULL
+                else:  # of a pump that was there before
+                    if not ipu_queue_send(self.queue, frame.data, frame.len):
+                        break
+                    frame.give_back()
+                done += 1
+        finally:
+            ipu_ring_wake(&self.queue.to_pump)
+        return done
+
+    def recv_frames(self, int max):
+        """At most `max` received IP packets, perhaps none, where they are.
+
+        While too many are held, packets come in memory of their own.
+        """
+        cdef list out = []
+        cdef uint32_t index, length
+        cdef const uint8_t *packet
+        cdef Frame frame
+        while len(out) < max:
+            packet = ipu_queue_peek(self.queue, &index, &length)
+            if packet == NULL:
+                break
+            if index != IPU_INDEX_NONE:
+                frame = self.frame(<uint8_t *>packet, index, length, False)
+            else:
+                frame = Frame.__new__(Frame)
+                frame.copy = PyBytes_FromStringAndSize(<const char *>packet, length)
+                frame.data = <uint8_t *>PyBytes_AS_STRING(frame.copy)
+                frame.len = length
+            ipu_ring_release(&self.queue.from_pump)
+            out.append(frame)
+        return out
+
+    @property
+    def fd(self):
+        """Readable after `arm` answered False and a packet came."""
+        return ipu_ring_fd(&self.queue.from_pump)
+
+    def arm(self):
+        """True: packets are there; False: wait for `fd`, then `disarm`."""
+        return ipu_ring_arm(&self.queue.from_pump) != 0
+
+    def disarm(self):
+        ipu_ring_disarm(&self.queue.from_pump)
+
+
+def relay(int first, int second):
+    """Move frames between two TUN descriptors, without the GIL, until one of them fails: OSError."""
+    cdef int error
+    with nogil:
+        error = ipu_relay_run(first, second)
+    raise OSError(-error, os.strerror(-error))

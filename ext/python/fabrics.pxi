@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The built-in HCA, the in-process fabric and the fault injector.
+
+cdef class SoftHca:
+    """The built-in HCA of one net device of this network namespace."""
+
+    cdef soft_hca *hca
+    cdef int fabrics  # that are open
+    cdef set tx_queues  # that are open
+    cdef soft_hca_counters retired  # what TX queues counted that are closed
+    cdef uint16_t pkey_table[SOFT_MAX_PKEYS]  # 0: a hole, which matches nothing
+    cdef int pkey_users[SOFT_MAX_PKEYS]
+    cdef int pkey_count
+    cdef readonly str netdev
+    cdef readonly bytes gid
+    cdef readonly bytes guid
+    cdef readonly unsigned int active_mtu_bytes
+    cdef readonly unsigned int netdev_mtu_bytes
+
+    def __cinit__(self, str netdev):
+        cdef soft_hca_attr attr
+        cdef bytes name = netdev.encode()
+        self.tx_queues = set()
+        memset(&self.retired, 0, sizeof(self.retired))
+        check(soft_hca_open(name, &self.hca), netdev)
+        soft_hca_query(self.hca, &attr)
+        self.netdev = netdev
+        self.gid = raw_address(&attr.gid)
+        self.guid = PyBytes_FromStringAndSize(<const char *>attr.guid, 8)
+        self.active_mtu_bytes = attr.active_mtu_bytes
+        self.netdev_mtu_bytes = attr.netdev_mtu_bytes
+
+    def __dealloc__(self):
+        if self.hca != NULL:
+            soft_hca_close(self.hca)
+
+    def close(self):
+        """Give the UDP port back; after all fabrics were closed. Safe to repeat."""
+        if self.fabrics > 0:
+            raise ValueError(f"{self.netdev}: a queue pair is still open")
+        if self.hca != NULL:
+            soft_hca_close(self.hca)
+            self.hca = NULL
+
+    cdef int alive(self) except -1:
+        if self.hca == NULL:
+            raise ValueError(f"{self.netdev}: the HCA is closed")
+        return 0
+
+    cdef int take_pkey(self, uint16_t pkey) except -1:
+        """The index of this very key, entered if it is new; queue pairs of one partition share it."""
+        cdef int i, at = -1
+        for i in range(self.pkey_count):
+            if self.pkey_table[i] == pkey:
+                at = i
+                break
+            if at < 0 and self.pkey_users[i] == 0:
+                at = i
+        if at < 0:
+            if self.pkey_count == SOFT_MAX_PKEYS:
+                check(-ENOSPC, self.netdev)
+            at = self.pkey_count
+            self.pkey_count += 1
+        self.pkey_table[at] = pkey
+        self.pkey_users[at] += 1
+        check(soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count), self.netdev)
+        return at
+
+    cdef void drop_pkey(self, int index) noexcept:
+        """After its queue pair: an entry that nobody uses is a hole, the other indices stay."""
+        self.pkey_users[index] -= 1
+        if self.pkey_users[index] > 0:
+            return
+        self.pkey_table[index] = 0
+        soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count)
+
+    @property
+    def pkeys(self):
+        """The P_Keys of the table that are in use, in its order."""
+        return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
+
+    def check(self):
+        """0 while the port is active, else the errno of soft_hca_check()."""
+        self.alive()
+        return -soft_hca_check(self.hca)
+
+    def counters(self):
+        """Of the whole HCA, its TX queues included."""
+        cdef soft_hca_counters values
+        cdef SoftTxQueue tx_queue
+        self.alive()
+        soft_hca_counters_read(self.hca, &values)
+        add_counters(&values, &self.retired)
+        for tx_queue in self.tx_queues:
+            tx_queue.add_to(&values)
+        return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
+
+
+cdef void add_counters(soft_hca_counters *to, const soft_hca_counters *more) noexcept:
+    for i in range(SOFT_C_COUNT):
+        to.value[i] += more.value[i]
+
+
+@cython.no_gc_clear
+cdef class SoftFabric:
+    """A UD queue pair of the built-in HCA."""
+
+    cdef ipu_soft_fabric soft
+    cdef SoftHca hca
+    cdef int pkey_index
+    cdef int connections  # that are open
+    cdef bint open
+
+    def __cinit__(self, SoftHca hca not None, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
+                  uint32_t recv_depth=256, uint32_t connected_depth=0, bint needs_lid=False):
+        cdef ipu_soft_fabric_config config
+        config.qkey = qkey
+        config.send_depth = send_depth
+        config.recv_depth = recv_depth
+        config.connected_depth = connected_depth
+        config.needs_lid = needs_lid
+        config.source_qpn = 0
+        hca.alive()
+        self.hca = hca
+        self.pkey_index = hca.take_pkey(pkey)
+        config.pkey_index = self.pkey_index
+        try:
+            check(ipu_soft_fabric_init(&self.soft, &hca.hca, &config), hca.netdev)
+        except BaseException:
+            hca.drop_pkey(self.pkey_index)
+            raise
+        self.open = True
+        hca.fabrics += 1
+
+    @property
+    def native(self):
+        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def qpn(self):
+        return self.soft.fabric.qpn
+
+    def attach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        if self.open:
+            check(soft_qp_attach_mcast(self.soft.qp, &gid), "multicast attach")
+
+    def detach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        if self.open:
+            check(soft_qp_detach_mcast(self.soft.qp, &gid), "multicast detach")
+
+    def close(self):
+        """Destroy the queue pair: nothing more is received into the pump's memory."""
+        if self.connections > 0:
+            raise ValueError(f"{self.hca.netdev}: a connection is still open")
+        if self.open:
+            self.open = False
+            self.hca.fabrics -= 1
+            ipu_soft_fabric_free(&self.soft)
+            self.hca.drop_pkey(self.pkey_index)
+
+
+@cython.no_gc_clear
+cdef class SoftTxQueue:
+    """What a further pump sends by: the fabric's QP number, a socket of its own."""
+
+    cdef ipu_soft_fabric soft
+    cdef soft_hca *tx_hca
+    cdef SoftHca hca
+    cdef SoftFabric fabric
+
+    def __cinit__(self, SoftFabric fabric not None, *, uint32_t send_depth=512):
+        cdef ipu_soft_fabric_config config
+        cdef SoftHca hca = fabric.hca
+        if not fabric.open:
+            raise ValueError(f"{hca.netdev}: the fabric is closed")
+        check(soft_hca_open_tx_queue(hca.hca, hca.pkey_table[fabric.pkey_index], &self.tx_hca),
+              hca.netdev)
+        memset(&config, 0, sizeof(config))
+        config.qkey = fabric.soft.qkey
+        config.send_depth = send_depth
+        config.recv_depth = 1
+        config.needs_lid = fabric.soft.needs_lid
+        config.source_qpn = fabric.soft.fabric.qpn
+        try:
+            check(ipu_soft_fabric_init(&self.soft, &self.tx_hca, &config), hca.netdev)
+        except BaseException:
+            soft_hca_close(self.tx_hca)
+            self.tx_hca = NULL
+            raise
+        self.fabric = fabric
+        self.hca = hca
+        hca.fabrics += 1
+        hca.tx_queues.add(self)
+
+    @property
+    def native(self):
+        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+
+    cdef void add_to(self, soft_hca_counters *values) noexcept:
+        cdef soft_hca_counters own
+        soft_hca_counters_read(self.tx_hca, &own)
+        add_counters(values, &own)
+
+    def close(self):
+        """Give the socket back; before the fabric's end. Safe to repeat."""
+        if self.tx_hca == NULL:
+            return
+        ipu_soft_fabric_free(&self.soft)
+        self.add_to(&self.hca.retired)
+        soft_hca_close(self.tx_hca)
+        self.tx_hca = NULL
+        if self.hca.tx_queues is not None:  # else the collector was there
+            self.hca.tx_queues.discard(self)
+        self.hca.fabrics -= 1
+        self.fabric = None
+
+    def __dealloc__(self):
+        self.close()
+
+
+@cython.no_gc_clear
+cdef class SoftConnection:
+    """An RC queue pair of the built-in HCA, in INIT, on the receive queue its fabric's share."""
+
+    cdef ipu_soft_connection soft
+    cdef SoftFabric fabric
+
+    def __cinit__(self, SoftFabric fabric not None):
+        if not fabric.open:
+            raise ValueError(f"{fabric.hca.netdev}: the fabric is closed")
+        check(ipu_soft_connection_open(&fabric.soft.connected, &self.soft, fabric.pkey_index),
+              "connected queue pair")
+        self.fabric = fabric
+        fabric.connections += 1
+
+    @property
+    def qpn(self):
+        return self.soft.connection.qpn
+
+    @property
+    def native(self):
+        return lend(&self.soft.connection, CONNECTION_CAPSULE, self)
+
+    def program(self, object attributes):
+        """From an ipoibu.fabric.base.RcAttributes, to RTR and RTS."""
+        cdef soft_rc_attr attr
+        cdef ipu_dest dest = destination(attributes.destination)
+        memset(&attr, 0, sizeof(attr))
+        attr.path.dgid = dest.gid
+        attr.path.flow_label = dest.flow_label
+        attr.path.traffic_class = dest.traffic_class
+        attr.path.hop_limit = dest.hop_limit
+        attr.dest_qpn = dest.qpn
+        attr.path_mtu_bytes = attributes.path_mtu_bytes
+        attr.rq_psn = attributes.receive_psn
+        attr.sq_psn = attributes.send_psn
+        attr.timeout = attributes.ack_timeout
+        attr.retry_count = attributes.retries
+        attr.rnr_retry = attributes.rnr_retries
+        attr.min_rnr_timer = attributes.rnr_timer
+        if self.fabric is not None:
+            check(ipu_soft_connection_program(&self.soft, &attr), "connected queue pair")
+
+    @property
+    def retries(self):
+        """Packets sent again."""
+        return soft_qp_retransmits(self.soft.qp) if self.fabric is not None else 0
+
+    def stop(self):
+        """Into the error state: what is posted fails."""
+        if self.fabric is not None:
+            ipu_soft_connection_stop(&self.soft)
+
+    def close(self):
+        """Destroy the queue pair; the pump has let go of it. Safe to repeat."""
+        if self.fabric is not None:
+            ipu_soft_connection_close(&self.soft)
+            self.fabric.connections -= 1
+            self.fabric = None
+
+    def __dealloc__(self):
+        self.close()
+
+
+@cython.no_gc_clear
+cdef class SoftGsi:
+    """Queue pair 1 of the built-in HCA; one for each HCA, one thread at a time."""
+
+    cdef ipu_soft_gsi gsi
+    cdef SoftHca hca
+
+    def __cinit__(self, SoftHca hca not None):
+        hca.alive()
+        check(ipu_soft_gsi_init(&self.gsi, &hca.hca), f"{hca.netdev}: queue pair 1")
+        self.hca = hca
+        hca.fabrics += 1
+
+    @property
+    def fd(self):
+        return ipu_soft_gsi_fd(&self.gsi)
+
+    def arm(self):
+        ipu_soft_gsi_arm(&self.gsi)
+
+    def send(self, object dest, uint32_t qkey, uint16_t pkey, bytes mad):
+        """A datagram of 256 bytes in the partition of `pkey`; False: lost, because too many are on
+        their way, nobody could get it, or we are not in the partition."""
+        cdef ipu_dest where = destination(dest)
+        cdef int error
+        if len(mad) != IPU_SOFT_GSI_MAD_LEN:
+            raise ValueError(f"a management datagram has 256 bytes, not {len(mad)}")
+        error = ipu_soft_gsi_send(&self.gsi, &where, qkey, pkey,
+                                  <const uint8_t *>PyBytes_AS_STRING(mad))
+        if error in (-EAGAIN, -EINVAL, -ENOENT):
+            return False
+        check(error, "queue pair 1")
+        return True
+
+    def receive(self):
+        """(source GID, source QPN, our P_Key of its partition, 256 bytes) of the next datagram, or
+        None."""
+        cdef ipu_soft_mad mad
+        if not ipu_soft_gsi_receive(&self.gsi, &mad):
+            return None
+        return (raw_address(&mad.sgid), mad.src_qpn, mad.pkey,
+                PyBytes_FromStringAndSize(<const char *>mad.data, IPU_SOFT_GSI_MAD_LEN))
+
+    def close(self):
+        if self.hca is not None:
+            ipu_soft_gsi_free(&self.gsi)
+            self.hca.fabrics -= 1
+            self.hca = None
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class MemorySwitch:
+    """An in-process fabric for tests and simulations; MemoryPort plugs into it."""
+
+    cdef ipu_memory_switch *switch
+
+    def __cinit__(self, uint64_t seed=0):
+        self.switch = ipu_memory_switch_create(seed)
+        if self.switch == NULL:
+            check(-errno, "memory switch")
+
+    def __dealloc__(self):
+        if self.switch != NULL:
+            ipu_memory_switch_destroy(self.switch)
+
+
+@cython.no_gc_clear
+cdef class MemoryPort:
+    """One UD queue pair on a MemorySwitch."""
+
+    cdef ipu_memory_port *port
+    cdef MemorySwitch switch
+
+    def __cinit__(self, MemorySwitch switch not None, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
+                  bint one_piece=False):
+        cdef ipu_memory_config config
+        memset(&config, 0, sizeof(config))
+        config.gid = address(gid)
+        config.qpn = qpn
+        config.mtu = mtu_bytes
+        config.one_piece = one_piece
+        self.switch = switch
+        self.port = ipu_memory_port_create(switch.switch, &config)
+        if self.port == NULL:
+            check(-errno, "memory port")
+
+    @property
+    def native(self):
+        return lend(ipu_memory_port_fabric(self.port), FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.port != NULL:
+            ipu_memory_port_destroy(self.port)
+
+    @property
+    def qpn(self):
+        return ipu_memory_port_fabric(self.port).qpn
+
+    def attach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        check(ipu_memory_attach(self.port, &gid), "multicast attach")
+
+    def detach(self, bytes mgid):
+        cdef in6_addr gid = address(mgid)
+        check(ipu_memory_detach(self.port, &gid), "multicast detach")
+
+    def add_tx_queue(self, uint32_t qpn):
+        """That queue pair, on a port with our GID, sends for us: our pump drops its echo. Not while the
+        pump runs."""
+        check(ipu_fabric_add_tx_queue(ipu_memory_port_fabric(self.port), qpn), "TX queue")
+
+    def break_queue_pair(self):
+        """Fail as after a completion error; the pump recovers it."""
+        ipu_memory_break(self.port, 0)
+
+    def counters(self):
+        cdef const ipu_memory_counters *c = ipu_memory_port_counters(self.port)
+        return {"tx_packets": c.tx_packets, "tx_too_big": c.tx_too_big, "tx_nobody": c.tx_nobody,
+                "rx_packets": c.rx_packets, "rx_no_buffer": c.rx_no_buffer,
+                "rx_too_long": c.rx_too_long, "rx_broken": c.rx_broken}
+
+
+@cython.no_gc_clear
+cdef class FaultyFabric:
+    """A fabric around a fabric that loses, repeats, delays, reorders and corrupts what is sent."""
+
+    cdef ipu_faults *faults
+    cdef object inner
+
+    def __cinit__(self, object inner, *, double loss=0, double duplicate=0, double corrupt=0,
+                  double reorder=0, double delay=0, uint32_t delay_min_us=1000,
+                  uint32_t delay_max_us=10000, uint64_t seed=0):
+        cdef ipu_faults_config config
+        memset(&config, 0, sizeof(config))
+        config.loss = loss
+        config.duplicate = duplicate
+        config.corrupt = corrupt
+        config.reorder = reorder
+        config.delay = delay
+        config.delay_min_us = delay_min_us
+        config.delay_max_us = delay_max_us
+        self.inner = inner.native
+        self.faults = ipu_faults_create(
+            <ipu_fabric *>PyCapsule_GetPointer(self.inner, FABRIC_CAPSULE), &config, 0, seed)
+        if self.faults == NULL:
+            check(-errno, "fault injection")
+
+    @property
+    def native(self):
+        return lend(ipu_faults_fabric(self.faults), FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.faults != NULL:
+            ipu_faults_destroy(self.faults)
+
+    def counters(self):
+        cdef const ipu_faults_counters *c = ipu_faults_counters_of(self.faults)
+        return {"sent": c.sent, "lost": c.lost, "duplicated": c.duplicated,
+                "corrupted": c.corrupted, "reordered": c.reordered, "delayed": c.delayed,
+                "too_big": c.too_big, "pool_full": c.pool_full}

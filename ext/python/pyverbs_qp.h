@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_PYVERBS_QP_H
+#define IPU_PYVERBS_QP_H
+
+#include <Python.h>
+
+#include <infiniband/verbs.h>
+
+/*
+ * pyverbs installs no C interface, so the queue pair inside its QP object is found by the object's
+ * layout, which is the same in pyverbs 44 and 59. Nothing is believed: every pointer is probed
+ * before it is followed, and what it leads to has to agree with what pyverbs itself says.
+ */
+struct ipu_pyverbs_qp_expected {
+    uint32_t qp_num; /* QP.qp_num */
+    int cmd_fd;      /* Context.cmd_fd */
+    enum ibv_qp_type qp_type;
+};
+
+/* The queue pair, or NULL with what did not fit in *why. Caller holds the GIL and the object. */
+struct ibv_qp *ipu_pyverbs_qp_find(PyObject *object, const struct ipu_pyverbs_qp_expected *expected,
+                                   const char **why);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+
+#include "objects.h"
+
+/*
+ * A TX queue: what a further thread sends by. To share the HCA it belongs to, every thread would
+ * wait for its mutex and its socket, so a TX queue is an HCA of its own, with a socket on a port of
+ * its own, that receives nothing. Receiving is left to the one socket on port 4791: a TX queue's
+ * peers answer the queue pair that it names as the source.
+ *
+ * A TX queue's mutex is taken before that of its HCA, for packets to our own GID.
+ */
+
+static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
+{
+    struct soft_netdev_state state;
+    int error;
+
+    pthread_mutex_lock(&hca->group_mutex);
+    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state); /* it may be renamed */
+    pthread_mutex_unlock(&hca->group_mutex);
+    if (error == 0)
+        error = soft_udp_open(state.name, hca->attr.ifindex, &hca->attr.gid, 0, &tx_queue->count,
+                              &tx_queue->udp);
+    if (error == 0)
+        tx_queue->source_port = soft_udp_port(tx_queue->udp);
+    return error;
+}
+
+int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out)
+{
+    struct soft_hca *tx_queue;
+    int error = soft_hca_create(&hca->attr, &tx_queue);
+
+    if (error != 0)
+        return error;
+    tx_queue->main = hca;
+    tx_queue->pkey[0] = pkey;
+    if (hca->udp != NULL)
+        error = open_socket(tx_queue, hca);
+    if (error != 0) {
+        soft_hca_close(tx_queue);
+        return error;
+    }
+    *out = tx_queue;
+    return 0;
+}
