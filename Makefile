@@ -95,5 +95,5 @@ $(VENV)/.built: $(NATIVE) $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf build dist *.egg-info $(VENV) ipoibu/*.so ext/tests/build
+	rm -rf build dist *.egg-info $(VENV) ipoibu/*.so ext/soft/build ext/tests/build ext/verbs/tests/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
