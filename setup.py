@@ -39,7 +39,6 @@ def c_files(rooms: tuple[str, ...]) -> list[str]:
     return sorted(str(path) for room in rooms for path in Path("ext", room).glob("*.c"))
 
 
-
 def switch(name: str) -> bool:
     return os.environ.get(f"IPOIBU_{name}", "") not in ("", "0")
 

@@ -37,7 +37,7 @@ def test_packets_to_each_of_100_000_neighbours(
 ) -> None:
     port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1").raw)
     queue = QueueDevice()
-    pump = Pump(port, queue, mtu=2044, path_max=131072)
+    pump = Pump(port, queue, mtu=2044, ah_max=131072)
     for number in range(NEIGHBOURS):
         gid = Gid.parse(str(FIRST_GID + number % destinations))
         key = key_of(ipaddress.IPv4Address(FIRST + number))

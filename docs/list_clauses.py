@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _ROW = re.compile(r"^\| ([A-Z]\d+) \| (M|S|m) \| (met|later) \| (.*) \|$")
-_CODE = ("ipoibu/**/*.py", "ext/**/*.c", "ext/**/*.h", "ext/*.pyx")
+_CODE = ("ipoibu/**/*.py", "ext/**/*.c", "ext/**/*.h", "ext/python/*.pyx")
 _TESTS = ("tests/**/*.py", "tests/**/*.c", "ext/tests/*.c", "ext/soft/tests/*.c")
 
 

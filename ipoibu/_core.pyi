@@ -21,13 +21,13 @@ EVENT_FRAME: Final[int]
 EVENT_FABRIC: Final[int]
 EVENT_DEVICE: Final[int]
 EVENT_SYNC: Final[int]
-EVENT_WANTED: Final[int]
+EVENT_RC_WANTED: Final[int]
 EVENT_CONNECTION_BROKEN: Final[int]
 EVENT_CONNECTION_GONE: Final[int]
 
-WAY_DATAGRAM: Final[int]
-WAY_WATCHED: Final[int]
-WAY_CONNECTION: Final[int]
+TX_UD: Final[int]
+TX_UD_NOTIFY: Final[int]
+TX_RC: Final[int]
 
 class SoftHca:
     netdev: Final[str]
@@ -62,7 +62,7 @@ class SoftFabric:
     def detach(self, mgid: bytes) -> None: ...
     def close(self) -> None: ...
 
-class SoftLane:
+class SoftTxQueue:
     @property
     def native(self) -> object: ...
     def __init__(self, fabric: SoftFabric, *, send_depth: int = 512) -> None: ...
@@ -108,7 +108,7 @@ class MemoryPort:
     def qpn(self) -> int: ...
     def attach(self, mgid: bytes) -> None: ...
     def detach(self, mgid: bytes) -> None: ...
-    def add_lane(self, qpn: int) -> None: ...
+    def add_tx_queue(self, qpn: int) -> None: ...
     def break_queue_pair(self) -> None: ...
     def counters(self) -> dict[str, int]: ...
 
@@ -198,7 +198,7 @@ class Pump:
         connected_frames: int = 0,
         neigh_max: int = 131072,
         route_max: int = 131072,
-        path_max: int = 16384,
+        ah_max: int = 16384,
         command_bytes: int = 1048576,
         event_bytes: int = 1048576,
         capture_bytes: int = 4194304,
@@ -216,10 +216,10 @@ class Pump:
     def route_del(self, prefix: bytes, prefix_len: int) -> None: ...
     def connection_add(self, number: int, capsule: object, superframes: bool) -> None: ...
     def connection_del(self, number: int) -> None: ...
-    def path_set(
+    def tx_mode_set(
         self,
         dest: Destination,
-        way: int,
+        mode: int,
         number: int = 0,
         mtu: int = 0,
         superframe_bytes: int = 0,

@@ -33,7 +33,7 @@
     X(rx_bytes)              /* of IP */                                                           \
     X(rx_copied)             /* of rx_packets: the application holds as many frames as it may */   \
     X(rx_merged_frames)      /* merged from some of rx_packets */                                  \
-    X(rx_merged)             /* of rx_packets: in super-frames */                                  \
+    X(rx_merged)             /* of rx_packets: in merged frames */                                 \
     X(rx_connected_messages) /* received by connections */                                         \
     X(rx_superframes)        /* of them: super-frames of the peer, whole */                        \
     X(rx_bad_superframe)     /* a vnet header that does not fit its packet */                      \

@@ -33,9 +33,9 @@ from ipoibu.proto.rc_policy import RcPolicy
 _log = logging.getLogger(__name__)
 
 EVENTS: Final = frozenset(
-    (_core.EVENT_WANTED, _core.EVENT_CONNECTION_BROKEN, _core.EVENT_CONNECTION_GONE)
+    (_core.EVENT_RC_WANTED, _core.EVENT_CONNECTION_BROKEN, _core.EVENT_CONNECTION_GONE)
 )
-_WAYS: Final = {TxMode.UD: _core.WAY_DATAGRAM, TxMode.UD_NOTIFY: _core.WAY_WATCHED}
+_WAYS: Final = {TxMode.UD: _core.TX_UD, TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY}
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class RcShell:
         host.next_hops.discard(next_hop)
         if not host.next_hops:
             del self._hosts[bare]
-            self._pump.path_set(host.destination, _core.WAY_DATAGRAM)
+            self._pump.tx_mode_set(host.destination, _core.TX_UD)
             self._perform(self._connections.forget(self._now(), bare))
 
     # ---- what the pump says
@@ -174,7 +174,7 @@ class RcShell:
     def event(self, event: _core.Event) -> None:
         """One of `EVENTS`."""
         now = self._now()
-        if event.type == _core.EVENT_WANTED:
+        if event.type == _core.EVENT_RC_WANTED:
             assert event.dgid is not None, "it says where to"
             bare = HwAddr(Qpn(event.src_qpn), Gid(event.dgid))
             host = self._hosts.get(bare)
@@ -269,14 +269,14 @@ class RcShell:
         if host is None:
             return  # no neighbour of ours: nothing is sent there
         if route.tx_mode is not TxMode.RC:
-            self._pump.path_set(host.destination, _WAYS[route.tx_mode])
+            self._pump.tx_mode_set(host.destination, _WAYS[route.tx_mode])
             return
         assert route.handle is not None, "by connection"
         rc_qp = self._rc_qps.get(route.handle)
         if rc_qp is not None:
-            self._pump.path_set(
+            self._pump.tx_mode_set(
                 host.destination,
-                _core.WAY_CONNECTION,
+                _core.TX_RC,
                 rc_qp.number,
                 route.mtu_bytes,
                 route.superframe_bytes,

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 _USABLE: Final = (State.ANNOUNCING, State.PREFERRED)
 PORT_POLL_S: Final = 1.0  # a port that went down or came back is noticed this late at most
-ROUTE_KINDS: Final = {"unicast": 0, "broadcast": 2, "unreachable": 3}  # ext/route.h
+ROUTE_KINDS: Final = {"unicast": 0, "broadcast": 2, "unreachable": 3}  # ext/pump/route.h
 _GATEWAY: Final = 1
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The fabric contract: what an endpoint needs of a device, and nothing more.
 
-A fabric has two faces. Packets go through a C vtable (`ext/fabric.h`) that only the pump calls, on its own
-thread; `native` is the capsule that carries it. Control goes through this class, on the engine's thread.
+A fabric has two faces. Packets go through a C vtable (`ext/fabric/fabric.h`) that only the pump
+calls, on its own thread; `native` is the capsule that carries it. Control goes through this class,
+on the engine's thread.
 """
 
 from __future__ import annotations

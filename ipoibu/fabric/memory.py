@@ -79,7 +79,7 @@ class MemoryUd:
         try:
             for _ in range(count):
                 tx_queue = _NativePort(self._switch, info.gid.raw, mtu_bytes=info.active_mtu_bytes)
-                self._port.add_lane(tx_queue.qpn)
+                self._port.add_tx_queue(tx_queue.qpn)
                 self._tx_queues.append(tx_queue)
         except OSError as error:
             raise LinkError(f"memory port {info.gid}: tx_queue: {error.strerror}") from error

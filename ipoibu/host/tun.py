@@ -22,7 +22,7 @@ from typing import Final, Self
 from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
 
 TUN_PATH: Final = "/dev/net/tun"
-VNET_HEADER_BYTES: Final = 16  # ext/frame.h: leaves room for the encapsulation header
+VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header
 NAME_MAX: Final = 15  # IFNAMSIZ - 1
 DYING_S: Final = 0.5  # how long a TUN may outlive its process
 

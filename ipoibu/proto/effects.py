@@ -16,7 +16,7 @@ from ipoibu.ib import Destination
 
 
 class NeighAction(enum.IntEnum):
-    """What the pump does with a packet whose next hop has this table entry (`ext/neigh.h`)."""
+    """What the pump does with a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
 
     SEND = 0  # to `destination`
     NOTIFY = 1  # to `destination`, and tell the engine of the first use (`Engine.used`), once

@@ -9,7 +9,7 @@ Control messages follow a header like the encapsulation's, of Type 0x88B5; in th
 
     | operation 1 | 0 3 | entry ... |    an MGID of 16 bytes, or | IP version 1 | 0 1 | port 2 | address 16 |
 
-The operation 5 is about the window, and never leaves the C core (ext/verbs/mesh_send.c).
+The operation 5 is about the window, and never leaves the C core (ext/mesh/mesh_send.c).
 """
 
 from __future__ import annotations

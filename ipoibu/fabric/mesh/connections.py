@@ -168,7 +168,7 @@ class MeshConnections(Worker):
             with self._guarded(f"{event.type.name} of the mesh"):
                 self._event(event)
         for _ in range(_LOOKS_MAX):
-            heard = self._core.hear()
+            heard = self._core.next_event()
             more |= heard is not None
             if heard is None:
                 break
@@ -331,7 +331,7 @@ class MeshConnections(Worker):
                     core.name(handle, station.gid.raw, station.qpn, greeting.window, speaks_first)
             case Tell(handle, message):
                 if self._is_known(handle):
-                    core.tell(handle, message)
+                    core.send_control(handle, message)
             case InGroups(handle, mgids):
                 core.groups(handle, [mgid.raw for mgid in mgids])
             case InGroup(handle, mgid, is_in):

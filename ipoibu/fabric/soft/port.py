@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 
-from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftLane
+from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.cm.gsi import SoftGsiPort
@@ -121,7 +121,7 @@ class SoftUd:
         needs_lid: bool = False,
     ) -> None:
         self._hca = hca
-        self._tx_queues: list[SoftLane] = []
+        self._tx_queues: list[SoftTxQueue] = []
         try:
             self._ud = SoftFabric(
                 hca,
@@ -159,11 +159,11 @@ class SoftUd:
                     f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
                 ) from error
 
-    def open_tx_queues(self, count: int) -> list[SoftLane]:
+    def open_tx_queues(self, count: int) -> list[SoftTxQueue]:
         """Each with a socket of its own, on whatever port: peers see one queue pair."""
         try:
             for _ in range(count):
-                self._tx_queues.append(SoftLane(self._ud))
+                self._tx_queues.append(SoftTxQueue(self._ud))
         except OSError as error:
             self._close_tx_queues()
             raise _translate(error, self._hca.netdev) from error

@@ -219,7 +219,7 @@ def test_packets_are_merged_into_the_frame_that_was_cut(make_host: Any) -> None:
         a.tun.give(frame)
         settle(a, b)
     assert b.tun.take() == frames
-    assert b.counter("rx_super_frames") == 4
+    assert b.counter("rx_merged_frames") == 4
     assert b.counter("rx_merged") == b.counter("rx_packets") == 4 * 22
 
 
@@ -235,7 +235,7 @@ def test_small_packets_cross_an_offloading_device_as_ever(make_host: Any) -> Non
     settle(a, b)
     assert b.tun.take() == [bytes(16) + packet for packet in packets]
     assert a.counter("send_batches") == 1
-    assert a.counter("tx_super_frames") == b.counter("rx_super_frames") == 0
+    assert a.counter("tx_super_frames") == b.counter("rx_merged_frames") == 0
 
 
 def test_a_device_that_takes_no_udp_frames_gets_datagrams(make_host: Any) -> None:
@@ -444,7 +444,7 @@ def test_a_bad_wire_makes_no_other_bytes_of_a_stream(make_host: Any, seed: int) 
             body = packet[hdr_len:]
             seen[seq : seq + len(body)] = body
             known[seq : seq + len(body)] = b"\1" * len(body)
-    assert b.counter("rx_super_frames") > count / 2
+    assert b.counter("rx_merged_frames") > count / 2
     assert wrong > 0
     assert 0.95 < known.count(1) / len(data) < 1
     assert all(s == d for s, d, k in zip(seen, data, known, strict=True) if k)

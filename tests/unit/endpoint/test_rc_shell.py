@@ -48,7 +48,7 @@ class Pump:
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
 
-    def path_set(self, dest: Destination, tx_mode: int, *words: int) -> None:
+    def tx_mode_set(self, dest: Destination, tx_mode: int, *words: int) -> None:
         self.said.append(("path", dest, tx_mode, *words))
 
     def connection_add(self, number: int, capsule: object, superframes: bool) -> None:
@@ -130,7 +130,7 @@ class Desk:
         self.driver.event(SimpleNamespace(type=kind, **fields))  # type: ignore[arg-type]
 
     def want(self) -> None:
-        self.event(_core.EVENT_WANTED, src_qpn=PEER.qpn, dgid=PEER.gid.raw)
+        self.event(_core.EVENT_RC_WANTED, src_qpn=PEER.qpn, dgid=PEER.gid.raw)
 
     def told(self, event: Any) -> None:
         """By the manager, from its own thread."""
@@ -160,7 +160,7 @@ def desk() -> Iterator[Desk]:
 
 def test_a_neighbour_that_accepts_connections_is_watched(desk: Desk) -> None:
     desk.publish()
-    assert desk.pump.said == [("path", TO_PEER, _core.WAY_WATCHED)]
+    assert desk.pump.said == [("path", TO_PEER, _core.TX_UD_NOTIFY)]
 
 
 def test_a_neighbour_that_does_not_is_left_alone(desk: Desk) -> None:
@@ -174,7 +174,7 @@ def test_the_first_packet_asks_for_a_connection(desk: Desk) -> None:
     (connect,) = desk.manager.requests
     assert isinstance(connect, Connect)
     assert (connect.destination, connect.qpn) == (TO_PEER, desk.fabric.pairs[0].qpn)
-    assert desk.pump.said[-1] == ("path", TO_PEER, _core.WAY_DATAGRAM)
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
 
 
 def test_packets_go_by_the_connection_once_it_is_established(desk: Desk) -> None:
@@ -183,7 +183,7 @@ def test_packets_go_by_the_connection_once_it_is_established(desk: Desk) -> None
     assert desk.fabric.pairs[0].life == ["init", "programmed"]
     assert desk.pump.said[-2:] == [
         ("add", 1, False),
-        ("path", TO_PEER, _core.WAY_CONNECTION, 1, 65520, 0),
+        ("path", TO_PEER, _core.TX_RC, 1, 65520, 0),
     ]
     (shown,) = desk.driver.snapshot()
     assert (shown["state"], shown["mtu"], shown["tx_messages"], shown["retries"]) == (
@@ -198,7 +198,7 @@ def test_a_broken_connection_is_closed_when_the_pump_has_let_it_go(desk: Desk) -
     desk.connect()
     desk.event(_core.EVENT_CONNECTION_BROKEN, token=1)
     assert ("del", 1) in desk.pump.said
-    assert desk.pump.said[-1] == ("path", TO_PEER, _core.WAY_DATAGRAM)
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
     assert desk.fabric.pairs[0].life == ["init", "programmed", "stopped"]
     desk.event(_core.EVENT_CONNECTION_GONE, token=1)
     assert desk.fabric.pairs[0].life[-1] == "closed"
@@ -208,7 +208,7 @@ def test_a_broken_connection_is_closed_when_the_pump_has_let_it_go(desk: Desk) -
 def test_a_neighbour_that_goes_takes_its_connection_along(desk: Desk) -> None:
     handle = desk.connect()
     desk.driver.withdrawn(NEXT_HOP)
-    assert ("path", TO_PEER, _core.WAY_DATAGRAM) in desk.pump.said
+    assert ("path", TO_PEER, _core.TX_UD) in desk.pump.said
     assert Disconnect(handle) in desk.manager.requests
     assert desk.pump.said[-1] == ("del", 1)
 
@@ -228,7 +228,7 @@ def test_without_a_queue_pair_packets_go_by_datagram(desk: Desk) -> None:
     desk.publish()
     desk.want()
     assert desk.manager.requests == []
-    assert desk.pump.said[-1] == ("path", TO_PEER, _core.WAY_DATAGRAM)
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
     assert desk.counts["connection_no_qp"] == 1
 
 

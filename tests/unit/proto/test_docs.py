@@ -84,14 +84,14 @@ def test_every_reason_for_a_bad_frame_is_documented_and_no_other() -> None:
 
 
 def test_every_counter_of_the_data_path_is_documented_and_no_other() -> None:
-    header = (ROOT / "ext/counters.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
     assert documented("Data path") == set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
 
 
 def test_every_counter_of_the_data_path_is_counted() -> None:
-    header = (ROOT / "ext/counters.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext").glob("*.c")]
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext/pump").glob("*.c")]
     assert names <= set(re.findall(r"\w+", "".join(sources)))
 
 
@@ -104,7 +104,7 @@ def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
 
 def test_every_counter_of_faults_is_told_and_documented() -> None:
     """What is lost above the MTU was counted in C alone."""
-    header = (ROOT / "ext/faults.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/fabric/faults.h").read_text(encoding="utf-8")
     struct = header.split("struct ipu_faults_counters {")[1].split("};")[0]
     counters = re.findall(r"_Atomic uint64_t (\w+);", struct)
     inner = MemoryPort(MemorySwitch(1), bytes(15) + b"\x01")

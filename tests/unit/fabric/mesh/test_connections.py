@@ -55,7 +55,7 @@ class Core:
 
         return note
 
-    def hear(self) -> tuple[int, int, bytes] | None:
+    def next_event(self) -> tuple[int, int, bytes] | None:
         if not self.events:
             try:
                 os.eventfd_read(self.event_fd)
@@ -123,7 +123,7 @@ class Desk:
     def meet(self) -> tuple[int, Id]:
         handle, found = self.dial()
         Channel.now.say(T.ESTABLISHED, found, private=greeting(0x60).pack())
-        self.core.words("name", "tell", "tell")
+        self.core.words("name", "send_control", "send_control")
         for thread in threading.enumerate():
             if thread.name == f"ipoibu-dial-{handle}":
                 thread.join(WAIT_S)  # else a close that comes now gives its connection up
@@ -176,7 +176,7 @@ def test_a_request_is_accepted_when_its_receives_are_there(desk: Desk) -> None:
     desk.core.say(handle, READY)
     assert asked.words("accept")[0][2] == greeting(0x50).pack()
     Channel.now.say(T.ESTABLISHED, asked)
-    desk.core.words("tell", "tell")
+    desk.core.words("send_control", "send_control")
     (row,) = desk.connections.snapshot()
     assert (row["role"], row["locator"]) == ("passive", "10.0.0.3:4792")
 
@@ -195,7 +195,9 @@ def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
     desk.connections.joined(GROUP)
     desk.connections.left(GROUP)
     desk.connections.announce([ip_address("10.9.0.1")])
-    assert [word[2][0] for word in desk.core.words("tell", "tell", "tell")] == [2, 3, 6]
+    assert [
+        word[2][0] for word in desk.core.words("send_control", "send_control", "send_control")
+    ] == [2, 3, 6]
     (everything,) = mesh.groups(mesh.Operation.GROUPS, [GROUP])
     desk.core.say(handle, CONTROL, everything)
     assert desk.core.words("groups") == [("groups", handle, [GROUP.raw])]

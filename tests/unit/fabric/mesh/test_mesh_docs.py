@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_every_counter_of_the_core_is_explained() -> None:
-    source = (ROOT / "ext/verbs/mesh.h").read_text("utf-8")
+    source = (ROOT / "ext/mesh/mesh.h").read_text("utf-8")
     table = (ROOT / "docs/mesh.md").read_text("utf-8").partition("## Counters")[2]
     counted = re.findall(r"^ +X\((\w+)\)", source, re.MULTILINE)
     assert len(counted) > 10
