@@ -30,9 +30,9 @@ from ipoibu.limits import (
     DEFEND_INTERVAL_S,
     RETRANS_TIMER_S,
 )
+from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.context import EngineContext, Resolver
 from ipoibu.proto.effects import AddressVerdict, Log
-from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.table import Table
 
 
@@ -100,7 +100,7 @@ class _Address:
     state: State = State.WAITING
     sent: int = 0
     defended_s: float = -math.inf
-    conflicts: int = 0
+    conflicts: Repeats = field(default_factory=Repeats)
 
 
 class Addresses:
@@ -204,11 +204,9 @@ class Addresses:
     def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
         """Another station acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]
-        address.conflicts += 1
         self._context.count("address_conflict")
-        if should_log(address.conflicts):
-            times = "" if address.conflicts == 1 else f" ({address.conflicts} times)"
-            text = f"address {ip} is also used by {by or 'another station'}{times}"
+        if address.conflicts.add():
+            text = f"address {ip} is also used by {by or 'another host'}{address.conflicts.times}"
             self._context.emit(Log(logging.WARNING, text))
         self._feed(now, address, Input.CLAIMED)
 

@@ -35,9 +35,9 @@ from ipoibu.limits import (
     GROUP_SEND_ONLY_IDLE_S,
     GROUPS_MAX,
 )
+from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Attach, Detach, Log, NeighAction, Publish, SendPacket, Withdraw
-from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.table import Table
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 
@@ -171,8 +171,9 @@ class _Group:
     mgid: Gid
     state: Member = Member.NONE
     users: Counter[IpAddress] = field(default_factory=Counter)
-    refusals: int = 0
-    backoff_s: float = GROUP_BACKOFF_MIN_S
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
+    )
 
 
 @dataclass(slots=True)
@@ -321,7 +322,7 @@ class Groups:
                 case MemberAction.COMPLAIN:
                     self._complain(group, reason)
                 case MemberAction.SETTLE:
-                    group.refusals, group.backoff_s = 0, GROUP_BACKOFF_MIN_S
+                    group.backoff.reset()
                 case MemberAction.ARM:
                     self._context.timers.arm(self._ring, group.mgid, now + self._wait_s(group))
         if after is Member.NONE:
@@ -331,19 +332,15 @@ class Groups:
         self._feed(now, self._groups[mgid], MemberInput.TIMEOUT)
 
     def _wait_s(self, group: _Group) -> float:
-        if group.state is Member.LINGERING:
-            return GROUP_LEAVE_DELAY_S
-        wait_s, group.backoff_s = group.backoff_s, min(2 * group.backoff_s, GROUP_BACKOFF_MAX_S)
-        return wait_s
+        is_lingering = group.state is Member.LINGERING
+        return GROUP_LEAVE_DELAY_S if is_lingering else group.backoff.next_s()
 
     def _complain(self, group: _Group, reason: str) -> None:
-        group.refusals += 1
+        refusals = group.backoff.refusals
         self._context.count("group_join_refused")
-        if should_log(group.refusals):
-            times = "" if group.refusals == 1 else f" ({group.refusals} times)"
-            self._context.emit(
-                Log(logging.WARNING, f"cannot join group {group.mgid}: {reason}{times}")
-            )
+        if refusals.add():
+            text = f"cannot join group {group.mgid}: {reason}{refusals.times}"
+            self._context.emit(Log(logging.WARNING, text))
 
     def _drive(
         self,

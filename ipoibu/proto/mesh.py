@@ -29,6 +29,7 @@ from ipoibu.limits import (
     MESH_FAILURES_MAX,
     MESH_PEERS_MAX,
 )
+from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mesh
@@ -144,7 +145,9 @@ class _Contact:
     is_seed: bool
     handle: Handle | None = None
     station: HwAddr | None = None
-    failures: int = 0
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(MESH_BACKOFF_MIN_S, MESH_BACKOFF_MAX_S)
+    )
 
 
 @dataclass(slots=True)
@@ -345,12 +348,12 @@ class Mesh:
 
     def _again(self, now: float, contact: _Contact) -> None:
         """A seed is tried for ever, what peers told of a few times."""
-        if not contact.is_seed and contact.failures >= MESH_FAILURES_MAX:
+        backoff = contact.backoff
+        if not contact.is_seed and backoff.refusals.count >= MESH_FAILURES_MAX:
             del self._contacts[contact.locator]
             return
-        wait_s = min(MESH_BACKOFF_MIN_S * 2**contact.failures, MESH_BACKOFF_MAX_S)
-        contact.failures = min(contact.failures + 1, MESH_FAILURES_MAX)
-        wait_s *= self._rng.uniform(1 - _JITTER, 1)
+        backoff.refusals.add()
+        wait_s = backoff.next_s() * self._rng.uniform(1 - _JITTER, 1)
         self._timers.arm(self._ring, contact.locator, now + wait_s)
 
     def _ring(self, now: float, locator: Locator) -> None:
@@ -411,7 +414,8 @@ class Mesh:
         """Note who it is that was found at a place."""
         contact = self._contacts.get(link.locator) if link.locator is not None else None
         if contact is not None:
-            contact.station, contact.failures = greeting.hwaddr, 0
+            contact.station = greeting.hwaddr
+            contact.backoff.reset()
 
     def _hang_up(self, now: float, link: _MeshLink) -> None:
         self._effects.append(Hangup(link.handle))

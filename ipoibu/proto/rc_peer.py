@@ -14,12 +14,13 @@ AWAITING is there in the `rfc` profile alone, where one connection serves both d
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ipoibu.addr import HwAddr
 from ipoibu.ib import Destination
-from ipoibu.limits import CONNECTION_BACKOFF_MIN_S
+from ipoibu.limits import CONNECTION_BACKOFF_MAX_S, CONNECTION_BACKOFF_MIN_S
+from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.rc_events import Cause, Handle
 from ipoibu.proto.table import Table
 
@@ -137,5 +138,7 @@ class RcPeer:
     candidate: Handle | None = None
     cause: Cause = Cause.FULL
     forms_tried: int = 0
-    failures: int = 0
-    backoff_s: float = CONNECTION_BACKOFF_MIN_S
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(CONNECTION_BACKOFF_MIN_S, CONNECTION_BACKOFF_MAX_S)
+    )
+    rest_s: float = CONNECTION_BACKOFF_MIN_S

@@ -32,7 +32,6 @@ from ipoibu.limits import (
 )
 from ipoibu.proto import rc_connection, rc_peer
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.rc_connection import (
     CloseQp,
     OpenQp,
@@ -527,18 +526,16 @@ class RcPolicy:
     def _penalize(self, peer: RcPeer) -> None:
         self._count("connection_failed")
         peer.forms_tried = 0
-        peer.failures += 1
-        if peer.failures > 1:
-            peer.backoff_s = min(2 * peer.backoff_s, CONNECTION_BACKOFF_MAX_S)
-        if should_log(peer.failures):
+        peer.rest_s = peer.backoff.next_s()
+        if peer.backoff.refusals.add():
             text = f"no connection to {peer.hwaddr}: {peer.cause.value}"
-            self._log(logging.WARNING, f"{text}; by datagram for {peer.backoff_s:.0f} s")
+            self._log(logging.WARNING, f"{text}; by datagram for {peer.rest_s:.0f} s")
 
     def _rest_s(self, peer: RcPeer) -> float:
         if peer.state is rc_peer.State.READY:
             return 2 * CONNECTION_BACKOFF_MAX_S
         jitter = self._rng.uniform(1 - CONNECTION_BACKOFF_JITTER, 1 + CONNECTION_BACKOFF_JITTER)
-        return peer.backoff_s * jitter
+        return peer.rest_s * jitter
 
     def _ring_peer(self, now: float, hwaddr: HwAddr) -> None:
         self._drive(now, self._peers[hwaddr], _PeerInput.TIMEOUT)

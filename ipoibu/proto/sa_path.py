@@ -33,6 +33,7 @@ from ipoibu.limits import (
     SA_PATH_PENDING_PACKETS,
     SA_PATHS_MAX,
 )
+from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.effects import (
     Count,
     Detach,
@@ -47,7 +48,6 @@ from ipoibu.proto.effects import (
     SendPacket,
     Withdraw,
 )
-from ipoibu.proto.ratelimit import should_log
 from ipoibu.proto.table import Table
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mgid
@@ -132,8 +132,9 @@ class _Entry:
     state: State = State.NONE
     found: SaPath | None = None
     was_asked: bool = False  # of a group: we are a send-only member, or may be
-    refusals: int = 0
-    backoff_s: float = GROUP_BACKOFF_MIN_S
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
+    )
     published: dict[IpAddress, Publish] = field(default_factory=dict)
     waiting: deque[Waiting] = field(default_factory=deque)
 
@@ -299,7 +300,8 @@ class PathTable:
                 entry.was_asked = True
                 self._out.append(_query_for(entry))
             case Action.LEARN:
-                entry.found, entry.refusals, entry.backoff_s = found, 0, GROUP_BACKOFF_MIN_S
+                entry.found = found
+                entry.backoff.reset()
                 self._release(entry)
             case Action.COMPLAIN:
                 self._complain(entry, reason)
@@ -307,8 +309,7 @@ class PathTable:
                 self._out += [Count("way_unresolved")] * len(entry.waiting)
                 entry.waiting.clear()
             case Action.ARM:
-                self._timers.arm(self._ring, entry.gid, now + entry.backoff_s)
-                entry.backoff_s = min(2 * entry.backoff_s, GROUP_BACKOFF_MAX_S)
+                self._timers.arm(self._ring, entry.gid, now + entry.backoff.next_s())
             case Action.LEAVE:
                 if entry.gid.is_multicast and entry.was_asked:
                     self._out.append(LeaveToSend(entry.gid))
@@ -322,11 +323,11 @@ class PathTable:
         entry.waiting.clear()
 
     def _complain(self, entry: _Entry, reason: str) -> None:
-        entry.refusals += 1
+        refusals = entry.backoff.refusals
         self._out.append(Count("way_refused"))
-        if should_log(entry.refusals):
-            times = "" if entry.refusals == 1 else f" ({entry.refusals} times)"
-            self._out.append(Log(logging.WARNING, f"no entry to {entry.gid}: {reason}{times}"))
+        if refusals.add():
+            text = f"no path to {entry.gid}: {reason}{refusals.times}"
+            self._out.append(Log(logging.WARNING, text))
 
     def _forget(self, entry: _Entry) -> None:
         self._timers.cancel(self._look, entry.gid)

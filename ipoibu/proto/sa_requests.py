@@ -30,6 +30,7 @@ from ipoibu.limits import (
     SA_RECENT_MAX,
     SA_TIMEOUT_S,
 )
+from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.effects import Count
 from ipoibu.proto.rmpp import Progress, Transfer
 from ipoibu.proto.sa_transaction import (
@@ -195,7 +196,7 @@ class SaRequests:
         self._tid_low = itertools.count(rng.getrandbits(32))
         self._service = Service.ANSWERING
         self._heard_s = float("-inf")
-        self._probe_s = pace.probe_min_s
+        self._probing = Backoff(pace.probe_min_s, pace.probe_max_s)
 
     @property
     def is_answering(self) -> bool:
@@ -429,7 +430,7 @@ class SaRequests:
         self._service, actions = SERVICE.step(before, fed)
         if self._service is not before:
             self._timers.cancel(self._ring_probe, None)
-            self._probe_s = self.pace.probe_min_s
+            self._probing.reset()
         for action in actions:
             match action:
                 case ServiceAction.TELL_SILENT:
@@ -439,8 +440,7 @@ class SaRequests:
                 case ServiceAction.PROBE:
                     self._probe(now)
                 case ServiceAction.ARM:
-                    wait_s = self.pace.jittered(self._probe_s, self._rng)
-                    self._probe_s = min(2 * self._probe_s, self.pace.probe_max_s)
+                    wait_s = self.pace.jittered(self._probing.next_s(), self._rng)
                     self._timers.arm(self._ring_probe, None, now + wait_s)
 
     def _probe(self, now: float) -> None:
