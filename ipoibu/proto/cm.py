@@ -56,6 +56,7 @@ from ipoibu.proto.rc_events import (
     Role,
     SendMad,
 )
+from ipoibu.proto.table import Machine
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import cm
 from ipoibu.wire.cm_code import About, Reason, seconds
@@ -93,6 +94,7 @@ class Cm:
         self.config = config
         self._rng = rng
         self._timers = Timers()
+        self._machine = Machine(MACHINE, self._timers, self._ring)
         self._effects: list[CmEffect] = []
         self._services: Mapping[int, PKey] = {}
         self._serials = itertools.count()
@@ -355,10 +357,8 @@ class Cm:
     # -- one step --------------------------------------------------------------------------------
 
     def _feed(self, now: float, found: CmConnection, fed: Input) -> None:
-        before = found.state
-        found.state, actions = MACHINE.step(before, fed)
+        before, actions = self._machine.feed(found, found.local_id, fed)
         if found.state is not before:
-            self._timers.cancel(self._ring, found.local_id)
             self._account(found, before)
         for action in actions:
             self._act(now, found, before, action)
@@ -377,8 +377,7 @@ class Cm:
             case Action.DUPLICATE:
                 self._count("cm_duplicate")
             case Action.ARM:
-                at = now + self._duration_s(found)
-                self._timers.arm(self._ring, found.local_id, at)
+                self._machine.arm(found.local_id, now + self._duration_s(found))
             case Action.FORGET:
                 self._remove(found)
             case _:
@@ -463,7 +462,7 @@ class Cm:
 
     def _remove(self, found: CmConnection) -> None:
         self._drop(found)
-        self._timers.cancel(self._ring, found.local_id)
+        self._machine.cancel(found.local_id)
         self._time_wait.pop(found.local_id, None)
         self._by_request.pop(found.request_key, None)
         del self._by_id[found.local_id]

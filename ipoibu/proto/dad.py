@@ -33,7 +33,7 @@ from ipoibu.limits import (
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.context import EngineContext, Resolver
 from ipoibu.proto.effects import AddressVerdict, Log
-from ipoibu.proto.table import Table
+from ipoibu.proto.table import Machine, Table
 
 
 class State(enum.Enum):
@@ -120,6 +120,7 @@ class Addresses:
         self._resolvers = resolvers
         self._hears = hears
         self._accepted = accepted
+        self._machine = Machine(MACHINE, context.timers, self._ring)
         self._addresses: dict[IpAddress, _Address] = {}
         self._broadcasts: Counter[IpAddress] = Counter()
         self._is_link_up = False
@@ -183,7 +184,7 @@ class Addresses:
         self._broadcasts -= Counter(_broadcast(interface))
         if address.interfaces:
             return False
-        self._context.timers.cancel(self._ring, interface.ip)
+        self._machine.cancel(interface.ip)
         del self._addresses[interface.ip]
         return True
 
@@ -232,10 +233,9 @@ class Addresses:
         return config.arp_probes if address.ip.version == 4 else config.dad_transmits
 
     def _feed(self, now: float, address: _Address, fed: Input) -> None:
-        after, actions = MACHINE.step(address.state, fed)
-        if after is not address.state:
-            self._context.timers.cancel(self._ring, address.ip)
-            address.state, address.sent = after, 0
+        before, actions = self._machine.feed(address, address.ip, fed)
+        if address.state is not before:
+            address.sent = 0
         for action in actions:
             self._act(now, address, action)
 
@@ -258,7 +258,7 @@ class Addresses:
             case Action.GIVE_UP:
                 self._context.emit(AddressVerdict(address.ip, duplicate=True))
             case Action.ARM:
-                self._context.timers.arm(self._ring, address.ip, now + self._interval_s(address))
+                self._machine.arm(address.ip, now + self._interval_s(address))
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         address = self._addresses[ip]

@@ -38,7 +38,7 @@ from ipoibu.limits import (
 from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Attach, Detach, Log, NeighAction, Publish, SendPacket, Withdraw
-from ipoibu.proto.table import Table
+from ipoibu.proto.table import Machine, Table
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 
 
@@ -193,6 +193,8 @@ class Groups:
     def __init__(self, context: EngineContext, cap: int = GROUPS_MAX) -> None:
         self._context = context
         self._cap = cap
+        self._membership = Machine(MEMBERSHIP, context.timers, self._ring)
+        self._sending = Machine(SENDING, context.timers, self._ring_sender)
         self._groups: dict[Gid, _Group] = {}
         self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # used longest ago first
         self._is_open = False
@@ -244,13 +246,13 @@ class Groups:
         for group in list(self._groups.values()):
             if group.state is Member.PARKED:
                 self._feed(now, group, MemberInput.OPENED)
-        self._drive(now, LIMITED_BROADCAST, SenderInput.PINNED)
+        self._feed_sender(now, LIMITED_BROADCAST, SenderInput.PINNED)
 
     def close(self, now: float) -> None:
         """The link is down: leave everything; users stay, and are served again by `open`."""
         self._is_open = False
         for ip in list(self._senders):
-            self._drive(now, ip, SenderInput.DROPPED)
+            self._feed_sender(now, ip, SenderInput.DROPPED)
         for group in list(self._groups.values()):
             self._feed(now, group, MemberInput.CLOSED)
 
@@ -277,15 +279,15 @@ class Groups:
     def miss(self, now: float, ip: IpAddress, packet: bytes, via: IpAddress | None = None) -> None:
         """A packet to a group that is not published. `via` is the group whose MGID serves, if not `ip`:
         a subnet's broadcast address goes where 255.255.255.255 does."""
-        self._drive(now, ip, SenderInput.MISS, packet, via or ip)
+        self._feed_sender(now, ip, SenderInput.MISS, packet, via or ip)
 
     def used(self, now: float, ip: IpAddress) -> None:
-        self._drive(now, ip, SenderInput.USED)
+        self._feed_sender(now, ip, SenderInput.USED)
 
     def withdraw(self, now: float, ip: IpAddress) -> None:
         """Stop sending to `ip` as a group, if that was so."""
         if ip in self._senders:
-            self._drive(now, ip, SenderInput.DROPPED)
+            self._feed_sender(now, ip, SenderInput.DROPPED)
 
     def is_member(self, ip: IpAddress) -> bool:
         group = self._groups.get(self._context.mgid(ip))
@@ -309,10 +311,7 @@ class Groups:
             )
 
     def _feed(self, now: float, group: _Group, fed: MemberInput, reason: str = "") -> None:
-        after, actions = MEMBERSHIP.step(group.state, fed)
-        if after is not group.state:
-            self._context.timers.cancel(self._ring, group.mgid)
-        group.state = after
+        _, actions = self._membership.feed(group, group.mgid, fed)
         for action in actions:
             match action:
                 case MemberAction.ATTACH:
@@ -324,8 +323,8 @@ class Groups:
                 case MemberAction.SETTLE:
                     group.backoff.reset()
                 case MemberAction.ARM:
-                    self._context.timers.arm(self._ring, group.mgid, now + self._wait_s(group))
-        if after is Member.NONE:
+                    self._membership.arm(group.mgid, now + self._wait_s(group))
+        if group.state is Member.NONE:
             del self._groups[group.mgid]
 
     def _ring(self, now: float, mgid: Gid) -> None:
@@ -342,7 +341,7 @@ class Groups:
             text = f"cannot join group {group.mgid}: {reason}{refusals.times}"
             self._context.emit(Log(logging.WARNING, text))
 
-    def _drive(
+    def _feed_sender(
         self,
         now: float,
         ip: IpAddress,
@@ -351,16 +350,13 @@ class Groups:
         via: IpAddress | None = None,
     ) -> None:
         sender = self._senders.get(ip)
-        after, actions = SENDING.step(sender.state if sender else Sender.NONE, fed)
         if sender is None:
-            if after is Sender.NONE:
+            if SENDING.ignores(Sender.NONE, fed):
                 return
             self._make_room(now)
             sender = _Sender(self._context.mgid(via or ip), Sender.NONE, now)
             self._senders[ip] = sender
-        if after is not sender.state:
-            self._context.timers.cancel(self._ring_sender, ip)
-        sender.state = after
+        _, actions = self._sending.feed(sender, ip, fed)
         if fed is not SenderInput.TIMEOUT:
             sender.since = now
             self._senders.move_to_end(ip)
@@ -373,14 +369,13 @@ class Groups:
                 case SenderAction.RESEND:
                     self._context.emit(SendPacket(packet, ip))
                 case SenderAction.ARM:
-                    at = now + GROUP_SEND_ONLY_IDLE_S
-                    self._context.timers.arm(self._ring_sender, ip, at)
+                    self._sending.arm(ip, now + GROUP_SEND_ONLY_IDLE_S)
                 case SenderAction.FORGET:
                     self._context.emit(Withdraw(ip))
                     del self._senders[ip]
 
     def _ring_sender(self, now: float, ip: IpAddress) -> None:
-        self._drive(now, ip, SenderInput.TIMEOUT)
+        self._feed_sender(now, ip, SenderInput.TIMEOUT)
 
     def _publish(self, ip: IpAddress, sender: _Sender, forward: NeighAction) -> None:
         destination = self._context.group(sender.mgid)
@@ -392,5 +387,5 @@ class Groups:
         for ip, sender in self._senders.items():
             if sender.state is not Sender.PERMANENT:
                 self._context.count("group_sender_evicted")
-                self._drive(now, ip, SenderInput.DROPPED)
+                self._feed_sender(now, ip, SenderInput.DROPPED)
                 return

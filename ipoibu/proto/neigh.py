@@ -32,6 +32,7 @@ from ipoibu.proto.nud import (
     Input,
     State,
 )
+from ipoibu.proto.table import Machine
 from ipoibu.wire.ip import parse_untrusted
 
 
@@ -79,6 +80,7 @@ class Neighbours:
         self._resolvers = resolvers
         self._refuse = refuse
         self._cap = cap
+        self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
         self._known: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, oldest proof first
@@ -183,18 +185,16 @@ class Neighbours:
     ) -> None:
         """One step of one neighbour; `packet` comes with a miss, `hwaddr` with evidence."""
         entry = self._entries.get(ip)
-        before = entry.state if entry else State.NONE
-        after, actions = MACHINE.step(before, fed)
         if entry is None:
-            if after is State.NONE:
+            if MACHINE.ignores(State.NONE, fed):
                 return
             entry = self._create(now, ip)
             if entry is None:
                 self._context.count("neigh_table_full")
                 return
-        if after is not before:
-            self._context.timers.cancel(self._ring, ip)
-            entry.state, entry.since, entry.probes = after, now, 0
+        before, actions = self._machine.feed(entry, ip, fed)
+        if entry.state is not before:
+            entry.since, entry.probes = now, 0
         self._rank(entry, fed)
         for action in actions:
             self._act(now, entry, action, packet, hwaddr)
@@ -241,11 +241,9 @@ class Neighbours:
 
     def _arm(self, now: float, entry: _Entry) -> None:
         duration_s = DURATION_S[entry.state]
-        if (
-            entry.state is State.REACHABLE
-        ):  # RFC 4861 §6.3.2: so that a crowd does not probe at once
+        if entry.state is State.REACHABLE:  # RFC 4861 §6.3.2: hosts must not all probe at once
             duration_s *= self._context.rng.uniform(MIN_RANDOM_FACTOR, MAX_RANDOM_FACTOR)
-        self._context.timers.arm(self._ring, entry.ip, now + duration_s)
+        self._machine.arm(entry.ip, now + duration_s)
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         entry = self._entries[ip]

@@ -59,6 +59,7 @@ from ipoibu.proto.rc_events import (
     Role,
 )
 from ipoibu.proto.rc_peer import RESTING, RcPeer, TxMode, TxRoute
+from ipoibu.proto.table import Machine
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_code import Reason
@@ -84,6 +85,8 @@ class RcPolicy:
         self._rng = rng
         self._serials = serials if serials is not None else itertools.count()
         self._timers = Timers()
+        self._connection_machine = Machine(rc_connection.MACHINE, self._timers, self._ring_idle)
+        self._peer_machine = Machine(rc_peer.MACHINE, self._timers, self._ring_peer)
         self._effects: list[RcEffect] = []
         self._connections = RcConnectionTable()
         self._peers: dict[HwAddr, RcPeer] = {}  # by address without flags (A6)
@@ -109,7 +112,7 @@ class RcPolicy:
         """The link is down, and every connection with it (C10)."""
         self._is_open = False
         for peer in list(self._peers.values()):
-            self._drive(now, peer, _PeerInput.GONE)
+            self._feed_peer(now, peer, _PeerInput.GONE)
         for found in list(self._connections):
             self._feed(now, found, _ConnectionInput.DROPPED)
         return self._take()
@@ -132,14 +135,14 @@ class RcPolicy:
                 self._count("connection_peers_full")
             else:
                 peer.destination = destination
-                self._drive(now, peer, _PeerInput.WANTED)
+                self._feed_peer(now, peer, _PeerInput.WANTED)
         return self._take()
 
     def forget(self, now: float, hwaddr: HwAddr) -> list[RcEffect]:
         """No neighbour has this address any more: its queue pair is gone, and all connections with it."""
         bare = replace(hwaddr, flags=0)
         if bare in self._peers:
-            self._drive(now, self._peers[bare], _PeerInput.GONE)
+            self._feed_peer(now, self._peers[bare], _PeerInput.GONE)
         for found in self._connections.of(bare):
             self._feed(now, found, _ConnectionInput.DROPPED)
         return self._take()
@@ -247,7 +250,7 @@ class RcPolicy:
                 self._count("connection_peers_full")
                 self._reject(event.handle, Reason.NO_RESOURCES)
                 return
-            self._drive(now, peer, _PeerInput.EXPECTED)
+            self._feed_peer(now, peer, _PeerInput.EXPECTED)
         found = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=event.attributes)
         self._connections.add(found)
         self._feed(now, found, _ConnectionInput.REQUESTED)
@@ -303,10 +306,7 @@ class RcPolicy:
     # -- connections -----------------------------------------------------------------------------
 
     def _feed(self, now: float, found: RcConnection, fed: rc_connection.Input) -> None:
-        before = found.state
-        found.state, actions = rc_connection.MACHINE.step(before, fed)
-        if found.state is not before:
-            self._timers.cancel(self._ring_idle, found.handle)
+        _, actions = self._connection_machine.feed(found, found.handle, fed)
         for action in actions:
             self._act(now, found, fed, action)
 
@@ -341,7 +341,7 @@ class RcPolicy:
             case rc_connection.Action.ARM:
                 found.used = now
                 self._connections.touch(handle)
-                self._timers.arm(self._ring_idle, handle, now + self._patience_s(handle.role))
+                self._connection_machine.arm(handle, now + self._patience_s(handle.role))
             case rc_connection.Action.SERVE:
                 self._serve(now, found)
             case rc_connection.Action.FORGET:
@@ -388,7 +388,7 @@ class RcPolicy:
                 if peer.attempt == found.handle:
                     peer.attempt = None
                 peer.candidate = found.handle
-                self._drive(now, peer, _PeerInput.SERVED)
+                self._feed_peer(now, peer, _PeerInput.SERVED)
 
     def _supersede(self, now: float, found: RcConnection) -> None:
         """What a peer's new connection says about older ones.
@@ -421,16 +421,16 @@ class RcPolicy:
             settled = now - found.since >= CONNECTION_SETTLED_S
             wanted = fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED)
             peer.cause = found.cause
-            self._drive(now, peer, _PeerInput.LOST if settled or wanted else _PeerInput.FLAPPED)
+            self._feed_peer(now, peer, _PeerInput.LOST if settled or wanted else _PeerInput.FLAPPED)
         elif peer.attempt == found.handle:
             peer.attempt, peer.cause = None, found.cause
             peer.forms_tried += 1
             if found.cause is Cause.NO_SERVICE and peer.forms_tried < len(self.config.forms):
-                self._drive(now, peer, _PeerInput.OTHER_FORM)
+                self._feed_peer(now, peer, _PeerInput.OTHER_FORM)
             else:
-                self._drive(now, peer, _PeerInput.FAILED)
+                self._feed_peer(now, peer, _PeerInput.FAILED)
         elif peer.state is rc_peer.State.AWAITING and not self._connections.of(found.hwaddr):
-            self._drive(now, peer, _PeerInput.FAILED)
+            self._feed_peer(now, peer, _PeerInput.FAILED)
 
     def _make_room(self, now: float) -> bool:
         """Whether there is room for one more; the one unused for longest makes it, if it was for long."""
@@ -458,15 +458,13 @@ class RcPolicy:
                 if not self._resting:
                     return None
                 self._count("connection_peer_evicted")
-                self._drive(now, self._peers[next(iter(self._resting))], _PeerInput.GONE)
+                self._feed_peer(now, self._peers[next(iter(self._resting))], _PeerInput.GONE)
             found = self._peers[hwaddr] = RcPeer(hwaddr)
         return found
 
-    def _drive(self, now: float, peer: RcPeer, fed: rc_peer.Input) -> None:
-        before = peer.state
-        peer.state, actions = rc_peer.MACHINE.step(before, fed)
+    def _feed_peer(self, now: float, peer: RcPeer, fed: rc_peer.Input) -> None:
+        before, actions = self._peer_machine.feed(peer, peer.hwaddr, fed)
         if peer.state is not before:
-            self._timers.cancel(self._ring_peer, peer.hwaddr)
             self._resting.pop(peer.hwaddr, None)
             if peer.state in RESTING:
                 self._resting[peer.hwaddr] = None
@@ -485,14 +483,13 @@ class RcPolicy:
                 case rc_peer.Action.PENALIZE:
                     self._penalize(peer)
                 case rc_peer.Action.ARM:
-                    at = now + self._rest_s(peer)
-                    self._timers.arm(self._ring_peer, peer.hwaddr, at)
+                    self._peer_machine.arm(peer.hwaddr, now + self._rest_s(peer))
                 case rc_peer.Action.FORGET:
                     del self._peers[peer.hwaddr]
 
     def _start(self, now: float, peer: RcPeer) -> None:
         if not self._make_room(now):
-            self._drive(now, peer, _PeerInput.FAILED)
+            self._feed_peer(now, peer, _PeerInput.FAILED)
             return
         form = self.config.forms[peer.forms_tried]
         found = RcConnection(Handle(Role.ACTIVE, next(self._serials)), peer.hwaddr, form=form)
@@ -538,7 +535,7 @@ class RcPolicy:
         return peer.rest_s * jitter
 
     def _ring_peer(self, now: float, hwaddr: HwAddr) -> None:
-        self._drive(now, self._peers[hwaddr], _PeerInput.TIMEOUT)
+        self._feed_peer(now, self._peers[hwaddr], _PeerInput.TIMEOUT)
 
     def _steer(self, peer: RcPeer, route: TxRoute) -> None:
         peer.route = route

@@ -48,7 +48,7 @@ from ipoibu.proto.effects import (
     SendPacket,
     Withdraw,
 )
-from ipoibu.proto.table import Table
+from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mgid
 
@@ -145,6 +145,7 @@ class PathTable:
     def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX) -> None:
         self._timers = timers
         self._cap = cap
+        self._machine = Machine(MACHINE, timers, self._ring)
         self._entries: OrderedDict[Gid, _Entry] = OrderedDict()  # used longest ago first
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
@@ -283,13 +284,10 @@ class PathTable:
         entry = self._entries.get(gid)
         if entry is None:
             return
-        after, actions = MACHINE.step(entry.state, fed)
-        if after is not entry.state:
-            self._timers.cancel(self._ring, gid)
-        entry.state = after
+        _, actions = self._machine.feed(entry, gid, fed)
         for action in actions:
             self._act(now, entry, action, found, reason)
-        if after is State.NONE:
+        if entry.state is State.NONE:
             self._forget(entry)
 
     def _act(
@@ -309,7 +307,7 @@ class PathTable:
                 self._out += [Count("way_unresolved")] * len(entry.waiting)
                 entry.waiting.clear()
             case Action.ARM:
-                self._timers.arm(self._ring, entry.gid, now + entry.backoff.next_s())
+                self._machine.arm(entry.gid, now + entry.backoff.next_s())
             case Action.LEAVE:
                 if entry.gid.is_multicast and entry.was_asked:
                     self._out.append(LeaveToSend(entry.gid))

@@ -43,7 +43,7 @@ from ipoibu.proto.sa_transaction import (
     State,
     Transaction,
 )
-from ipoibu.proto.table import Table
+from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mad, notice, rmpp, sa
 from ipoibu.wire.mad import Method
@@ -175,6 +175,15 @@ _PROGRESS: Final = {
 _PROBE: Final = Query(Method.GET, Attribute.CLASS_PORT_INFO)
 
 
+@dataclass(slots=True)
+class _Sa:
+    """The SA as this client sees it; `probing` spaces the probes while it does not answer."""
+
+    probing: Backoff
+    state: Service = SERVICE.initial
+    heard_s: float = float("-inf")  # when its latest answer came
+
+
 class SaRequests:
     """All requests of one client; `key` is the caller's name for one, unique while it is under way."""
 
@@ -194,13 +203,13 @@ class SaRequests:
         # Linux and umad2sim overwrite what they need of the upper half; the lower half is our key.
         self._tid_high = rng.getrandbits(32) << 32
         self._tid_low = itertools.count(rng.getrandbits(32))
-        self._service = Service.ANSWERING
-        self._heard_s = float("-inf")
-        self._probing = Backoff(pace.probe_min_s, pace.probe_max_s)
+        self._sa = _Sa(Backoff(pace.probe_min_s, pace.probe_max_s))
+        self._machine = Machine(MACHINE, self._timers, self._ring)
+        self._sa_machine = Machine(SERVICE, self._timers, self._ring_probe)
 
     @property
     def is_answering(self) -> bool:
-        return self._service is Service.ANSWERING
+        return self._sa.state is Service.ANSWERING
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -233,7 +242,7 @@ class SaRequests:
                 del self._requests[request.key]
             else:
                 self._feed(now, request, Input.CANCEL)
-        self._timers.cancel(self._ring_probe, None)
+        self._sa_machine.cancel(None)
         return self._take()
 
     def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
@@ -269,8 +278,8 @@ class SaRequests:
         if found is None and tid not in self._recent:
             self._count("sa_unexpected")
             return
-        self._heard_s = now
-        self._serve(now, ServiceInput.HEARD)
+        self._sa.heard_s = now
+        self._feed_sa(now, ServiceInput.HEARD)
         if found is None:
             self._late(tid, received)
         elif (received.method, received.attribute) != (found.response, found.query.attribute):
@@ -339,13 +348,10 @@ class SaRequests:
             self._feed(now, self._queue.popleft(), Input.TURN)
 
     def _feed(self, now: float, request: Transaction, fed: Input) -> None:
-        before = request.state
-        request.state, actions = MACHINE.step(before, fed)
-        if request.state is not before:
-            self._timers.cancel(self._ring, request.key)
-            if fed is Input.TURN:
-                self._outstanding += 1
-                request.since_s = now
+        before, actions = self._machine.feed(request, request.key, fed)
+        if fed is Input.TURN:
+            self._outstanding += 1
+            request.since_s = now
         for action in actions:
             self._act(now, request, fed, action)
         if request.state is State.DONE:
@@ -356,7 +362,7 @@ class SaRequests:
             case Action.SEND:
                 self._send(request)
             case Action.ARM:
-                self._timers.arm(self._ring, request.key, now + self._patience_s(request))
+                self._machine.arm(request.key, now + self._patience_s(request))
             case Action.ACKNOWLEDGE:
                 assert request.transfer is not None, "only a segment asks for an ACK"
                 self._send_rmpp_of(request, request.transfer.ack)
@@ -374,8 +380,8 @@ class SaRequests:
                     self._count("sa_failed")
                     self._effects.append(Failed(request.key, _FAILURES[fed]))
                 # an SA that answered others meanwhile is not silent
-                if fed is Input.SPENT and self._heard_s < request.since_s:
-                    self._serve(now, ServiceInput.UNANSWERED)
+                if fed is Input.SPENT and self._sa.heard_s < request.since_s:
+                    self._feed_sa(now, ServiceInput.UNANSWERED)
 
     def _forget(self, now: float, request: Transaction, before: State) -> None:
         del self._requests[request.key]
@@ -425,12 +431,10 @@ class SaRequests:
 
     # -- the SA itself ---------------------------------------------------------------------------
 
-    def _serve(self, now: float, fed: ServiceInput) -> None:
-        before = self._service
-        self._service, actions = SERVICE.step(before, fed)
-        if self._service is not before:
-            self._timers.cancel(self._ring_probe, None)
-            self._probing.reset()
+    def _feed_sa(self, now: float, fed: ServiceInput) -> None:
+        before, actions = self._sa_machine.feed(self._sa, None, fed)
+        if self._sa.state is not before:
+            self._sa.probing.reset()
         for action in actions:
             match action:
                 case ServiceAction.TELL_SILENT:
@@ -440,8 +444,8 @@ class SaRequests:
                 case ServiceAction.PROBE:
                     self._probe(now)
                 case ServiceAction.ARM:
-                    wait_s = self.pace.jittered(self._probing.next_s(), self._rng)
-                    self._timers.arm(self._ring_probe, None, now + wait_s)
+                    wait_s = self.pace.jittered(self._sa.probing.next_s(), self._rng)
+                    self._sa_machine.arm(None, now + wait_s)
 
     def _probe(self, now: float) -> None:
         """One attempt, out of turn: the line may be long, and nobody in it gets an answer."""
@@ -450,7 +454,7 @@ class SaRequests:
         self._feed(now, probe, Input.TURN)
 
     def _ring_probe(self, now: float, _: None) -> None:
-        self._serve(now, ServiceInput.TIMEOUT)
+        self._feed_sa(now, ServiceInput.TIMEOUT)
 
     # -- effects ---------------------------------------------------------------------------------
 
