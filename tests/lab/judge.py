@@ -133,18 +133,32 @@ LARGEST: Final = "it pings up to the MTU, and beyond what the other receives, ov
 
 
 def table(seen: list[tuple[tuple[str, str, str], list[dict[str, str]]]]) -> str:
-    """Pairs down, behaviours across: yes where both hosts of the pair can do it to each other."""
-    behaviours = (*COMMON, LARGEST)
-    lines = ["| hosts, mode: each to the other | " + " | ".join(behaviours) + " |"]
-    lines.append("|---" * (len(behaviours) + 1) + "|")
+    """The behaviours, numbered, and for each pair those that work in both directions."""
+    behaviours = dict(enumerate((*COMMON, LARGEST), 1))
+    lines = [f"{number}. {behaviour}" for number, behaviour in behaviours.items()]
+    lines += ["", "| hosts | mode | works both ways | fails |", "|---|---|---|---|"]
     for (mode, first, second), hosts in seen:
-        cells = []
-        for what in behaviours:
-            parts = LARGE[mode] if what == LARGEST else [what]
+        works: list[int] = []
+        fails: list[int] = []
+        for number, behaviour in behaviours.items():
+            parts = LARGE[mode] if behaviour == LARGEST else [behaviour]
             good = all(host.get(part) == "yes" for host in hosts for part in parts)
-            cells.append("yes" if good else "no")
-        lines.append(f"| {first}, {second}: {mode} | " + " | ".join(cells) + " |")
+            (works if good else fails).append(number)
+        cells = [
+            f"{first}, {second}",
+            mode,
+            _numbers(works, behaviours),
+            _numbers(fails, behaviours),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _numbers(some: list[int], behaviours: dict[int, str]) -> str:
+    """The numbers of a table's cell."""
+    if len(some) == len(behaviours):
+        return f"all {len(some)}"
+    return ", ".join(map(str, some)) or "none"
 
 
 def main() -> int:
