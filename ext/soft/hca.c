@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,13 +75,6 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
 
     if (hca == NULL)
         return -ENOMEM;
-    hca->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (hca->event_fd < 0) {
-        int error = -errno;
-
-        free(hca);
-        return error;
-    }
     pthread_mutex_init(&hca->mutex, NULL);
     pthread_mutex_init(&hca->group_mutex, NULL);
     hca->attr = *attr;
@@ -95,7 +87,6 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
     TAILQ_INIT(&hca->stalled);
     TAILQ_INIT(&hca->work);
     TAILQ_INIT(&hca->timers);
-    TAILQ_INIT(&hca->events);
     *out = hca;
     return 0;
 }
@@ -104,7 +95,6 @@ static void destroy_detached(struct soft_hca *hca)
 {
     pthread_mutex_destroy(&hca->group_mutex);
     pthread_mutex_destroy(&hca->mutex);
-    close(hca->event_fd);
     free(hca);
 }
 

@@ -319,9 +319,6 @@ void soft_qp_destroy(struct soft_qp *qp);
 
 uint32_t soft_qp_qpn(const struct soft_qp *qp);
 
-/* Also setting a controlled Q_Key (bit 31) needs no privilege: this is user space. */
-void soft_qp_set_qkey(struct soft_qp *qp, uint32_t qkey);
-
 struct soft_sge {
     void *addr;
     uint32_t length;
@@ -438,35 +435,5 @@ int soft_srq_destroy(struct soft_srq *srq);
 
 /* As soft_qp_post_recv. */
 int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int n);
-
-/* Give one event SOFT_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left; 0: none.
- */
-void soft_srq_set_limit(struct soft_srq *srq, unsigned int limit);
-
-/* ---- asynchronous events --------------------------------------------------------------------- */
-
-/* The values are those of enum ibv_event_type. */
-enum soft_event_type {
-    SOFT_EVENT_QP_REQ_ERR = 2,           /* the peer's request was refused: the QP is in ERR */
-    SOFT_EVENT_COMM_EST = 4,             /* a first packet has come, in state RTR */
-    SOFT_EVENT_SRQ_LIMIT_REACHED = 15,   /* the limit is 0 now */
-    SOFT_EVENT_QP_LAST_WQE_REACHED = 16, /* in ERR, a QP with SRQ has completed its last receive */
-};
-
-struct soft_event {
-    enum soft_event_type type;
-    struct soft_qp *qp;   /* of it, or NULL */
-    struct soft_srq *srq; /* of it, or NULL */
-};
-
-/*
- * Take the next event: 1, or 0 when there is none. Kept with the objects, so none is ever lost for
- * lack of room; several of one type on one object are one, and those of an object that is destroyed
- * go with it.
- */
-int soft_hca_get_event(struct soft_hca *hca, struct soft_event *out);
-
-/* A descriptor that is readable while there are events; owned by the HCA. */
-int soft_hca_event_fd(const struct soft_hca *hca);
 
 #endif

@@ -80,21 +80,11 @@ struct soft_recv_queue {
     unsigned int max, mask, head, tail;
 };
 
-/* What an object has to tell; listed while `pending` is not 0. */
-struct soft_event_source {
-    TAILQ_ENTRY(soft_event_source) entry;
-    uint32_t pending; /* a bit for each enum soft_event_type */
-    struct soft_qp *qp;
-    struct soft_srq *srq;
-};
-
 struct soft_srq {
     struct soft_hca *hca;
     LIST_ENTRY(soft_srq) entry;
     struct soft_recv_queue rq;
-    unsigned int limit;
     unsigned int users;
-    struct soft_event_source events;
 };
 
 /* A packet as it goes up: where from, what it is, and its payload. */
@@ -164,7 +154,6 @@ LIST_HEAD(soft_group_list, soft_group);
 LIST_HEAD(soft_srq_list, soft_srq);
 TAILQ_HEAD(soft_stall_list, soft_qp);
 TAILQ_HEAD(soft_rc_list, soft_rc);
-TAILQ_HEAD(soft_event_list, soft_event_source);
 
 struct soft_hca {
     pthread_mutex_t mutex;
@@ -203,9 +192,6 @@ struct soft_hca {
     int64_t short_until_ns;         /* for so long */
     struct soft_srq_list srqs;
     unsigned int srq_count;
-    struct soft_event_list events;
-    int event_fd;
-    bool event_signalled;
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */
 
     uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
@@ -255,13 +241,8 @@ void soft_rc_serve(struct soft_hca *hca);
 void soft_rc_expire_timers(struct soft_hca *hca);
 
 /* srq.c */
-/* The next buffer, with its share of the limit event; NULL when there is none. */
+/* The next buffer; NULL when there is none. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq);
-
-/* event.c */
-void soft_event_raise(struct soft_hca *hca, struct soft_event_source *source,
-                      enum soft_event_type type);
-void soft_event_forget(struct soft_hca *hca, struct soft_event_source *source);
 
 /* clock.c */
 int64_t soft_clock_ns(void); /* CLOCK_MONOTONIC; a file of its own, so that tests can replace it */

@@ -157,14 +157,6 @@ uint32_t soft_qp_qpn(const struct soft_qp *qp)
     return qp->qpn;
 }
 
-void soft_qp_set_qkey(struct soft_qp *qp, uint32_t qkey)
-{
-    soft_progress_lock(qp->hca);
-    if (qp->type != SOFT_QPT_GSI)
-        qp->qkey = qkey;
-    soft_progress_unlock(qp->hca);
-}
-
 /* ---- work requests --------------------------------------------------------------------------- */
 
 void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)

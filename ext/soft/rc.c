@@ -19,7 +19,6 @@ static void begin(struct soft_rc *rc, struct soft_qp *qp)
 {
     *rc = (struct soft_rc){
         .qp = qp,
-        .events = {.qp = qp},
         .state = SOFT_QPS_RESET,
         .attr = {.path_mtu_bytes = SOFT_MAX_MESSAGE}, /* never 0 */
         .timer_ns = SOFT_RC_NO_TIMER,
@@ -45,7 +44,6 @@ static void leave_lists(struct soft_rc *rc)
         TAILQ_REMOVE(&hca->work, rc, work_entry);
     rc->has_work = false;
     soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
-    soft_event_forget(hca, &rc->events);
 }
 
 void soft_rc_destroy(struct soft_qp *qp)

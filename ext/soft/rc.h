@@ -68,7 +68,6 @@ struct soft_rc {
     TAILQ_ENTRY(soft_rc) timer_entry;
     bool has_work;
     bool has_timer;
-    struct soft_event_source events;
 
     enum soft_qp_state state;
     struct soft_rc_attr attr; /* as modified so far */
@@ -101,8 +100,6 @@ struct soft_rc {
     uint8_t nak_syndrome;
     enum soft_rc_told told;
     uint32_t ahead;         /* distance of the newest packet that came too early */
-    bool established;       /* SOFT_EVENT_COMM_EST has been given, */
-    bool drained;           /* and SOFT_EVENT_QP_LAST_WQE_REACHED */
     bool receiving;         /* between the first and the last packet of a message: */
     struct soft_recv_wr in; /* where it goes */
     uint8_t in_status;      /* with which it ends when the connection does */

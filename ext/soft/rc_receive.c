@@ -103,7 +103,6 @@ static void refuse(struct soft_rc *rc)
 {
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_REFUSALS, 1);
     owe_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_INVALID);
-    soft_event_raise(rc->qp->hca, &rc->events, SOFT_EVENT_QP_REQ_ERR);
     soft_rc_fail(rc);
 }
 
@@ -192,10 +191,6 @@ bool soft_rc_flush_receives(struct soft_rc *rc)
             (void)begin_message(rc);
         complete_message(rc, rc->in_status, NULL);
     }
-    if (qp->srq != NULL && !rc->drained) {
-        rc->drained = true;
-        soft_event_raise(qp->hca, &rc->events, SOFT_EVENT_QP_LAST_WQE_REACHED);
-    }
     return true;
 }
 
@@ -267,9 +262,6 @@ static void take_expected(struct soft_rc *rc, const struct soft_packet *p)
     }
     if (p->roce.ack_request)
         owe_ack(rc);
-    if (!rc->established && rc->state == SOFT_QPS_RTR)
-        soft_event_raise(qp->hca, &rc->events, SOFT_EVENT_COMM_EST);
-    rc->established = true;
 }
 
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)

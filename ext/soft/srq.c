@@ -15,7 +15,6 @@ int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq *
     if (srq == NULL)
         return -ENOMEM;
     srq->hca = hca;
-    srq->events.srq = srq;
     srq->rq.max = max_wr;
     srq->rq.mask = soft_round_up(max_wr) - 1;
     srq->rq.ring = calloc(srq->rq.mask + 1, sizeof(*srq->rq.ring));
@@ -49,7 +48,6 @@ int soft_srq_destroy(struct soft_srq *srq)
     if (!busy) {
         LIST_REMOVE(srq, entry);
         hca->srq_count--;
-        soft_event_forget(hca, &srq->events);
     }
     soft_progress_unlock(hca);
     if (busy)
@@ -73,22 +71,6 @@ int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int 
     return accepted;
 }
 
-static void check_limit(struct soft_srq *srq)
-{
-    if (srq->rq.tail - srq->rq.head >= srq->limit)
-        return;
-    srq->limit = 0;
-    soft_event_raise(srq->hca, &srq->events, SOFT_EVENT_SRQ_LIMIT_REACHED);
-}
-
-void soft_srq_set_limit(struct soft_srq *srq, unsigned int limit)
-{
-    soft_progress_lock(srq->hca);
-    srq->limit = limit;
-    check_limit(srq);
-    soft_progress_unlock(srq->hca);
-}
-
 /* The last one posted, which is in the cache still: buffers of a shared queue have no order that
  * anybody could rely on. Oldest first, all of them would go round, and long messages would be
  * copied to memory that has left the cache. */
@@ -100,6 +82,5 @@ const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
         return NULL;
     wr = &srq->rq.ring[--srq->rq.tail & srq->rq.mask];
     srq->hca->drained |= srq->rq.head == srq->rq.tail;
-    check_limit(srq);
     return wr;
 }

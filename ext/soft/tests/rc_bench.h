@@ -190,12 +190,4 @@ static inline uint64_t counted(const struct end *e, enum soft_counter which)
     return c.value[which];
 }
 
-static inline void expect_event(struct end *e, int type)
-{
-    struct soft_event event;
-
-    CHECK_EQUAL(soft_hca_get_event(e->hca, &event), 1);
-    CHECK_EQUAL(event.type, type);
-}
-
 #endif
