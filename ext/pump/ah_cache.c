@@ -190,9 +190,3 @@ void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah)
     if (cache->idle > cache->max_idle)
         evict(cache);
 }
-
-void ipu_ah_cache_flush(struct ipu_ah_cache *cache)
-{
-    while (cache->idle > 0)
-        evict(cache);
-}

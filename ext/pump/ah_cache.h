@@ -56,7 +56,4 @@ int ipu_ah_cache_get(struct ipu_ah_cache *cache, const struct ipu_dest *dest, st
 /* Gives a reference back. NULL is ignored. After the last one the handle may be destroyed. */
 void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah);
 
-/* Destroy all idle handles: the port's addresses have changed. */
-void ipu_ah_cache_flush(struct ipu_ah_cache *cache);
-
 #endif

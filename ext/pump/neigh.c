@@ -133,26 +133,3 @@ int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_
     table->count--;
     return 0;
 }
-
-struct ipu_neigh *ipu_neigh_next(const struct ipu_neigh_table *table, uint32_t *cursor)
-{
-    while (table->slots && *cursor <= table->mask) {
-        struct ipu_neigh *slot = &table->slots[(*cursor)++];
-        if (slot->live)
-            return slot;
-    }
-    return NULL;
-}
-
-void ipu_neigh_clear(struct ipu_neigh_table *table)
-{
-    struct ipu_neigh *small = table->mask + 1 > FIRST_SLOTS ? new_slots(FIRST_SLOTS) : NULL;
-    if (small) {
-        free(table->slots);
-        table->slots = small;
-        table->mask = FIRST_SLOTS - 1;
-    } else {
-        memset(table->slots, 0, ((size_t)table->mask + 1) * sizeof *table->slots);
-    }
-    table->count = 0;
-}

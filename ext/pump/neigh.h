@@ -44,10 +44,10 @@ struct ipu_neigh_table {
 /* max: the cap in entries, 1 to 2^24. seed NULL: random. 0, -EINVAL, -ENOMEM, or getrandom(2)'s. */
 int ipu_neigh_init(struct ipu_neigh_table *table, uint32_t max, const struct ipu_hash_seed *seed);
 
-/* The caller first puts its references to address handles: see ipu_neigh_next(). Safe to repeat. */
+/* The references to address handles stay the caller's. Safe to repeat. */
 void ipu_neigh_free(struct ipu_neigh_table *table);
 
-/* The entry, or NULL. Valid until the next set, delete or clear. */
+/* The entry, or NULL. Valid until the next set or delete. */
 static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *table,
                                                const struct in6_addr *next_hop)
 {
@@ -72,11 +72,5 @@ int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop
 /* 0, or -ENOENT. *former as in ipu_neigh_set(). */
 int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_hop,
                      struct ipu_ah **former);
-
-/* Every entry once: start with *cursor 0; NULL at the end. No set or delete between the calls. */
-struct ipu_neigh *ipu_neigh_next(const struct ipu_neigh_table *table, uint32_t *cursor);
-
-/* Forget all entries and shrink to the first size; the caller has put the address handles. */
-void ipu_neigh_clear(struct ipu_neigh_table *table);
 
 #endif

@@ -189,14 +189,6 @@ int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefi
     return 0;
 }
 
-void ipu_route_clear(struct ipu_route_table *table)
-{
-    memset(table->slots, 0, ((size_t)table->mask + 1) * sizeof *table->slots);
-    memset(table->used, 0, sizeof table->used);
-    memset(table->lengths, 0, sizeof table->lengths);
-    table->count = 0;
-}
-
 static const struct ipu_route *longest_match(const struct ipu_route_table *table, struct bits bits)
 {
     uint64_t lengths[3];

@@ -54,8 +54,6 @@ int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, 
 /* 0, -ENOENT or -EINVAL. */
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
 
-void ipu_route_clear(struct ipu_route_table *table);
-
 /*
  * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
  * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
