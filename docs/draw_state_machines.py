@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,14 +32,19 @@ from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
 
+WIDTH: Final = 100  # columns of a line, as on every page
+
 INTRODUCTION: Final = """\
 # State machines
 
-Drawn by `docs/draw_state_machines.py` from the literal tables in `ipoibu/proto`; a test fails when this
-page is not what the script draws. In the pictures an arrow says `INPUT / ACTIONS`, and inputs that
-change nothing are left out. In the tables every pair is there: `→ STATE` with the actions under it,
-`·` where the input is ignored, and an empty field where it cannot happen (feeding it is an error in
-this program, and raises).
+`docs/draw_state_machines.py` draws this page from the literal tables in `ipoibu/proto`; a test
+fails when the page is not what the script draws. In the pictures an arrow says `INPUT / ACTIONS`,
+and inputs that change nothing are left out. The tables have every pair of state and input. In a
+table with a column for each state, `→ STATE` has the actions under it, `·` means that the machine
+ignores the input, and an empty field that the input cannot happen there: feeding it is an error in
+this program, and raises. A machine whose table would be too wide has a row for each input and its
+effect. Such a row lists the states; `stays` means that the machine keeps its state, and `·` that it
+ignores the input. An input cannot happen in the states that its rows do not list.
 """
 
 MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
@@ -92,9 +98,12 @@ def page() -> str:
     """The whole file."""
     parts = [INTRODUCTION]
     for machine, path, about in MACHINES:
-        parts.append(f"## {machine.name}\n\n`{path}`. {about}\n")
+        parts.append(f"## {machine.name}\n")
+        parts.append(textwrap.fill(f"`{path}`. {about}", WIDTH) + "\n")
         parts.append(_picture(machine))
-        parts.append(_matrix(machine))
+        matrix = _matrix(machine)
+        too_wide = max(map(len, matrix.splitlines())) > WIDTH
+        parts.append(_effects(machine) if too_wide else matrix)
         parts.append(_legend("Inputs", {fed for _, fed, _, _ in machine}))
         parts.append(_legend("Actions", {act for *_, actions in machine for act in actions}))
     parts.append(_evidence())
@@ -122,6 +131,27 @@ def _matrix(machine: Table[Any, Any, Any]) -> str:
     for fed in inputs:
         fields = [_field(machine, state, fed) for state in states]
         lines.append(_row([f"**{fed.name}**", *fields]))
+    return "\n".join([*lines, ""])
+
+
+def _effects(machine: Table[Any, Any, Any]) -> str:
+    """A row for each input and effect, with the states in which the input has this effect."""
+    lines = [_row(["input", "in", "to", "actions"]), _row(["---"] * 4)]
+    fed = list(dict.fromkeys(fed for _, fed, _, _ in machine))
+    for one in sorted(fed, key=_members(fed[0]).index):
+        effects: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for state in _members(machine.initial):
+            if (state, one) in machine:
+                following, actions = machine.step(state, one)
+                names = ", ".join(action.name for action in actions)
+                stays = "stays" if actions else "·"
+                to = stays if following is state else following.name
+                effects[to, names].append(state.name)
+        for (to, names), states in effects.items():
+            empty = _row([f"**{one.name}**", "", to, names])
+            # a row whose list of states is too long goes on in the next one
+            for part in textwrap.wrap(", ".join(states), WIDTH - len(empty)):
+                lines.append(_row([f"**{one.name}**", part.rstrip(","), to, names]))
     return "\n".join([*lines, ""])
 
 
@@ -154,7 +184,7 @@ def _evidence() -> str:
     """RFC 4861 §7.2.5 as `nud.EVIDENCE` has it."""
     lines = [
         "## Neighbour advertisement to input\n",
-        "`ipoibu/proto/nud.py`, RFC 4861 §7.2.5; how ARP maps onto it is told in `ipoibu/proto/arp.py`.\n",
+        "`ipoibu/proto/nud.py`, RFC 4861 §7.2.5; `ipoibu/proto/arp.py` says how ARP maps onto it.\n",
         _row(["Solicited", "Override", "cached link-layer address", "input"]),
         _row(["---"] * 4),
     ]
