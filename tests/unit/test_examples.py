@@ -55,3 +55,18 @@ def test_the_program_of_the_readme_imports_what_it_uses() -> None:
         elif isinstance(node, ast.alias):
             bound.add(node.name)
     assert used <= bound
+
+
+def test_the_program_of_the_contributing_page_prints_what_it_says() -> None:
+    page = (EXAMPLES.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"this prints.*?^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=EXAMPLES.parents[1],
+    )
+    assert done.stdout.endswith(printed)
