@@ -53,7 +53,7 @@ format: $(VENV)/.dev
 	clang-format -i $(C_FILES)
 
 lab-kernel:
-	@tests/lab/kernel/build
+	@ipoibu/lab/guests/kernel/build
 
 venv: $(VENV)/.run build
 

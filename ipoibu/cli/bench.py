@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipoibu.errors import UsageError
 
@@ -35,7 +34,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--lab",
         action="store_true",
-        help="instead: beside the kernel's own ib_ipoib, in guests (from a source tree; docs/kernel.md)",
+        help="instead: beside the kernel's own ib_ipoib, in guests (docs/kernel.md)",
     )
     parser.set_defaults(run=run)
 
@@ -49,25 +48,35 @@ def _number(option: str, text: str | None, default: int) -> int:
 
 
 def _in_guests(options: argparse.Namespace) -> int:
-    """The lab is of the source tree, which an installation does not have."""
-    import ipoibu
+    from ipoibu.bench import guests
+    from ipoibu.cli.lab import Interrupts
 
     for name in ("plot", "streams"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is not for --lab")
-    root = Path(ipoibu.__file__).resolve().parents[1]
-    if not (root / "tests/lab/bench.py").exists():
-        raise UsageError(
-            "--lab needs ipoibu's source tree: run it from there, after `make lab-kernel`"
+    with Interrupts():
+        report = guests.measure(
+            _number("--rounds", options.rounds, 1 if options.quick else 3),
+            _number("--seconds", options.seconds, 1 if options.quick else 2),
+            _names(options.only),
+            _log,
         )
-    words = [sys.executable, "-m", "tests.lab.bench"]
-    words += ["--rounds", str(_number("--rounds", options.rounds, 1 if options.quick else 3))]
-    words += ["--seconds", str(_number("--seconds", options.seconds, 1 if options.quick else 2))]
-    if options.only:
-        words += ["--only", options.only]
-    if options.json is not None:
-        words += ["--json", str(options.json.absolute())]
-    return subprocess.run(words, cwd=root, check=False).returncode
+    print(guests.table(report))
+    _save(report, options.json)
+    return 0
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (text or "").split(",")))
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _save(report: dict[str, Any], file: Path | None) -> None:
+    if file is not None:
+        file.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,14 +87,14 @@ def run(options: argparse.Namespace) -> int:
 
     quick = options.quick
     if options.json is not None:
-        options.json.open("a").close()  # what cannot be kept is refused before minutes of work
+        options.json.open("a").close()  # fails before minutes of work rather than after
     if options.lab:
         return _in_guests(options)
     plan = Plan(
         rounds=_number("--rounds", options.rounds, 1 if quick else 3),
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),
         streams=_number("--streams", options.streams, 1),
-        only=tuple(filter(None, (options.only or "").split(","))),
+        only=_names(options.only),
         neighbours=scale.NEIGHBOURS,
         hosts=scale.HOSTS[:1] if quick else scale.HOSTS,
     )
@@ -93,10 +102,9 @@ def run(options: argparse.Namespace) -> int:
         plot.load()  # before minutes of work
         options.plot.mkdir(parents=True, exist_ok=True)
     with Interrupts():
-        result = measure(plan, lambda line: print(line, file=sys.stderr, flush=True))
+        result = measure(plan, _log)
     print(report.table(result))
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    _save(result, options.json)
     if options.plot is not None:
         for path in plot.draw(result, options.plot):
             print(path)

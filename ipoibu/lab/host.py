@@ -19,7 +19,8 @@ from typing import Any, Final
 import ipoibu
 from ipoibu.addr import IpInterface
 from ipoibu.daemon.client import Client
-from ipoibu.lab.namespace import LabError, Namespace
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.namespace import Namespace
 from ipoibu.lab.subnet import LabSubnet
 
 NETDEV: Final = "eth0"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from ipoibu.daemon.runtime import remove_namespace_dir
-from ipoibu.errors import IpoibuError, NotPermitted
+from ipoibu.errors import NotPermitted
 
 NETNS_DIR: Final = Path("/run/netns")
 CLONE_NEWNET: Final = 0x40000000
@@ -183,7 +183,3 @@ def remove_stale(prefix: str) -> list[str]:
                 remove(path)
                 removed.append(path.name)
     return removed
-
-
-class LabError(IpoibuError):
-    """A part of the lab did not come up, or ended."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .runner import LabError, find_kernel
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests.runner import find_kernel
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

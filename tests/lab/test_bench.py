@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from .bench import TURNS, parse_perftest, parse_stat, parse_strace, summary, table, take
-from .runner import LabError
+from ipoibu.bench.guests import (
+    TURNS,
+    parse_perftest,
+    parse_stat,
+    parse_strace,
+    summary,
+    table,
+    take,
+)
+from ipoibu.lab.errors import LabError
 
 
 @pytest.mark.lab

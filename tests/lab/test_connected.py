@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
+from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
 from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
-
-from .runner import Result, run, shell
 
 pytestmark = pytest.mark.lab
 
 MTU = 65520
-SCENARIOS = '"$LAB_INSIDE/../scenarios'
-PRELUDE = f'. {SCENARIOS}/verbs_host.sh"; . {SCENARIOS}/connected_host.sh"\n'
+CASES = Path(__file__).parent / "scenarios" / "connected_host.sh"
+PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 PAIRS = [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")]
 
 

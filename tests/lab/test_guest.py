@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from .inside.meeting import until
-from .runner import ROOT, Guest, GuestFailed, LabError, Result, python, run, shell
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests.inside.meeting import until
+from ipoibu.lab.guests.runner import ROOT, Guest, GuestFailed, Result, python, run, shell
 
 pytestmark = pytest.mark.lab
 
@@ -157,7 +158,7 @@ def test_all_of_a_guest_is_bound_to_its_cpu(lab_kernel: Path, tmp_path: Path) ->
 
 def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.lab.runner import Guest, shell\n"
+        "import sys; from pathlib import Path; from ipoibu.lab.guests.runner import Guest, shell\n"
         "guest = Guest(Path(sys.argv[1]), shell('while :; do :; done'), Path(sys.argv[2]))\n"
         "guest.start(); print(guest._process.pid, flush=True); sys.stdin.read()"
     )

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from .judge import (
-    BEGIN,
+from ipoibu.lab.guests.judge import (
     COMMON,
-    END,
     KERNEL,
     LARGE,
-    PAGE,
-    PAIRS,
     PORT,
-    PRELUDE,
     RXE,
     RXE_CM,
+    SCRIPTS,
     SOFT,
     SOFT_IB,
     judge,
     play,
-    table,
 )
-from .runner import INFINIBAND, python, run, shell
+from ipoibu.lab.guests.runner import INFINIBAND, python, run, shell, source
+
+from .judge import BEGIN, END, PAGE, PAIRS, table
 from .scenarios import own_sa
+
+PRELUDE = source(*SCRIPTS)
+CASES = (*SCRIPTS, Path(__file__).parent / "scenarios" / "judge_cases.sh")
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
@@ -51,14 +51,14 @@ def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
 def test_a_child_made_at_run_time_meets_the_kernels(
     lab_kernel: Path, tmp_path: Path, host: str
 ) -> None:
-    play(lab_kernel, tmp_path, (host, KERNEL), "children")
+    play(lab_kernel, tmp_path, (host, KERNEL), "children", scripts=CASES)
 
 
 @pytest.mark.parametrize("hosts", [(RXE, KERNEL), (RXE, RXE)])
 def test_limited_members_of_a_partition_hear_nothing_of_each_other(
     lab_kernel: Path, tmp_path: Path, hosts: tuple[str, str]
 ) -> None:
-    play(lab_kernel, tmp_path, hosts, "apart", limited=True)
+    play(lab_kernel, tmp_path, hosts, "apart", limited=True, scripts=CASES)
 
 
 @pytest.mark.parametrize("host", [RXE_CM, SOFT])
@@ -67,7 +67,8 @@ def test_a_connection_that_idles_is_reaped_and_made_again(
     lab_kernel: Path, tmp_path: Path, host: str, side: str
 ) -> None:
     quick = "sysctl -q net.ipv4.neigh.default.gc_interval=1" if side == "kernel" else ":"
-    play(lab_kernel, tmp_path, (host, KERNEL), "idle", side, kernel_first=quick)
+    hosts = (host, KERNEL)
+    play(lab_kernel, tmp_path, hosts, "idle", side, kernel_first=quick, scripts=CASES)
 
 
 def test_a_partition_that_the_port_is_not_in_is_refused_by_name(

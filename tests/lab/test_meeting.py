@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .inside.meeting import Missed, get
-from .runner import python, run, shell
+from ipoibu.lab.guests.inside.meeting import Missed, get
+from ipoibu.lab.guests.runner import python, run, shell
+
 from .scenarios import exchange
 
 pytestmark = pytest.mark.lab

@@ -10,17 +10,22 @@ from typing import Any
 
 import pytest
 
-from .runner import Result, run, shell
+from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
 
 pytestmark = pytest.mark.lab
 
-SCENARIOS = '"$LAB_INSIDE/../scenarios'
-PRELUDE = "; ".join(f'. {SCENARIOS}/{name}_host.sh"' for name in ("verbs", "connected", "mesh"))
+CASES = Path(__file__).parent / "scenarios"
+PRELUDE = source(
+    SCENARIOS / "verbs_host.sh",
+    CASES / "verbs_cases.sh",
+    CASES / "connected_host.sh",
+    CASES / "mesh_host.sh",
+)
 
 
 def play(kernel: Path, directory: Path, scene: str, hosts: int, limit_s: int) -> list[Result]:
     """A function of mesh_host.sh in so many guests, to its good end."""
-    commands = [shell(f"{PRELUDE}; {scene}")] * hosts
+    commands = [shell(f"{PRELUDE}{scene}")] * hosts
     return [r.check() for r in run(kernel, commands, directory=directory, timeout_s=limit_s)]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .runner import python, run, shell
+from ipoibu.lab.guests.runner import python, run, shell
+
 from .scenarios import multicast
 
 pytestmark = pytest.mark.lab

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from .runner import ROOT, run, shell
+from ipoibu.lab.guests.runner import ROOT, SCENARIOS, run, shell, source
 
 pytestmark = pytest.mark.lab
 
-PRELUDE = '. "$LAB_INSIDE/../scenarios/verbs_host.sh"\n'
+CASES = Path(__file__).parent / "scenarios" / "verbs_cases.sh"
+PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 
 
 @pytest.mark.parametrize("server", ["rxe0", "soft:vec0"])

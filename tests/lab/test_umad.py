@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .runner import python, run, shell
+from ipoibu.lab.guests.runner import python, run, shell
+
 from .scenarios import umad
 
 pytestmark = pytest.mark.lab

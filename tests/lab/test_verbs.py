@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from .runner import ROOT, Result, python, run, shell
-from .scenarios.verbs_guest import DEVICE
+from ipoibu.lab.guests.runner import ROOT, SCENARIOS, Result, python, run, shell, source
+from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE
 
 pytestmark = pytest.mark.lab
 
-PRELUDE = '. "$LAB_INSIDE/../scenarios/verbs_host.sh"\n'
+CASES = Path(__file__).parent / "scenarios" / "verbs_cases.sh"
+PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 
 
 def host(device: str, command: str) -> list[str]:
-    """A guest that runs a function of verbs_host.sh where the device is."""
+    """A guest that runs a function of verbs_cases.sh where the device is."""
     return shell(f"{PRELUDE}as_host {device} {command}")
 
 

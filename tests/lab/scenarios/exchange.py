@@ -3,7 +3,7 @@
 
 import json
 
-from tests.lab.inside.meeting import get, meet, put
+from ipoibu.lab.guests.inside.meeting import get, meet, put
 
 
 def answer(text: str) -> None:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# mesh_host.sh: a guest as a host of an iWARP mesh, by `ipoibu up` over siw0; after verbs_host.sh and
-# connected_host.sh. The mesh runs over 10.8.0.INDEX, the interfaces have 10.9.0.INDEX.
+# mesh_host.sh: a guest as a host of an iWARP mesh, by `ipoibu up` over siw0; after verbs_host.sh,
+# verbs_cases.sh and connected_host.sh. The mesh runs over 10.8.0.INDEX, the interfaces have 10.9.0.INDEX.
+
+trouble() { # FUNCTION [ARG...] of mesh_trouble.py
+    python -m ipoibu.lab.guests.inside.call "tests.lab.scenarios.mesh_trouble:$1" "${@:2}"
+}
 
 siw_up() {
     call verbs_guest:seed
@@ -103,18 +107,18 @@ bother() {
     if ((LAB_INDEX == 1)); then
         ib_up siw0
         meet up 60
-        call mesh_trouble:before "$ib_pid"
+        trouble before "$ib_pid"
         meet bothered 300
         show_all
-        call mesh_trouble:after "$ib_pid"
+        trouble after "$ib_pid"
         meet looked 60
         meet up_too 60
         until_true 30 "a peer" connected_to 1
         large_ping 10.9.0.2
     else
         meet up 60
-        call mesh_trouble:garbage 10.8.0.1
-        call mesh_trouble:connects 10.8.0.1
+        trouble garbage 10.8.0.1
+        trouble connects 10.8.0.1
         meet bothered 300
         meet looked 60
         ib_up siw0 --peer 10.8.0.1

@@ -28,9 +28,9 @@ from pyverbs.wr import SGE, SendWR
 from ipoibu.addr import Gid, HwAddr, PKey, Qpn
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, EventChannel, SocketAddress
 from ipoibu.fabric.verbs.objects import VerbsDevice
+from ipoibu.lab.guests.inside.meeting import SHARE
 from ipoibu.limits import MESH_MTU_MAX, MESH_PORT
 from ipoibu.wire.mesh import Greeting
-from tests.lab.inside.meeting import SHARE
 
 CONNECTS = 1000
 WAIT_S = 20

@@ -11,11 +11,10 @@ from typing import Any, Final
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.sa.client import SaClient
+from ipoibu.lab.guests.inside.links import link_local
+from ipoibu.lab.guests.scenarios.verbs_guest import on_the_wire
 from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
-from tests.lab.inside.links import link_local
-
-from .verbs_guest import on_the_wire
 
 DEFAULT: Final = PKey(0xFFFF)
 SECOND: Final = PKey(0x8001)

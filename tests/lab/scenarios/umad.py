@@ -20,6 +20,8 @@ from ipoibu.errors import IpoibuError
 from ipoibu.fabric.sa import umad
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo, UmadPort
+from ipoibu.lab.guests.inside.links import link_local, link_up, rdma_up
+from ipoibu.lab.guests.inside.meeting import SHARE, meet, put
 from ipoibu.proto.sa_records import link_params
 from ipoibu.proto.sa_requests import Change, Pace
 from ipoibu.wire import mgid
@@ -28,8 +30,6 @@ from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import SaMad
 from tests.doubles.fake_sa import SA_LID, FakeSa
-from tests.lab.inside.links import link_local, link_up, rdma_up
-from tests.lab.inside.meeting import SHARE, meet, put
 
 CLIENT_LID: Final = 2
 DEFAULT: Final = PKey(0xFFFF)

@@ -13,7 +13,7 @@ from ipoibu import Endpoint, EndpointConfig
 from ipoibu.addr import MULTICAST_QPN, Gid, Qpn
 from ipoibu.fabric.verbs.port import VerbsPort
 from ipoibu.ib import Destination
-from tests.lab.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
+from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
 
 
 def own_device(cycles: str, handles: str) -> None:

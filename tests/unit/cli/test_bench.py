@@ -1,45 +1,55 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu bench --lab`: what is handed on to the source tree's own program."""
+"""`ipoibu bench`: its options, and where its results go."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-import ipoibu
 from ipoibu.cli.main import main
+from ipoibu.lab.errors import LabError
 
 
-def test_the_lab_gets_the_same_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[tuple[list[str], Path]] = []
-
-    def run(words: list[str], cwd: Path, check: bool) -> SimpleNamespace:
-        asked.append((words, cwd))
-        return SimpleNamespace(returncode=1)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench", "--lab", "--quick", "--only", "ethernet", "--json", "out.json"]) == 1
-    [(words, cwd)] = asked
-    assert words[:3] == [sys.executable, "-m", "tests.lab.bench"]
-    assert words[3:7] == ["--rounds", "1", "--seconds", "1"]
-    assert words[7:] == ["--only", "ethernet", "--json", str(tmp_path / "out.json")]
-    assert (cwd / "tests/lab/bench.py").exists()
-
-
-def test_an_installation_says_that_the_lab_is_elsewhere(
+def test_the_lab_gets_the_same_options(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ipoibu, "__file__", str(tmp_path / "ipoibu/__init__.py"))
-    assert main(["bench", "--lab"]) == 2
-    assert "--lab needs ipoibu's source tree" in capsys.readouterr().err
+    asked: list[tuple[int, int, Sequence[str]]] = []
+
+    def measure(
+        rounds: int, seconds: int, only: Sequence[str], log: Callable[[str], None]
+    ) -> dict[str, Any]:
+        asked.append((rounds, seconds, only))
+        return {"median": {}, "targets": [], "rounds": rounds, "seconds": seconds}
+
+    monkeypatch.setattr("ipoibu.bench.guests.measure", measure)
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "--lab", "--quick", "--only", "ethernet", "--json", "out.json"]) == 0
+    assert asked == [(1, 1, ("ethernet",))]
+    assert json.loads((tmp_path / "out.json").read_text())["rounds"] == 1
+    assert "medians of 1 rounds of 1 s" in capsys.readouterr().out
+
+
+def test_a_guest_that_fails_ends_the_lab_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> Path:
+        raise LabError("no kernel")
+
+    monkeypatch.setattr("ipoibu.bench.guests.find_kernel", fail)
+    assert main(["bench", "--lab"]) == 1
+    assert capsys.readouterr().err == "ipoibu: no kernel\n"
+
+
+def test_the_lab_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
     for option, value in (("--plot", "x"), ("--streams", "2")):
         assert main(["bench", "--lab", option, value]) == 2
         assert f"{option} is not for --lab" in capsys.readouterr().err
+    assert main(["bench", "--lab", "--only", "nobody"]) == 2
+    assert "--only: expected some of ethernet, ib_ipoib datagram" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot"])

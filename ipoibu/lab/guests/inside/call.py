@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Call one Python function in a guest: `python -m tests.lab.inside.call MODULE:NAME [ARG]...`."""
+"""Call one Python function in a guest: `python -m ipoibu.lab.guests.inside.call MODULE:NAME [ARG]...`."""
 
 import importlib
 import sys

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Run scenarios by hand: `python -m tests.lab [OPTION]... SCRIPT...`, one guest a script."""
+"""Run scenarios by hand: `python -m ipoibu.lab.guests [OPTION]... SCRIPT...`, one guest a script."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from .runner import INFINIBAND, LabError, find_kernel, run, shell
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests.runner import INFINIBAND, find_kernel, run, shell
 
 
 def main() -> int:
     """Boot one guest a script, print what each wrote, return 0 when all went well."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.lab",
+        prog="python -m ipoibu.lab.guests",
         description="Boot one guest for each SCRIPT (bash, with the functions of inside/*.sh; "
         "@FILE reads it from a file) and print what it wrote.",
     )

@@ -28,10 +28,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .wire import Wire
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests.wire import Wire
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
 INSIDE = Path(__file__).resolve().parent / "inside"
+SCENARIOS = INSIDE.parent / "scenarios"
 
 STREAM_BYTES = 16 << 20  # kept of one guest's output; what comes later is drained and dropped
 GRACE_S = 3.0  # what the others get to end by themselves when a guest of the run has failed
@@ -48,12 +50,8 @@ _COMPLAINT = re.compile(
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
-class LabError(Exception):
-    """The lab itself cannot work: no kernel, or processes that will not die."""
-
-
-class GuestFailed(AssertionError):
-    """A guest did not do what the test asked of it; the message has its output and kernel log."""
+class GuestFailed(LabError):
+    """A guest's command or kernel failed; the message has the guest's output and kernel log."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,9 @@ class Result:
 def find_kernel() -> Path:
     """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
     script = INSIDE.parent / "kernel" / "build"
-    build = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=False)
+    build = subprocess.run(["bash", script], stdout=subprocess.PIPE, text=True, check=False)
     if build.returncode != 0:
-        raise LabError(f"tests/lab/kernel/build failed with status {build.returncode}")
+        raise LabError(f"{script} failed with status {build.returncode}")
     return Path(build.stdout.strip())
 
 
@@ -99,6 +97,11 @@ def shell(script: str) -> list[str]:
     return ["bash", "-euo", "pipefail", "-c", prelude + script]
 
 
+def source(*scripts: Path) -> str:
+    """Return the line of bash that defines the functions of `scripts`."""
+    return "; ".join(f". {shlex.quote(str(script))}" for script in scripts) + "\n"
+
+
 def python(function: Callable[..., object] | str, *args: str) -> list[str]:
     """Return the command that calls `function`, given as such or as MODULE:NAME, with `args`.
 
@@ -106,7 +109,7 @@ def python(function: Callable[..., object] | str, *args: str) -> list[str]:
     """
     if not isinstance(function, str):
         function = f"{function.__module__}:{function.__qualname__}"
-    return [sys.executable, "-m", "tests.lab.inside.call", function, *args]
+    return [sys.executable, "-m", "ipoibu.lab.guests.inside.call", function, *args]
 
 
 def run(

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same guests.
 
-`python -m tests.lab.bench` is what `ipoibu bench --lab` runs: contenders take turns, round by round, each
-turn in two guests that were just booted, whose rxe0 looks like an InfiniBand port. A guest has one CPU and
-dear system calls, so what counts are ratios of one round, and CPU time per byte, that of both guests.
+`ipoibu bench --lab` runs it. Contenders take turns, round by round, each turn in two guests that were
+just booted, whose rxe0 looks like an InfiniBand port. A guest has one CPU and slow system calls, so
+compare ratios within one round, and the CPU time per byte of both guests together.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +22,10 @@ from ipoibu.bench.environment import environment
 from ipoibu.bench.report import grid, number
 from ipoibu.bench.statistic import ratio
 from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
-
-from .judge import PORT, PRELUDE, SCENARIOS
-from .runner import LabError, find_kernel, run, shell
+from ipoibu.errors import UsageError
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests.judge import PORT, SCRIPTS
+from ipoibu.lab.guests.runner import SCENARIOS, find_kernel, run, shell, source
 
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait
@@ -80,7 +80,7 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
     for _ in range(tries - 1):
         try:
             return _take(kernel, turn, seconds)
-        except (LabError, AssertionError):
+        except LabError:
             print(
                 f"{turn.name}: it failed, as if by a lost datagram; again",
                 file=sys.stderr,
@@ -91,7 +91,7 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
 
 def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
     """Boot, measure, end."""
-    script = PRELUDE + f'. {SCENARIOS}/bench_host.sh"\ncall verbs_guest:on_the_wire\n'
+    script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_guest:on_the_wire\n"
     script += f"bench {turn.contender} {turn.mode} {seconds}"
     with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
         directory = Path(name)
@@ -208,39 +208,19 @@ def table(report: dict[str, Any]) -> str:
     )
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=2)
-    parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(words)
-    known = {turn.name for turn in TURNS}
-    wanted = set(filter(None, options.only.split(",")))
-    if wanted - known:
-        parser.error(f"expected some of {', '.join(turn.name for turn in TURNS)}")
-    runs: dict[str, list[Sample]] = {}
-    try:
-        kernel = find_kernel()
-        for count in range(1, options.rounds + 1):
-            for turn in TURNS:
-                if wanted and turn.name not in wanted:
-                    continue
-                print(
-                    f"round {count} of {options.rounds}: {turn.name}", file=sys.stderr, flush=True
-                )
-                runs.setdefault(turn.name, []).append(take(kernel, turn, options.seconds))
-    except (LabError, AssertionError) as error:
-        print(error, file=sys.stderr)
-        return 1
+def measure(
+    rounds: int, seconds: int, only: Sequence[str], log: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure all contenders, or those in `only`, and return the report; `LabError` if one fails."""
+    names = [turn.name for turn in TURNS]
+    if set(only) - set(names):
+        raise UsageError(f"--only: expected some of {', '.join(names)}")
+    turns = [turn for turn in TURNS if not only or turn.name in only]
+    runs: dict[str, list[Sample]] = {turn.name: [] for turn in turns}
+    kernel = find_kernel()
+    for count in range(1, rounds + 1):
+        for turn in turns:
+            log(f"round {count} of {rounds}: {turn.name}")
+            runs[turn.name].append(take(kernel, turn, seconds))
     report: dict[str, Any] = {"environment": environment(), "runs": runs}
-    report |= {"rounds": options.rounds, "seconds": options.seconds} | summary(runs)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(table(report))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return report | {"rounds": rounds, "seconds": seconds} | summary(runs)

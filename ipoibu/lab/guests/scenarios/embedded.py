@@ -6,9 +6,8 @@ import time
 from ipaddress import ip_interface
 
 from ipoibu import Endpoint, EndpointConfig
-from tests.lab.inside.meeting import SHARE, meet, until
-
-from .verbs_guest import DEVICE, ipv4
+from ipoibu.lab.guests.inside.meeting import SHARE, meet, until
+from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE, ipv4
 
 SINK, SOURCE = "10.9.0.1", "10.9.0.2"
 PATIENCE_S = 20.0

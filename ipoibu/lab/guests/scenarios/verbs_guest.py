@@ -10,8 +10,8 @@ import subprocess
 import time
 from ipaddress import ip_address
 
-from tests.lab.inside.links import link_up, rdma_up, veth_pair
-from tests.lab.inside.meeting import SHARE
+from ipoibu.lab.guests.inside.links import link_up, rdma_up, veth_pair
+from ipoibu.lab.guests.inside.meeting import SHARE
 
 RNDADDENTROPY = 0x40085203  # <linux/random.h>
 DEVICE = "rxe0"

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's own ib_ipoib as the judge: which hosts meet it in guests, and what they try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ipoibu.lab.guests.runner import INFINIBAND, SCENARIOS, run, shell, source
+
+SCRIPTS = (SCENARIOS / "verbs_host.sh", SCENARIOS / "judge_host.sh")
+PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
+LIMITED = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x0001")  # in the second partition
+KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
+RXE_CM, SOFT_IB = "rxe0 (InfiniBand, no ib_cm)", "soft:vec0@rxe0"
+LIMITED_KERNEL, LIMITED_RXE = "kernel (limited)", "rxe0 (InfiniBand, limited)"
+HOSTS = {  # the name of each in judge_host.sh, and its kernel's arguments
+    KERNEL: ("kernel", PORT),
+    RXE: ("rxe0", PORT),
+    RXE_CM: ("rxe0", (*PORT, "initcall_blacklist=ib_cm_init")),
+    LIMITED_KERNEL: ("kernel", LIMITED),
+    LIMITED_RXE: ("rxe0", LIMITED),
+    ROCE: ("rxe0", ()),
+    SOFT: ("soft:vec0", ()),
+    SOFT_IB: ("soft:vec0@rxe0", PORT),
+}
+
+# What each host of a pair tries towards the other.
+COMMON = [
+    "it resolves by ARP and pings",
+    "it resolves by ND and pings",
+    "it pings with 0 to 9000 bytes over IPv4",
+    "it pings with 0 to 9000 bytes over IPv6",
+    "all nodes answer its ping",
+    "an IPv4 group it has joined reaches it",
+    "an IPv6 group it has joined reaches it",
+    "it sends TCP over IPv4",
+    "it sends TCP over IPv6",
+    "it sends UDP",
+    "it reaches the other after restart 1",
+    "it reaches the other after restart 2",
+]
+_FULL = ["it pings over IPv4 with 4064 bytes", "it pings over IPv6 with 4044 bytes"]
+_BEYOND = ["it pings over IPv4 with 20000 bytes", "it pings over IPv6 with 19980 bytes"]
+LARGE = {
+    "datagram": _FULL,
+    "partition": _FULL,
+    "mixed": _BEYOND,
+    "asking": _BEYOND,
+    "connected": [
+        "it pings over IPv4 with 60000 bytes",
+        "it pings over IPv6 with 59980 bytes",
+    ],
+}
+
+
+def play(
+    kernel: Path,
+    directory: Path,
+    hosts: tuple[str, str],
+    function: str,
+    *words: str,
+    limited: bool = False,
+    kernel_first: str = ":",
+    scripts: Sequence[Path] = SCRIPTS,
+) -> None:
+    """Run `FUNCTION HOST WORD...` in each guest; `scripts` define the function.
+
+    The kernel's hosts run `kernel_first` before they make their RDMA device.
+    """
+    arguments = " ".join(words)
+    commands = [
+        shell(
+            source(*scripts)
+            + (
+                f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {function} kernel {arguments}"
+                if HOSTS[host][0] == "kernel"
+                else f"as_host {HOSTS[host][0]} {function} {HOSTS[host][0]} {arguments}"
+            )
+        )
+        for host in hosts
+    ]
+    results = run(
+        kernel,
+        commands,
+        directory=directory,
+        timeout_s=150,
+        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
+    )
+    for result in results:
+        result.check()
+
+
+def judge(
+    kernel: Path, directory: Path, mode: str, first: str, second: str
+) -> list[dict[str, str]]:
+    """Return for each host what it tried, and `yes` or `no` for its success."""
+    play(kernel, directory, (first, second), "judge", mode)
+    files = [directory / f"behaviours-{name}" for name in "ab"]
+    return [dict(line.split("\t") for line in file.read_text().splitlines()) for file in files]

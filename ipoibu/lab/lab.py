@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts in network namespaces on one wire, for demonstrations, tests and benchmarks.
+
+    with Lab(hosts=3) as lab:
+        lab.hosts[0].run(["ping", "-c1", str(lab.hosts[1].ipv4.ip)])
+
+Two hosts are joined by a veth pair, more by a bridge in a namespace of its own. Every process a lab
+starts is told by the kernel when the lab's thread ends, so that a killed lab leaves no process; its
+namespaces, whose names carry the process number, are removed by the next lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ipoibu.errors import UsageError
+from ipoibu.host.netlink import Netlink
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.host import INTERFACE, NETDEV, Host
+from ipoibu.lab.namespace import NETNS_DIR, Namespace, remove_stale
+from ipoibu.lab.subnet import LabSubnet
+
+PREFIX: Final = "ipoibu"
+HOSTS_MAX: Final = 100
+NETDEV_MTU: Final = 9000  # an InfiniBand MTU of 4096 needs 4176
+BRIDGE: Final = "br0"
+
+
+class Lab:
+    """A running lab as a context manager; `hosts` are up when it is entered, unless `start` is
+    False.
+
+    With a `subnet` they are hosts on InfiniBand, which that simulates; the lab starts and ends it.
+    `netdev_mtu_bytes` is that of the wire, `options` are further words for every `ipoibu up`.
+    Belongs to one thread. Needs root: `NotPermitted` otherwise; `LabError` says which host did not
+    come up.
+    """
+
+    def __init__(
+        self,
+        hosts: int = 2,
+        *,
+        device: str = "soft",
+        netdev_mtu_bytes: int = NETDEV_MTU,
+        options: Sequence[str] = (),
+        subnet: LabSubnet | None = None,
+        start: bool = True,
+    ) -> None:
+        if not 2 <= hosts <= HOSTS_MAX:
+            raise UsageError(f"a lab has 2 to {HOSTS_MAX} hosts, not {hosts}")
+        if device != "soft":
+            raise UsageError(f"{device!r} is no device of a lab: expected soft")
+        self.hosts: list[Host] = []
+        self.bridge: Namespace | None = None  # where the ports p1, p2, ... of 3 and more hosts are
+        self._count = hosts
+        self._device = device
+        self._netdev_mtu_bytes = netdev_mtu_bytes
+        self._options = list(options)
+        self._subnet = subnet
+        self._start = start
+        self._namespaces: list[Namespace] = []
+        self._work: Path | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every daemon and remove every namespace, whatever state the lab is in."""
+        with contextlib.ExitStack() as stack:
+            if self._subnet is not None:
+                stack.callback(self._subnet.close)
+            if self._work is not None:
+                stack.callback(shutil.rmtree, self._work, ignore_errors=True)
+            for namespace in self._namespaces:
+                stack.callback(namespace.remove)
+            for host in self.hosts:
+                stack.callback(host.stop)
+        self._namespaces.clear()
+
+    def _build(self) -> None:
+        remove_stale(PREFIX)
+        prefix = _free_prefix()
+        self._work = Path(tempfile.mkdtemp(prefix="ipoibu-lab-"))
+        for number in range(1, self._count + 1):
+            namespace = self._namespace(f"{prefix}-h{number}")
+            device = f"{self._device}:{NETDEV}"
+            if self._subnet is not None:
+                device = self._subnet.device(NETDEV)
+            self.hosts.append(
+                Host(number, namespace, self._work, device, self._options, subnet=self._subnet)
+            )
+        if self._count == 2:
+            self._join_by_veth()
+        else:
+            self._join_by_bridge(self._namespace(f"{prefix}-br"))
+        for host in self.hosts:
+            host.namespace.inside(lambda host=host: self._set_up(host))  # type: ignore[misc]
+        if self._subnet is not None:
+            self._subnet.start()
+        if self._start:
+            self.start()
+
+    def start(self) -> None:
+        """Start all daemons at once and wait until the last is ready."""
+        for host in self.hosts:
+            host.start(wait=False)
+        for host in self.hosts:
+            host.wait_ready()
+
+    def _namespace(self, name: str) -> Namespace:
+        namespace = Namespace.create(name)
+        self._namespaces.append(namespace)
+        return namespace
+
+    # The wire
+
+    def _join_by_veth(self) -> None:
+        first, second = self.hosts
+
+        def join() -> None:
+            with Netlink() as netlink:
+                netlink.create_veth(NETDEV, _hwaddr(1), NETDEV, _hwaddr(2), second.namespace.fd)
+
+        first.namespace.inside(join)
+
+    def _join_by_bridge(self, middle: Namespace) -> None:
+        self.bridge = middle
+
+        def join() -> None:
+            with Netlink() as netlink:
+                netlink.create_bridge(BRIDGE)
+                bridge = _index(netlink, BRIDGE)
+                netlink.set_link(bridge, kernel_link_local=False)
+                for host in self.hosts:
+                    port, hwaddr = f"p{host.number}", f"02:00:00:00:01:{host.number:02x}"
+                    fd = host.namespace.fd
+                    netlink.create_veth(port, hwaddr, NETDEV, _hwaddr(host.number), fd)
+                    index = _index(netlink, port)
+                    netlink.set_link(
+                        index,
+                        mtu_bytes=self._netdev_mtu_bytes,
+                        master=bridge,
+                        kernel_link_local=False,
+                    )
+                    netlink.set_link(index, up=True)
+                netlink.set_link(bridge, up=True)
+
+        middle.inside(join)
+
+    def _set_up(self, host: Host) -> None:
+        """In the host: loopback and the wire up, with a link-local address that needs no
+        probing."""
+        _allow_ipv6()
+        with Netlink() as netlink:
+            netlink.set_link(_index(netlink, "lo"), up=True)
+            index = _index(netlink, NETDEV)
+            netlink.set_link(index, mtu_bytes=self._netdev_mtu_bytes, kernel_link_local=False)
+            netlink.set_link(index, up=True)
+            address = _link_local(_hwaddr(host.number))
+            if self._subnet is not None:
+                address = self._subnet.address(host.number)
+            netlink.add_address(index, address)
+
+    # What a program started in the lab is told
+
+    def environment(self) -> dict[str, str]:
+        """IPOIBU_LAB_*: number of hosts, interface, and namespace and addresses by host."""
+        words = {
+            "IPOIBU_LAB_HOSTS": str(len(self.hosts)),
+            "IPOIBU_LAB_INTERFACE": INTERFACE,
+            "IPOIBU_LAB_NETDEV": NETDEV,
+        }
+        for host in self.hosts:
+            key = f"IPOIBU_LAB_{host.name.upper()}"
+            words[f"{key}_NETNS"] = host.namespace.name
+            words[f"{key}_IPV4"] = str(host.ipv4.ip)
+            words[f"{key}_IPV6"] = str(host.ipv6.ip)
+        return words
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each host: name, namespace, netdev, interface, addresses, and its daemon's `show`."""
+        return [
+            {
+                "name": host.name,
+                "namespace": host.namespace.name,
+                "netdev": NETDEV,
+                "interface": INTERFACE,
+                "ipv4": str(host.ipv4),
+                "ipv6": str(host.ipv6),
+                "show": host.ask("show"),
+            }
+            for host in self.hosts
+        ]
+
+
+def _free_prefix() -> str:
+    """`ipoibu-<pid>`, or `ipoibu-<pid>-<n>` for the further labs of one process."""
+    own = f"{PREFIX}-{os.getpid()}"
+    for number in itertools.count(2):
+        if not (NETNS_DIR / f"{own}-h1").exists():
+            break
+        own = f"{PREFIX}-{os.getpid()}-{number}"
+    return own
+
+
+def _index(netlink: Netlink, name: str) -> int:
+    link = netlink.link(name)
+    if link is None:
+        raise LabError(f"interface {name} vanished while the lab was being built")
+    return link.index
+
+
+def _allow_ipv6() -> None:
+    """A machine may hand its own refusal of IPv6 down to new namespaces."""
+    with contextlib.suppress(OSError):  # read-only in some containers; then it has to be on already
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("0")
+
+
+def _hwaddr(number: int) -> str:
+    return f"02:00:00:00:00:{number:02x}"
+
+
+def _link_local(hwaddr: str) -> ipaddress.IPv6Interface:
+    """RFC 4291 appendix A: the modified EUI-64 of an Ethernet address."""
+    raw = bytes.fromhex(hwaddr.replace(":", ""))
+    identifier = bytes((raw[0] ^ 0x02,)) + raw[1:3] + b"\xff\xfe" + raw[3:]
+    return ipaddress.IPv6Interface((b"\xfe\x80" + bytes(6) + identifier, 64))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# judge_cases.sh: partitions, idle connections and children beside the kernel's ib_ipoib; after
+# judge_host.sh.
+
+# Both are limited members of one partition, full ones of the default partition, where the control group
+# talks: neither hears the other in the former.
+apart() { # HOST
+    local other=$((3 - LAB_INDEX))
+    side_up "$1" partition
+    meet up 60
+    if five_pings "10.9.0.$other" || five_pings "fd00:9::$other"; then
+        echo "a limited member was heard by another" >&2
+        return 1
+    fi
+    meet done 60
+    side_down "$1"
+}
+
+shows_connections() { # active|passive HOW-MANY...: of ipoibu's, all in one look
+    local shown words
+    shown=$(ipoibu conn ib0 -j)
+    while (($#)); do
+        words=${shown//\"role\": \"$1\"/@}
+        words=${words//[^@]/}
+        ((${#words} == $2)) || return 1
+        shift 2
+    done
+}
+
+# Traffic keeps alive what is waited for: a look may take longer than the kernel is patient.
+until_connected() { # OTHER
+    local pinger
+    ping -q -i 0.2 "$1" >/dev/null & pinger=$!
+    until_true 20 "a connection of either side" shows_connections active 1 passive 1
+    kill $pinger
+    wait $pinger || true
+}
+
+# Each has a connection to the other. The one of the impatient side goes, the other stays; the next packet
+# makes another. Patience is 5 s for ipoibu (twice as long for one that it was asked for), for the kernel
+# that of the neighbour table.
+idle() { # HOST SIDE
+    local other=$((3 - LAB_INDEX)) options=() gone=active stays=passive
+    if [[ $2 == ipoibu ]]; then options=(--connection-idle 5); else gone=passive stays=active; fi
+    side_up "$1" connected "${options[@]}"
+    meet up 60
+    if [[ $1 != kernel ]]; then
+        until_connected "10.9.0.$other"
+        until_true 60 "one that idles gone" shows_connections "$gone" 0 "$stays" 1
+        until_connected "10.9.0.$other"
+        five_pings "10.9.0.$other" -s 60000 -M do
+    fi
+    meet done 90
+    side_down "$1"
+}
+
+# A parent and a child in another partition, made at run time, each with a network of its own.
+children() { # HOST
+    local other=$((3 - LAB_INDEX))
+    if [[ $1 == kernel ]]; then
+        kernel_start datagram
+        echo 0x8001 >/sys/class/net/ib0/create_child
+        ip link set ib0.8001 up
+        ip addr add "10.10.0.$LAB_INDEX/24" dev ib0.8001
+        until_true 10 "the kernel's child" has_carrier ib0.8001
+    else
+        side_up "$1" datagram
+        ipoibu child add ib0 0x8001 --address "10.10.0.$LAB_INDEX/24" --mtu "$IB_MTU"
+        if ipoibu child add ib0 0x8005 2>/tmp/refused; then return 1; fi
+        [[ $(</tmp/refused) == *"no P_Key 0x8005; it has: 0xffff, 0x8001"* ]]
+        [[ $(ipoibu child list ib0) == *ib0.8001* ]]
+    fi
+    meet up 60
+    five_pings "10.9.0.$other"
+    five_pings "10.10.0.$other" -s $((IB_MTU - 28)) -M do
+    meet pinged 60
+    if [[ $1 != kernel ]]; then
+        ipoibu child del ib0 0x8001
+        five_pings "10.9.0.$other" # its parent lives on
+    fi
+    meet done 60
+    side_down "$1"
+}
