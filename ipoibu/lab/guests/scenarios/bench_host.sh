@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# bench_host.sh: a guest as one end of one contender's turn (tests/lab/bench.py); after verbs_host.sh and
+# bench_host.sh: a guest as one end of one contender's turn (ipoibu/bench/guests.py); after verbs_host.sh and
 # judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel, ipoibu and embedded (the data
 # path in an application), each datagram or connected; perftest, UD or RC. What iperf3 and ping print, and what /proc/stat said before and
 # after, are files in /run/lab: NAME.json, ping, stat-NAME-GUEST; embedded and perftest have bytes and microseconds.
