@@ -43,13 +43,13 @@ int soft_ah_create(struct soft_hca *hca, const struct soft_ah_attr *attr, struct
     ah->references = 1;
     ah->dest = dest;
     ah->local = memcmp(&attr->dgid, &hca->attr.gid, sizeof(attr->dgid)) == 0;
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     full = hca->ah_count == SOFT_MAX_AH;
     if (!full) {
         hca->ah_count++;
         LIST_INSERT_HEAD(&hca->ahs, ah, entry);
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     if (full) {
         free(ah);
         return -ENOSPC;
@@ -71,7 +71,7 @@ void soft_ah_destroy(struct soft_ah *ah)
 {
     struct soft_hca *hca = ah->hca;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     soft_ah_release(ah);
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
 }

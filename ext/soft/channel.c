@@ -101,11 +101,11 @@ int soft_channel_create(struct soft_hca *hca, struct soft_channel **out)
         free(channel);
         return error;
     }
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     LIST_INSERT_HEAD(&hca->channels, channel, entry);
     if (hca->wants_writable)
         update(channel);
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     *out = channel;
     return 0;
 }
@@ -124,19 +124,6 @@ void soft_channel_release(struct soft_channel *channel)
     free(channel);
 }
 
-void soft_channel_wake(struct soft_channel *channel)
-{
-    uint64_t one = 1;
-
-    if (channel->armed) {
-        channel->armed = false;
-        channel->hca->channels_armed--;
-    }
-    /* A counter of 1 cannot overflow: arm clears it before it is raised again. */
-    if (!channel->signalled && write(channel->event_fd, &one, sizeof(one)) == sizeof(one))
-        channel->signalled = true;
-}
-
 void soft_channel_want_writable(struct soft_hca *hca)
 {
     struct soft_channel *channel;
@@ -151,7 +138,7 @@ void soft_cq_arm(struct soft_cq *cq)
     struct soft_hca *hca = cq->hca;
     uint64_t ignored;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     if (channel->signalled && read(channel->event_fd, &ignored, sizeof(ignored)) == sizeof(ignored))
         channel->signalled = false;
     if (!channel->armed) {
@@ -162,7 +149,7 @@ void soft_cq_arm(struct soft_cq *cq)
         channel->attended = true;
         soft_channel_review(hca);
     }
-    soft_progress_unlock(hca); /* wakes at once when there is something */
+    soft_lock_release(hca); /* wakes at once when there is something */
 }
 
 void soft_cq_disarm(struct soft_cq *cq)
@@ -177,10 +164,10 @@ void soft_cq_disarm(struct soft_cq *cq)
 
 void soft_cq_set_background(struct soft_cq *cq)
 {
-    soft_progress_lock(cq->hca);
+    soft_lock_acquire(cq->hca);
     cq->channel->background = true;
     soft_channel_review(cq->hca);
-    soft_progress_unlock(cq->hca);
+    soft_lock_release(cq->hca);
 }
 
 int soft_cq_fd(const struct soft_cq *cq)

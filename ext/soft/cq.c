@@ -28,13 +28,13 @@ static int create(struct soft_hca *hca, struct soft_cq *other, unsigned int dept
         free(cq);
         return error;
     }
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     if (other != NULL) {
         cq->channel = other->channel;
         cq->channel->users++;
     }
     LIST_INSERT_HEAD(&hca->cqs, cq, entry);
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     *out = cq;
     return 0;
 }
@@ -53,14 +53,14 @@ int soft_cq_destroy(struct soft_cq *cq)
 {
     struct soft_hca *hca = cq->hca;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     if (cq->users > 0) {
-        soft_progress_unlock(hca);
+        soft_lock_release(hca);
         return -EBUSY;
     }
     LIST_REMOVE(cq, entry);
     soft_channel_release(cq->channel);
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     free(cq->ring);
     free(cq);
     return 0;
@@ -69,6 +69,23 @@ int soft_cq_destroy(struct soft_cq *cq)
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc)
 {
     cq->ring[cq->tail++ & cq->mask] = *wc;
+}
+
+void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)
+{
+    const struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.head++ & qp->sq.mask];
+    struct soft_wc wc = {
+        .wr_id = wqe->wr.wr_id,
+        .byte_len = wqe->bytes,
+        .qp_num = qp->qpn,
+        .status = (uint8_t)status,
+        .opcode = SOFT_WC_SEND,
+    };
+
+    if (wqe->wr.ah != NULL)
+        soft_ah_release(wqe->wr.ah);
+    if (signalled && soft_cq_room(qp->send_cq) > 0)
+        soft_cq_push(qp->send_cq, &wc);
 }
 
 static int take(struct soft_cq *cq, int n, struct soft_wc *wc)
@@ -85,14 +102,14 @@ int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc)
     struct soft_hca *hca = cq->hca;
     int taken;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     taken = take(cq, n, wc);
     soft_progress_retry(hca);
     if (taken < n) {
         soft_progress_receive(hca, cq, (unsigned int)(n - taken));
         taken += take(cq, n - taken, wc + taken);
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return taken;
 }
 
@@ -100,8 +117,8 @@ int soft_cq_take(struct soft_cq *cq, int n, struct soft_wc *wc)
 {
     int taken;
 
-    soft_progress_lock(cq->hca);
+    soft_lock_acquire(cq->hca);
     taken = take(cq, n, wc);
-    soft_progress_unlock(cq->hca);
+    soft_lock_release(cq->hca);
     return taken;
 }

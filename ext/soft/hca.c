@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "objects.h"
@@ -53,22 +51,6 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_RC_NOT_READY] = "rc_not_ready",
 };
 
-/*
- * A machine that has just booted, a small virtual one above all, may be without randomness for
- * minutes, and getrandom would wait for it. Numbers that differ from those before a restart need no
- * more than a clock.
- */
-uint32_t soft_hca_random(void)
-{
-    struct timespec t;
-    uint32_t value;
-
-    if (getrandom(&value, sizeof(value), GRND_NONBLOCK) == sizeof(value))
-        return value;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return ((uint32_t)t.tv_sec * 1000000007u + (uint32_t)t.tv_nsec) * 0x9e3779b1u >> 4;
-}
-
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
 {
     struct soft_hca *hca = calloc(1, sizeof(*hca));
@@ -77,11 +59,12 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
         return -ENOMEM;
     pthread_mutex_init(&hca->mutex, NULL);
     pthread_mutex_init(&hca->group_mutex, NULL);
+    hca->service = &soft_rc_service;
     hca->attr = *attr;
     hca->pkey[0] = SOFT_PKEY_DEFAULT;
     hca->pkey_count = 1;
     hca->source_port = SOFT_UDP_PORT;
-    hca->next_qpn = soft_hca_random() & SOFT_ROCE_QPN_MASK;
+    hca->next_qpn = soft_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
     hca->timer_ns = SOFT_NO_DEADLINE_NS;
     TAILQ_INIT(&hca->stalled);
@@ -215,10 +198,10 @@ int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n)
 {
     if (n < 1 || n > SOFT_MAX_PKEYS)
         return -EINVAL;
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     memcpy(hca->pkey, pkeys, (size_t)n * sizeof(*pkeys));
     hca->pkey_count = (unsigned int)n;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return 0;
 }
 
@@ -226,7 +209,7 @@ int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey)
 {
     int found = -ENOENT;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     for (unsigned int i = 0; i < hca->pkey_count; i++) {
         if (((hca->pkey[i] ^ pkey) & 0x7fff) != 0)
             continue;
@@ -237,7 +220,7 @@ int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey)
             break;
         }
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return found;
 }
 
@@ -245,9 +228,9 @@ uint16_t soft_hca_pkey(struct soft_hca *hca, unsigned int index)
 {
     uint16_t pkey;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     pkey = index < hca->pkey_count ? hca->pkey[index] : 0;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return pkey;
 }
 
@@ -255,10 +238,10 @@ int soft_hca_progress(struct soft_hca *hca)
 {
     int packets;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     soft_progress_retry(hca);
     packets = soft_progress_receive(hca, NULL, 1);
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return packets;
 }
 
@@ -266,11 +249,11 @@ int64_t soft_hca_deadline_ns(struct soft_hca *hca)
 {
     int64_t deadline_ns;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     deadline_ns = hca->deadline_ns < hca->timer_ns ? hca->deadline_ns : hca->timer_ns;
     if (hca->short_of != NULL && hca->short_until_ns < deadline_ns)
         deadline_ns = hca->short_until_ns;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     return deadline_ns;
 }
 

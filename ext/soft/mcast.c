@@ -55,10 +55,10 @@ static int create_group(struct soft_hca *hca, const struct in6_addr *gid, struct
         free(group);
         return error;
     }
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     LIST_INSERT_HEAD(&hca->groups[bucket_of(gid)], group, entry);
     hca->group_count++;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     *out = group;
     return 0;
 }
@@ -68,10 +68,10 @@ static void destroy_if_empty(struct soft_hca *hca, struct soft_group *group)
 {
     if (group->qp_count > 0)
         return;
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     LIST_REMOVE(group, entry);
     hca->group_count--;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     if (hca->udp != NULL)
         soft_membership_leave(&hca->membership, &group->gid, group->membership);
     free(group->qp);
@@ -82,7 +82,7 @@ static int add_member(struct soft_group *group, struct soft_qp *qp)
 {
     int error = 0;
 
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     if (group->qp_count == group->qp_room) {
         unsigned int room = group->qp_room == 0 ? 2 : group->qp_room * 2;
         struct soft_qp **grown = realloc(group->qp, room * sizeof(*grown));
@@ -98,16 +98,16 @@ static int add_member(struct soft_group *group, struct soft_qp *qp)
         group->qp[group->qp_count++] = qp;
         qp->groups++;
     }
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return error;
 }
 
 static void remove_member(struct soft_group *group, struct soft_qp *qp, int at)
 {
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     group->qp[at] = group->qp[--group->qp_count];
     qp->groups--;
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
 }
 
 int soft_qp_attach_mcast(struct soft_qp *qp, const struct in6_addr *mgid)

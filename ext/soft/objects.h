@@ -114,6 +114,15 @@ struct soft_transport {
 extern const struct soft_transport soft_ud;
 extern const struct soft_transport soft_rc;
 
+/* What the HCA does for its connections; with hca->mutex held. */
+struct soft_service {
+    /* Send all acknowledgements that are due, and what the connections in hca->work may send. */
+    void (*serve)(struct soft_hca *hca);
+    void (*expire_timers)(struct soft_hca *hca);
+};
+
+extern const struct soft_service soft_rc_service;
+
 struct soft_rc;
 
 struct soft_qp {
@@ -158,6 +167,7 @@ TAILQ_HEAD(soft_rc_list, soft_rc);
 struct soft_hca {
     pthread_mutex_t mutex;
     pthread_mutex_t group_mutex;
+    const struct soft_service *service;
     struct soft_hca_attr attr;
     struct soft_count count;
     struct soft_netdev netdev;
@@ -199,17 +209,21 @@ struct soft_hca {
 
 /* hca.c. An HCA without a device: what tests use to do without a network. */
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out);
-uint32_t soft_hca_random(void); /* never waits; the low 24 bits are good for QPNs and PSNs */
+
+/* lock.c */
+void soft_lock_acquire(struct soft_hca *hca);
+void soft_lock_release(struct soft_hca *hca); /* serves the connections, and wakes sleepers */
 
 /* cq.c */
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room */
+/* Takes the oldest request off the send queue, and completes it if its CQ has room. */
+void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
 
 /* channel.c. All but create with the HCA's mutex held. */
 int soft_channel_create(struct soft_hca *hca, struct soft_channel **out);
 void soft_channel_release(struct soft_channel *channel); /* by one of its users */
-void soft_channel_wake(struct soft_channel *channel);
-void soft_channel_want_writable(struct soft_hca *hca); /* hca->wants_writable has changed */
-void soft_channel_review(struct soft_hca *hca);        /* hca->short_of has changed */
+void soft_channel_want_writable(struct soft_hca *hca);   /* hca->wants_writable has changed */
+void soft_channel_review(struct soft_hca *hca);          /* hca->short_of has changed */
 
 static inline unsigned int soft_cq_count(const struct soft_cq *cq)
 {
@@ -227,9 +241,19 @@ bool soft_ah_resolve(const struct soft_hca *hca, const struct soft_ah_attr *attr
                      struct soft_udp_dest *out);
 void soft_ah_release(struct soft_ah *ah);
 
-/* qp.c */
-struct soft_qp *soft_qp_find(const struct soft_hca *hca, uint32_t qpn);
-void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
+static inline struct soft_qp_list *soft_qp_bucket(struct soft_hca *hca, uint32_t qpn)
+{
+    return &hca->qps[qpn % SOFT_QP_BUCKETS]; /* numbers are given in sequence: an even spread */
+}
+
+static inline struct soft_qp *soft_qp_find(struct soft_hca *hca, uint32_t qpn)
+{
+    struct soft_qp *qp = LIST_FIRST(soft_qp_bucket(hca, qpn));
+
+    while (qp != NULL && qp->qpn != qpn)
+        qp = LIST_NEXT(qp, entry);
+    return qp;
+}
 
 /* rc.c; the QPs are RC QPs */
 int soft_rc_create(struct soft_qp *qp);
@@ -237,12 +261,13 @@ void soft_rc_destroy(struct soft_qp *qp); /* flushes */
 bool soft_rc_may_send(const struct soft_qp *qp, const struct soft_send_wr *wr);
 bool soft_rc_may_receive(const struct soft_qp *qp);
 void soft_rc_number(struct soft_qp *qp, struct soft_send_wqe *wqe);
-void soft_rc_serve(struct soft_hca *hca);
-void soft_rc_expire_timers(struct soft_hca *hca);
 
 /* srq.c */
 /* The next buffer; NULL when there is none. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq);
+
+/* random.c */
+uint32_t soft_random(void); /* never waits; the low 24 bits are good for QPNs and PSNs */
 
 /* clock.c */
 int64_t soft_clock_ns(void); /* CLOCK_MONOTONIC; a file of its own, so that tests can replace it */
@@ -252,8 +277,6 @@ struct soft_group *soft_mcast_find(const struct soft_hca *hca, const struct in6_
 void soft_mcast_detach_all(struct soft_qp *qp); /* takes the locks itself */
 
 /* progress.c */
-void soft_progress_lock(struct soft_hca *hca);
-void soft_progress_unlock(struct soft_hca *hca); /* wakes whom this batch has given something */
 void soft_progress_send(struct soft_qp *qp);
 void soft_progress_retry(struct soft_hca *hca);
 void soft_progress_unstall(struct soft_qp *qp);

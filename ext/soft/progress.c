@@ -6,8 +6,8 @@
 #include "objects.h"
 
 /*
- * What moves: receiving and handing packets to their QPs, retrying sends that had to wait, and
- * waking sleepers. It happens inside the calls of the consumers; there is no thread of our own.
+ * Receives and hands packets to their QPs, and retries sends that had to wait. The consumers' calls
+ * do this work; there is no thread of our own.
  */
 
 #define MEMORY_RETRY_NS                                                                            \
@@ -15,30 +15,6 @@
 
 /* A consumer that is gone, or stuck, holds the others up no longer. */
 #define SUPPLY_NS 10000000
-
-/* ---- lock and wake --------------------------------------------------------------------------- */
-
-void soft_progress_lock(struct soft_hca *hca)
-{
-    pthread_mutex_lock(&hca->mutex);
-}
-
-/*
- * Packets that are fetched but not handed on yet are in no socket any more, so who watches it must
- * be told of them as well.
- */
-void soft_progress_unlock(struct soft_hca *hca)
-{
-    soft_rc_serve(hca);
-    if (hca->channels_armed > 0) {
-        bool pending = hca->udp != NULL && soft_udp_pending(hca->udp);
-
-        for (struct soft_cq *cq = LIST_FIRST(&hca->cqs); cq != NULL; cq = LIST_NEXT(cq, entry))
-            if (cq->channel->armed && (soft_cq_count(cq) > 0 || (pending && cq->channel->watches)))
-                soft_channel_wake(cq->channel);
-    }
-    pthread_mutex_unlock(&hca->mutex);
-}
 
 /* ---- send queues that wait ------------------------------------------------------------------- */
 
@@ -240,7 +216,7 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
     int packets;
 
     if (hca->udp == NULL || hca->main != NULL) {
-        soft_rc_expire_timers(hca);
+        hca->service->expire_timers(hca);
         return 0;
     }
     if (cq != NULL && wanted > cq->depth)
@@ -253,6 +229,6 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
         packets += take_pending(hca, cq, wanted);
     /* Only now: the acknowledgement may have been here for longer than we were away. */
     if (!soft_udp_pending(hca->udp) && hca->short_of == NULL)
-        soft_rc_expire_timers(hca);
+        hca->service->expire_timers(hca);
     return packets;
 }

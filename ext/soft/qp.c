@@ -5,20 +5,6 @@
 
 #include "objects.h"
 
-static struct soft_qp_list *bucket(struct soft_hca *hca, uint32_t qpn)
-{
-    return &hca->qps[qpn % SOFT_QP_BUCKETS]; /* numbers are given in sequence: an even spread */
-}
-
-struct soft_qp *soft_qp_find(const struct soft_hca *hca, uint32_t qpn)
-{
-    struct soft_qp *qp = LIST_FIRST(&hca->qps[qpn % SOFT_QP_BUCKETS]);
-
-    while (qp != NULL && qp->qpn != qpn)
-        qp = LIST_NEXT(qp, entry);
-    return qp;
-}
-
 /* The next free number. Terminates: there are 2^24 numbers for at most SOFT_MAX_QP queue pairs. */
 static uint32_t allocate_qpn(struct soft_hca *hca)
 {
@@ -75,7 +61,7 @@ static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr 
         qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
         qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
     }
-    qp->psn = soft_hca_random(); /* means nothing to a UD receiver; so nobody gets to rely on it */
+    qp->psn = soft_random(); /* means nothing to a UD receiver; so nobody gets to rely on it */
     if (qp->sq.ring == NULL || (qp->srq == NULL && qp->rq.ring == NULL) ||
         (rc && soft_rc_create(qp) != 0)) {
         release(qp);
@@ -94,7 +80,7 @@ int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct
     qp = allocate(hca, attr);
     if (qp == NULL)
         return -ENOMEM;
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     if (attr->type == SOFT_QPT_GSI && soft_qp_find(hca, SOFT_QPN_GSI) != NULL)
         error = -EEXIST;
     else if (hca->qp_count == SOFT_MAX_QP)
@@ -107,9 +93,9 @@ int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct
         qp->recv_cq->users++;
         if (qp->srq != NULL)
             qp->srq->users++;
-        LIST_INSERT_HEAD(bucket(hca, qp->qpn), qp, entry);
+        LIST_INSERT_HEAD(soft_qp_bucket(hca, qp->qpn), qp, entry);
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     if (error != 0) {
         release(qp);
         return error;
@@ -123,7 +109,7 @@ static void flush(struct soft_qp *qp)
     struct soft_wc wc = {.status = SOFT_WC_WR_FLUSH_ERR, .opcode = SOFT_WC_RECV, .qp_num = qp->qpn};
 
     while (qp->sq.head != qp->sq.tail)
-        soft_qp_pop_send(qp, SOFT_WC_WR_FLUSH_ERR, true);
+        soft_cq_end_send(qp, SOFT_WC_WR_FLUSH_ERR, true);
     while (qp->rq.head != qp->rq.tail) {
         wc.wr_id = qp->rq.ring[qp->rq.head++ & qp->rq.mask].wr_id;
         if (soft_cq_room(qp->recv_cq) > 0)
@@ -136,7 +122,7 @@ void soft_qp_destroy(struct soft_qp *qp)
     struct soft_hca *hca = qp->hca;
 
     soft_mcast_detach_all(qp);
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     LIST_REMOVE(qp, entry);
     hca->qp_count--;
     soft_progress_unstall(qp);
@@ -148,7 +134,7 @@ void soft_qp_destroy(struct soft_qp *qp)
     qp->recv_cq->users--;
     if (qp->srq != NULL)
         qp->srq->users--;
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     release(qp);
 }
 
@@ -158,23 +144,6 @@ uint32_t soft_qp_qpn(const struct soft_qp *qp)
 }
 
 /* ---- work requests --------------------------------------------------------------------------- */
-
-void soft_qp_pop_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)
-{
-    const struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.head++ & qp->sq.mask];
-    struct soft_wc wc = {
-        .wr_id = wqe->wr.wr_id,
-        .byte_len = wqe->bytes,
-        .qp_num = qp->qpn,
-        .status = (uint8_t)status,
-        .opcode = SOFT_WC_SEND,
-    };
-
-    if (wqe->wr.ah != NULL)
-        soft_ah_release(wqe->wr.ah);
-    if (signalled && soft_cq_room(qp->send_cq) > 0)
-        soft_cq_push(qp->send_cq, &wc);
-}
 
 static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
 {
@@ -209,14 +178,14 @@ int soft_qp_post_send(struct soft_qp *qp, const struct soft_send_wr *wr, int n)
     struct soft_send_queue *sq = &qp->sq;
     int accepted = 0;
 
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     while (accepted < n && sq->tail - sq->head < sq->max && send_valid(qp, &wr[accepted]))
         enqueue_send(qp, &wr[accepted++]);
     if (accepted == 0 && n > 0 && sq->tail - sq->head < sq->max)
         accepted = -EINVAL;
     else
         soft_progress_send(qp);
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return accepted;
 }
 
@@ -230,9 +199,9 @@ int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n)
     struct soft_recv_queue *rq = &qp->rq;
     int accepted = 0;
 
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     if (qp->rc != NULL && !soft_rc_may_receive(qp)) {
-        soft_progress_unlock(qp->hca);
+        soft_lock_release(qp->hca);
         return -EINVAL;
     }
     while (accepted < n && rq->tail - rq->head < rq->max && recv_valid(&wr[accepted]))
@@ -243,6 +212,6 @@ int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n)
         soft_progress_supply(qp);
     if (qp->rc != NULL)
         soft_progress_send(qp); /* flushes in the error state */
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return accepted;
 }

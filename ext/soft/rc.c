@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "icrc.h"
-
 /*
  * States, timers, and the list of connections that have something to do. Nothing is sent while
  * packets are handed on: who owes an acknowledgement or may go on sending is listed, and served
@@ -54,16 +52,6 @@ void soft_rc_destroy(struct soft_qp *qp)
     (void)soft_rc_retire(rc);
     (void)soft_rc_flush_receives(rc);
     leave_lists(rc);
-}
-
-void soft_rc_fail(struct soft_rc *rc)
-{
-    if (rc->state == SOFT_QPS_ERR)
-        return;
-    rc->state = SOFT_QPS_ERR;
-    rc->paused = false;
-    soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
-    soft_rc_want_service(rc);
 }
 
 static void reset(struct soft_rc *rc)
@@ -141,9 +129,9 @@ int soft_qp_modify(struct soft_qp *qp, enum soft_qp_state state, const struct so
 
     if (qp->rc == NULL)
         return -EINVAL;
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     error = walk(qp->rc, state, attr);
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return error;
 }
 
@@ -153,9 +141,9 @@ enum soft_qp_state soft_qp_state(const struct soft_qp *qp)
 
     if (qp->rc == NULL)
         return SOFT_QPS_RTS;
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     state = qp->rc->state;
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return state;
 }
 
@@ -165,9 +153,9 @@ uint64_t soft_qp_retransmits(const struct soft_qp *qp)
 
     if (qp->rc == NULL)
         return 0;
-    soft_progress_lock(qp->hca);
+    soft_lock_acquire(qp->hca);
     retransmits = qp->rc->retransmits;
-    soft_progress_unlock(qp->hca);
+    soft_lock_release(qp->hca);
     return retransmits;
 }
 
@@ -190,40 +178,6 @@ bool soft_rc_may_receive(const struct soft_qp *qp)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-uint16_t soft_rc_pkey(const struct soft_rc *rc)
-{
-    const struct soft_hca *hca = rc->qp->hca;
-
-    return rc->qp->pkey_index < hca->pkey_count ? hca->pkey[rc->qp->pkey_index] : 0;
-}
-
-uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes)
-{
-    unsigned int i = packet_bytes / 4 % SOFT_RC_SEED_ENTRIES;
-
-    if (rc->seed[i].bytes != packet_bytes) {
-        rc->seed[i].bytes = (uint16_t)packet_bytes;
-        rc->seed[i].value = soft_icrc_seed(&rc->qp->hca->attr.gid, &rc->attr.path.dgid,
-                                           SOFT_UDP_PORT, SOFT_UDP_PORT, (uint16_t)packet_bytes);
-    }
-    return rc->seed[i].value;
-}
-
-void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes)
-{
-    struct soft_hca *hca = rc->qp->hca;
-    struct soft_udp_packet packet = {
-        .data = hca->loop,
-        .bytes = packet_bytes,
-        .src = hca->attr.gid,
-        .dst = hca->attr.gid,
-        .src_port = SOFT_UDP_PORT,
-        .hop_limit = rc->dest.hop_limit,
-    };
-
-    soft_progress_take(hca, &packet, true);
-}
-
 static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 {
     struct soft_rc *rc = qp->rc;
@@ -243,14 +197,6 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 }
 
 /* ---- service --------------------------------------------------------------------------------- */
-
-void soft_rc_want_service(struct soft_rc *rc)
-{
-    if (rc->has_work)
-        return;
-    rc->has_work = true;
-    TAILQ_INSERT_TAIL(&rc->qp->hca->work, rc, work_entry);
-}
 
 /* Everything that one connection may do now. */
 static enum soft_stall serve(struct soft_qp *qp)
@@ -304,7 +250,7 @@ static void acknowledge_all(struct soft_hca *hca)
     }
 }
 
-void soft_rc_serve(struct soft_hca *hca)
+static void serve_all(struct soft_hca *hca)
 {
     struct soft_rc *rc;
 
@@ -319,26 +265,7 @@ void soft_rc_serve(struct soft_hca *hca)
 
 /* ---- timers ---------------------------------------------------------------------------------- */
 
-/*
- * A timer is moved with every acknowledgement and runs out hardly ever. So there is no order among
- * them, only a time before which none runs out; when that has come, all are looked at.
- */
-void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns)
-{
-    struct soft_hca *hca = rc->qp->hca;
-    bool wanted = at_ns != SOFT_RC_NO_TIMER;
-
-    if (wanted && !rc->has_timer)
-        TAILQ_INSERT_TAIL(&hca->timers, rc, timer_entry);
-    if (!wanted && rc->has_timer)
-        TAILQ_REMOVE(&hca->timers, rc, timer_entry);
-    rc->has_timer = wanted;
-    rc->timer_ns = at_ns;
-    if (at_ns < hca->timer_ns)
-        hca->timer_ns = at_ns;
-}
-
-void soft_rc_expire_timers(struct soft_hca *hca)
+static void expire_timers(struct soft_hca *hca)
 {
     struct soft_rc *rc, *next;
     int64_t now_ns;
@@ -363,4 +290,9 @@ void soft_rc_expire_timers(struct soft_hca *hca)
 const struct soft_transport soft_rc = {
     .send = serve,
     .receive = receive_packet,
+};
+
+const struct soft_service soft_rc_service = {
+    .serve = serve_all,
+    .expire_timers = expire_timers,
 };

@@ -5,8 +5,9 @@
 #include "objects.h"
 
 /*
- * The reliable connection: one side of it. rc.c walks the states, keeps the timers and serves what
- * is owed; rc_send.c is the requester, rc_receive.c the responder.
+ * The reliable connection: one side of it. rc.c walks the states, serves the connections
+ * and expires their timers; rc_send.c is the requester, rc_receive.c the responder; rc_base.c has
+ * what these share.
  *
  * Packet sequence numbers have 24 bits. All comparisons are of distances from a number of our own,
  * and a peer's number is used only once its distance lies in the window that it may lie in.
@@ -126,7 +127,7 @@ static inline uint32_t soft_rc_packets(const struct soft_rc *rc, uint32_t bytes)
     return bytes == 0 ? 1 : (bytes + rc->attr.path_mtu_bytes - 1) / rc->attr.path_mtu_bytes;
 }
 
-/* rc.c */
+/* rc_base.c */
 void soft_rc_want_service(struct soft_rc *rc); /* served when the HCA's mutex is given back */
 void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns);
 void soft_rc_fail(struct soft_rc *rc); /* to the error state; its send half flushes */

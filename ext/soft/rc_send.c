@@ -289,7 +289,7 @@ bool soft_rc_retire(struct soft_rc *rc)
         }
         if (completes && soft_cq_room(qp->send_cq) == 0)
             return false;
-        soft_qp_pop_send(qp, status, completes);
+        soft_cq_end_send(qp, status, completes);
     }
     return true;
 }

@@ -22,13 +22,13 @@ int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq *
         free(srq);
         return -ENOMEM;
     }
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     full = hca->srq_count == SOFT_MAX_SRQ;
     if (!full) {
         hca->srq_count++;
         LIST_INSERT_HEAD(&hca->srqs, srq, entry);
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     if (full) {
         free(srq->rq.ring);
         free(srq);
@@ -43,13 +43,13 @@ int soft_srq_destroy(struct soft_srq *srq)
     struct soft_hca *hca = srq->hca;
     bool busy;
 
-    soft_progress_lock(hca);
+    soft_lock_acquire(hca);
     busy = srq->users > 0;
     if (!busy) {
         LIST_REMOVE(srq, entry);
         hca->srq_count--;
     }
-    soft_progress_unlock(hca);
+    soft_lock_release(hca);
     if (busy)
         return -EBUSY;
     free(srq->rq.ring);
@@ -62,12 +62,12 @@ int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int 
     struct soft_recv_queue *rq = &srq->rq;
     int accepted = 0;
 
-    soft_progress_lock(srq->hca);
+    soft_lock_acquire(srq->hca);
     while (accepted < n && rq->tail - rq->head < rq->max && wr[accepted].num_sge <= SOFT_MAX_SGE)
         rq->ring[rq->tail++ & rq->mask] = wr[accepted++];
     if (accepted == 0 && n > 0 && rq->tail - rq->head < rq->max)
         accepted = -EINVAL;
-    soft_progress_unlock(srq->hca);
+    soft_lock_release(srq->hca);
     return accepted;
 }
 

@@ -134,7 +134,7 @@ static void complete_sent(struct soft_qp *qp, unsigned int n)
         const struct soft_send_wqe *wqe = send_at(qp, 0);
 
         bytes += wqe->bytes;
-        soft_qp_pop_send(qp, SOFT_WC_SUCCESS, completes(wqe));
+        soft_cq_end_send(qp, SOFT_WC_SUCCESS, completes(wqe));
     }
     qp->psn += n;
     soft_count_add(&qp->hca->count, SOFT_C_TX_PACKETS, n);
@@ -164,7 +164,7 @@ static void loop_head(struct soft_qp *qp)
     size_t at;
 
     if (hca != qp->hca)
-        soft_progress_lock(hca);
+        soft_lock_acquire(hca);
     at = pack_head(qp, wqe, 0, hca->loop);
     for (int i = 0; i < wqe->wr.num_sge; i++) {
         if (wqe->wr.sg[i].length > 0)
@@ -176,7 +176,7 @@ static void loop_head(struct soft_qp *qp)
     complete_sent(qp, 1);
     soft_progress_take(hca, &packet, true);
     if (hca != qp->hca)
-        soft_progress_unlock(hca);
+        soft_lock_release(hca);
 }
 
 static enum soft_stall send_queued(struct soft_qp *qp)
@@ -191,7 +191,7 @@ static enum soft_stall send_queued(struct soft_qp *qp)
             return SOFT_STALL_CQ;
         if (wqe->status != SOFT_WC_SUCCESS) {
             soft_count_add(&qp->hca->count, SOFT_C_TX_LENGTH, 1);
-            soft_qp_pop_send(qp, wqe->status, true);
+            soft_cq_end_send(qp, wqe->status, true);
             continue;
         }
         if (wqe->wr.ah->local) {

@@ -51,9 +51,9 @@ static void make_packet(struct wire *w, const struct in6_addr *dst, uint32_t des
 
 static void put_in(const struct bench *b, const struct wire *w)
 {
-    soft_progress_lock(b->hca);
+    soft_lock_acquire(b->hca);
     soft_progress_take(b->hca, &w->ip, false);
-    soft_progress_unlock(b->hca);
+    soft_lock_release(b->hca);
 }
 
 static void each_fault_of_a_packet_has_its_counter(void)

@@ -399,9 +399,9 @@ static void put_in(struct pair *p, int to, const struct soft_roce *roce, size_t 
 
     memset(data + head, 'z', payload_bytes + SOFT_ROCE_TAIL_MAX);
     ip.bytes = head + payload_bytes + roce->pad_bytes + SOFT_ICRC_BYTES;
-    soft_progress_lock(p->end[to].hca);
+    soft_lock_acquire(p->end[to].hca);
     soft_progress_take(p->end[to].hca, &ip, true);
-    soft_progress_unlock(p->end[to].hca);
+    soft_lock_release(p->end[to].hca);
 }
 
 static struct soft_roce request(struct pair *p, uint8_t opcode, uint32_t psn)

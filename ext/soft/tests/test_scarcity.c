@@ -157,9 +157,9 @@ static void numbers_differ_even_where_there_is_no_randomness(void)
     uint32_t first, different = 0;
 
     no_randomness = true;
-    first = soft_hca_random() & SOFT_ROCE_QPN_MASK;
+    first = soft_random() & SOFT_ROCE_QPN_MASK;
     for (int i = 0; i < 1000; i++)
-        different += (soft_hca_random() & SOFT_ROCE_QPN_MASK) != first;
+        different += (soft_random() & SOFT_ROCE_QPN_MASK) != first;
     no_randomness = false;
     CHECK(different > 900);
 }
