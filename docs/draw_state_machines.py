@@ -21,9 +21,11 @@ from ipoibu.proto import (
     dad,
     group,
     link,
+    mesh_state,
     nud,
     rc_connection,
     rc_peer,
+    rdma_cm_state,
     sa_path,
     sa_requests,
     sa_transaction,
@@ -48,7 +50,7 @@ ignores the input. An input cannot happen in the states that its rows do not lis
 """
 
 MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
-    (link.MACHINE, "ipoibu/proto/link.py", "RFC 4391 §5: nothing before the broadcast group."),
+    (link.MACHINE, "ipoibu/proto/link.py", "RFC 4391 §5: the broadcast group comes first."),
     (dad.MACHINE, "ipoibu/proto/dad.py", "RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6."),
     (
         nud.MACHINE,
@@ -58,13 +60,17 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     (
         group.MEMBERSHIP,
         "ipoibu/proto/group.py",
-        "One per MGID: whether its datagrams are received.",
+        "One per MGID: whether the interface receives its datagrams.",
     ),
-    (group.SENDING, "ipoibu/proto/group.py", "One per IP group: whether the pump knows the way."),
+    (
+        group.SENDING,
+        "ipoibu/proto/group.py",
+        "One per IP group: whether the pump can send to it.",
+    ),
     (
         sa_path.MACHINE,
         "ipoibu/proto/sa_path.py",
-        "Under a subnet administrator, one per port and group that is sent to.",
+        "Under a subnet administrator, one per port and per group that the interface sends to.",
     ),
     (
         sa_transaction.MACHINE,
@@ -74,7 +80,7 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     (
         sa_requests.SERVICE,
         "ipoibu/proto/sa_requests.py",
-        "Whether the subnet administrator answers at all.",
+        "One per client: whether the subnet administrator answers.",
     ),
     (
         cm_state.MACHINE,
@@ -84,12 +90,22 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     (
         rc_connection.MACHINE,
         "ipoibu/proto/rc_connection.py",
-        "RFC 4755: one per connection, what it needs of fabric and connection manager.",
+        "RFC 4755: one per connection. It drives the fabric and the communication manager.",
     ),
     (
         rc_peer.MACHINE,
         "ipoibu/proto/rc_peer.py",
-        "RFC 4755: one per station that accepts connections, how packets go to it.",
+        "RFC 4755: one per peer that accepts connections. It decides how packets go to that peer.",
+    ),
+    (
+        rdma_cm_state.MACHINE,
+        "ipoibu/proto/rdma_cm_state.py",
+        "One per connection that the kernel's rdma_cm makes.",
+    ),
+    (
+        mesh_state.MACHINE,
+        "ipoibu/proto/mesh_state.py",
+        "One per connection of an iWARP mesh, on either side.",
     ),
 )
 

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who is connected with whom in an iWARP mesh, sans-IO; a profile of our own, docs/mesh.md.
+"""The connections of one host in an iWARP mesh, sans-IO; a profile of our own, docs/mesh.md.
 
-Every station is connected with every other. Where stations listen is told by the operator (seeds) and by
-stations that are connected already; who listens there, only the greeting tells. So a station may be
-found twice, and two that find each other at once connect twice: of two connections between the same
-stations the one that the lesser hardware address asked for stays, of two of one's asking the newer.
-Nothing that is received is ever sent on, so there are no loops.
+Every host is connected with every other. The operator (by seeds) and the connected peers name the
+contacts where hosts listen; only the greeting shows which host listens at a contact. So a host may be
+reached by two contacts, and two hosts that dial each other at the same time connect twice. Of two such
+connections the one stays that the host with the lesser hardware address asked for; if one host asked for
+both, the newer stays. No host forwards what it receives, so there are no loops.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import logging
 import random
@@ -31,6 +30,8 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.mesh_state import MACHINE, Action, Input, State
+from ipoibu.proto.table import Machine
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator, Operation
@@ -45,7 +46,7 @@ _JITTER: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to whoever listens there; `opened` or `ended` answers."""
+    """Connect to the host that listens at `locator`; `opened` or `ended` answers."""
 
     handle: Handle
     locator: Locator
@@ -53,28 +54,31 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer to `requested`; `established` or `ended` follows."""
+    """Accept the connection of `requested`; `established` or `ended` follows."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The other answer; the handle is dead."""
+    """Refuse the connection of `requested`; the handle is dead."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Hangup:
-    """End it, in whatever state it is; the handle is dead."""
+    """End the connection in any state; the handle is dead."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The peer is known: packets to its address go there. Who asked speaks first."""
+    """Send packets for the greeting's hardware address by this connection.
+
+    iWARP has the host that asked for a connection send first.
+    """
 
     handle: Handle
     greeting: Greeting
@@ -82,8 +86,8 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Send a control message."""
+class SendControl:
+    """Send a control message to a peer."""
 
     handle: Handle
     message: bytes
@@ -91,7 +95,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class InGroups:
-    """The groups that a peer is in."""
+    """All groups that a peer is in."""
 
     handle: Handle
     mgids: tuple[Gid, ...]
@@ -108,60 +112,67 @@ class InGroup:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A station says that it has these addresses."""
+    """A peer announces its IP addresses."""
 
     hwaddr: HwAddr
     addresses: tuple[IpAddress, ...]
 
 
 MeshEffect = (
-    Dial | Accept | Refuse | Hangup | Name | Tell | InGroups | InGroup | Learned | Count | Log
+    Dial
+    | Accept
+    | Refuse
+    | Hangup
+    | Name
+    | SendControl
+    | InGroups
+    | InGroup
+    | Learned
+    | Count
+    | Log
 )
-
-
-class Phase(enum.Enum):
-    """Of a connection."""
-
-    DIALING = "dialing"
-    ACCEPTING = "accepting"
-    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """A connection as it is shown."""
+    """A connection as `ipoibu connections` shows it."""
 
-    phase: Phase
+    state: State
     is_ours: bool
-    locator: Locator | None
+    locator: Locator
     hwaddr: HwAddr | None
 
 
 @dataclass(slots=True)
 class _Contact:
-    """A place where somebody may listen. `station` was found there; `handle` is of the attempt."""
+    """A place where a host may listen.
+
+    `hwaddr` is the host that answered there last, `handle` the connection that is dialed now.
+    """
 
     locator: Locator
     is_seed: bool
     handle: Handle | None = None
-    station: HwAddr | None = None
+    hwaddr: HwAddr | None = None
     backoff: Backoff = field(
         default_factory=lambda: Backoff(MESH_BACKOFF_MIN_S, MESH_BACKOFF_MAX_S)
     )
 
 
 @dataclass(slots=True)
-class _MeshLink:
+class _MeshConnection:
+    """One connection; `greeting` is the peer's, which a connection of ours gets with the answer."""
+
     handle: Handle
-    phase: Phase
     is_ours: bool
-    locator: Locator | None
+    locator: Locator
     greeting: Greeting | None = None
+    state: State = MACHINE.initial
 
 
 @dataclass(frozen=True, slots=True)
 class MeshConfig:
-    """`ours` is what we greet with."""
+    """`ours` is the greeting that we send."""
 
     ours: Greeting
     peers_max: int = MESH_PEERS_MAX
@@ -174,125 +185,113 @@ class _Ours:
 
 
 class Mesh:
-    """The connections of one station; every input returns effects."""
+    """The connections of one host; every input returns effects."""
 
     def __init__(self, config: MeshConfig, rng: random.Random) -> None:
         self.config = config
         self._rng = rng
         self._timers = Timers()
+        self._machine = Machine(MACHINE, self._timers, self._ring)
         self._effects: list[MeshEffect] = []
         self._handles = itertools.count(start=1)
         self._contacts: dict[Locator, _Contact] = {}
         self._ourselves: set[Locator] = set()
-        self._links: dict[Handle, _MeshLink] = {}
-        self._stations: dict[HwAddr, _MeshLink] = {}
+        self._connections: dict[Handle, _MeshConnection] = {}
+        self._peers: dict[HwAddr, _MeshConnection] = {}
         self._ours = _Ours()
 
     # ---- inputs: from the operator, and from the interface
 
     def seeds(self, now: float, locators: Iterable[Locator]) -> list[MeshEffect]:
-        """Where to begin, instead of what was said before."""
+        """Replace the contacts that the operator names."""
         wanted = set(locators)
         for contact in list(self._contacts.values()):
             contact.is_seed = contact.locator in wanted
         for locator in sorted(wanted, key=str):  # addresses of two families have no order
-            self._find(now, locator, is_seed=True)
+            self._add_contact(now, locator, is_seed=True)
         return self._take()
 
     def joined(self, mgid: Gid) -> list[MeshEffect]:
         if mgid not in self._ours.groups:
             self._ours.groups[mgid] = None
-            self._tell_all(mesh.groups(Operation.JOIN, [mgid]))
+            self._send_all(mesh.groups(Operation.JOIN, [mgid]))
         return self._take()
 
     def left(self, mgid: Gid) -> list[MeshEffect]:
         if mgid in self._ours.groups:
             del self._ours.groups[mgid]
-            self._tell_all(mesh.groups(Operation.LEAVE, [mgid]))
+            self._send_all(mesh.groups(Operation.LEAVE, [mgid]))
         return self._take()
 
     def addresses(self, addresses: Iterable[IpAddress]) -> list[MeshEffect]:
-        """The interface's, instead of those before."""
+        """Replace the interface's IP addresses."""
         self._ours.addresses = tuple(addresses)
-        self._tell_all([mesh.addresses(self._ours.addresses)])
+        self._send_all([mesh.addresses(self._ours.addresses)])
         return self._take()
 
-    # ---- inputs: from whoever makes the connections
+    # ---- inputs: from the shell, which makes the connections
 
     def new_handle(self) -> Handle:
-        """For a request that is about to be told."""
+        """A handle for the next `requested`."""
         return next(self._handles)
 
     def opened(self, now: float, handle: Handle, private: bytes) -> list[MeshEffect]:
-        """What we dialed is connected; the peer's greeting."""
-        link = self._links.get(handle)
-        if link is None:
-            return self._take()
-        try:
-            greeting = mesh.greeting_untrusted(private)
-        except BadFrame as error:
-            self._count(error.reason)
-            self._hang_up(now, link)
-            return self._take()
-        if self._suits(greeting):
-            self._open(now, link, greeting)
-        else:
-            self._hang_up(now, link)
+        """The peer that we dialed accepted, and greets us."""
+        conn = self._in_state(handle, State.DIALING)
+        if conn is not None:
+            greeting = self._suitable_untrusted(private)
+            if greeting is None:
+                self._feed(now, conn, Input.UNSUITABLE)
+            else:
+                self._open(now, conn, greeting, Input.GREETED)
         return self._take()
 
     def requested(
         self, now: float, handle: Handle, source: IpAddress, private: bytes
     ) -> list[MeshEffect]:
-        """Somebody dialed us."""
-        try:
-            greeting = mesh.greeting_untrusted(private)
-        except BadFrame as error:
-            self._count(error.reason)
+        """A peer dialed us, and greets us."""
+        greeting = self._suitable_untrusted(private)
+        if greeting is None or greeting.hwaddr == self.config.ours.hwaddr:
             self._effects.append(Refuse(handle))
-            return self._take()
-        if greeting.hwaddr == self.config.ours.hwaddr or not self._suits(greeting):
-            self._effects.append(Refuse(handle))
-        elif len(self._links) >= self.config.peers_max:
+        elif len(self._connections) >= self.config.peers_max:
             self._count("mesh_full")
             self._effects.append(Refuse(handle))
         else:
-            locator = Locator(source, greeting.port)
-            self._links[handle] = _MeshLink(handle, Phase.ACCEPTING, False, locator, greeting)
-            self._timers.arm(self._overdue, handle, now + MESH_ANSWER_S)
-            self._effects.append(Accept(handle))
-            self._effects.append(Name(handle, greeting, False))
+            conn = _MeshConnection(handle, False, Locator(source, greeting.port), greeting)
+            self._connections[handle] = conn
+            self._feed(now, conn, Input.REQUESTED)
         return self._take()
 
     def established(self, now: float, handle: Handle) -> list[MeshEffect]:
-        """What we accepted is connected."""
-        link = self._links.get(handle)
-        if link is not None and link.phase is Phase.ACCEPTING:
-            assert link.greeting is not None, "it came with the request"
-            self._open(now, link, link.greeting)
+        """The peer that dialed us has confirmed."""
+        conn = self._in_state(handle, State.ACCEPTING)
+        if conn is not None:
+            assert conn.greeting is not None, "it came with the request"
+            self._open(now, conn, conn.greeting, Input.ESTABLISHED)
         return self._take()
 
     def ended(self, now: float, handle: Handle, private: bytes = b"") -> list[MeshEffect]:
-        """It is over, or never was; `private` is what a peer that refused says of itself."""
-        link = self._links.get(handle)
-        if link is None:
+        """The connection ended, or could not be made; `private` is the greeting of a peer that refused."""
+        conn = self._connections.get(handle)
+        if conn is None:
             return self._take()
         is_self = False
-        if link.phase is Phase.DIALING and private:
+        if conn.state is State.DIALING and private:
             with contextlib.suppress(BadFrame):  # a refusal without a reason
                 is_self = mesh.greeting_untrusted(private).hwaddr == self.config.ours.hwaddr
-        if is_self and link.locator is not None:
-            self._ourselves.add(link.locator)
-            self._contacts.pop(link.locator, None)
-        self._forget(now, link)
+        if is_self:
+            self._ourselves.add(conn.locator)
+            self._contacts.pop(conn.locator, None)
+        self._feed(now, conn, Input.ENDED)
         return self._take()
 
     def control(self, now: float, handle: Handle, message: bytes) -> list[MeshEffect]:
-        """A control message came."""
-        link = self._links.get(handle)
-        if link is None or link.greeting is None:
+        """A control message arrived."""
+        conn = self._connections.get(handle)
+        if conn is None or conn.greeting is None:
             return self._take()
         try:
-            self._control_untrusted(now, link, link.greeting, message)
+            self._control_untrusted(now, conn, conn.greeting, message)
         except BadFrame as error:
             self._count(error.reason)
         return self._take()
@@ -304,24 +303,29 @@ class Mesh:
     def deadline(self) -> float | None:
         return self._timers.deadline()
 
-    def stop(self) -> list[MeshEffect]:
-        """Hang up everywhere."""
-        for link in list(self._links.values()):
-            self._effects.append(Hangup(link.handle))
-        self._links.clear()
-        self._stations.clear()
+    def stop(self, now: float) -> list[MeshEffect]:
+        """End all connections."""
+        for conn in self._connections.values():
+            self._feed(now, conn, Input.STOPPED)
+        self._connections.clear()
+        self._peers.clear()
         self._contacts.clear()
         return self._take()
 
     def snapshot(self) -> list[PeerInfo]:
         return [
-            PeerInfo(it.phase, it.is_ours, it.locator, it.greeting.hwaddr if it.greeting else None)
-            for it in self._links.values()
+            PeerInfo(
+                conn.state,
+                conn.is_ours,
+                conn.locator,
+                conn.greeting.hwaddr if conn.greeting else None,
+            )
+            for conn in self._connections.values()
         ]
 
     # ---- contacts
 
-    def _find(self, now: float, locator: Locator, *, is_seed: bool) -> None:
+    def _add_contact(self, now: float, locator: Locator, *, is_seed: bool) -> None:
         if locator in self._ourselves:
             return
         contact = self._contacts.get(locator)
@@ -335,40 +339,40 @@ class Mesh:
 
     def _dial(self, now: float, locator: Locator) -> None:
         contact = self._contacts.get(locator)
-        if contact is None or contact.handle is not None or contact.station in self._stations:
+        if contact is None or contact.handle is not None or contact.hwaddr in self._peers:
             return
-        if len(self._links) >= self.config.peers_max:
+        if len(self._connections) >= self.config.peers_max:
             self._count("mesh_full")
             self._again(now, contact)
             return
         contact.handle = next(self._handles)
-        self._links[contact.handle] = _MeshLink(contact.handle, Phase.DIALING, True, locator)
-        self._timers.arm(self._overdue, contact.handle, now + MESH_ANSWER_S)
-        self._effects.append(Dial(contact.handle, locator))
+        conn = self._connections[contact.handle] = _MeshConnection(contact.handle, True, locator)
+        self._feed(now, conn, Input.WANTED)
 
     def _again(self, now: float, contact: _Contact) -> None:
-        """A seed is tried for ever, what peers told of a few times."""
+        """Dial a contact again later: a seed for ever, one that peers named only a few times."""
         backoff = contact.backoff
         if not contact.is_seed and backoff.refusals.count >= MESH_FAILURES_MAX:
             del self._contacts[contact.locator]
             return
         backoff.refusals.add()
         wait_s = backoff.next_s() * self._rng.uniform(1 - _JITTER, 1)
-        self._timers.arm(self._ring, contact.locator, now + wait_s)
+        self._timers.arm(self._dial, contact.locator, now + wait_s)
 
-    def _ring(self, now: float, locator: Locator) -> None:
-        self._dial(now, locator)
+    # ---- connections
 
-    def _overdue(self, now: float, handle: Handle) -> None:
-        link = self._links.get(handle)
-        if link is not None and link.phase is not Phase.OPEN:
-            self._count("mesh_no_answer")
-            self._hang_up(now, link)
+    def _in_state(self, handle: Handle, state: State) -> _MeshConnection | None:
+        """The connection, unless it has left the state meanwhile."""
+        conn = self._connections.get(handle)
+        return conn if conn is not None and conn.state is state else None
 
-    # ---- links
-
-    def _suits(self, greeting: Greeting) -> bool:
-        """Whether a station can be in this mesh: the same partition, packets as large as ours."""
+    def _suitable_untrusted(self, private: bytes) -> Greeting | None:
+        """The greeting of a host that can be in this mesh: same partition, same MTU; else None, counted."""
+        try:
+            greeting = mesh.greeting_untrusted(private)
+        except BadFrame as error:
+            self._count(error.reason)
+            return None
         ours = self.config.ours
         if greeting.pkey.full != ours.pkey.full:
             self._count("mesh_other_partition")
@@ -377,91 +381,120 @@ class Mesh:
             text = f"{greeting.hwaddr} has an MTU of {greeting.mtu_bytes}, we have {ours.mtu_bytes}"
             self._effects.append(Log(logging.WARNING, f"{text}: not connected"))
         else:
-            return True
-        return False
+            return greeting
+        return None
 
-    def _open(self, now: float, link: _MeshLink, greeting: Greeting) -> None:
-        self._timers.cancel(self._overdue, link.handle)
-        self._settle(link, greeting)
-        former = self._stations.get(greeting.hwaddr)
+    def _open(self, now: float, conn: _MeshConnection, greeting: Greeting, fed: Input) -> None:
+        """Open a connection, unless an older one with the same peer stays."""
+        self._settle(conn, greeting)
+        former = self._peers.get(greeting.hwaddr)
         if former is not None:
             self._count("mesh_twice")
-            ours_counts = self.config.ours.hwaddr.pack() < greeting.hwaddr.pack()
-            if former.is_ours != link.is_ours and former.is_ours == ours_counts:
-                self._hang_up(now, link)
+            is_lesser = self.config.ours.hwaddr.pack() < greeting.hwaddr.pack()
+            if former.is_ours != conn.is_ours and former.is_ours == is_lesser:
+                self._feed(now, conn, Input.REDUNDANT)
                 return
-            self._hang_up(now, former)
-            self._settle(link, greeting)  # the place may have been the former's: it has not failed
-        link.greeting, link.phase = greeting, Phase.OPEN
-        self._stations[greeting.hwaddr] = link
-        self._effects.append(
-            Log(logging.INFO, f"connected with {greeting.hwaddr} at {link.locator}")
-        )
-        if link.is_ours:
-            self._effects.append(Name(link.handle, greeting, True))
-        for message in mesh.groups(Operation.GROUPS, list(self._ours.groups)):
-            self._effects.append(Tell(link.handle, message))
-        self._effects.append(Tell(link.handle, mesh.addresses(self._ours.addresses)))
-        others = [it for it in self._stations.values() if it is not link and it.locator]
-        for message in mesh.peers([it.locator for it in others if it.locator]):
-            self._effects.append(Tell(link.handle, message))
-        if link.locator is not None:
-            for other in others:
-                for message in mesh.peers([link.locator]):
-                    self._effects.append(Tell(other.handle, message))
+            self._feed(now, former, Input.REPLACED)
+            self._settle(
+                conn, greeting
+            )  # the contact may have been the former's: it has not failed
+        conn.greeting = greeting
+        self._feed(now, conn, fed)
 
-    def _settle(self, link: _MeshLink, greeting: Greeting) -> None:
-        """Note who it is that was found at a place."""
-        contact = self._contacts.get(link.locator) if link.locator is not None else None
+    def _settle(self, conn: _MeshConnection, greeting: Greeting) -> None:
+        """Note which peer listens at the contact."""
+        contact = self._contacts.get(conn.locator)
         if contact is not None:
-            contact.station = greeting.hwaddr
+            contact.hwaddr = greeting.hwaddr
             contact.backoff.reset()
 
-    def _hang_up(self, now: float, link: _MeshLink) -> None:
-        self._effects.append(Hangup(link.handle))
-        self._forget(now, link)
+    def _feed(self, now: float, conn: _MeshConnection, fed: Input) -> None:
+        _, actions = self._machine.feed(conn, conn.handle, fed)
+        for action in actions:
+            self._act(now, conn, action)
 
-    def _forget(self, now: float, link: _MeshLink) -> None:
-        del self._links[link.handle]
-        self._timers.cancel(self._overdue, link.handle)
-        if link.greeting is not None and self._stations.get(link.greeting.hwaddr) is link:
-            del self._stations[link.greeting.hwaddr]
-            text = f"the connection with {link.greeting.hwaddr} ended"
-            self._effects.append(Log(logging.INFO, text))
+    def _ring(self, now: float, handle: Handle) -> None:
+        self._feed(now, self._connections[handle], Input.TIMEOUT)
+
+    def _act(self, now: float, conn: _MeshConnection, action: Action) -> None:
+        emit = self._effects.append
+        match action:
+            case Action.DIAL:
+                emit(Dial(conn.handle, conn.locator))
+            case Action.ACCEPT:
+                emit(Accept(conn.handle))
+            case Action.NAME:
+                assert conn.greeting is not None, "the peer has greeted us"
+                emit(Name(conn.handle, conn.greeting, speaks_first=conn.is_ours))
+            case Action.REGISTER:
+                assert conn.greeting is not None, "the peer has greeted us"
+                self._peers[conn.greeting.hwaddr] = conn
+                text = f"connected with {conn.greeting.hwaddr} at {conn.locator}"
+                emit(Log(logging.INFO, text))
+            case Action.INTRODUCE:
+                self._introduce(conn)
+            case Action.HANG_UP:
+                emit(Hangup(conn.handle))
+            case Action.COUNT:
+                self._count("mesh_no_answer")
+            case Action.ARM:
+                self._machine.arm(conn.handle, now + MESH_ANSWER_S)
+            case Action.FORGET:
+                self._forget(now, conn)
+
+    def _introduce(self, conn: _MeshConnection) -> None:
+        others = [other for other in self._peers.values() if other is not conn]
+        self._send(conn, mesh.groups(Operation.GROUPS, list(self._ours.groups)))
+        self._send(conn, [mesh.addresses(self._ours.addresses)])
+        self._send(conn, mesh.peers([other.locator for other in others]))
+        for other in others:
+            self._send(other, mesh.peers([conn.locator]))
+
+    def _forget(self, now: float, conn: _MeshConnection) -> None:
+        """Remove a connection, and dial its contact again later."""
+        del self._connections[conn.handle]
+        hwaddr = conn.greeting.hwaddr if conn.greeting is not None else None
+        if hwaddr is not None and self._peers.get(hwaddr) is conn:
+            del self._peers[hwaddr]
+            self._effects.append(Log(logging.INFO, f"the connection with {hwaddr} ended"))
         for contact in list(self._contacts.values()):
-            is_its = link.greeting is not None and contact.station == link.greeting.hwaddr
-            if contact.handle == link.handle:
+            is_its = hwaddr is not None and contact.hwaddr == hwaddr
+            if contact.handle == conn.handle:
                 contact.handle = None
                 self._again(now, contact)
-            elif is_its and contact.handle is None and contact.station not in self._stations:
+            elif is_its and contact.handle is None and hwaddr not in self._peers:
                 self._again(now, contact)
 
     # ---- control messages
 
     def _control_untrusted(
-        self, now: float, link: _MeshLink, greeting: Greeting, message: bytes
+        self, now: float, conn: _MeshConnection, greeting: Greeting, message: bytes
     ) -> None:
         match mesh.operation_untrusted(message):
             case Operation.GROUPS:
                 mgids = mesh.groups_untrusted(message)
-                self._effects.append(InGroups(link.handle, tuple(mgids)))
+                self._effects.append(InGroups(conn.handle, tuple(mgids)))
             case (Operation.JOIN | Operation.LEAVE) as operation:
                 for mgid in mesh.groups_untrusted(message):
                     is_in = operation is Operation.JOIN
-                    self._effects.append(InGroup(link.handle, mgid, is_in))
+                    self._effects.append(InGroup(conn.handle, mgid, is_in))
             case Operation.PEERS:
                 for locator in mesh.locators_untrusted(message):
-                    self._find(now, locator, is_seed=False)
+                    self._add_contact(now, locator, is_seed=False)
             case Operation.ADDRESSES:
                 ips = tuple(it.ip for it in mesh.locators_untrusted(message))
                 self._effects.append(Learned(greeting.hwaddr, ips))
             case Operation.WINDOW:
                 raise BadFrame("mesh_operation")
 
-    def _tell_all(self, messages: Iterable[bytes]) -> None:
+    def _send_all(self, messages: Iterable[bytes]) -> None:
         for message in messages:
-            for link in self._stations.values():
-                self._effects.append(Tell(link.handle, message))
+            for conn in self._peers.values():
+                self._effects.append(SendControl(conn.handle, message))
+
+    def _send(self, conn: _MeshConnection, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            self._effects.append(SendControl(conn.handle, message))
 
     # ---- effects
 

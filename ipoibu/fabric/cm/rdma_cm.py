@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections by the kernel's rdma_cm: of a RoCE port of an RDMA device, whose queue pair 1 is the kernel's.
+"""Connections by the kernel's rdma_cm, for a RoCE port of an RDMA device: the kernel owns its queue pair 1.
 
     ASKING     -> ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT_RESPONSE ->  REPLIED  -> Confirm ->  ESTABLISHED
     REQUESTED  -> Accept ->  ACCEPTED  -> ESTABLISHED ->  ESTABLISHED
 
-whatever else the kernel says of an identifier ends it, and so does its silence while we ask. rdma_cm
-patiently repeats a request for a minute; we go by datagram long before that, and ask again later.
+`proto.rdma_cm_state` has the whole table. A failure that the kernel reports ends the connection, and so
+does a peer that does not answer in time: packets then go by datagram, and the policy asks again later.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -47,6 +46,9 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
+from ipoibu.proto.rdma_cm_state import MACHINE, Action, Input, State
+from ipoibu.proto.table import Machine
+from ipoibu.proto.timers import Timers
 from ipoibu.wire.cm_private import ServiceForm
 from ipoibu.wire.cm_rdmacm import SERVICE_BASE, is_rdmacm
 
@@ -54,6 +56,22 @@ _log = logging.getLogger(__name__)
 
 _PORT_MASK: Final = 0xFFFF
 _RESOLVE_MS: Final = round(RDMACM_RESOLVE_S * 1000)
+_INPUTS: Final = {
+    CmEventType.ADDR_RESOLVED: Input.ADDR_RESOLVED,
+    CmEventType.ROUTE_RESOLVED: Input.ROUTE_RESOLVED,
+    CmEventType.CONNECT_RESPONSE: Input.CONNECT_RESPONSE,
+    CmEventType.ESTABLISHED: Input.ESTABLISHED,
+    CmEventType.REJECTED: Input.REJECTED,
+    CmEventType.ADDR_ERROR: Input.UNREACHABLE,
+    CmEventType.ROUTE_ERROR: Input.UNREACHABLE,
+    CmEventType.UNREACHABLE: Input.UNREACHABLE,
+    CmEventType.CONNECT_ERROR: Input.UNREACHABLE,
+    CmEventType.DEVICE_REMOVAL: Input.UNREACHABLE,
+    CmEventType.DISCONNECTED: Input.DISCONNECTED,
+    CmEventType.TIMEWAIT_EXIT: Input.TIMEWAIT_EXIT,
+}
+"""Any other event is `Input.UNEXPECTED`."""
+
 _CAUSES: Final = {
     CmEventType.ADDR_ERROR: Cause.ADDRESS,
     CmEventType.ROUTE_ERROR: Cause.ADDRESS,
@@ -63,23 +81,30 @@ _CAUSES: Final = {
     CmEventType.DEVICE_REMOVAL: Cause.BROKEN,
 }
 
-
-class _Phase(enum.Enum):
-    ASKING = "no answer yet"
-    REPLIED = "the policy thinks about the answer"
-    REQUESTED = "the policy thinks about the request"
-    ACCEPTED = "the peer has to confirm"
-    ESTABLISHED = "both may send"
-    LEAVING = "the peer is being told"
+_REQUESTS: Final[dict[type[Request], Input]] = {
+    Confirm: Input.CONFIRM,
+    Accept: Input.ACCEPT,
+    Reject: Input.REJECT,
+    Disconnect: Input.DISCONNECT,
+}
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _Connection:
+    """One identifier of the kernel's, with the latest event about it and the latest request.
+
+    `service_id` is what the peer asks for; `cause` and `reason` say why the connection ends.
+    """
+
     handle: Handle
     id: CmId
-    phase: _Phase
-    connect: Connect | None = None
-    deadline: float | None = None
+    gid: Gid
+    event: CmEvent | None = None
+    request: Request | None = None
+    service_id: int = 0
+    state: State = MACHINE.initial
+    cause: Cause = Cause.BROKEN
+    reason: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +133,10 @@ class RdmaCm(CmService):
         self._channel = EventChannel()
         self._passive = count()
         self._listeners: dict[int, CmId] = {}
-        self._by_handle: dict[Handle, _Attempt] = {}
-        self._by_id: dict[CmId, _Attempt] = {}
+        self._by_handle: dict[Handle, _Connection] = {}  # the policy knows these
+        self._by_id: dict[CmId, _Connection] = {}
+        self._timers = Timers()
+        self._machine = Machine(MACHINE, self._timers, self._ring)
         self._start()
 
     def _filenos(self) -> tuple[int, ...]:
@@ -129,127 +156,139 @@ class RdmaCm(CmService):
             with self._guarded(f"{event.type.name} of rdma_cm"):
                 self._event(event)
         now = time.monotonic()
-        due = [it for it in self._by_id.values() if it.deadline is not None]
-        for attempt in due:
-            if attempt.deadline is not None and attempt.deadline <= now:
-                self._end(attempt, Cause.NO_ANSWER)
+        self._timers.run(now)
         if event is not None:
             return 0.0  # there may be more
-        deadlines = [it.deadline for it in self._by_id.values() if it.deadline is not None]
-        return max(0.0, (min(deadlines) - now) * 1000 + 1) if deadlines else None
+        deadline = self._timers.deadline()
+        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 
     def _event(self, event: CmEvent) -> None:
         if event.type is CmEventType.CONNECT_REQUEST:
             self._requested(event)
             return
-        attempt = self._by_id.get(event.id)
-        if attempt is None:
-            if event.type is CmEventType.DEVICE_REMOVAL:
-                self._counts["cm_device_removed"] += 1  # a listener's; the port notices by itself
-            return
-        if attempt.phase is _Phase.LEAVING:
-            if event.type in (CmEventType.DISCONNECTED, CmEventType.TIMEWAIT_EXIT):
-                self._forget(attempt)
-            return
-        try:
-            self._proceed(attempt, event)
-        except OSError as error:
-            _log.info("a connection cannot go on: %s", error)
-            self._end(attempt, Cause.BROKEN)
-
-    def _proceed(self, attempt: _Attempt, event: CmEvent) -> None:
-        match event.type, attempt.phase:
-            case CmEventType.ADDR_RESOLVED, _Phase.ASKING:
-                attempt.id.resolve_route(_RESOLVE_MS)
-            case CmEventType.ROUTE_RESOLVED, _Phase.ASKING:
-                assert attempt.connect is not None, "who asks is active"
-                attempt.id.connect(
-                    attempt.connect.qpn,
-                    attempt.connect.private,
-                    retries=self._patience.retries,
-                    rnr_retries=self._patience.rnr_retries,
-                    has_srq=True,
-                )
-            case CmEventType.CONNECT_RESPONSE, _Phase.ASKING:
-                attempt.phase, attempt.deadline = _Phase.REPLIED, None
-                self._tell(Replied(attempt.handle, attempt.id.attributes(), event.private))
-            case CmEventType.ESTABLISHED, _Phase.ACCEPTED:
-                attempt.phase = _Phase.ESTABLISHED
-                self._tell(Established(attempt.handle))
-            case CmEventType.REJECTED, _:
-                cause = CAUSES.get(event.status, Cause.INCOMPATIBLE)
-                self._end(attempt, cause, event.status)
-            case kind, _ if kind in _CAUSES:
-                self._end(attempt, _CAUSES[kind])
-            case _:
-                self._counts["cm_unexpected"] += 1
+        conn = self._by_id.get(event.id)
+        if conn is not None:
+            conn.cause, conn.reason = _CAUSES.get(event.type, Cause.BROKEN), 0
+            if event.type is CmEventType.REJECTED:
+                conn.cause = CAUSES.get(event.status, Cause.INCOMPATIBLE)
+                conn.reason = event.status
+            conn.event = event
+            self._feed(conn, _INPUTS.get(event.type, Input.UNEXPECTED))
+        elif event.type is CmEventType.DEVICE_REMOVAL:
+            self._counts["cm_device_removed"] += 1  # a listener's; the port notices by itself
 
     def _requested(self, event: CmEvent) -> None:
-        attempt = _Attempt(Handle(Role.PASSIVE, next(self._passive)), event.id, _Phase.REQUESTED)
         service_id = next(
             (port for port, it in self._listeners.items() if it is event.listener), None
         )
         if service_id is None:  # it went meanwhile
             event.id.close()
             return
-        self._add(attempt)
         try:
-            request = Requested(
-                attempt.handle,
-                Gid.of_ip(event.id.target.ip),
-                service_id,
-                event.id.attributes(),
-                event.private,
-            )
-        except (OSError, LinkError) as error:
+            gid = Gid.of_ip(event.id.target.ip)
+        except LinkError as error:
             _log.info("a request cannot be answered: %s", error)
-            self._forget(attempt)
+            event.id.close()
             return
-        self._tell(request)
+        handle = Handle(Role.PASSIVE, next(self._passive))
+        conn = _Connection(handle, event.id, gid, event=event, service_id=service_id)
+        self._add(conn)
+        self._feed(conn, Input.CONNECT_REQUEST)
 
     def _ask(self, request: Request) -> None:
         if isinstance(request, Connect):
             self._connect(request)
             return
-        attempt = self._by_handle.get(request.handle)
-        if attempt is None:
-            return
-        try:
-            match request:
-                case Confirm(handle):
-                    attempt.id.establish()
-                    attempt.phase = _Phase.ESTABLISHED
-                    self._tell(Established(handle))
-                case Accept(_, qpn, private):
-                    attempt.phase = _Phase.ACCEPTED
-                    attempt.id.accept(
-                        qpn, private, rnr_retries=self._patience.rnr_retries, has_srq=True
-                    )
-                case Reject(_, _, private):
-                    attempt.id.reject(private)
-                    self._forget(attempt)
-                case Disconnect(handle):
-                    self._leave(attempt)
-        except OSError as error:
-            _log.info("%s: %s", type(request).__name__.lower(), error)
-            self._end(attempt, Cause.BROKEN)
+        conn = self._by_handle.get(request.handle)
+        if conn is not None:
+            conn.request = request
+            self._feed(conn, _REQUESTS[type(request)])
 
     def _connect(self, request: Connect) -> None:
         """In steps: the kernel looks for the address, then the route, then asks the peer."""
-        attempt: _Attempt | None = None
+        gid = request.destination.gid
         try:
-            attempt = _Attempt(request.handle, self._create(), _Phase.ASKING, request)
-            self._add(attempt)
-            attempt.deadline = time.monotonic() + RDMACM_ANSWER_S
-            ours, theirs = self._addresses(request)
-            attempt.id.bind(ours, ack_timeout=self._patience.ack_timeout)
-            attempt.id.resolve_address(theirs, _RESOLVE_MS)
+            identifier = self._create()
         except OSError as error:
-            _log.info("no connection to %s: %s", request.destination.gid, error)
-            if attempt is not None:
-                self._end(attempt, Cause.BROKEN)
-            else:
-                self._tell(Ended(request.handle, Cause.BROKEN))
+            _log.info("no connection to %s: %s", gid, error)
+            self._tell(Ended(request.handle, Cause.BROKEN))
+            return
+        conn = _Connection(request.handle, identifier, gid, request=request)
+        self._add(conn)
+        self._feed(conn, Input.CONNECT)
+
+    # ---- one step
+
+    def _feed(self, conn: _Connection, fed: Input) -> None:
+        _, actions = self._machine.feed(conn, conn.id, fed)
+        try:
+            for action in actions:
+                self._act(conn, action)
+        except OSError as error:
+            _log.info("no connection to %s: %s", conn.gid, error)
+            conn.cause, conn.reason = Cause.BROKEN, 0
+            self._feed(conn, Input.BROKEN)
+
+    def _ring(self, now: float, identifier: CmId) -> None:
+        conn = self._by_id[identifier]
+        conn.cause, conn.reason = Cause.NO_ANSWER, 0
+        self._feed(conn, Input.TIMEOUT)
+
+    def _act(self, conn: _Connection, action: Action) -> None:
+        match action:
+            case Action.REPORT_REQUESTED | Action.REPORT_REPLIED:
+                self._report(conn)
+            case Action.REPORT_ESTABLISHED:
+                self._tell(Established(conn.handle))
+            case Action.REPORT_ENDED:
+                self._tell(Ended(conn.handle, conn.cause, conn.reason))
+            case Action.COUNT:
+                self._counts["cm_unexpected"] += 1
+            case Action.ARM:
+                self._machine.arm(conn.id, time.monotonic() + RDMACM_ANSWER_S)
+            case Action.RELEASE:
+                self._by_handle.pop(conn.handle, None)
+            case Action.FORGET:
+                self._forget(conn)
+            case _:
+                self._call(conn.id, conn.request, action)
+
+    def _report(self, conn: _Connection) -> None:
+        assert conn.event is not None, "the kernel has reported it"
+        attributes, private = conn.id.attributes(), conn.event.private
+        if conn.handle.role is Role.ACTIVE:
+            self._tell(Replied(conn.handle, attributes, private))
+        else:
+            self._tell(Requested(conn.handle, conn.gid, conn.service_id, attributes, private))
+
+    def _call(self, identifier: CmId, request: Request | None, action: Action) -> None:
+        """What the kernel has to do for the policy's latest request."""
+        patience = self._patience
+        match action, request:
+            case Action.RESOLVE_ADDRESS, Connect():
+                ours, theirs = self._addresses(request)
+                identifier.bind(ours, ack_timeout=patience.ack_timeout)
+                identifier.resolve_address(theirs, _RESOLVE_MS)
+            case Action.RESOLVE_ROUTE, Connect():
+                identifier.resolve_route(_RESOLVE_MS)
+            case Action.SEND_REQUEST, Connect(qpn=qpn, private=private):
+                identifier.connect(
+                    qpn,
+                    private,
+                    retries=patience.retries,
+                    rnr_retries=patience.rnr_retries,
+                    has_srq=True,
+                )
+            case Action.SEND_REPLY, Accept(qpn=qpn, private=private):
+                identifier.accept(qpn, private, rnr_retries=patience.rnr_retries, has_srq=True)
+            case Action.SEND_REFUSAL, Reject(private=private):
+                identifier.reject(private)
+            case Action.ESTABLISH, Confirm():
+                identifier.establish()
+            case Action.DISCONNECT, Disconnect():
+                identifier.disconnect()
+            case _:
+                raise AssertionError(f"{action} for {request}")
 
     def _create(self) -> CmId:
         return self._channel.create()
@@ -293,29 +332,18 @@ class RdmaCm(CmService):
             raise
         return listener
 
-    # ---- ends
-
-    def _end(self, attempt: _Attempt, cause: Cause, reason: int = 0) -> None:
-        self._forget(attempt)
-        self._tell(Ended(attempt.handle, cause, reason))
-
-    def _leave(self, attempt: _Attempt) -> None:
-        """What is established is told so; anything less, the end of the identifier says."""
-        self._by_handle.pop(attempt.handle, None)
-        if attempt.phase is not _Phase.ESTABLISHED:
-            self._forget(attempt)
-            return
-        attempt.phase, attempt.deadline = _Phase.LEAVING, time.monotonic() + RDMACM_ANSWER_S
-        attempt.id.disconnect()
+    # ---- identifiers
 
     def _say_farewell(self) -> None:
-        for attempt in list(self._by_id.values()):
-            self._forget(attempt)
+        for conn in list(self._by_id.values()):
+            self._forget(conn)
 
-    def _add(self, attempt: _Attempt) -> None:
-        self._by_handle[attempt.handle] = self._by_id[attempt.id] = attempt
+    def _add(self, conn: _Connection) -> None:
+        self._by_handle[conn.handle] = self._by_id[conn.id] = conn
 
-    def _forget(self, attempt: _Attempt) -> None:
-        self._by_handle.pop(attempt.handle, None)
-        if self._by_id.pop(attempt.id, None) is not None:
-            attempt.id.close()
+    def _forget(self, conn: _Connection) -> None:
+        """Close the identifier: the kernel notifies the peer of what was under way."""
+        self._machine.cancel(conn.id)
+        self._by_handle.pop(conn.handle, None)
+        if self._by_id.pop(conn.id, None) is not None:
+            conn.id.close()

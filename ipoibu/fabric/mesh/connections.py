@@ -42,10 +42,10 @@ from ipoibu.proto.mesh import (
     MeshConfig,
     MeshEffect,
     Name,
-    Phase,
     Refuse,
-    Tell,
+    SendControl,
 )
+from ipoibu.proto.mesh_state import State
 from ipoibu.wire.mesh import Locator
 
 if TYPE_CHECKING:
@@ -137,10 +137,10 @@ class MeshConnections(Worker):
             return [
                 {
                     "role": "active" if it.is_ours else "passive",
-                    "state": "live" if it.phase is Phase.OPEN else it.phase.value,
+                    "state": "live" if it.state is State.OPEN else it.state.value,
                     "peer": str(it.hwaddr) if it.hwaddr else None,
-                    "locator": str(it.locator) if it.locator else None,
-                    "mtu": mtu_bytes if it.phase is Phase.OPEN else 0,
+                    "locator": str(it.locator),
+                    "mtu": mtu_bytes if it.state is State.OPEN else 0,
                     "superframes": False,
                 }
                 | dict.fromkeys(unknown + traffic)
@@ -329,7 +329,7 @@ class MeshConnections(Worker):
                 if self._is_known(handle):
                     station = greeting.hwaddr
                     core.name(handle, station.gid.raw, station.qpn, greeting.window, speaks_first)
-            case Tell(handle, message):
+            case SendControl(handle, message):
                 if self._is_known(handle):
                     core.send_control(handle, message)
             case InGroups(handle, mgids):

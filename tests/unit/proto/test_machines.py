@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.proto import dad, group, link, nud, sa_path
+from ipoibu.proto import dad, group, link, mesh_state, nud, rdma_cm_state, sa_path
 from ipoibu.proto.table import Impossible, Table
 
 AnyTable = Table[Any, Any, Any]
@@ -22,6 +22,13 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
     "SA path": (sa_path.MACHINE, sa_path.State, sa_path.Input, sa_path.Action),
     "sending": (group.SENDING, group.Sender, group.SenderInput, group.SenderAction),
+    "mesh": (mesh_state.MACHINE, mesh_state.State, mesh_state.Input, mesh_state.Action),
+    "RDMA CM": (
+        rdma_cm_state.MACHINE,
+        rdma_cm_state.State,
+        rdma_cm_state.Input,
+        rdma_cm_state.Action,
+    ),
 }
 every_machine = pytest.mark.parametrize("name", MACHINES)
 
@@ -39,6 +46,8 @@ UNASKED: dict[str, set[enum.Enum]] = {
     "sending": {group.SenderInput.USED, group.SenderInput.MISS},
     "SA path": {sa_path.Input.WANTED, sa_path.Input.FOUND},
     "address": {dad.Input.LINK_DOWN},
+    "mesh": set(),  # CLOSED has no connection that could get an input: see below
+    "RDMA CM": set(),
 }
 
 
@@ -139,3 +148,90 @@ def test_packets_never_wait_outside_incomplete() -> None:
             assert {nud.Action.RELEASE, nud.Action.REJECT} & set(doing), fed.name
         if nud.Action.QUEUE in doing:
             assert following is nud.State.INCOMPLETE
+
+
+# A connection of a mesh
+
+
+@pytest.mark.parametrize("state", set(mesh_state.State) - {mesh_state.State.CLOSED})
+def test_a_mesh_connection_can_end_or_be_stopped_in_every_state(state: mesh_state.State) -> None:
+    for fed in (mesh_state.Input.ENDED, mesh_state.Input.STOPPED):
+        following, _ = mesh_state.MACHINE.step(state, fed)
+        assert following is mesh_state.State.CLOSED
+
+
+def test_a_mesh_connection_that_we_end_is_hung_up_and_one_that_ended_is_not() -> None:
+    for state, fed, following, doing in mesh_state.MACHINE:
+        closes = state is not following and following is mesh_state.State.CLOSED
+        hangs_up = closes and fed is not mesh_state.Input.ENDED
+        assert (mesh_state.Action.HANG_UP in doing) == hangs_up, f"{fed.name} in {state.name}"
+
+
+def test_the_contact_of_a_mesh_connection_is_tried_again_unless_the_interface_stops() -> None:
+    for state, fed, following, doing in mesh_state.MACHINE:
+        closes = state is not following and following is mesh_state.State.CLOSED
+        forgets = closes and fed is not mesh_state.Input.STOPPED
+        assert (mesh_state.Action.FORGET in doing) == forgets, f"{fed.name} in {state.name}"
+
+
+def test_a_mesh_connection_is_named_once_and_introduced_when_it_opens() -> None:
+    """The side that is asked names it with its acceptance, the side that asks when it knows the peer."""
+    for state, fed, following, doing in mesh_state.MACHINE:
+        opens = state is not following and following is mesh_state.State.OPEN
+        accepts = following is mesh_state.State.ACCEPTING
+        is_ours = state is mesh_state.State.DIALING
+        assert (mesh_state.Action.INTRODUCE in doing) == opens, fed.name
+        assert (mesh_state.Action.REGISTER in doing) == opens, fed.name
+        assert (mesh_state.Action.NAME in doing) == (accepts or (opens and is_ours)), fed.name
+
+
+# A connection of the kernel's rdma_cm
+
+KERNEL: Final = {
+    rdma_cm_state.Input.ADDR_RESOLVED,
+    rdma_cm_state.Input.ROUTE_RESOLVED,
+    rdma_cm_state.Input.CONNECT_RESPONSE,
+    rdma_cm_state.Input.ESTABLISHED,
+    rdma_cm_state.Input.REJECTED,
+    rdma_cm_state.Input.UNREACHABLE,
+    rdma_cm_state.Input.DISCONNECTED,
+    rdma_cm_state.Input.TIMEWAIT_EXIT,
+    rdma_cm_state.Input.UNEXPECTED,
+    rdma_cm_state.Input.BROKEN,
+}
+
+
+@pytest.mark.parametrize("state", set(rdma_cm_state.State) - {rdma_cm_state.State.CLOSED})
+def test_the_kernel_may_report_any_event_about_a_connection(state: rdma_cm_state.State) -> None:
+    assert {fed for fed in KERNEL if (state, fed) not in rdma_cm_state.MACHINE} == set()
+
+
+def test_the_policy_can_end_every_connection_that_it_has_not_ended() -> None:
+    states = {
+        state for state, fed, _, _ in rdma_cm_state.MACHINE if fed is rdma_cm_state.Input.DISCONNECT
+    }
+    ended = {rdma_cm_state.State.CLOSED, rdma_cm_state.State.LEAVING}
+    assert states == set(rdma_cm_state.State) - ended
+
+
+def test_an_rdma_cm_connection_that_closes_leaves_no_identifier() -> None:
+    for state, fed, following, doing in rdma_cm_state.MACHINE:
+        closes = following is rdma_cm_state.State.CLOSED
+        assert (rdma_cm_state.Action.FORGET in doing) == closes, f"{fed.name} in {state.name}"
+
+
+def test_the_policy_learns_of_every_end_of_an_rdma_cm_connection_that_it_has_not_made() -> None:
+    by_policy = {rdma_cm_state.Input.REJECT, rdma_cm_state.Input.DISCONNECT}
+    for state, fed, following, doing in rdma_cm_state.MACHINE:
+        is_known = state is not rdma_cm_state.State.LEAVING
+        if is_known and following is rdma_cm_state.State.CLOSED:
+            reports = fed not in by_policy
+            assert (rdma_cm_state.Action.REPORT_ENDED in doing) == reports, fed.name
+
+
+def test_a_connection_that_may_carry_packets_ends_with_a_farewell() -> None:
+    for state, fed, following, doing in rdma_cm_state.MACHINE:
+        says = rdma_cm_state.Action.DISCONNECT in doing
+        assert says == (following is rdma_cm_state.State.LEAVING and state is not following), fed
+        if state is rdma_cm_state.State.ESTABLISHED and fed is rdma_cm_state.Input.DISCONNECT:
+            assert says

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who is connected with whom in a mesh."""
+"""The connections of one host in a mesh."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ipoibu.proto.mesh import (
     MeshConfig,
     MeshEffect,
     Name,
-    Phase,
     Refuse,
-    Tell,
+    SendControl,
 )
+from ipoibu.proto.mesh_state import State
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator, Operation
 
@@ -58,7 +58,7 @@ OURS: Final = greeting(0x50)
 
 
 class Desk:
-    """One station, whose kernel the test plays."""
+    """One host, whose kernel the test plays."""
 
     def __init__(self, peers_max: int = 8) -> None:
         self.now = 0.0
@@ -83,16 +83,16 @@ class Desk:
         return handle
 
     def wait(self, seconds: float) -> list[MeshEffect]:
-        until, found = self.now + seconds, []
+        until, effects = self.now + seconds, []
         while (at := self.mesh.deadline()) is not None and at <= until:
             self.now = max(self.now, at)
-            found += self.mesh.timer(self.now)
+            effects += self.mesh.timer(self.now)
         self.now = until
-        return found
+        return effects
 
     @property
     def open(self) -> set[HwAddr | None]:
-        return {it.hwaddr for it in self.mesh.snapshot() if it.phase is Phase.OPEN}
+        return {it.hwaddr for it in self.mesh.snapshot() if it.state is State.OPEN}
 
 
 def pick(kind: type, effects: list[MeshEffect]) -> list[Any]:
@@ -103,9 +103,11 @@ def counts(effects: list[MeshEffect]) -> list[str]:
     return [it.reason for it in pick(Count, effects)]
 
 
-def told(effects: list[MeshEffect], handle: int) -> list[Operation]:
+def controls(effects: list[MeshEffect], handle: int) -> list[Operation]:
     return [
-        mesh.operation_untrusted(it.message) for it in pick(Tell, effects) if it.handle == handle
+        mesh.operation_untrusted(it.message)
+        for it in pick(SendControl, effects)
+        if it.handle == handle
     ]
 
 
@@ -115,7 +117,7 @@ def test_a_seed_is_dialed_and_greeted() -> None:
     assert dial.locator == place(1)
     effects = desk.opened(dial.handle, 1)
     assert pick(Name, effects) == [Name(dial.handle, greeting(1), True)]
-    assert told(effects, dial.handle) == [Operation.GROUPS, Operation.ADDRESSES]
+    assert controls(effects, dial.handle) == [Operation.GROUPS, Operation.ADDRESSES]
     assert desk.open == {greeting(1).hwaddr}
     assert desk.seed(1) == []
 
@@ -131,7 +133,7 @@ def test_a_request_is_accepted_and_speaks_first() -> None:
     desk = Desk()
     handle, effects = desk.ask(1)
     assert effects == [Accept(handle), Name(handle, greeting(1), False)]
-    assert told(desk.mesh.established(0, handle), handle) == [
+    assert controls(desk.mesh.established(0, handle), handle) == [
         Operation.GROUPS,
         Operation.ADDRESSES,
     ]
@@ -206,7 +208,7 @@ def test_peers_tell_each_other_where_the_others_are() -> None:
     first = desk.meet(1)
     second, _ = desk.ask(2)
     effects = desk.mesh.established(0, second)
-    peers = [it for it in pick(Tell, effects) if it.message[0] == Operation.PEERS]
+    peers = [it for it in pick(SendControl, effects) if it.message[0] == Operation.PEERS]
     assert {it.handle: mesh.locators_untrusted(it.message) for it in peers} == {
         first: [place(2)],
         second: [place(1)],
@@ -299,9 +301,9 @@ def test_groups_are_told_to_all_and_heard_from_each() -> None:
     desk.mesh.joined(GROUP)
     handle = desk.meet(1)
     effects = desk.mesh.joined(Gid(GROUP.raw[:15] + b"\2"))
-    assert told(effects, handle) == [Operation.JOIN]
+    assert controls(effects, handle) == [Operation.JOIN]
     assert desk.mesh.joined(GROUP) == []
-    assert told(desk.mesh.left(GROUP), handle) == [Operation.LEAVE]
+    assert controls(desk.mesh.left(GROUP), handle) == [Operation.LEAVE]
     assert desk.mesh.left(GROUP) == []
     (everything,) = mesh.groups(Operation.GROUPS, [GROUP])
     assert desk.mesh.control(0, handle, everything) == [InGroups(handle, (GROUP,))]
@@ -315,7 +317,7 @@ def test_addresses_are_told_to_all_and_learned_from_each() -> None:
     desk = Desk()
     handle = desk.meet(1)
     ours = [ip_address("10.9.0.1")]
-    assert told(desk.mesh.addresses(ours), handle) == [Operation.ADDRESSES]
+    assert controls(desk.mesh.addresses(ours), handle) == [Operation.ADDRESSES]
     theirs = (ip_address("10.9.0.2"), ip_address("fd00::2"))
     effects = desk.mesh.control(0, handle, mesh.addresses(theirs))
     assert effects == [Learned(greeting(1).hwaddr, theirs)]
@@ -333,7 +335,7 @@ def test_a_message_that_makes_no_sense_is_counted(message: bytes) -> None:
 def test_what_is_over_is_not_heard_any_more() -> None:
     desk = Desk()
     handle = desk.meet(1)
-    assert pick(Hangup, desk.mesh.stop()) == [Hangup(handle)]
+    assert pick(Hangup, desk.mesh.stop(desk.now)) == [Hangup(handle)]
     for effects in (
         desk.mesh.control(0, handle, mesh.addresses([])),
         desk.mesh.ended(0, handle),
