@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ipoibu.cli.options import add_options, given
+from ipoibu.daemon.options import options_of
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -30,10 +33,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         )
         action.set_defaults(run=run)
         if word == "add":
-            action.add_argument(
-                "--address", metavar="CIDR", action="append", help="an address, with prefix length"
-            )
-            action.add_argument("--mtu", metavar="N", help="IP MTU in bytes; the link's by default")
+            add_options(action, "child")
     action = actions.add_parser("list", help="list child interfaces")
     action.add_argument(
         "name", metavar="NAME", nargs="?", help="the parent; all of this namespace by default"
@@ -44,17 +44,15 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_add(options: argparse.Namespace) -> int:
     from ipoibu.daemon.client import Client
-    from ipoibu.daemon.config import parse_address, parse_mtu
 
-    arguments: dict[str, Any] = {"pkey": _pkey(options.pkey)}
-    for address in options.address or ():
-        parse_address(address)
-        arguments.setdefault("address", []).append(address)
-    if options.mtu is not None:
-        parse_mtu(options.mtu)
-        arguments["mtu"] = options.mtu
+    pkey = _pkey(options.pkey)
+    texts = given(options, "child")
+    for option in options_of("child"):  # a wrong value is a usage error, and the daemon not asked
+        value = texts.get(option.name, [])
+        for text in [value] if isinstance(value, str) else value:
+            option.read(text)
     with Client(options.name) as client:
-        print(client.request("child-add", **arguments))
+        print(client.request("child-add", pkey=pkey, **texts))
     return 0
 
 
@@ -79,7 +77,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def _pkey(text: str) -> str:
-    """Checked here, too, so that a wrong word is a usage error."""
+    """Checked here, too, so that a wrong P_Key is a usage error."""
     from ipoibu.addr import PKey
 
     return str(PKey.parse(text).full)

@@ -12,29 +12,15 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ipoibu.cli.options import add_options, given
+from ipoibu.cli.options import add_options, as_arguments, given
 from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
     from ipoibu.lab import Lab
     from ipoibu.lab.subnet import LabSubnet
-
-
-# Those of `ipoibu up` that every host is started with.
-_OPTIONS: Final = (
-    "pkey",
-    "mode",
-    "cm-profile",
-    "mtu",
-    "faults",
-    "offload",
-    "busy-poll",
-    "cpu-latency",
-    "queues",
-)
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -53,7 +39,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--partitions", metavar="FILE", help="with ib: OpenSM's partitions.conf; roce: as for `up`"
     )
-    add_options(parser, _OPTIONS)
+    add_options(parser, "lab")
     parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
@@ -69,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
-    words = given(options, _OPTIONS)
-    # Wrong words are refused here, once, rather than by every host.
-    InterfaceConfig.build("ib0", {"device": "soft:eth0", **words})
-    further = [f"--{key}={text}" for key, text in words.items()]
+    texts = given(options, "lab")
+    # This refuses wrong values once, before every host does.
+    InterfaceConfig.build("ib0", {"device": "soft:eth0", **texts})
+    further = as_arguments(texts)
     subnet = _subnet(options)
     if subnet is None and options.partitions is not None:
         further += ["--partitions", os.path.abspath(options.partitions)]

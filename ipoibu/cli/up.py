@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Bring an IPoIB interface up and run it in the foreground.",
     )
     parser.add_argument("name", metavar="NAME", help="the interface to create, such as ib0")
-    add_options(parser)
+    add_options(parser, "up")
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="TOML file with the same keys as these options"
     )
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.daemon.run import Daemon
 
-    config = InterfaceConfig.build(options.name, given(options), options.config)
+    config = InterfaceConfig.build(options.name, given(options, "up"), options.config)
     # Before anything imports pyverbs, which would configure the root logger in its own way.
     logging.basicConfig(level=config.logging_level, format="ipoibu: %(levelname)s: %(message)s")
     Daemon(config, announce=_announce).run()

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from ipoibu.addr import PKey
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
+from ipoibu.daemon.options import options_of
 from ipoibu.errors import IpoibuError, NoSuchDevice, UsageError
 
 CHILDREN_MAX: Final = 127  # with the parent as many as the built-in HCA's P_Key table holds
@@ -115,7 +116,7 @@ class Children:
     def _check_new(self, pkey: PKey) -> None:
         if self._closed:
             raise IpoibuError("the interface is ending")
-        if pkey == self._parent.pkey.full:
+        if pkey == self._parent.endpoint.pkey.full:
             raise UsageError(f"{pkey} is the partition of {self._parent.name} itself")
         if pkey in self._running:
             name = self._running[pkey].config.name
@@ -166,14 +167,15 @@ def _pkey_untrusted(request: Mapping[str, Any]) -> PKey:
 
 
 def _options_untrusted(request: Mapping[str, Any]) -> dict[str, str | list[str]]:
-    options: dict[str, str | list[str]] = {}
-    mtu = request.get("mtu")
-    if mtu is not None:
-        if not isinstance(mtu, str):
-            raise UsageError('"mtu" is a text such as "2044"')
-        options["mtu"] = mtu
-    addresses = request.get("address", [])
-    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
-        raise UsageError('"address" is a list of texts such as "10.0.0.1/24"')
-    options["address"] = addresses
-    return options
+    texts: dict[str, str | list[str]] = {}
+    for option in options_of("child"):
+        value = request.get(option.name)
+        if value is None:
+            continue
+        if option.several:
+            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+                raise UsageError(f'"{option.name}" is a list of texts such as "{option.example}"')
+        elif not isinstance(value, str):
+            raise UsageError(f'"{option.name}" is a text such as "{option.example}"')
+        texts[option.name] = value
+    return texts

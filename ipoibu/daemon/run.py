@@ -24,7 +24,6 @@ from ipoibu.daemon.running import (
     RunningInterface,
 )
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.tun import Tun
 
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def _mesh(config: InterfaceConfig) -> MeshOptions | None:
-    if not (config.peer or config.peers_file or config.mesh_port):
-        return None
-    return MeshOptions(config.peer, config.peers_file, config.mesh_port or 0)
-
-
 def real_endpoint(
     config: InterfaceConfig,
     tun: Tun,
@@ -49,28 +42,10 @@ def real_endpoint(
     on_mtu: OnMtu | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; imports the native extension."""
-    from ipoibu.endpoint.config import EndpointConfig
     from ipoibu.endpoint.endpoint import Endpoint
 
-    device, port = config.device
-    endpoint_config = EndpointConfig(
-        name=config.name,
-        device=device,
-        port=port,
-        pkey=config.pkey,
-        mtu=config.mtu,
-        mode=config.mode,
-        cm_profile=config.cm_profile,
-        connection_idle_s=config.connection_idle,
-        faults=config.faults,
-        partitions=config.partitions,
-        busy_poll_us=config.busy_poll,
-        queues=config.queues,
-        allmulticast=config.allmulticast,
-        mesh=_mesh(config),
-    )
     return Endpoint(
-        endpoint_config,
+        config.endpoint,
         device=_device(tun),
         on_address=on_address,
         on_failure=on_failure,
@@ -174,8 +149,8 @@ class Daemon:
     ) -> RunnableEndpoint:
         assert self._endpoint is not None  # its control socket is how we were asked
         return self._endpoint.child(
-            config.pkey,
-            mtu=config.mtu,
+            config.endpoint.pkey,
+            mtu=config.endpoint.mtu,
             device=_device(tun),
             on_address=on_address,
             on_failure=on_failure,

@@ -99,7 +99,7 @@ class RunningInterface:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
         tun = stack.enter_context(
-            Tun.open(config.name, super_frames=config.offload, queues=config.queues)
+            Tun.open(config.name, super_frames=config.offload, queues=config.endpoint.queues)
         )
         self.endpoint = self._make_endpoint(
             config,

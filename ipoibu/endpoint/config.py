@@ -1,69 +1,121 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an IPoIB endpoint is to be."""
+"""The configuration of an endpoint, with every check that needs no open port."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.addr import DEFAULT_PKEY, PKey
+from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.faults import FaultSpec
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
+    CONNECTED_MTU,
     CONNECTION_IDLE_MAX_S,
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
+    IPV4_MIN_MTU,
     QUEUES_MAX,
 )
+
+if TYPE_CHECKING:  # the command line reads the bounds below where the C core does not load
+    from ipoibu.fabric.base import MeshOptions
+    from ipoibu.fabric.faults import FaultSpec
+
+MODES: Final = Choice("mode", ("datagram", "connected"))
+CM_PROFILES: Final = Choice("profile of connected mode", ("linux", "rfc"))
+MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
+CONNECTION_IDLE: Final = Range(int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds")
+BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
+QUEUES: Final = Range(1, QUEUES_MAX, "queues")
+
+
+class Conflict(UsageError):
+    """Fields of an `EndpointConfig` exclude each other.
+
+    `template` has the fields' names in braces, so that the command line can name its options instead.
+    """
+
+    def __init__(self, template: str) -> None:
+        super().__init__(re.sub(r"[{}]", "", template))
+        self.template = template
+
+    def naming(self, names: Mapping[str, str]) -> str:
+        """The message, with `names` in place of the fields' names."""
+        return re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], match[1]), self.template)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """What an endpoint is to be. `mtu` is the IP MTU; None: 2044, or what a smaller port carries.
-
-    `mode` "connected" reaches stations that do likewise by reliable connections (RFC 4755), others by
-    datagram; `mtu` is 65520 then, and what a neighbour does not take is told by ICMP. `cm_profile`:
-    "linux" has a connection for each direction, "rfc" one for both (C6); all of a link had better agree.
-    `connection_idle_s`: a connection that carries nothing for so long ends (C10).
-
-    `partitions` is OpenSM's partitions.conf, which then says what the link of `pkey` is like; what is
-    given here too must not contradict it. `qkey` None: the file's, or OpenSM's default. `parent`
-    names the interface of which this one is a child. `busy_poll_us`: after the last packet the data path
-    looks for the next for so long before it sleeps; costs CPU time, saves a wake-up. None: for 300 us after
-    a short word (8 packets, 16 KiB) whose like were answered that soon. `mesh` says where the
-    peers of an iWARP device are (docs/mesh.md). `allmulticast` is for multicast routers: every group of the
-    link is received, as far as a subnet administrator tells which there are (M7). `queues`: the TUN has so
-    many, each served by a thread of its own; datagram mode only, and not without a TUN.
-    """
+    """The configuration of one endpoint; `UsageError` for values that cannot be."""
 
     name: str
+
+    # soft:NETDEV for the built-in HCA, or an RDMA device
     device: str
     port: int = 1
+
     pkey: PKey = DEFAULT_PKEY
+
+    # Must not contradict the link's Q_Key; None: that of `partitions`, or OpenSM's default
     qkey: int | None = None
+
+    # IP MTU in bytes; None: 2044, or less where the port carries less, and 65520 in connected mode.
+    # An ICMP error answers packets that are too large for their neighbour.
     mtu: int | None = None
+
+    # "connected" reaches hosts in connected mode by RC connections (RFC 4755), others by datagram
     mode: str = "datagram"
+
+    # "linux" makes a connection for each direction, "rfc" one for both (C6); all hosts on the link
+    # should use the same profile
     cm_profile: str = "linux"
+
+    # A connection that carries no packet for so long ends (C10)
     connection_idle_s: float = CONNECTION_IDLE_S
+
+    # Impairs what this interface sends, for tests
     faults: FaultSpec | None = None
+
+    # OpenSM's partitions.conf: defines the link of `pkey`
     partitions: Path | None = None
+
+    # The interface of which this one is a child
     parent: str | None = None
+
+    # After the last packet the data path polls so long for the next one before it sleeps: costs CPU
+    # time, saves a wake-up. None: adaptive, for 300 us after a short request (8 packets, 16 KiB) if
+    # the replies to such requests came that soon.
     busy_poll_us: int | None = None
+
+    # Where the peers of an iWARP device are (docs/mesh.md)
     mesh: MeshOptions | None = None
+
+    # Receive every group of the link that the subnet administrator lists (M7), for multicast routers
     allmulticast: bool = False
+
+    # TX queues of the TUN, each with a thread of its own; more than one in datagram mode only
     queues: int = 1
 
     def __post_init__(self) -> None:
-        if self.busy_poll_us is not None and not 0 <= self.busy_poll_us <= BUSY_POLL_MAX_US:
-            raise UsageError(f"busy_poll_us {self.busy_poll_us}: expected 0 to {BUSY_POLL_MAX_US}")
-        if not 1 <= self.queues <= QUEUES_MAX:
-            raise UsageError(f"queues {self.queues}: expected 1 to {QUEUES_MAX}")
+        MODES.read(self.mode)
+        CM_PROFILES.read(self.cm_profile)
+        CONNECTION_IDLE.check("connection_idle_s", self.connection_idle_s)
+        QUEUES.check("queues", self.queues)
+        if self.busy_poll_us is not None:
+            BUSY_POLL.check("busy_poll_us", self.busy_poll_us)
+        if self.mtu is not None and not MTUS.least <= self.mtu <= MTUS.most:
+            raise UsageError(f"MTU {self.mtu} does not fit: choose {MTUS}")
         if self.queues > 1 and self.mode == "connected":
-            raise UsageError("one queue only in connected mode: a connection is one thread's")
-        if not CONNECTION_IDLE_MIN_S <= self.connection_idle_s <= CONNECTION_IDLE_MAX_S:
-            raise UsageError(
-                f"connection_idle_s {self.connection_idle_s:g}: expected "
-                f"{CONNECTION_IDLE_MIN_S:g} to {CONNECTION_IDLE_MAX_S:g}"
+            raise Conflict(
+                "{queues} is for datagram mode, not connected mode:"
+                " a connection belongs to one thread; leave it out"
+            )
+        if self.queues > 1 and self.mesh is not None:
+            raise Conflict(
+                "{queues} is not for iWARP: a connection belongs to one thread; leave it out"
             )

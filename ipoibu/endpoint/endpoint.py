@@ -27,7 +27,6 @@ from ipoibu.fabric.device import open_port
 from ipoibu.fabric.shared_port import PortUse, SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.proto.rc_connection import Profile
 from ipoibu.wire import mgid
 
 _Result = TypeVar("_Result")
@@ -129,10 +128,6 @@ class Endpoint:
 
     def _set_up(self, port: PortUse) -> None:
         config = self.config
-        if config.mode not in ("datagram", "connected"):
-            raise UsageError(f"mode {config.mode!r} is neither datagram nor connected")
-        if config.cm_profile not in {profile.value for profile in Profile}:
-            raise UsageError(f"cm_profile {config.cm_profile!r} is neither linux nor rfc")
         if config.allmulticast and port.administrator is None:
             raise UsageError(
                 f"{port.info.device}: allmulticast needs a subnet administrator: "

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import pytest
 
 from ipoibu.cli import lab, up
 from ipoibu.cli.main import main
-from ipoibu.cli.options import OPTIONS
+from ipoibu.cli.options import add_options
 from ipoibu.cli.parser import COMMANDS
 from ipoibu.cli.parser import build as build_parser
 from ipoibu.daemon import config
+from ipoibu.daemon.options import OPTIONS
 from ipoibu.daemon.run import Daemon
 from ipoibu.errors import (
     IpoibuError,
@@ -202,9 +204,18 @@ def test_elsewhere_two_dashes_only_end_the_options(
     assert "unrecognized arguments: " in stderr()
 
 
-def test_up_has_an_option_for_each_key_of_the_configuration() -> None:
-    read = {key: several for key, (_, several) in config._KEYS.items()}
-    assert {key: option.several for key, option in OPTIONS.items()} == read
+def test_up_has_an_option_for_each_key_of_the_configuration(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser, "up")
+    assert {
+        action.option_strings[0].removeprefix("--"): isinstance(action, argparse._AppendAction)
+        for action in parser._actions
+        if action.dest != "help"
+    } == {option.name: option.several for option in OPTIONS}
+    for option in OPTIONS:
+        file = tmp_path / option.name
+        file.write_text(f"{option.name} = {json.dumps(option.example)}\n")
+        assert config.read_file(file) == {option.name: option.example}
 
 
 def test_options_given_to_the_lab_reach_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +244,10 @@ def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -
     words += ["--faults", "loss=0.5,seed=3"]
     assert main(["up", "ib0", "--device", "rxe0/1", *words]) == 0
     (config,) = configs
-    assert config.device == ("rxe0", 1)
-    assert config.mtu == 1500
+    endpoint = config.endpoint
+    assert (endpoint.device, endpoint.port) == ("rxe0", 1)
+    assert endpoint.mtu == 1500
     assert len(config.address) == 2
     assert str(config.route[0]) == "10.1.0.0/16,via=10.0.0.9"
-    assert config.faults is not None
-    assert config.faults.loss == 0.5
+    assert endpoint.faults is not None
+    assert endpoint.faults.loss == 0.5

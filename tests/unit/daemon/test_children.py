@@ -96,8 +96,10 @@ def test_a_child_has_the_kernels_name_and_what_was_asked_for() -> None:
 
     (child,) = run(talk)
     config = child.config
-    assert (config.name, config.pkey, config.mtu) == ("ib0.8001", PKey(0x8001), 1400)
-    assert (config.device, [str(a) for a in config.address]) == (("soft:eth0", 1), ["10.9.0.1/24"])
+    endpoint = config.endpoint
+    assert (config.name, endpoint.pkey, endpoint.mtu) == ("ib0.8001", PKey(0x8001), 1400)
+    assert (endpoint.device, endpoint.port) == ("soft:eth0", 1)
+    assert [str(a) for a in config.address] == ["10.9.0.1/24"]
     assert child.state == "closed"  # with its parent
 
 
@@ -106,7 +108,8 @@ def test_a_child_does_not_inherit_addresses_routes_or_mtu() -> None:
         await add(children, "0x8002")
 
     (child,) = run(talk)
-    assert (child.config.address, child.config.route, child.config.mtu) == ((), (), None)
+    config = child.config
+    assert (config.address, config.route, config.endpoint.mtu) == ((), (), None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipoibu.addr import PKey
-from ipoibu.daemon.config import InterfaceConfig, parse_address, parse_route
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.parsers import parse_address, parse_route
 from ipoibu.errors import NotPermitted, UsageError
 
 DEVICE = {"device": "soft:eth0"}
@@ -17,15 +18,16 @@ DEVICE = {"device": "soft:eth0"}
 
 def test_a_device_is_enough() -> None:
     config = InterfaceConfig.build("ib0", DEVICE)
-    assert config.device == ("soft:eth0", 1)
-    assert (config.pkey, config.mode, config.mtu) == (PKey(0xFFFF), "datagram", None)
-    assert (config.address, config.route, config.faults) == ((), (), None)
+    endpoint = config.endpoint
+    assert (endpoint.device, endpoint.port) == ("soft:eth0", 1)
+    assert (endpoint.pkey, endpoint.mode, endpoint.mtu) == (PKey(0xFFFF), "datagram", None)
+    assert (config.address, config.route, endpoint.faults) == ((), (), None)
     assert config.offload
-    assert config.busy_poll is None
+    assert endpoint.busy_poll_us is None
     assert config.cpu_latency is None
-    assert config.queues == 1
-    assert config.cm_profile == "linux"
-    assert config.connection_idle == 512
+    assert endpoint.queues == 1
+    assert endpoint.cm_profile == "linux"
+    assert endpoint.connection_idle_s == 512
 
 
 def test_options_are_read_into_values() -> None:
@@ -46,17 +48,19 @@ def test_options_are_read_into_values() -> None:
             "log-level": "debug",
         },
     )
+    endpoint = config.endpoint
     assert not config.offload
-    assert config.busy_poll == 50
-    assert InterfaceConfig.build("ib0", DEVICE | {"busy-poll": "auto"}).busy_poll is None
+    assert endpoint.busy_poll_us == 50
+    auto = InterfaceConfig.build("ib0", DEVICE | {"busy-poll": "auto"})
+    assert auto.endpoint.busy_poll_us is None
     assert config.cpu_latency == 0
-    assert config.queues == 16
-    assert config.child(PKey(0x8002), {}).queues == 16
-    assert config.cm_profile == "rfc"
-    assert config.connection_idle == 60
-    assert config.device == ("mlx5_0", 2)
-    assert config.pkey == PKey(0x8001)
-    assert config.mtu == 1500
+    assert endpoint.queues == 16
+    assert config.child(PKey(0x8002), {}).endpoint.queues == 16
+    assert endpoint.cm_profile == "rfc"
+    assert endpoint.connection_idle_s == 60
+    assert (endpoint.device, endpoint.port) == ("mlx5_0", 2)
+    assert endpoint.pkey == PKey(0x8001)
+    assert endpoint.mtu == 1500
     assert [str(address) for address in config.address] == ["10.0.0.1/24", "fd00::1/64"]
     assert [str(route) for route in config.route] == [
         "10.1.0.0/16,via=10.0.0.9",
@@ -133,7 +137,8 @@ def test_a_wrong_option_names_itself_and_its_text_on_one_line(key: str, text: st
     [("mode", "connected"), ("peer", "10.0.0.1"), ("peers-file", "/etc/peers"), ("mesh-port", "9")],
 )
 def test_queues_and_connections_exclude_each_other(key: str, text: str) -> None:
-    assert InterfaceConfig.build("ib0", DEVICE | {"queues": "1", key: text}).queues == 1
+    config = InterfaceConfig.build("ib0", DEVICE | {"queues": "1", key: text})
+    assert config.endpoint.queues == 1
     with pytest.raises(UsageError, match=r"^--queues is .* leave it out$"):
         InterfaceConfig.build("ib0", DEVICE | {"queues": "2", key: text})
 
@@ -163,8 +168,8 @@ def test_a_file_has_the_options_keys_and_options_win(tmp_path: Path) -> None:
         'log-level = "error"\n'
     )
     config = InterfaceConfig.build("ib0", {"mtu": "2044"}, file)
-    assert config.pkey == PKey(0x8001)
-    assert config.mtu == 2044
+    assert config.endpoint.pkey == PKey(0x8001)
+    assert config.endpoint.mtu == 2044
     assert config.address == (
         ipaddress.ip_interface("10.0.0.1/24"),
         ipaddress.ip_interface("fd00::1/64"),

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every option of an interface, in one table.
+
+The command line, its completion, the configuration file, `child-add` on the control socket and
+docs/options.md are made from `OPTIONS`. To add an option, add
+
+1. its row here,
+2. its field to `EndpointConfig` (`ipoibu/endpoint/config.py`), or to `InterfaceConfig`
+   (`ipoibu/daemon/config.py`) if it concerns only the kernel's side or the process,
+3. the code that uses the field,
+
+and run docs/list_options.py. What an option excludes or needs is a `Conflict` in `EndpointConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.parsers import (
+    parse_address,
+    parse_busy_poll,
+    parse_faults,
+    parse_file,
+    parse_peer,
+    parse_route,
+    parse_switch,
+)
+from ipoibu.endpoint.bounds import Choice, Range
+from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, MODES, MTUS, QUEUES
+from ipoibu.fabric.device_name import parse_device
+from ipoibu.limits import CPU_LATENCY_MAX_US
+
+LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
+CPU_LATENCY: Final = Range(0, CPU_LATENCY_MAX_US, "microseconds")
+MESH_PORTS: Final = Range(1, 65535, noun="port")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: `--NAME METAVAR` on the command line, the key NAME in the configuration file.
+
+    `read` makes the value from a text. `field` says where the value belongs: `endpoint.X` is
+    `EndpointConfig.X`, `mesh.X` is `MeshOptions.X`, and plain X is `InterfaceConfig.X`. An option
+    with `several` may be repeated; the file has a list, the field a tuple. `commands` are those that
+    have the option: `up`, `lab` (for all hosts), `child` (`child add`, for that child). A child gets
+    its parent's value if `is_inherited`, and the default otherwise.
+    """
+
+    name: str
+    metavar: str
+    read: Callable[[str], object]
+    help: str
+    field: str
+    example: str
+    several: bool = False
+    commands: tuple[str, ...] = ("up",)
+    is_inherited: bool = True
+
+
+OPTIONS: Final = (
+    Option(
+        "device",
+        "DEV[/PORT]",
+        parse_device,
+        "the device: soft:NETDEV (the built-in HCA on that net device) or an RDMA device such as mlx5_0/1",
+        field="endpoint.device",
+        example="soft:eth0",
+    ),
+    Option(
+        "pkey",
+        "P_KEY",
+        PKey.parse,
+        "partition, 0x0001 to 0xffff; 0xffff by default",
+        field="endpoint.pkey",
+        example="0x8001",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "partitions",
+        "FILE",
+        parse_file,
+        "OpenSM's partitions.conf, for a fabric without a subnet administrator",
+        field="endpoint.partitions",
+        example="/etc/opensm/partitions.conf",
+    ),
+    Option(
+        "mode",
+        "MODE",
+        MODES.read,
+        "sending mode: datagram, the default, or connected",
+        field="endpoint.mode",
+        example="connected",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "cm-profile",
+        "PROFILE",
+        CM_PROFILES.read,
+        "connected mode: linux, the default, makes a connection for each direction, rfc makes one"
+        " for both",
+        field="endpoint.cm_profile",
+        example="rfc",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "connection-idle",
+        "S",
+        CONNECTION_IDLE.read,
+        "connected mode: end a connection that carries no packet for S seconds; 512 by default",
+        field="endpoint.connection_idle_s",
+        example="60",
+    ),
+    Option(
+        "mtu",
+        "N",
+        MTUS.read,
+        "IP MTU in bytes; by default the link's (2044 where the port allows), or 65520 in"
+        " connected mode",
+        field="endpoint.mtu",
+        example="2044",
+        commands=("up", "lab", "child"),
+        is_inherited=False,
+    ),
+    Option(
+        "address",
+        "CIDR",
+        parse_address,
+        "an address with its prefix length",
+        field="address",
+        example="10.0.0.1/24",
+        several=True,
+        commands=("up", "child"),
+        is_inherited=False,
+    ),
+    Option(
+        "route",
+        "DST[,via=GW]",
+        parse_route,
+        "a network or `default`, directly or via a gateway",
+        field="route",
+        example="10.1.0.0/16,via=10.0.0.9",
+        several=True,
+        is_inherited=False,
+    ),
+    Option(
+        "faults",
+        "SPEC",
+        parse_faults,
+        "for tests: impair what the interface sends: loss=P,dup=P,reorder=P,corrupt=P,delay=P,seed=N"
+        " with probabilities P",
+        field="endpoint.faults",
+        example="loss=0.01,seed=7",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "offload",
+        "on|off",
+        parse_switch,
+        "exchange TCP and UDP with the kernel in frames of up to 64 KiB; on by default",
+        field="offload",
+        example="off",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "busy-poll",
+        "US|auto",
+        parse_busy_poll,
+        "poll for the next packet for US microseconds before sleeping (lower latency, more CPU"
+        " time); auto, the default: up to 300 where replies arrive that soon",
+        field="endpoint.busy_poll_us",
+        example="50",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "cpu-latency",
+        "US",
+        CPU_LATENCY.read,
+        "cap the exit latency of idle CPUs to US microseconds (uses more power); 0: idle CPUs do"
+        " not sleep",
+        field="cpu_latency",
+        example="0",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "queues",
+        "N",
+        QUEUES.read,
+        "give the TUN N queues, each with a thread that sends; a flow keeps to one queue; 1 by"
+        " default",
+        field="endpoint.queues",
+        example="4",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "allmulticast",
+        "on|off",
+        parse_switch,
+        "receive every group of the link, for multicast routers; needs a subnet administrator",
+        field="endpoint.allmulticast",
+        example="on",
+    ),
+    Option(
+        "peer",
+        "HOST[:PORT]",
+        parse_peer,
+        "iWARP: a host of the mesh, or a name that resolves to several; it reports the others",
+        field="mesh.peers",
+        example="192.0.2.1",
+        several=True,
+    ),
+    Option(
+        "peers-file",
+        "FILE",
+        parse_file,
+        "iWARP: a file with one peer a line; ipoibu reads it again when it changes",
+        field="mesh.file",
+        example="/etc/ipoibu/peers",
+    ),
+    Option(
+        "mesh-port",
+        "PORT",
+        MESH_PORTS.read,
+        "iWARP: the port to listen on; 4792 by default",
+        field="mesh.port",
+        example="4792",
+    ),
+    Option(
+        "log-level",
+        "LEVEL",
+        LOG_LEVELS.read,
+        "least level that is logged: debug, info, warning, the default, or error",
+        field="log_level",
+        example="info",
+    ),
+)
+
+BY_NAME: Final = {option.name: option for option in OPTIONS}
+
+
+def options_of(command: str) -> tuple[Option, ...]:
+    """The options of the command `up`, `lab` or `child`."""
+    return tuple(option for option in OPTIONS if command in option.commands)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Readers of option texts. Each returns the value, or raises a `UsageError` of one line.
+
+Modules that load the C core or pyroute2 are imported only when a text needs them: the command line
+imports this module at every start.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipoibu.addr import IpInterface
+from ipoibu.endpoint.config import BUSY_POLL
+from ipoibu.errors import UsageError
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.faults import FaultSpec
+    from ipoibu.host.interface import RouteSpec
+
+
+def parse_address(text: str) -> IpInterface:
+    """A host address with its prefix length: `10.0.0.1/24`, `fd00::1/64`."""
+    try:
+        address = ipaddress.ip_interface(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64)"
+        ) from error
+    _check_zone(text, repr(text))
+    if "/" not in text:
+        raise UsageError(f"{text!r} lacks a prefix length (expected such as {text}/24)")
+    ip = address.ip  # `is_multicast` and the like of an `ip_interface` describe its network
+    if ip.is_multicast or ip.is_unspecified or ip.is_loopback:
+        raise UsageError(f"{text!r} cannot be an interface's address")
+    return address
+
+
+def parse_route(text: str) -> RouteSpec:
+    """`DST[,via=GW]` where DST is a network in CIDR form or `default`."""
+    from ipoibu.host.interface import RouteSpec
+
+    destination, *options = text.split(",")
+    _check_zone(text, f"route {text!r}")
+    via = None
+    for option in options:
+        key, _, value = option.partition("=")
+        if key != "via" or via is not None:
+            raise UsageError(f"route {text!r}: {option!r} is not understood (expected via=GATEWAY)")
+        try:
+            via = ipaddress.ip_address(value)
+        except ValueError as error:
+            raise UsageError(f"route {text!r}: the gateway {value!r} is no address") from error
+        if via.is_multicast or via.is_unspecified:
+            raise UsageError(f"route {text!r}: {value!r} cannot be a gateway")
+    if destination == "default":
+        destination = "::/0" if via is not None and via.version == 6 else "0.0.0.0/0"
+    try:
+        network = ipaddress.ip_network(destination)
+    except ValueError as error:
+        raise UsageError(
+            f"route {text!r}: {destination!r} is no network in CIDR form"
+            " (expected such as 10.1.0.0/16, without host bits)"
+        ) from error
+    if via is not None and via.version == 4 and network.version == 6:
+        raise UsageError(f"route {text!r}: an IPv6 network cannot go via an IPv4 gateway")
+    return RouteSpec(network, via)
+
+
+def _check_zone(text: str, place: str) -> None:
+    if "%" in text:
+        raise UsageError(f"{place}: remove the %zone: addresses always belong to this interface")
+
+
+def parse_peer(text: str) -> str:
+    """HOST[:PORT], checked and unchanged: the mesh resolves the name later."""
+    from ipoibu.fabric.mesh import peer_list
+
+    peer_list.parse_peer(text)
+    return text
+
+
+def parse_faults(text: str) -> FaultSpec:
+    from ipoibu.fabric.faults import FaultSpec
+
+    return FaultSpec.parse(text)
+
+
+def parse_switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise UsageError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
+def parse_busy_poll(text: str) -> int | None:
+    """Microseconds; None for `auto`."""
+    return None if text == "auto" else BUSY_POLL.read(text)
+
+
+def parse_file(text: str) -> Path:
+    """The absolute path: a child interface reads the file again later."""
+    if not text:
+        raise UsageError("a file's name is expected")
+    return Path(text).absolute()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sets of allowed values. Configurations check their fields, and options read their texts by them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ipoibu.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers from `least` to `most`. `unit` and `noun` appear in error messages only."""
+
+    least: int
+    most: int
+    unit: str = ""
+    noun: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most} {self.unit}".rstrip()
+
+    def check(self, field: str, value: float) -> None:
+        """Raise `UsageError` unless the `value` of the `field` is inside."""
+        if not self.least <= value <= self.most:
+            raise UsageError(f"{field} {value}: expected {self}")
+
+    def read(self, text: str) -> int:
+        """Read a whole number; `UsageError` unless it is one, in ASCII digits, and inside."""
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not self.least <= int(text) <= self.most:
+            problem = f" is no {self.noun}" if self.noun else ""
+            raise UsageError(f"{text!r}{problem}: expected {self}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several `words`. `noun` says in error messages what they are."""
+
+    noun: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if len(self.words) == 2:
+            return " or ".join(self.words)
+        return f"one of {', '.join(self.words)}"
+
+    def read(self, text: str) -> str:
+        """Return `text`; `UsageError` unless it is one of the words."""
+        if text not in self.words:
+            raise UsageError(f"{text!r} is no {self.noun}: expected {self}")
+        return text

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The table of options, against the configurations that it fills and the page that it makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.options import OPTIONS, Option
+from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
+from ipoibu.errors import UsageError
+from ipoibu.fabric.base import MeshOptions
+from ipoibu.proto.rc_connection import Profile
+
+ROOT = Path(__file__).parents[3]
+PARTS = {"": InterfaceConfig, "endpoint": EndpointConfig, "mesh": MeshOptions}
+each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+
+
+@each_option
+def test_an_option_fills_the_field_that_it_names(option: Option) -> None:
+    part, _, name = option.field.rpartition(".")
+    assert name in {field.name for field in dataclasses.fields(PARTS[part])}
+    config = InterfaceConfig.build("ib0", {"device": "soft:eth0", option.name: option.example})
+    target = {"": config, "endpoint": config.endpoint, "mesh": config.endpoint.mesh}[part]
+    value = option.read(option.example)
+    if option.name == "device":
+        value, _ = option.read(option.example)  # type: ignore[misc]
+    assert getattr(target, name) == ((value,) if option.several else value)
+
+
+@each_option
+def test_a_child_inherits_what_the_table_says(option: Option) -> None:
+    texts = {"device": "soft:eth1", option.name: option.example}
+    child = InterfaceConfig.build("ib0", texts).child(PKey(0x8001), {})
+    assert (option.name in child.values) == option.is_inherited
+
+
+def test_no_two_options_share_a_name_or_a_field() -> None:
+    assert len({option.name for option in OPTIONS}) == len(OPTIONS)
+    assert len({option.field for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_the_page_of_options_is_what_the_table_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/list_options.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_of_options_has_examples_that_work(tmp_path: Path) -> None:
+    page = (ROOT / "docs/options.md").read_text(encoding="utf-8")
+    assert max(map(len, page.splitlines())) <= 100
+    examples = [block.split("```")[0] for block in page.split("```toml\n")[1:]]
+    file = tmp_path / "ib0.toml"
+    file.write_text("\n".join(example for example in examples if "queues" not in example))
+    config = InterfaceConfig.build("ib0", {}, file)
+    assert set(config.values) == {option.name for option in OPTIONS} - {"queues"}
+    assert len(tomllib.loads("".join(examples))) == len(OPTIONS)
+
+
+def test_the_profiles_are_those_of_the_policy() -> None:
+    assert set(CM_PROFILES.words) == {profile.value for profile in Profile}
+
+
+def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
+    with pytest.raises(
+        Conflict, match=r"^queues is for datagram mode, not connected mode: "
+    ) as own:
+        EndpointConfig("ib0", "soft:eth0", queues=2, mode="connected")
+    texts = {"device": "soft:eth0", "queues": "2", "mode": "connected"}
+    with pytest.raises(UsageError) as users:
+        InterfaceConfig.build("ib0", texts)
+    assert str(users.value) == f"--{own.value}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"mode": "unreliable"}, "'unreliable' is no mode: expected datagram or connected"),
+        ({"cm_profile": "both"}, "'both' is no profile of connected mode: expected linux or rfc"),
+        ({"mtu": 67, "mode": "connected"}, "MTU 67 does not fit: choose 68 to 65520 bytes"),
+        ({"mtu": 65_521}, "MTU 65521 does not fit: choose 68 to 65520 bytes"),
+        ({"connection_idle_s": 1.5}, "connection_idle_s 1.5: expected 2 to 86400 seconds"),
+        ({"connection_idle_s": float("nan")}, "connection_idle_s nan: expected 2 to 86400 seconds"),
+        ({"queues": 17}, "queues 17: expected 1 to 16 queues"),
+        ({"queues": 2, "mesh": MeshOptions()}, "queues is not for iWARP: "),
+    ],
+)
+def test_a_wrong_field_is_refused_before_a_port_is_opened(
+    fields: dict[str, object], text: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        EndpointConfig("ib0", "soft:eth0", **fields)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(text)
