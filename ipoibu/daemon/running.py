@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One interface while it runs: TUN, endpoint, mirror and control socket; a parent or a child.
+"""One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
-Order of start: TUN (its name is the lock on the interface), endpoint, kernel configuration, mirror,
-control socket; the end runs backwards. The TUN is closed last and takes the interface with it.
+They start in this order: TUN (its name is the lock on the interface), endpoint, kernel
+configuration, route sync, control socket. They end in reverse order; the kernel removes the
+interface when the TUN is closed, last.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from ipoibu.host.tun import Tun
 from ipoibu.ib import PortInfo
 from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, RETRANS_TIMER_S
 
-# How long to wait for the verdicts on the first addresses: the probes, and as much again for
-# delays.
+# How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
 
 P = ParamSpec("P")
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunnableEndpoint(Stack, Observed, Protocol):
-    """What the daemon needs of `ipoibu.endpoint.endpoint.Endpoint`."""
+    """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
     def port(self) -> PortInfo: ...
@@ -58,8 +58,8 @@ MakeEndpoint = Callable[[InterfaceConfig, Tun, OnAddress, OnFailure, OnMtu], Run
 class RunningInterface:
     """Runs one interface between `start` and `close`, on the event loop's thread.
 
-    `stop` ends waiting for addresses; `on_failure` hears once why the interface cannot go on, and is
-    to close it. `actions` are further commands of its control socket.
+    `stop` ends the wait for addresses. If the interface cannot go on, it calls `on_failure` once with
+    the reason; the callee closes it. `actions` are further commands of its control socket.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class RunningInterface:
         self._resume: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Until it is there and its addresses are being checked; leaves nothing if it raises."""
+        """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
-        """Leave nothing of it. Safe to repeat."""
+        """End the interface and leave nothing behind. Safe to repeat."""
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -113,11 +113,11 @@ class RunningInterface:
         netlink = stack.enter_context(Netlink())
         self._interface = Interface(self._spec(), netlink)
         self._interface.spec.check()
-        self._mirror = RouteSync(self._interface.index, self.endpoint, netlink)
-        stack.callback(self._mirror.close)
+        self._route_sync = RouteSync(self._interface.index, self.endpoint, netlink)
+        stack.callback(self._route_sync.close)
         self._interface.configure()
         self._pending = {a.ip for a in netlink.addresses(self._interface.index) if a.version == 6}
-        self._link = self._mirror.refresh()
+        self._link = self._route_sync.refresh()
         self._watch()
         stack.callback(self._unwatch)
         control = ControlServer(config.name, self.endpoint, self._executor, self._actions)
@@ -134,8 +134,7 @@ class RunningInterface:
         )
 
     async def settle(self) -> None:
-        """Up means usable: wait until no IPv6 address is being probed any more, or we are to
-        stop."""
+        """Wait until every IPv6 address has been probed, since up means usable, or until `stop`."""
         if not self._pending:
             return
         waits = {asyncio.create_task(e.wait()) for e in (self._verdicts, self._stop)}
@@ -144,17 +143,17 @@ class RunningInterface:
             wait.cancel()
 
     def summary(self) -> str:
-        held = [str(entry["address"]) for entry in self.endpoint.show()["addresses"]]
+        addresses = [str(entry["address"]) for entry in self.endpoint.show()["addresses"]]
         return (
             f"{self.config.name}: up, hwaddr {self.endpoint.hwaddr}, mtu {self.endpoint.mtu},"
-            f" addresses {' '.join(held) or 'none'}"
+            f" addresses {' '.join(addresses) or 'none'}"
         )
 
-    # What happens while it runs; all of it on the event loop's thread
+    # Events while it runs, all on the event loop's thread
 
     def _threadsafe(self, call: Callable[P, None]) -> Callable[P, None]:
         def post(*args: P.args, **kwargs: P.kwargs) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to tell
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
                 self._loop.call_soon_threadsafe(functools.partial(call, *args, **kwargs))
 
         return post
@@ -166,7 +165,7 @@ class RunningInterface:
 
     def _verdict(self, address: IpAddress, duplicate: bool) -> None:
         if duplicate:
-            _log.error("%s: %s is another station's address: removed", self.config.name, address)
+            _log.error("%s: %s is another host's address: removed", self.config.name, address)
             try:
                 self._interface.drop(address)
             except IpoibuError as error:
@@ -177,24 +176,24 @@ class RunningInterface:
 
     def _mtu_changed(self, mtu_bytes: int) -> None:
         if self._link is None:
-            return  # it is not configured yet, and will be with this one
+            return  # `configure` comes later, and uses this MTU
         try:
             self._interface.follow_mtu(mtu_bytes, self._link)
         except IpoibuError as error:
             self._fail(str(error))
 
-    def _look(self) -> None:
+    def _sync(self) -> None:
         try:
-            if not self._mirror.changed():
+            if not self._route_sync.changed():
                 return
             began = time.monotonic()
-            link = self._mirror.refresh()
+            link = self._route_sync.refresh()
             took_s = time.monotonic() - began
         except (IpoibuError, OSError) as error:
             self._fail(str(error))
             return
         if link is None:
-            self._fail("the interface was removed by someone else")
+            self._fail("another program removed the interface")
             return
         self._follow(link)
         # Listing a large table takes long: spend at most half of the time on it.
@@ -204,26 +203,26 @@ class RunningInterface:
     def _unwatch(self) -> None:
         if self._resume is not None:
             self._resume.cancel()
-        self._loop.remove_reader(self._mirror.fileno())
+        self._loop.remove_reader(self._route_sync.fileno())
 
     def _watch(self) -> None:
-        self._loop.add_reader(self._mirror.fileno(), self._look)
+        self._loop.add_reader(self._route_sync.fileno(), self._sync)
 
     def _follow(self, link: Link) -> None:
         before, self._link = self._link, link
         if before is None:
             return
         if before.up and not link.up:
-            _log.warning("%s: set down by someone else: no traffic", link.name)
+            _log.warning("%s: another program set it down: no traffic", link.name)
         try:
             self._interface.hold_mtu(link)
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
-        # Going down, or below 1280 bytes, costs the interface its IPv6 addresses and some routes.
-        if _whole(link) and not _whole(before):
+        # When it is down, or below 1280 bytes, the kernel removes IPv6 addresses and some routes.
+        if _carries_ipv6(link) and not _carries_ipv6(before):
             _log.warning("%s: up again", link.name)
             self._interface.restore()
 
 
-def _whole(link: Link) -> bool:
+def _carries_ipv6(link: Link) -> bool:
     return link.up and link.mtu_bytes >= IPV6_MIN_MTU

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a machine and a device need before an interface can come up, checked one by one.
+"""Checks of all that a machine and a device need before an interface can come up.
 
-Nothing here changes anything, needs a privilege, or raises but for words that name nothing: what
-cannot be found out is a finding.
+The checks change nothing and need no privilege. Only a malformed device name raises an error; a
+check that cannot get its answer reports a finding.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room fo
 def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Finding]:
     """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
 
-    On an InfiniBand subnet its administrator is asked about the link of `pkey`. `UsageError`: that is
-    no device's name.
+    On an InfiniBand subnet the checkup asks the subnet administrator about the link of `pkey`.
+    Raises `UsageError` if `device` is malformed.
     """
     name, port = parse_device(device) if device is not None else (None, 1)
     rdma = name is not None and not name.startswith(PREFIX)
@@ -79,7 +79,7 @@ def net_admin(status: Path = STATUS) -> Finding:
     name = "cap_net_admin"
     held = is_capable(CAP_NET_ADMIN, status)
     if held is None:
-        return Finding(name, "warn", f"{status} does not tell what this process may do")
+        return Finding(name, "warn", f"{status} does not list the capabilities of this process")
     if held:
         return Finding(name, "ok", "interfaces may be created")
     return Finding(name, "fail", "interfaces may not be created", "run as root: sudo")
@@ -102,12 +102,12 @@ def extension() -> Finding:
 
 
 def io_uring() -> Finding:
-    """Whether a TUN can be read and written through one; without, it works as well, at more cost."""
+    """Check io_uring, by which the pump reads and writes a TUN; without it, each packet costs more."""
     name = "io_uring"
     try:
         core = importlib.import_module("ipoibu._core")
     except ImportError:
-        return Finding(name, "info", "not tried: the C core does not load")
+        return Finding(name, "info", "not checked: the C core does not load")
     ours, others = socket.socketpair()
     with ours, others:
         try:
@@ -118,9 +118,9 @@ def io_uring() -> Finding:
                 remedy = "apt-get install liburing-dev, then build again"
             elif error.errno == errno.EPERM:
                 remedy = "sysctl -w kernel.io_uring_disabled=0"
-            detail = f"a system call for each packet of a TUN: {os.strerror(error.errno or 0)}"
+            detail = f"each packet of a TUN needs a system call: {os.strerror(error.errno or 0)}"
             return Finding(name, "info", detail, remedy)
-    return Finding(name, "ok", "packets of a TUN are read and written in batches")
+    return Finding(name, "ok", "the pump reads and writes packets of a TUN in batches")
 
 
 def ipv6(root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:
@@ -133,8 +133,8 @@ def ipv6(root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:
 
 
 def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iterator[Finding]:
-    """Device nodes, locked memory and pyverbs: needed for RDMA devices, idle for the built-in
-    HCA."""
+    """Check device nodes, locked memory and pyverbs: RDMA devices need them, the built-in HCA does
+    not."""
     bad: Status = "fail" if needed else "info"
     nodes = sorted(p.name for p in devices.iterdir()) if devices.is_dir() else []
     if any(name.startswith("uverbs") for name in nodes):
@@ -158,8 +158,7 @@ def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iter
 
 
 def _pyverbs_without_metadata(bad: Status, *, needed: bool) -> Finding:
-    # Debian's package installs the modules alone; only looked for, since importing it sets up
-    # logging.
+    # Debian's package has no metadata. Importing pyverbs would configure logging: only search it.
     if importlib.util.find_spec("pyverbs") is not None:
         return Finding("pyverbs", "ok", "pyverbs is installed, by the distribution")
     detail = "pyverbs is not installed" + ("" if needed else " (soft: devices need none)")
@@ -225,7 +224,7 @@ def device_link_local(name: str, flags: dict[str, int]) -> Finding:
         return Finding(
             "link_local",
             "fail",
-            f"{sorted(own)[0]} of {name} is still being checked for duplicates, or is one",
+            f"{sorted(own)[0]} of {name} is tentative, or a duplicate of another host's",
             "try again in two seconds; then see `ip -6 address show dadfailed`",
         )
     return Finding(
@@ -258,7 +257,7 @@ def roce_port(name: str, port: int = ROCE_PORT) -> Finding:
 
 
 def link_partition(file: str, pkey: PKey) -> Finding:
-    """What partitions.conf makes of `pkey`; the remedy is the line to add to it."""
+    """Check which link partitions.conf defines for `pkey`; the remedy is the line to add to it."""
     name = "partition"
     try:
         partitions = read(file)

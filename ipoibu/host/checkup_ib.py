@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a link needs of an InfiniBand subnet: a manager, and a broadcast group that it has."""
+"""Checks of an InfiniBand subnet: a link needs a subnet manager and a broadcast group."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ipoibu.wire import mgid
 
 
 def subnet(device: str, port: int, pkey: PKey) -> list[Finding]:
-    """Every finding about the subnet of an InfiniBand port and the link of `pkey`; nothing is joined."""
+    """Every finding about the subnet of a port and the link of `pkey`; joins no group."""
 
-    async def look() -> list[Finding]:
+    async def collect() -> list[Finding]:
         client = SaClient.open(device, port)
         try:
-            return [finding async for finding in _look(client, pkey)]
+            return [finding async for finding in _findings(client, pkey)]
         finally:
             client.close()
 
     try:
-        return asyncio.run(look())
+        return asyncio.run(collect())
     except IpoibuError as error:
         return [Finding("subnet_manager", "fail", str(error))]
 
 
-async def _look(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
-    """Until something is missing."""
+async def _findings(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
+    """The findings up to the first failure."""
     info = client.info
     place = f"{info.device}/{info.port}"
     if info.sa_lid == 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an RDMA device needs before an interface can come up on it: the checkup's part for verbs.
+"""Checks of all that an RDMA device needs before an interface can come up on it.
 
-Read from sysfs, so that it answers also where the device cannot be opened.
+They read sysfs, and so work where the device cannot be opened, too.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ SYSFS: Final = Path("/sys/class/infiniband")
 
 
 def verbs_port(name: str, port: int, pkey: PKey, root: Path = SYSFS) -> Iterator[Finding]:
-    """Every finding about port `port` of the RDMA device `name`, which exists, and the link of `pkey`
-    where a subnet administrator knows of it."""
+    """Every finding about port `port` of the existing RDMA device `name`; on an InfiniBand port also
+    about the link of `pkey`."""
     yield extension()
     yield pyverbs()
     ports = root / name / "ports"
-    here = ports / str(port)
-    if not here.is_dir():
+    directory = ports / str(port)
+    if not directory.is_dir():
         known = sorted(path.name for path in ports.iterdir()) if ports.is_dir() else []
         detail = f"{name} has no port {port}, but {' '.join(known) or 'none'}"
         yield Finding("rdma_port", "fail", detail, f"--device {name}/{(known or ['1'])[0]}")
         return
-    if _word(root / name / "node_type").endswith("RNIC"):
+    if _text(root / name / "node_type").endswith("RNIC"):
         yield Finding("link_layer", "ok", f"{name} is an iWARP device: a mesh (docs/mesh.md)")
-        yield port_state(here, f"{name}/{port}", None)
+        yield port_state(directory, f"{name}/{port}", None)
         return
-    if _word(here / "link_layer") == "InfiniBand":
-        yield port_state(here, f"{name}/{port}", None)
+    if _text(directory / "link_layer") == "InfiniBand":
+        yield port_state(directory, f"{name}/{port}", None)
         yield from subnet(name, port, pkey)
         return
-    entries, netdevs = gid_table(here)
+    entries, netdevs = gid_table(directory)
     netdev = netdevs[0] if netdevs else None
-    yield port_state(here, f"{name}/{port}", netdev)
+    yield port_state(directory, f"{name}/{port}", netdev)
     yield from gid(entries, netdevs, f"{name}/{port}")
     if netdev is not None:
         yield from mtu(netdev)
@@ -65,7 +65,7 @@ def extension() -> Finding:
 
 
 def pyverbs() -> Finding:
-    """Whether pyverbs loads here, which it does with the libibverbs of its own version only."""
+    """Check that pyverbs loads: it needs a libibverbs of its own version."""
     try:
         load()
     except IpoibuError as error:
@@ -80,11 +80,11 @@ def gid_table(port: Path) -> tuple[list[GidEntry], list[str]]:
     entries: list[GidEntry] = []
     netdevs: list[str] = []
     for path in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
-        text = _word(path)
+        text = _text(path)
         if not text.strip("0:"):
             continue
-        netdev = _word(port / "gid_attrs/ndevs" / path.name)
-        is_roce_v2 = _word(port / "gid_attrs/types" / path.name) == "RoCE v2"
+        netdev = _text(port / "gid_attrs/ndevs" / path.name)
+        is_roce_v2 = _text(port / "gid_attrs/types" / path.name) == "RoCE v2"
         if netdev and netdev not in netdevs:
             netdevs.append(netdev)
         entries.append(GidEntry(int(path.name), Gid.parse(text), is_roce_v2, _index(netdev)))
@@ -92,7 +92,7 @@ def gid_table(port: Path) -> tuple[list[GidEntry], list[str]]:
 
 
 def port_state(port: Path, place: str, netdev: str | None) -> Finding:
-    state = _word(port / "state").partition(": ")[2]
+    state = _text(port / "state").partition(": ")[2]
     if state == "ACTIVE":
         return Finding("rdma_port", "ok", f"{place} is active")
     remedy = f"ip link set {netdev} up" if netdev else "rdma link show"
@@ -129,7 +129,7 @@ def mtu(netdev: str) -> Iterator[Finding]:
         yield device_mtu(link)
 
 
-def _word(path: Path) -> str:
+def _text(path: Path) -> str:
     """A file's text; the kernel refuses to read attributes of an empty table entry."""
     try:
         return path.read_text().strip()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How long an idle CPU may take to wake up (Documentation/power/pm_qos_interface.rst).
+"""A bound on the exit latency of idle CPUs (Documentation/power/pm_qos_interface.rst).
 
-A packet that meets a sleeping CPU waits until it is awake, on every hop; that may cost more than all
-that is done for the packet. The kernel keeps its CPUs to the smallest bound that any process holds.
+A packet for a sleeping CPU waits until that CPU has woken up, on every hop; this may take longer
+than all work on the packet. The kernel applies the smallest bound that any process holds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ CPU_LATENCY_PATH: Final = Path("/dev/cpu_dma_latency")
 
 @contextlib.contextmanager
 def bounded_cpu_latency(us: int, path: Path = CPU_LATENCY_PATH) -> Iterator[None]:
-    """Idle CPUs of this machine wake up within `us` microseconds, as long as this lasts.
+    """Cap the exit latency of this machine's idle CPUs to `us` microseconds inside the `with` block.
 
-    0: they do not sleep at all, which costs power and, on virtual machines, the time of others. Raises
-    `UsageError` (out of bounds), `NotPermitted` (root alone may), `IpoibuError` (a kernel without).
+    With 0 they do not sleep at all, which costs power and, on a virtual machine, CPU time of the
+    other machines. Raises `UsageError` (out of bounds), `NotPermitted` (only root may do this) or
+    `IpoibuError` (this kernel does not offer it).
     """
     if not 0 <= us <= CPU_LATENCY_MAX_US:
         raise UsageError(f"CPU latency {us}: expected 0 to {CPU_LATENCY_MAX_US} microseconds")

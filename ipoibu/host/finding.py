@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One result of the checkup, and the check of a net device's MTU that several kinds of device share."""
+"""A result of the checkup, and the check of a net device's MTU, which all kinds of devices share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ Status = Literal["ok", "info", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: `fail` keeps an interface from coming up, `warn` costs something, `info` is
-    neither.
+    """The result of one check, with the command that repairs it as `remedy`, or None.
 
-    `remedy` is the command that mends it, or None.
+    `fail` prevents an interface, `warn` costs speed or a feature, `info` does neither.
     """
 
     check: str

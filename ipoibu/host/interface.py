@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The TUN interface as the kernel's IP stack sees it: MTU, addresses and routes given by the
-user."""
+"""Configuration of the kernel's TUN interface: MTU, addresses and routes."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """What the interface is to hold. `mtu_bytes` is the IP MTU that the link carries."""
+    """The configuration of an interface. `mtu_bytes` is the IP MTU that the link carries."""
 
     name: str
     mtu_bytes: int
@@ -56,19 +55,19 @@ class InterfaceSpec:
 
     @property
     def ipv6(self) -> bool:
-        """RFC 8200 §5: an IPv6 link carries 1280 bytes; one that does not has no IPv6 (T3)."""
+        """RFC 8200 §5: an IPv6 link carries at least 1280 bytes; smaller links have no IPv6 (T3)."""
         return self.mtu_bytes >= IPV6_MIN_MTU
 
     def check(self) -> None:
         """`LinkError` if an IPv6 address or route was asked for and the link cannot carry IPv6."""
         if self.ipv6:
             return
-        wanted: list[object] = [a for a in self.addresses if a.version == 6]
-        wanted += [r for r in self.routes if r.network.version == 6]
-        if wanted:
+        ipv6: list[object] = [a for a in self.addresses if a.version == 6]
+        ipv6 += [r for r in self.routes if r.network.version == 6]
+        if ipv6:
             raise LinkError(
                 f"{self.name}: IPv6 needs an MTU of {IPV6_MIN_MTU} and this link has"
-                f" {self.mtu_bytes}, so {wanted[0]} cannot be set; raise the MTU of the device"
+                f" {self.mtu_bytes}, so {ipv6[0]} cannot be set; raise the MTU of the device"
                 " (an IB MTU of 2048 needs 2128 on the network device) or leave IPv6 out"
             )
 
@@ -77,17 +76,16 @@ class Interface:
     """Keeps one existing interface in the state of its spec. Belongs to one thread."""
 
     def __init__(self, spec: InterfaceSpec, netlink: Netlink) -> None:
-        found = netlink.link(spec.name)
-        if found is None:
-            raise NoSuchDevice(f"interface {spec.name} is gone: someone removed it")
+        link = netlink.link(spec.name)
+        if link is None:
+            raise NoSuchDevice(f"interface {spec.name} is gone: another program removed it")
         self.spec = spec
-        self.index = found.index
+        self.index = link.index
         self._netlink = netlink
-        self._unwanted: set[IpAddress] = set()  # found to be another station's
+        self._unwanted: set[IpAddress] = set()  # duplicates of another host's
 
     def configure(self) -> None:
-        """MTU and queue first, then up, then addresses and routes; raises what the kernel
-        refuses."""
+        """Set MTU and queue length, then up, then addresses and routes; raises the kernel's errors."""
         self.spec.check()
         netlink, index = self._netlink, self.index
         netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
@@ -115,12 +113,12 @@ class Interface:
             netlink.add_route(index, route.network, route.via)
 
     def restore(self) -> None:
-        """Set again what the kernel dropped while the interface was down; failures are logged."""
+        """Set what the kernel dropped while the interface was down; logs failures."""
         missing = set(self.spec.addresses) - self._netlink.addresses(self.index)
         try:
             if self.spec.ipv6:
                 self._netlink.set_link(self.index, kernel_link_local=False)
-                self._remove_invented()
+                self._remove_generated()
                 self._add_link_local()
             for address in missing:
                 if address.ip not in self._unwanted:
@@ -131,11 +129,10 @@ class Interface:
             _log.error("%s: %s", self.spec.name, error)
 
     def hold_mtu(self, link: Link) -> None:
-        """Undo an MTU above the link's: the kernel would build packets that the port cannot
-        send."""
+        """Undo an MTU above the link's: the port cannot send packets of that size."""
         if link.mtu_bytes > self.spec.mtu_bytes:
             _log.warning(
-                "%s: MTU %d is more than the link carries; set back to %d",
+                "%s: the link does not carry MTU %d: setting it back to %d",
                 self.spec.name,
                 link.mtu_bytes,
                 self.spec.mtu_bytes,
@@ -143,7 +140,7 @@ class Interface:
             self._netlink.set_link(self.index, mtu_bytes=self.spec.mtu_bytes)
 
     def follow_mtu(self, mtu_bytes: int, link: Link) -> None:
-        """The link carries another MTU now: take it over, unless someone has set a smaller one."""
+        """Take over the new MTU of the link, unless a program has set a smaller one."""
         had_bytes = self.spec.mtu_bytes
         _log.warning("%s: the link's MTU is %d now, not %d", self.spec.name, mtu_bytes, had_bytes)
         self.spec = replace(self.spec, mtu_bytes=mtu_bytes)
@@ -151,14 +148,15 @@ class Interface:
             self._netlink.set_link(self.index, mtu_bytes=mtu_bytes)
 
     def drop(self, address: IpAddress) -> None:
-        """Take a duplicate address off the interface (RFC 4862 §5.4.5)."""
+        """Remove a duplicate address from the interface (RFC 4862 §5.4.5)."""
         self._unwanted.add(address)
-        for held in self._netlink.addresses(self.index):
-            if held.ip == address:
-                self._netlink.remove_address(self.index, held)
+        for entry in self._netlink.addresses(self.index):
+            if entry.ip == address:
+                self._netlink.remove_address(self.index, entry)
 
-    def _remove_invented(self) -> None:
-        # An MTU below 1280 bytes costs the word not to invent one, too; above, the kernel has one.
+    def _remove_generated(self) -> None:
+        # Below 1280 bytes the kernel forgets our address generation mode, too: back above, it generates
+        # an address of its own.
         for text, flags in self._netlink.address_flags(self.index).items():
             address = ipaddress.ip_address(text)
             if address.is_link_local and flags & IFA_F_STABLE_PRIVACY:
@@ -171,14 +169,14 @@ class Interface:
         try:
             self._netlink.add_address(self.index, address)
         except LinkError as error:
-            # IPv4 works without it: only a user who asked for IPv6 addresses is failed, by those.
+            # IPv4 works without it. If the user gave IPv6 addresses, adding them raises the error.
             _log.warning("%s: no IPv6: %s", self.spec.name, error)
 
 
 def disable_ipv6(name: str) -> None:
-    """Keep the kernel from using IPv6 on the interface; a kernel that has none there is content.
+    """Keep the kernel from using IPv6 on the interface.
 
-    Below 1280 bytes the kernel holds no IPv6 state for the interface, and then no such file either.
+    Below 1280 bytes the kernel holds no IPv6 state for the interface, and the file does not exist.
     """
     path = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tells when an interface's link, addresses or routes may have changed."""
+"""Detection of possible changes of an interface's link, addresses or routes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Monitor:
     """Change notices of links, addresses and routes: hints, never the state itself.
 
     The kernel drops notices when the socket is full, and IPv4 routes vanish without one when their
-    interface goes down or their address is removed. So a notice only says "look again". That a host begins
-    or ceases to be a router is told by its subnets' anycast routes (RFC 4291 §2.6.1), which come and go.
+    interface goes down or their address is removed. So a notice only means "list again". When a host
+    begins or ceases to be a router, the anycast routes of its subnets (RFC 4291 §2.6.1) change.
     """
 
     def __init__(self, index: int) -> None:
@@ -50,8 +50,8 @@ class Monitor:
         self._socket.close()
 
     def changed(self) -> bool:
-        """Take every notice that waits; True if one may be about the interface, or some were
-        lost."""
+        """Read all waiting notices; True if one may concern the interface, or the kernel dropped
+        some."""
         relevant = False
         while True:
             try:
@@ -68,7 +68,7 @@ class Monitor:
 
     def _concerns(self, data: bytes) -> bool:
         # The index stands in one of several places (header, RTA_OIF, each next hop of a multipath
-        # route), always 4-byte aligned. Finding it elsewhere costs one look too many, no more.
+        # route), always 4-byte aligned. A match elsewhere costs one needless listing, no more.
         at = data.find(self._needle)
         while at >= 0:
             if at % 4 == 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Links, addresses and routes through rtnetlink: the one module that knows pyroute2.
+"""Links, addresses and routes through rtnetlink: the only module that uses pyroute2's messages.
 
-pyroute2 encodes and decodes the messages; the socket is ours. Every call blocks until the kernel
-has answered, which it does at once. A `Netlink` belongs to one thread and to the network namespace
-in which it was opened.
+pyroute2 encodes and decodes the messages; `NetlinkSocket` sends and receives them. Every call
+blocks until the kernel has answered, which it does at once. A `Netlink` belongs to one thread and to
+the network namespace in which it was opened.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
 
 
 def _forwards_ipv6(link: Any) -> bool:
-    """Its net.ipv6.conf.NAME.forwarding; there is none where the interface has no IPv6."""
+    """net.ipv6.conf.NAME.forwarding of the link; False if the interface has no IPv6."""
     families = link.get_attr("IFLA_AF_SPEC")
     ipv6 = families and families.get_attr("AF_INET6")
     settings = ipv6 and ipv6.get_attr("IFLA_INET6_CONF")
@@ -103,7 +103,7 @@ class Netlink(NetlinkSocket):
     # Links
 
     def link(self, name: str | int) -> Link | None:
-        """The interface of that name or index, or None where there is none."""
+        """The interface of that name or index, or None."""
         message = ifinfmsg()
         if isinstance(name, int):
             message["index"] = name
@@ -115,14 +115,14 @@ class Netlink(NetlinkSocket):
             return None
         if not answers:
             return None
-        found = answers[0]
+        link = answers[0]
         return Link(
-            index=found["index"],
-            name=found.get_attr("IFLA_IFNAME"),
-            mtu_bytes=found.get_attr("IFLA_MTU"),
-            up=bool(found["flags"] & IFF_UP),
-            hwaddr=found.get_attr("IFLA_ADDRESS"),
-            is_router=_forwards_ipv6(found),
+            index=link["index"],
+            name=link.get_attr("IFLA_IFNAME"),
+            mtu_bytes=link.get_attr("IFLA_MTU"),
+            up=bool(link["flags"] & IFF_UP),
+            hwaddr=link.get_attr("IFLA_ADDRESS"),
+            is_router=_forwards_ipv6(link),
         )
 
     def set_link(
@@ -135,7 +135,7 @@ class Netlink(NetlinkSocket):
         master: int | None = None,
         kernel_link_local: bool = True,
     ) -> None:
-        """Change what is given; `kernel_link_local` False keeps the kernel from inventing an
+        """Change the given settings; with `kernel_link_local` False the kernel generates no link-local
         address."""
         message = ifinfmsg()
         message["index"] = index
@@ -214,10 +214,10 @@ class Netlink(NetlinkSocket):
         return [answer for answer in answers if answer["index"] == index]
 
     def add_address(self, index: int, address: IpInterface) -> None:
-        """Add or refresh an address, with its subnet broadcast as `ip address add ... brd +` sets
-        it.
+        """Add or refresh an address, with its subnet's broadcast address as `ip address add ... brd +`
+        does.
 
-        Without duplicate address detection by the kernel, which has none on an interface like ours.
+        The kernel does no duplicate address detection for it: it has none for a TUN.
         """
         message = self._address(index, address)
         if isinstance(address, ipaddress.IPv4Interface):
@@ -230,7 +230,7 @@ class Netlink(NetlinkSocket):
         self.request(RTM_NEWADDR, flags, message, f"adding address {address}")
 
     def remove_address(self, index: int, address: IpInterface) -> None:
-        """Remove an address; one that is gone already is no error."""
+        """Remove an address; does nothing if the interface does not have it."""
         try:
             self.request(
                 RTM_DELADDR, NLM_F_ACK, self._address(index, address), f"removing {address}"
@@ -253,9 +253,9 @@ class Netlink(NetlinkSocket):
     def routes(self, index: int) -> list[Route]:
         """Unicast and broadcast routes of every table over the interface, in no order.
 
-        Routes to ourselves, to multicast and to nowhere are left out: their packets never reach it.
+        Leaves out local, multicast and blackhole routes: their packets never reach the interface.
         """
-        found = []
+        routes: list[Route] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             message = rtmsg()
             message["family"] = family
@@ -268,8 +268,8 @@ class Netlink(NetlinkSocket):
                 if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                     continue  # a kernel without that family has no routes of it
                 raise
-            found += [route for answer in answers if (route := _route(answer, index))]
-        return found
+            routes += [route for answer in answers if (route := _route(answer, index))]
+        return routes
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""
@@ -291,12 +291,12 @@ class Netlink(NetlinkSocket):
             else:
                 attributes.append(["RTA_VIA", {"family": _family(via), "addr": str(via)}])
         message["attrs"] = attributes
-        what = f"adding route {network}" + (f" via {via}" if via else "")
-        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, what)
+        action = f"adding route {network}" + (f" via {via}" if via else "")
+        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, action)
 
 
 def _local(answer: Any) -> str:
-    # On a point-to-point address IFA_ADDRESS is the peer; ours is IFA_LOCAL.
+    # For a point-to-point address IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
     return str(answer.get_attr("IFA_LOCAL") or answer.get_attr("IFA_ADDRESS"))
 
 

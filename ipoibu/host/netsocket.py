@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A netlink socket that asks and waits: sequence numbers, dumps, refusals and the kernel's reasons.
+"""A blocking netlink socket: sequence numbers, dumps, and errors with the kernel's reasons.
 
-pyroute2's own socket classes run an event loop each and hide the overrun (ENOBUFS) that a mirror of
-kernel state has to see, so they were not used.
+We do not use pyroute2's socket classes: each runs an event loop, and they hide the overrun (ENOBUFS)
+that the route sync has to notice.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ NLMSG_DONE: Final = 3
 NLMSGERR_ATTR_MSG: Final = 1
 
 RECEIVE_BYTES: Final = 1 << 17  # above the 32 KiB of the largest part of a dump
-_DUMP_TRIES: Final = 16  # a dump that changed under way is repeated; the last one is taken as it is
+_DUMP_TRIES: Final = (
+    16  # the kernel's state may change during a dump: repeat it, and accept the last
+)
 
 
 class NetlinkSocket:
-    """One rtnetlink socket of the namespace that it is opened in; blocking, for one thread."""
+    """One blocking rtnetlink socket of the current network namespace, for one thread."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
         )
         try:
-            # Strict checking (Linux 4.20) makes the kernel filter dumps by interface for us.
+            # With strict checking (Linux 4.20) the kernel filters dumps by interface.
             for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK):
                 self._socket.setsockopt(SOL_NETLINK, option, 1)
             self._socket.bind((0, 0))
@@ -70,10 +72,10 @@ class NetlinkSocket:
     ) -> None:
         self.close()
 
-    def request(self, kind: int, flags: int, message: Any, what: str) -> list[Any]:
-        """Send `message` and return the decoded answers; `what` begins the error if it is refused.
+    def request(self, kind: int, flags: int, message: Any, action: str) -> list[Any]:
+        """Send the pyroute2 `message` and return the decoded answers.
 
-        `message` is a pyroute2 message, encoded and decoded by its own class.
+        `action` begins the text of an error.
         """
         for _ in range(_DUMP_TRIES):
             self._sequence += 1
@@ -85,24 +87,24 @@ class NetlinkSocket:
             message.reset()
             message.encode()
             self._socket.send(message.data)
-            answers, interrupted = self._answers(type(message), what)
+            answers, interrupted = self._answers(type(message), action)
             if not interrupted:
                 break
         return answers
 
-    def _answers(self, decoder: Any, what: str) -> tuple[list[Any], bool]:
+    def _answers(self, decoder: Any, action: str) -> tuple[list[Any], bool]:
         answers: list[Any] = []
         interrupted = False
         while True:
             data = self._socket.recv(RECEIVE_BYTES)
             for offset, kind, flags, sequence in split(data):
                 if sequence != self._sequence:
-                    continue  # the rest of a request that failed half way
+                    continue  # a late answer to a request that failed
                 interrupted |= bool(flags & NLM_F_DUMP_INTR)
                 if kind in (NLMSG_ERROR, NLMSG_DONE):
                     code, reason = verdict(data, offset, kind, flags)
                     if code:
-                        raise refusal(code, what, reason)
+                        raise refusal(code, action, reason)
                     return answers, interrupted
                 answer = decoder(data, offset=offset)
                 answer.decode()
@@ -123,8 +125,8 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
-    """errno (0: fine) and the kernel's own words, if it had any, of an NLMSG_ERROR or
-    NLMSG_DONE."""
+    """The errno (0: success) of an NLMSG_ERROR or NLMSG_DONE, and the kernel's text, which may be
+    empty."""
     (length,) = struct.unpack_from("=I", data, offset)
     if length < 20:
         return 0, ""
@@ -142,16 +144,16 @@ def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
     return -code, reason
 
 
-def refusal(code: int, what: str, reason: str) -> LinkError | NoSuchDevice | NotPermitted:
-    words = os.strerror(code) + (f" ({reason})" if reason else "")
+def refusal(code: int, action: str, reason: str) -> LinkError | NoSuchDevice | NotPermitted:
+    text = os.strerror(code) + (f" ({reason})" if reason else "")
     if code in (errno.EPERM, errno.EACCES):
-        # EACCES is also the kernel's word for "IPv6 is disabled on this interface".
+        # The kernel answers EACCES also if IPv6 is disabled on this interface.
         if code == errno.EPERM:
-            return NotPermitted(f"{what} needs CAP_NET_ADMIN: run as root")
+            return NotPermitted(f"{action} needs CAP_NET_ADMIN: run as root")
     elif code == errno.ENODEV:
-        return NoSuchDevice(f"{what}: no such interface")
-    error = LinkError(f"{what}: {words}")
-    error.__cause__ = OSError(code, words)
+        return NoSuchDevice(f"{action}: no such interface")
+    error = LinkError(f"{action}: {text}")
+    error.__cause__ = OSError(code, text)
     return error
 
 

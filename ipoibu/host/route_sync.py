@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Mirrors one interface's addresses and routes, and whether it is a router, into an endpoint.
+"""Route sync: copies an interface's addresses, routes and router flag into an endpoint.
 
-A TUN frame does not say which gateway the kernel chose, so the endpoint needs the routes. Notices
-from the kernel are taken as hints (see `monitor.Monitor`): each round lists the interface again and
-publishes the difference. Lost notices, silent flushes and a first listing are thus one case.
+A TUN frame does not contain the gateway that the kernel chose, so the endpoint needs the routes.
+The kernel's notices are hints (see `monitor.Monitor`): each round lists the interface again and
+publishes the difference. So lost notices, silent flushes and the first listing are one case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stack(Protocol):
-    """The part of `Endpoint` that learns what the kernel's interface holds."""
+    """The part of `Endpoint` that follows the kernel's interface."""
 
     def address_added(self, address: IpInterface, /) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
@@ -32,10 +32,10 @@ class Stack(Protocol):
 
 
 class RouteSync:
-    """Keeps `stack` equal to what the kernel holds for the interface `index`.
+    """Keeps `stack` equal to the kernel's state of the interface `index`.
 
-    `netlink` is borrowed. Readable `fileno` means: call `changed`, and `refresh` if it says so. A
-    route whose gateway changed is published again without being removed first.
+    The caller closes `netlink`. When `fileno` is readable, call `changed`, and `refresh` if that
+    returns True. A route with another gateway replaces the old one without a removal.
     """
 
     def __init__(self, index: int, stack: Stack, netlink: Netlink) -> None:
@@ -46,7 +46,7 @@ class RouteSync:
         self._addresses: set[IpInterface] = set()
         self._routes: dict[IpNetwork, tuple[IpAddress | None, RouteKind]] = {}
         self._spread: set[IpNetwork] = set()  # multipath networks that were logged
-        # Subscribed before the first listing: what changes in between is seen by one or the other.
+        # Subscribe before the first listing, so that no change falls between the two.
         self._monitor = Monitor(index)
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class RouteSync:
         return self._monitor.fileno()
 
     def changed(self) -> bool:
-        """Take the waiting notices; whether the interface is to be looked at again."""
+        """Read the waiting notices; True if the interface has to be listed again."""
         before = self._monitor.overruns
         relevant = self._monitor.changed()
         if self._monitor.overruns != before:
@@ -64,7 +64,7 @@ class RouteSync:
         return relevant
 
     def refresh(self) -> Link | None:
-        """List the interface, publish what differs, return the link; None when it is gone."""
+        """List the interface, publish the differences, return the link; None if it is gone."""
         link = self._netlink.link(self._index)
         if link is None:
             return None
@@ -94,14 +94,14 @@ class RouteSync:
             self._spread.discard(network)
             self._stack.route_removed(network)
         for network, route in best.items():
-            wanted = (route.via, route.kind)
-            if self._routes.get(network, ()) != wanted:
-                self._routes[network] = wanted
-                self._stack.route_added(network, *wanted)
+            entry = (route.via, route.kind)
+            if self._routes.get(network, ()) != entry:
+                self._routes[network] = entry
+                self._stack.route_added(network, *entry)
             if route.paths > 1 and network not in self._spread:
                 self._spread.add(network)
                 _log.warning(
-                    "route %s has %d next hops: all of it goes via %s",
+                    "route %s has %d next hops: all its packets go via %s",
                     network,
                     route.paths,
                     route.via or "the link",
@@ -109,9 +109,9 @@ class RouteSync:
 
 
 def _rank(route: Route) -> tuple[bool, int, int, str]:
-    """Smaller is preferred among the routes of one network: main table, then metric, as the kernel
-    does.
+    """The lowest rank wins among the routes of one network: main table first, then metric, as in the
+    kernel.
 
-    The rule that chose another table is not in the frame, so tables beside main only fill its gaps.
+    A frame does not contain the rule that chose its table, so other tables only fill main's gaps.
     """
     return (route.table != RT_TABLE_MAIN, route.table, route.metric, str(route.via))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The TUN device: created here, read and written by the pump alone.
+"""Creation of the TUN device, which only the pump reads and writes.
 
-The device goes with its descriptor: it is never made persistent, so a process that dies, in
-whatever way, leaves no interface behind. Where it was read through an io_uring that takes the
-kernel a moment longer than the process.
+The device is not persistent: it ends with its descriptor, so a process leaves no interface behind,
+however it dies. If an io_uring was reading the device, the kernel needs a moment longer than the
+process to end it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TUN_F_TSO_ECN: Final = 0x08
 TUN_F_USO4: Final = 0x20  # Linux 6.2; both or none
 TUN_F_USO6: Final = 0x40
 
-# Asked for one after the other, each together with those that were granted before.
+# Requested one after the other, each together with those that the kernel has granted before.
 _OFFLOADS: Final = (
     (TUN_F_CSUM, ("csum",)),
     (TUN_F_TSO4 | TUN_F_TSO6, ("tso4", "tso6")),
@@ -56,14 +56,14 @@ class NameTaken(IpoibuError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"an interface {name!r} exists already in this network namespace;"
-            " choose another name, or see `ip link show` for what holds it"
+            " choose another name, or see `ip link show`"
         )
 
 
 def check_name(name: str) -> str:
-    """The name itself if the kernel would take it for an interface; `UsageError` otherwise.
+    """Return the name if the kernel accepts it for an interface; `UsageError` otherwise.
 
-    `%` is refused too: the kernel would read it as a pattern and invent a name.
+    Refuses `%` too: the kernel would read it as a pattern and choose a name itself.
     """
     if not name or name in (".", "..") or name.startswith("-"):
         raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
@@ -71,18 +71,18 @@ def check_name(name: str) -> str:
         raise UsageError(f"interface name {name!r} is too long: at most {NAME_MAX} bytes")
     if any(c.isspace() or not c.isprintable() or c in "/:%" for c in name):
         raise UsageError(
-            f"interface name {name!r} has a character that none may have (blank, '/', ':', '%')"
+            f"interface name {name!r} has a forbidden character (blank, '/', ':', '%')"
         )
     return name
 
 
 @dataclass(slots=True)
 class Tun:
-    """An open TUN device; owns `fd` (non-blocking, close-on-exec) until `close`, and `more` of them where
-    it has several queues: each descriptor is one.
+    """An open TUN device. It owns `fd` (non-blocking, close-on-exec) until `close`, and the descriptors
+    `more` of its further queues.
 
-    `offload`: what the kernel leaves to the reader: "csum" (checksums), "tso4", "tso6", "ecn", "uso4"
-    and "uso6" (super-frames of TCP and UDP).
+    `offload` lists the work that the kernel leaves to the reader: "csum" (checksums), "tso4", "tso6",
+    "ecn", "uso4" and "uso6" (super-frames of TCP and UDP).
     """
 
     name: str
@@ -94,9 +94,9 @@ class Tun:
     def open(cls, name: str, *, super_frames: bool = True, queues: int = 1) -> Self:
         """Create the interface `name` in this network namespace, down and without addresses.
 
-        Without `super_frames` the kernel cuts its packets to the MTU itself.
+        Without `super_frames` the kernel segments its packets to the MTU itself.
 
-        Raises `UsageError` (bad name, or more queues than the kernel gives), `NameTaken`,
+        Raises `UsageError` (bad name, or more queues than the kernel allows), `NameTaken`,
         `NotPermitted`, `NoSuchDevice` (no /dev/net/tun).
         """
         check_name(name)
@@ -133,8 +133,8 @@ class Tun:
 
 
 def _stays(name: str) -> bool:
-    """Whether the interface is there, and is not that of a process that died just now: the kernel ends the
-    reads that were under way, and the TUN with the last of them, a moment later."""
+    """True if the interface exists and is not the TUN of a process that died just now: the kernel ends
+    such a TUN with its last pending read, a moment later."""
     deadline = time.monotonic() + DYING_S
     while _exists(name):
         if not Path(f"/sys/class/net/{name}/tun_flags").exists() or time.monotonic() > deadline:
@@ -159,8 +159,8 @@ def _open_node() -> int:
 
 
 def _attach(fd: int, name: str, number: int, queues: int) -> None:
-    """Make it queue `number` of the interface, which the first one creates."""
-    # Asked first: TUNSETIFF would attach to a persistent TUN device of that name without a word.
+    """Make `fd` queue `number` of the interface; queue 0 creates it."""
+    # Check first: TUNSETIFF would silently attach to a persistent TUN device of that name.
     if number == 0 and _stays(name):
         raise NameTaken(name)
     flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
@@ -180,7 +180,7 @@ def _attach(fd: int, name: str, number: int, queues: int) -> None:
 
 
 def _set_offload(fd: int, wanted: tuple[tuple[int, tuple[str, ...]], ...]) -> tuple[str, ...]:
-    # What is refused, the kernel does itself, and its vnet headers do not ask for it.
+    # The kernel does itself what it refuses to leave to us, and its vnet headers do not request it.
     flags = 0
     granted: tuple[str, ...] = ()
     for flag, names in wanted:

@@ -153,7 +153,7 @@ def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until:
     first, second = lab.hosts
     assert _reaches(first, str(second.ipv6.ip))
     sh(first, f"ip address add {second.ipv6.ip}/64 dev ib0")
-    until(lambda: "another station" in first.log(), 10)
+    until(lambda: "is another host's address" in first.log(), 10)
     until(lambda: str(second.ipv6.ip) not in sh(first, "ip -6 address show dev ib0"))
     assert "fd77::2" in first.log()
     until(lambda: "fd77::2" not in _addresses(first))
@@ -172,7 +172,7 @@ def test_an_interface_set_down_and_up_again_works_again(bare: Lab, sh: Sh, until
     for target in targets:
         until(lambda target=target: _reaches(first, target))
     sh(first, "ip link set ib0 down")
-    until(lambda: "set down by someone else" in first.log())
+    until(lambda: "another program set it down" in first.log())
     assert not _reaches(first, "10.77.0.2")
     sh(first, "ip link set ib0 up")
     for target in targets:
@@ -187,7 +187,7 @@ def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
     first, second = bare.hosts
     sh(first, "ip link set ib0 mtu 9000")
     until(lambda: "mtu 2044" in sh(first, "ip link show ib0"))
-    assert "set back to 2044" in first.log()
+    assert "setting it back to 2044" in first.log()
     sh(first, "ip link set ib0 mtu 1000")
     until(lambda: _reaches(first, str(second.ipv4.ip)))
     sh(first, "ip link set ib0 mtu 2044")

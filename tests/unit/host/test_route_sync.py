@@ -141,7 +141,7 @@ def test_a_multipath_route_is_logged_once(bench: Bench, caplog: pytest.LogCaptur
         bench.refresh()
         bench.refresh()
     assert [r.getMessage() for r in caplog.records] == [
-        "route 10.7.0.0/16 has 2 next hops: all of it goes via 10.0.0.8"
+        "route 10.7.0.0/16 has 2 next hops: all its packets go via 10.0.0.8"
     ]
 
 
