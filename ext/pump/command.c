@@ -5,72 +5,81 @@
 #include "core/frame.h"
 #include "pump/pump_state.h"
 
-static int set_neigh(struct ipu_pump *pump, const struct ipu_command *command)
+static const void *data_of(const struct ipu_command *command)
 {
+    return command + 1;
+}
+
+static int do_neigh_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_neigh_set *set = &command->neigh_set;
     struct ipu_ah *ah = NULL;
-    if (command->forward <= IPU_NEIGH_NOTIFY) {
-        int error = ipu_ah_cache_get(&pump->ahs, &command->dest, &ah);
+    if (set->action <= IPU_NEIGH_NOTIFY) {
+        int error = ipu_ah_cache_get(&pump->ahs, &set->dest, &ah);
         if (error < 0)
             return error;
     }
     struct ipu_ah *former = NULL;
-    int error = ipu_neigh_set(&pump->neigh, &command->key, ah,
-                              (enum ipu_neigh_forward)command->forward, command->mtu, &former);
+    int error = ipu_neigh_set(&pump->neigh, &set->next_hop, ah,
+                              (enum ipu_neigh_action)set->action, set->mtu, &former);
     ipu_ah_cache_put(&pump->ahs, error < 0 ? ah : former);
     return error;
 }
 
-static int del_neigh(struct ipu_pump *pump, const struct ipu_command *command)
+static int do_neigh_del(struct ipu_pump *pump, const struct ipu_command *command)
 {
     struct ipu_ah *former = NULL;
-    int error = ipu_neigh_delete(&pump->neigh, &command->key, &former);
+    int error = ipu_neigh_delete(&pump->neigh, &command->neigh_del.next_hop, &former);
     ipu_ah_cache_put(&pump->ahs, former);
     return error;
 }
 
 /* A frame from the engine, to a destination that need not be in the table. */
-static int send_frame(struct ipu_pump *pump, const struct ipu_command *command, const void *data)
+static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *command)
 {
     struct ipu_ah *ah;
+    if (pump->broken)
+        return -ENETDOWN;
     if (command->len > IPU_ENCAP_LEN + pump->mtu || command->len < IPU_ENCAP_LEN)
         return -EMSGSIZE;
     uint32_t index = ipu_slab_get(&pump->tx);
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
-    int error = ipu_ah_cache_get(&pump->ahs, &command->dest, &ah);
+    int error = ipu_ah_cache_get(&pump->ahs, &command->send_frame.dest, &ah);
     if (error < 0) {
         ipu_slab_put(&pump->tx, index);
         return error;
     }
     uint8_t *frame = ipu_slab_at(&pump->tx, index) + IPU_TX_ENCAP;
-    memcpy(frame, data, command->len);
+    memcpy(frame, data_of(command), command->len);
     ipu_transmit_enqueue(pump, index, ah, frame, command->len);
     ipu_transmit_flush(pump);
     ipu_ah_cache_put(&pump->ahs, ah);
     return 0;
 }
 
-static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, const void *data)
+static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
 {
     struct ipu_flow flow;
+    if (pump->broken)
+        return -ENETDOWN;
     if (command->len > pump->device_mtu)
         return -EMSGSIZE;
-    if (ipu_classify_tx(data, command->len, &flow) == IPU_TX_MALFORMED)
+    if (ipu_classify_tx(data_of(command), command->len, &flow) == IPU_TX_MALFORMED)
         return -EINVAL;
     uint32_t index = ipu_slab_get(&pump->tx);
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
     memset(frame, 0, IPU_VNET_LEN);
-    memcpy(frame + IPU_TX_IP, data, command->len);
+    memcpy(frame + IPU_TX_IP, data_of(command), command->len);
     if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, true))
         ipu_slab_put(&pump->tx, index);
     ipu_transmit_flush(pump);
     return 0;
 }
 
-static int deliver_packet(struct ipu_pump *pump, const struct ipu_command *command,
-                          const void *data)
+static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
 {
     if (command->len > pump->device_mtu)
         return -EMSGSIZE;
@@ -78,47 +87,66 @@ static int deliver_packet(struct ipu_pump *pump, const struct ipu_command *comma
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
-    memcpy(frame + IPU_VNET_LEN, data, command->len);
+    memcpy(frame + IPU_VNET_LEN, data_of(command), command->len);
     ipu_receive_deliver(pump, frame, command->len);
     ipu_receive_flush(pump);
     ipu_slab_put(&pump->tx, index);
     return 0;
 }
 
-static int execute(struct ipu_pump *pump, const struct ipu_command *command, const void *data)
+static int do_route_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    switch ((enum ipu_command_type)command->type) {
-    case IPU_COMMAND_NEIGH_SET:
-        return set_neigh(pump, command);
-    case IPU_COMMAND_NEIGH_DEL:
-        return del_neigh(pump, command);
-    case IPU_COMMAND_ROUTE_SET:
-        return ipu_route_set(&pump->route, &command->key, command->prefix_len,
-                             (enum ipu_route_kind)command->forward, &command->via);
-    case IPU_COMMAND_ROUTE_DEL:
-        return ipu_route_delete(&pump->route, &command->key, command->prefix_len);
-    case IPU_COMMAND_SEND_FRAME:
-        return pump->broken ? -ENETDOWN : send_frame(pump, command, data);
-    case IPU_COMMAND_SEND_PACKET:
-        return pump->broken ? -ENETDOWN : send_packet(pump, command, data);
-    case IPU_COMMAND_DELIVER:
-        return deliver_packet(pump, command, data);
-    case IPU_COMMAND_CAPTURE:
-        pump->tap.snap_len = command->mtu;
-        return 0;
-    case IPU_COMMAND_CONNECTION_ADD:
-        return ipu_connection_add(pump, command);
-    case IPU_COMMAND_CONNECTION_DEL:
-        return ipu_connection_delete(pump, command);
-    case IPU_COMMAND_TX_MODE:
-        return ipu_connection_set_tx_mode(pump, command);
-    case IPU_COMMAND_SYNC:
-        return ipu_event_emit(
-                   pump, &(struct ipu_event){.type = IPU_EVENT_SYNC, .token = command->token}, NULL)
-                   ? 0
-                   : -ENOSPC;
-    }
-    return -EINVAL;
+    const struct ipu_route_set *set = &command->route_set;
+    return ipu_route_set(&pump->route, &set->prefix, set->prefix_len,
+                         (enum ipu_route_kind)set->kind, &set->gateway);
+}
+
+static int do_route_del(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return ipu_route_delete(&pump->route, &command->route_del.prefix,
+                            command->route_del.prefix_len);
+}
+
+static int do_capture(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    pump->tap.snap_len = command->capture.snap_len;
+    return 0;
+}
+
+static int do_sync(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    struct ipu_event event = {.type = IPU_EVENT_SYNC, .sync = command->sync};
+    return ipu_event_emit(pump, &event, NULL) ? 0 : -ENOSPC;
+}
+
+static int do_connection_add(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return ipu_connection_add(pump, &command->connection_add);
+}
+
+static int do_connection_del(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return ipu_connection_delete(pump, command->connection_del.id);
+}
+
+static int do_tx_mode_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return ipu_connection_set_tx_mode(pump, &command->tx_mode_set);
+}
+
+typedef int handler(struct ipu_pump *pump, const struct ipu_command *command);
+
+static handler *const handlers[IPU_COMMAND_TYPES] = {
+#define X(NAME, handler) [IPU_COMMAND_##NAME] = do_##handler,
+    IPU_COMMANDS(X)
+#undef X
+};
+
+static int execute(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    if (command->type >= IPU_COMMAND_TYPES || handlers[command->type] == NULL)
+        return -EINVAL;
+    return handlers[command->type](pump, command);
 }
 
 int ipu_command_run(struct ipu_pump *pump, int max)
@@ -132,7 +160,7 @@ int ipu_command_run(struct ipu_pump *pump, int max)
             break;
         IPU_COUNT(pump, commands);
         if (len < sizeof *command || command->len > len - sizeof *command ||
-            execute(pump, command, command + 1) < 0)
+            execute(pump, command) < 0)
             IPU_COUNT(pump, commands_bad);
         ipu_ring_release(&pump->commands);
         done++;

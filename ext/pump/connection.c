@@ -70,9 +70,9 @@ static struct ipu_connection **find(struct ipu_pump *pump, uint64_t id)
     return at;
 }
 
-static bool tell(struct ipu_pump *pump, uint32_t type, uint64_t id)
+static bool report(struct ipu_pump *pump, uint32_t type, uint64_t id)
 {
-    return ipu_event_emit(pump, &(struct ipu_event){.type = type, .token = id}, NULL);
+    return ipu_event_emit(pump, &(struct ipu_event){.type = type, .connection.id = id}, NULL);
 }
 
 /* Packets to the handle's destination go by datagram again. */
@@ -107,13 +107,13 @@ static void post(struct ipu_pump *pump)
     }
 }
 
-int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command)
+int ipu_connection_add(struct ipu_pump *pump, const struct ipu_connection_add *add)
 {
-    struct ipu_connection *connection = command->native;
-    if (pump->connected.idle == NULL || connection == NULL || *find(pump, command->token) != NULL)
+    struct ipu_connection *connection = add->native;
+    if (pump->connected.idle == NULL || connection == NULL || *find(pump, add->id) != NULL)
         return -EINVAL;
-    connection->id = command->token;
-    connection->superframes = command->forward != 0;
+    connection->id = add->id;
+    connection->superframes = add->superframes != 0;
     int error = ops_of(pump)->add(pump->fabric->connected_self, connection);
     if (error < 0)
         return error;
@@ -123,11 +123,11 @@ int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command)
     return 0;
 }
 
-int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *command)
+int ipu_connection_delete(struct ipu_pump *pump, uint64_t id)
 {
-    struct ipu_connection *connection = *find(pump, command->token);
+    struct ipu_connection *connection = *find(pump, id);
     if (connection == NULL)
-        return tell(pump, IPU_EVENT_CONNECTION_GONE, command->token) ? 0 : -ENOSPC;
+        return report(pump, IPU_EVENT_CONNECTION_GONE, id) ? 0 : -ENOSPC;
     if (connection->ah != NULL)
         unroute(pump, connection->ah);
     if (!connection->leaving)
@@ -136,28 +136,28 @@ int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *comma
     return 0;
 }
 
-int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_command *command)
+int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_set *set)
 {
     struct ipu_connection *connection = NULL;
     struct ipu_ah *ah;
-    if (command->forward == IPU_TX_UD_NOTIFY)
+    if (set->mode == IPU_TX_UD_NOTIFY)
         connection = &pump->connected.notify;
-    else if (command->forward == IPU_TX_RC)
-        connection = *find(pump, command->token);
-    int error = ipu_ah_cache_get(&pump->ahs, &command->dest, &ah);
+    else if (set->mode == IPU_TX_RC)
+        connection = *find(pump, set->id);
+    int error = ipu_ah_cache_get(&pump->ahs, &set->dest, &ah);
     if (error < 0)
         return error;
     unroute(pump, ah);
     if (connection == NULL || connection->leaving || connection->broken) {
         ipu_ah_cache_put(&pump->ahs, ah);
-        return command->forward == IPU_TX_RC ? -ENOENT : 0;
+        return set->mode == IPU_TX_RC ? -ENOENT : 0;
     }
     if (connection != &pump->connected.notify) {
         if (connection->ah != NULL)
             unroute(pump, connection->ah);
         connection->ah = ah;
-        connection->mtu = command->mtu;
-        connection->superframe_bytes = connection->superframes ? command->superframe_bytes : 0;
+        connection->mtu = set->mtu;
+        connection->superframe_bytes = connection->superframes ? set->superframe_bytes : 0;
     }
     ah->connection = connection; /* with the reference that we have */
     return 0;
@@ -170,9 +170,7 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
         return ah->connection;
     }
     struct ipu_event event = {.type = IPU_EVENT_RC_WANTED,
-                              .src_qpn = ah->dest.qpn,
-                              .dgid = ah->dest.gid,
-                              .flags = IPU_EVENT_GRH};
+                              .rc_wanted = {.gid = ah->dest.gid, .qpn = ah->dest.qpn}};
     if (ipu_event_emit(pump, &event, NULL)) /* else again, with the next packet */
         unroute(pump, ah);
     return NULL;
@@ -228,7 +226,7 @@ static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
 {
     if (connection->broken || connection->leaving)
         return;
-    if (!tell(pump, IPU_EVENT_CONNECTION_BROKEN, connection->id))
+    if (!report(pump, IPU_EVENT_CONNECTION_BROKEN, connection->id))
         return; /* the next failure says it */
     connection->broken = true;
     if (connection->ah != NULL)
@@ -401,7 +399,7 @@ static void settle(struct ipu_pump *pump)
         ops_of(pump)->remove(pump->fabric->connected_self, connection);
         *at = next;
         pump->connected.leaving--;
-        tell(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on it may be destroyed */
+        report(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on it may be destroyed */
     }
 }
 

@@ -34,7 +34,9 @@ bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const 
 bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                        uint32_t mtu, const uint8_t *ip, size_t len)
 {
-    struct ipu_event event = {.type = type, .len = (uint32_t)len, .mtu = mtu, .key = *next_hop};
+    /* `too_big` begins with the next hop, which is all that the other events have. */
+    struct ipu_event event = {
+        .type = type, .len = (uint32_t)len, .too_big = {.next_hop = *next_hop, .mtu = mtu}};
     bool emitted = ipu_event_emit(pump, &event, ip);
     if (!emitted)
         IPU_COUNT(pump, tx_event_ring_full);

@@ -83,10 +83,10 @@ static bool crowded(const struct ipu_neigh_table *table)
 }
 
 int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
-                  enum ipu_neigh_forward forward, uint32_t mtu, struct ipu_ah **former)
+                  enum ipu_neigh_action action, uint32_t mtu, struct ipu_ah **former)
 {
     *former = NULL;
-    if (mtu > UINT16_MAX || (uint32_t)forward > IPU_NEIGH_UNREACHABLE)
+    if (mtu > UINT16_MAX || (uint32_t)action > IPU_NEIGH_UNREACHABLE)
         return -EINVAL;
     struct ipu_neigh *slot = ipu_neigh_find(table, next_hop);
     if (slot) {
@@ -105,7 +105,7 @@ int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop
     }
     slot->ah = ah;
     slot->mtu = (uint16_t)mtu;
-    slot->forward = (uint8_t)forward;
+    slot->action = (uint8_t)action;
     return 0;
 }
 

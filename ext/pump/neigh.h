@@ -11,20 +11,20 @@
 struct ipu_ah;
 
 /* What to do with a packet for a next hop; the values of Forward in ipoibu/proto/effects.py. */
-enum ipu_neigh_forward {
+enum ipu_neigh_action {
     IPU_NEIGH_SEND = 0,
     IPU_NEIGH_NOTIFY = 1,
     IPU_NEIGH_HOLD = 2,
     IPU_NEIGH_UNREACHABLE = 3,
 };
 
-/* Two to a cache line. The caller may change forward, mtu and ah in place, nothing else. */
+/* Two to a cache line. The caller may change action, mtu and ah in place, nothing else. */
 struct ipu_neigh {
     struct in6_addr next_hop; /* IPv4 as ::ffff:a.b.c.d */
     struct ipu_ah *ah;        /* one reference of the caller's; NULL for HOLD and UNREACHABLE */
     uint32_t hash;
     uint16_t mtu; /* largest IP packet, bytes */
-    uint8_t forward;
+    uint8_t action;
     uint8_t live; /* 0: the slot is empty */
 };
 
@@ -64,10 +64,10 @@ static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *tab
 /*
  * Insert or replace. *former is the address handle of the entry replaced (NULL: none), now the
  * caller's to put. 0; -ENOSPC at the cap, -ENOMEM when it cannot grow, -EINVAL for an mtu above
- * 65535 or an unknown forward; then nothing has changed.
+ * 65535 or an unknown action; then nothing has changed.
  */
 int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
-                  enum ipu_neigh_forward forward, uint32_t mtu, struct ipu_ah **former);
+                  enum ipu_neigh_action action, uint32_t mtu, struct ipu_ah **former);
 
 /* 0, or -ENOENT. *former as in ipu_neigh_set(). */
 int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_hop,

@@ -3,81 +3,181 @@
 #define IPU_PUMP_ABI_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "core/frame.h"
 #include "fabric/fabric.h"
 
 /*
- * What crosses the rings between the engine and the pump. Each record is one fixed head and `len`
- * bytes behind it. IP addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
+ * The records that cross the rings between the engine and the pump: commands down, events up. A
+ * record is a head, whose `type` says which member of the union holds its arguments, and `len`
+ * bytes of data behind it. IP addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
+ *
+ * A new command takes three places: its struct and its line of IPU_COMMANDS here, its handler in
+ * command.c, its method in ext/python/pump.pyx. tests/unit/core/test_pump_abi.py holds that.
  */
 
-enum ipu_command_type {
-    IPU_COMMAND_NEIGH_SET = 1, /* next hop `key`: forward, mtu, dest */
-    IPU_COMMAND_NEIGH_DEL,     /* next hop `key` */
-    IPU_COMMAND_ROUTE_SET, /* `key`/`prefix_len` (IPv4: 96 more) of kind `forward`, gateway `via` */
-    IPU_COMMAND_ROUTE_DEL,
-    IPU_COMMAND_SEND_FRAME,  /* data: encapsulation header and payload, to dest */
-    IPU_COMMAND_SEND_PACKET, /* data: an IP packet, as if the device had sent it; a miss is a drop
-                              */
-    IPU_COMMAND_DELIVER,     /* data: an IP packet, to the device */
-    IPU_COMMAND_CAPTURE,     /* `mtu`: bytes kept of each frame, 0 to end */
-    IPU_COMMAND_SYNC,        /* answered by IPU_EVENT_SYNC with the same token */
-    IPU_COMMAND_CONNECTION_ADD, /* connection `token`, `native`; `forward` 1: with vnet headers */
-    IPU_COMMAND_CONNECTION_DEL, /* connection `token`: IPU_EVENT_CONNECTION_GONE answers */
-    IPU_COMMAND_TX_MODE, /* packets to dest go as `forward` (enum ipu_tx_mode) says; by connection
-                            `token`: `mtu`, `superframe_bytes` */
-};
-
+/* How packets to a destination leave. */
 enum ipu_tx_mode {
     IPU_TX_UD = 0,
-    IPU_TX_UD_NOTIFY = 1, /* by datagram; the first one causes IPU_EVENT_RC_WANTED */
+    IPU_TX_UD_NOTIFY = 1, /* by datagram; the first packet causes IPU_EVENT_RC_WANTED */
     IPU_TX_RC = 2,
+};
+
+struct ipu_neigh_set {
+    struct in6_addr next_hop;
+    struct ipu_dest dest; /* unless the action is HOLD or UNREACHABLE */
+    uint32_t action;      /* enum ipu_neigh_action */
+    uint32_t mtu;         /* largest IP packet, bytes */
+};
+
+struct ipu_neigh_del {
+    struct in6_addr next_hop;
+};
+
+struct ipu_route_set {
+    struct in6_addr prefix;
+    struct in6_addr gateway; /* for IPU_ROUTE_GATEWAY */
+    uint32_t prefix_len;     /* bits; IPv4: 96 more */
+    uint32_t kind;           /* enum ipu_route_kind */
+};
+
+struct ipu_route_del {
+    struct in6_addr prefix;
+    uint32_t prefix_len;
+};
+
+/* Data: encapsulation header and payload. */
+struct ipu_send_frame {
+    struct ipu_dest dest;
+};
+
+struct ipu_capture_set {
+    uint32_t snap_len; /* bytes kept of each frame; 0 ends the capture */
+};
+
+/* IPU_EVENT_SYNC answers with the same token. */
+struct ipu_sync {
+    uint64_t token;
+};
+
+struct ipu_connection_add {
+    uint64_t id;
+    struct ipu_connection *native;
+    uint32_t superframes; /* 1: messages begin with a vnet header */
+};
+
+/* IPU_EVENT_CONNECTION_GONE answers. */
+struct ipu_connection_del {
+    uint64_t id;
+};
+
+struct ipu_tx_mode_set {
+    struct ipu_dest dest;
+    uint32_t mode;             /* enum ipu_tx_mode; the rest is for IPU_TX_RC */
+    uint32_t mtu;              /* largest IP packet of the connection, bytes */
+    uint32_t superframe_bytes; /* largest super-frame that the peer takes; 0: none */
+    uint64_t id;               /* of the connection */
+};
+
+/* Each command: its enumerator, and the name of its handler do_... in command.c. */
+#define IPU_COMMANDS(X)                                                                            \
+    X(NEIGH_SET, neigh_set)                                                                        \
+    X(NEIGH_DEL, neigh_del)                                                                        \
+    X(ROUTE_SET, route_set)                                                                        \
+    X(ROUTE_DEL, route_del)                                                                        \
+    X(SEND_FRAME, send_frame)                                                                      \
+    X(SEND_PACKET, send_packet) /* data: an IP packet, onto the transmit path; a miss is a drop */ \
+    X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
+    X(CAPTURE, capture)                                                                            \
+    X(SYNC, sync)                                                                                  \
+    X(CONNECTION_ADD, connection_add)                                                              \
+    X(CONNECTION_DEL, connection_del)                                                              \
+    X(TX_MODE_SET, tx_mode_set)
+
+enum ipu_command_type {
+    IPU_COMMAND_NONE = 0,
+#define X(NAME, handler) IPU_COMMAND_##NAME,
+    IPU_COMMANDS(X)
+#undef X
+        IPU_COMMAND_TYPES
 };
 
 struct ipu_command {
     uint32_t type;
     uint32_t len;
-    struct in6_addr key;
-    struct in6_addr via;
-    struct ipu_dest dest;
-    uint32_t forward;
-    uint32_t mtu;
-    uint32_t prefix_len;
-    uint32_t superframe_bytes;
-    uint64_t token;
-    struct ipu_connection *native;
+    union {
+        struct ipu_neigh_set neigh_set;
+        struct ipu_neigh_del neigh_del;
+        struct ipu_route_set route_set;
+        struct ipu_route_del route_del;
+        struct ipu_send_frame send_frame;
+        struct ipu_capture_set capture;
+        struct ipu_sync sync;
+        struct ipu_connection_add connection_add;
+        struct ipu_connection_del connection_del;
+        struct ipu_tx_mode_set tx_mode_set;
+    };
 };
 
 enum ipu_event_type {
-    IPU_EVENT_MISS = 1,    /* no entry for next hop `key`; data: the IP packet */
-    IPU_EVENT_USED,        /* first use of the NOTIFY entry `key` */
-    IPU_EVENT_UNREACHABLE, /* dropped at the UNREACHABLE entry `key`; data: the IP packet */
-    IPU_EVENT_TOO_BIG,     /* larger than `mtu` of `key`; data: the IP packet */
+    IPU_EVENT_MISS = 1,    /* next_hop: no entry; data: the IP packet */
+    IPU_EVENT_USED,        /* next_hop: first use of a NOTIFY entry */
+    IPU_EVENT_UNREACHABLE, /* next_hop: dropped at an UNREACHABLE entry; data: the IP packet */
+    IPU_EVENT_TOO_BIG,     /* too_big; data: the IP packet */
     IPU_EVENT_HOST,        /* an IGMP or MLD packet left the device; data: the IP packet */
-    IPU_EVENT_FRAME,       /* ARP or ND from src_qpn, sgid, dgid; data: from the IPoIB header on */
-    IPU_EVENT_FABRIC,      /* `mtu` 0: broken, 1: working again */
-    IPU_EVENT_DEVICE,      /* the device failed for good; `mtu`: errno */
-    IPU_EVENT_SYNC,
-    IPU_EVENT_RC_WANTED,         /* in mode UD_NOTIFY a packet went to src_qpn at dgid */
-    IPU_EVENT_CONNECTION_BROKEN, /* connection `token`: a send failed; packets go by datagram */
-    IPU_EVENT_CONNECTION_GONE,   /* connection `token`: the pump knows nothing of it any more */
+    IPU_EVENT_FRAME,       /* frame: ARP or ND arrived; data: from the IPoIB header on */
+    IPU_EVENT_FABRIC,      /* fabric */
+    IPU_EVENT_DEVICE,      /* device: it failed for good */
+    IPU_EVENT_SYNC,        /* sync */
+    IPU_EVENT_RC_WANTED,   /* rc_wanted */
+    IPU_EVENT_CONNECTION_BROKEN, /* connection: a send failed; packets go by datagram */
+    IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
 };
 
-#define IPU_EVENT_GRH 1u /* flags: sgid and dgid are valid */
+struct ipu_too_big {
+    struct in6_addr next_hop;
+    uint32_t mtu; /* largest IP packet that the next hop takes, bytes */
+};
+
+struct ipu_frame_received {
+    struct in6_addr sgid;
+    struct in6_addr dgid;
+    uint32_t src_qpn;
+    uint32_t has_grh; /* 0: the GIDs are not valid */
+};
+
+struct ipu_fabric_state {
+    uint32_t working; /* 0: broken, 1: working again */
+};
+
+struct ipu_device_failed {
+    uint32_t error; /* errno */
+};
+
+/* A packet went to a destination in mode IPU_TX_UD_NOTIFY. */
+struct ipu_rc_wanted {
+    struct in6_addr gid;
+    uint32_t qpn;
+};
+
+struct ipu_connection_event {
+    uint64_t id;
+};
 
 struct ipu_event {
     uint32_t type;
     uint32_t len;
-    uint32_t flags;
-    uint32_t mtu;
-    uint32_t src_qpn;
-    uint32_t pad;
-    struct in6_addr key;
-    struct in6_addr sgid;
-    struct in6_addr dgid;
-    uint64_t token;
+    union {
+        struct in6_addr next_hop;
+        struct ipu_too_big too_big;
+        struct ipu_frame_received frame;
+        struct ipu_fabric_state fabric;
+        struct ipu_device_failed device;
+        struct ipu_sync sync;
+        struct ipu_rc_wanted rc_wanted;
+        struct ipu_connection_event connection;
+    };
 };
 
 /* The capture ring's records: a GRH, made up for what we send, and the first bytes of the frame. */

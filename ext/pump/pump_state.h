@@ -208,9 +208,9 @@ void ipu_receive_flush(struct ipu_pump *pump);
 int ipu_connection_init(struct ipu_pump *pump, uint32_t frames);
 void ipu_connection_free(struct ipu_pump *pump);
 
-int ipu_connection_add(struct ipu_pump *pump, const struct ipu_command *command);
-int ipu_connection_delete(struct ipu_pump *pump, const struct ipu_command *command);
-int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_command *command);
+int ipu_connection_add(struct ipu_pump *pump, const struct ipu_connection_add *add);
+int ipu_connection_delete(struct ipu_pump *pump, uint64_t id);
+int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_set *set);
 
 /* The connection by which a packet goes now, with its MTU; NULL: by datagram. In mode UD_NOTIFY it
  * emits IPU_EVENT_RC_WANTED. ah->connection is not NULL. */

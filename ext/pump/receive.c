@@ -102,11 +102,10 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
     case IPU_RX_ENGINE:
         event = (struct ipu_event){.type = IPU_EVENT_FRAME,
                                    .len = (uint32_t)len,
-                                   .flags = grh != NULL ? IPU_EVENT_GRH : 0,
-                                   .src_qpn = src_qpn};
+                                   .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
         if (grh != NULL) { /* E4: the area means something only then */
-            memcpy(&event.sgid, grh + 8, 16);
-            memcpy(&event.dgid, grh + 24, 16);
+            memcpy(&event.frame.sgid, grh + 8, 16);
+            memcpy(&event.frame.dgid, grh + 24, 16);
         }
         if (ipu_event_emit(pump, &event, frame))
             IPU_COUNT(pump, rx_control);

@@ -23,7 +23,7 @@ void ipu_recovery_broke(struct ipu_pump *pump)
     }
     pump->pending = 0;
     ipu_transmit_abandon(pump);
-    ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .mtu = 0}, NULL);
+    ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 0}, NULL);
 }
 
 int ipu_recovery_try(struct ipu_pump *pump)
@@ -33,7 +33,7 @@ int ipu_recovery_try(struct ipu_pump *pump)
     if (pump->fabric->ops->recover != NULL && pump->fabric->ops->recover(pump->fabric->self) == 0) {
         pump->broken = false;
         IPU_COUNT(pump, fabric_recoveries);
-        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .mtu = 1}, NULL);
+        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 1}, NULL);
         ipu_receive_post(pump);
         return 1;
     }

@@ -205,7 +205,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
             IPU_COUNT(pump, tx_missed);
         return false;
     }
-    switch (entry->forward) {
+    switch (entry->action) {
     case IPU_NEIGH_HOLD:
         IPU_COUNT(pump, tx_unresolved_hold);
         return false;
@@ -228,9 +228,9 @@ bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ip
         return false;
     }
     /* The engine asked for one word of the entry's next use; ask again when the ring was full. */
-    if (entry->forward == IPU_NEIGH_NOTIFY &&
-        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .key = next_hop}, NULL))
-        entry->forward = IPU_NEIGH_SEND;
+    if (entry->action == IPU_NEIGH_NOTIFY &&
+        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .next_hop = next_hop}, NULL))
+        entry->action = IPU_NEIGH_SEND;
     if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
         uint64_t hold_ns = engines ? 0 : ipu_connection_hold_ns(connection);
         if (hold_ns == 0) {
@@ -351,7 +351,7 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             if (n != -EAGAIN && n != -ENOBUFS) {
                 IPU_COUNT(pump, tx_device_error);
                 if (n == -EBADFD || n == -EBADF || n == -ENODEV) {
-                    struct ipu_event event = {.type = IPU_EVENT_DEVICE, .mtu = (uint32_t)-n};
+                    struct ipu_event event = {.type = IPU_EVENT_DEVICE, .device.error = (uint32_t)-n};
                     /* Where the ring is full it fails again, until the engine has heard. */
                     pump->device_failed = ipu_event_emit(pump, &event, NULL);
                 }

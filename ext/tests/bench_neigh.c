@@ -34,7 +34,7 @@ static double chained_ns(const struct ipu_neigh_table *table, const struct in6_a
     double start = bench_now_ns();
     uint32_t at = 0;
     for (uint32_t i = 0; i < LOOKUPS; i++)
-        at = (at + 1 + ipu_neigh_find(table, &keys[at & mask])->forward) & mask;
+        at = (at + 1 + ipu_neigh_find(table, &keys[at & mask])->action) & mask;
     bench_keep(at);
     return (bench_now_ns() - start) / LOOKUPS;
 }

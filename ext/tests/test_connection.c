@@ -290,7 +290,7 @@ static uint32_t next_event(uint64_t *token)
     if (event == NULL)
         return 0;
     uint32_t type = event->type;
-    *token = event->token;
+    *token = event->connection.id;
     ipu_ring_release(ipu_pump_events(pump));
     return type;
 }
@@ -315,26 +315,27 @@ static struct in6_addr hop(void)
 static void neighbour(void)
 {
     command((struct ipu_command){
-        .type = IPU_COMMAND_NEIGH_SET, .key = hop(), .dest = peer, .mtu = DATAGRAM_MTU});
+        .type = IPU_COMMAND_NEIGH_SET,
+        .neigh_set = {.next_hop = hop(), .dest = peer, .mtu = DATAGRAM_MTU}});
 }
 
-static void route(enum ipu_tx_mode way)
+static void route(enum ipu_tx_mode mode)
 {
-    command((struct ipu_command){.type = IPU_COMMAND_TX_MODE,
-                                 .dest = peer,
-                                 .forward = way,
-                                 .token = ID,
-                                 .mtu = CONNECTED_MTU,
-                                 .superframe_bytes = SUPERFRAME});
+    command((struct ipu_command){.type = IPU_COMMAND_TX_MODE_SET,
+                                 .tx_mode_set = {.dest = peer,
+                                                 .mode = mode,
+                                                 .id = ID,
+                                                 .mtu = CONNECTED_MTU,
+                                                 .superframe_bytes = SUPERFRAME}});
 }
 
 static void connect_peer(bool superframes)
 {
     neighbour();
     command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_ADD,
-                                 .token = ID,
-                                 .native = &connection,
-                                 .forward = superframes});
+                                 .connection_add = {.id = ID,
+                                                    .native = &connection,
+                                                    .superframes = superframes}});
     route(IPU_TX_RC);
 }
 
@@ -482,7 +483,7 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
     fabric_state.holds = true;
     offer(100);
     step();
-    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .token = ID});
+    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .connection_del.id = ID});
     CHECK_EQ(next_event(&token), 0);
     fabric_state.holds = false;
     step();
@@ -490,7 +491,7 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
     CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_GONE);
     CHECK_EQ(token, ID);
     CHECK(fabric_state.known == NULL);
-    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .token = ID + 1});
+    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .connection_del.id = ID + 1});
     CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_GONE); /* one that it never knew */
     end();
 }

@@ -49,7 +49,7 @@ static void an_entry_is_found_with_what_was_set_and_others_are_not(void)
     CHECK(former == NULL);
     struct ipu_neigh *neigh = ipu_neigh_find(&table, &host);
     CHECK(neigh && neigh->ah == ah(1));
-    CHECK_EQ(neigh->forward, IPU_NEIGH_NOTIFY);
+    CHECK_EQ(neigh->action, IPU_NEIGH_NOTIFY);
     CHECK_EQ(neigh->mtu, 65520);
     CHECK(!ipu_neigh_find(&table, &other));
     ipu_neigh_free(&table);
@@ -67,7 +67,7 @@ static void replacing_and_deleting_hand_the_former_path_back(void)
     CHECK_EQ(ipu_neigh_set(&table, &host, NULL, IPU_NEIGH_UNREACHABLE, 0, &former), 0);
     CHECK(former == ah(2));
     CHECK_EQ(table.count, 1);
-    CHECK_EQ(ipu_neigh_find(&table, &host)->forward, IPU_NEIGH_UNREACHABLE);
+    CHECK_EQ(ipu_neigh_find(&table, &host)->action, IPU_NEIGH_UNREACHABLE);
     set(&table, host, ah(3));
     CHECK_EQ(ipu_neigh_delete(&table, &host, &former), 0);
     CHECK(former == ah(3));
@@ -97,7 +97,7 @@ static void bad_values_are_refused_and_change_nothing(void)
     CHECK_EQ(ipu_neigh_init(&table, (1u << 24) + 1, &seed), -EINVAL);
     CHECK_EQ(ipu_neigh_init(&table, 10, &seed), 0);
     CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), IPU_NEIGH_SEND, 65536, &former), -EINVAL);
-    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), (enum ipu_neigh_forward)4, 2044, &former),
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), (enum ipu_neigh_action)4, 2044, &former),
              -EINVAL);
     CHECK(former == NULL);
     CHECK_EQ(table.count, 0);

@@ -58,10 +58,10 @@ static void introduce(void)
 {
     struct ipu_command command = {
         .type = IPU_COMMAND_NEIGH_SET,
-        .key.s6_addr = {[10] = 0xff, 0xff, 10, 0, 0, 2},
-        .mtu = MTU,
-        .dest = {.gid.s6_addr = {0xfe, 0x80, [15] = 2},
-                 .qpn = ipu_memory_port_fabric(hosts[1].port)->qpn},
+        .neigh_set = {.next_hop.s6_addr = {[10] = 0xff, 0xff, 10, 0, 0, 2},
+                      .mtu = MTU,
+                      .dest = {.gid.s6_addr = {0xfe, 0x80, [15] = 2},
+                               .qpn = ipu_memory_port_fabric(hosts[1].port)->qpn}},
     };
     struct ipu_ring *commands = ipu_pump_commands(hosts[0].pump);
     memcpy(ipu_ring_reserve(commands, sizeof command), &command, sizeof command);

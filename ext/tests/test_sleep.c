@@ -159,7 +159,7 @@ static void begin(uint32_t sends)
         memset(record, 0, len);
         record->type = IPU_COMMAND_SEND_FRAME;
         record->len = IPU_ENCAP_LEN;
-        record->dest = (struct ipu_dest){.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
+        record->send_frame.dest = (struct ipu_dest){.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
         ipu_ring_commit(ipu_pump_commands(pump), len);
     }
 }
