@@ -7,7 +7,7 @@ SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 # The distribution's interpreter where it is new enough: it is the one that can have pyverbs.
 PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
              2>/dev/null && echo /usr/bin/python3 || echo python3)
-NATIVE  := setup.py $(filter-out ext/tests/% ext/python/_%.c,$(wildcard $(addprefix ext/*/*.,c h pyx pxi)))
+NATIVE  := setup.py $(filter-out ext/tests/%,$(wildcard $(addprefix ext/*/*.,c h pyx pxd)))
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
@@ -95,5 +95,5 @@ $(VENV)/.built: $(NATIVE) $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf build dist *.egg-info $(VENV) ipoibu/*.so ext/soft/build ext/tests/build ext/verbs/tests/build
+	rm -rf build dist *.egg-info $(VENV) ipoibu/*.so ipoibu/_core/*.so ext/soft/build ext/tests/build ext/verbs/tests/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,9 +30,7 @@ from setuptools._distutils.ccompiler import new_compiler  # noqa: E402
 from setuptools._distutils.errors import CCompilerError, CompileError  # noqa: E402
 from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 
-CORE_ROOMS = ("core", "device", "fabric", "pump", "soft")  # of ext/, with all their C files
-VERBS_ROOMS = ("verbs", "mesh")
-HEADERS = [str(path) for kind in ("*.h", "*.pxi") for path in Path("ext").rglob(kind)]
+HEADERS = [str(path) for kind in ("*.h", "*.pxd") for path in Path("ext").rglob(kind)]
 
 
 def c_files(rooms: tuple[str, ...]) -> list[str]:
@@ -79,51 +77,60 @@ def compiled() -> dict[str, list[str]]:
     return {"extra_compile_args": compile_args, "extra_link_args": link_args}
 
 
-def core() -> Extension:
-    macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", "")]
-    libraries: list[str] = []
-    if have_library("isal", "isa-l/crc.h"):
-        macros.append(("IPU_HAVE_ISAL", "1"))
-        libraries.append("isal")
-    elif have_library("libdeflate", "libdeflate.h"):
-        macros.append(("IPU_HAVE_LIBDEFLATE", "1"))
-        libraries.append("deflate")
-    if have_library("uring", "liburing.h"):
-        macros.append(("IPU_HAVE_URING", "1"))
-        libraries.append("uring")
+def extension(
+    name: str,
+    sources: list[str],
+    libraries: list[str] | None = None,
+    macros: list[tuple[str, str]] | None = None,
+) -> Extension:
     return Extension(
-        "ipoibu._core",
-        ["ext/python/_core.pyx", *c_files(CORE_ROOMS)],
+        f"ipoibu.{name}",
+        sources,
         include_dirs=["ext"],
         depends=HEADERS,
-        define_macros=macros,
-        libraries=libraries,
+        define_macros=[("_GNU_SOURCE", ""), *(macros or [])],
+        libraries=libraries or [],
         **compiled(),
     )
+
+
+def core() -> list[Extension]:
+    """One module for each contract; each carries its own copy of ext/core."""
+    crc: tuple[list[str], list[tuple[str, str]]] = ([], [])
+    uring: tuple[list[str], list[tuple[str, str]]] = ([], [])
+    if have_library("isal", "isa-l/crc.h"):
+        crc = ["isal"], [("IPU_HAVE_ISAL", "1")]
+    elif have_library("libdeflate", "libdeflate.h"):
+        crc = ["deflate"], [("IPU_HAVE_LIBDEFLATE", "1")]
+    if have_library("uring", "liburing.h"):
+        uring = ["uring"], [("IPU_HAVE_URING", "1")]
+    fabric = c_files(("core", "fabric", "soft"))
+    device = c_files(("core", "device"))
+    pump = c_files(("core", "pump"))
+    return [
+        extension("_core.fabric", ["ext/python/fabric.pyx", *fabric], *crc),
+        extension("_core.device", ["ext/python/device.pyx", *device], *uring),
+        extension("_core.pump", ["ext/python/pump.pyx", *pump]),
+    ]
 
 
 def verbs() -> Extension:
-    return Extension(
-        "ipoibu._verbs",
-        [
-            "ext/python/_verbs.pyx",
-            "ext/python/pyverbs_qp.c",
-            "ext/soft/membership.c",
-            *c_files(VERBS_ROOMS),
-        ],
-        include_dirs=["ext"],
-        depends=HEADERS,
-        define_macros=[("_GNU_SOURCE", "")],
-        libraries=["ibverbs"],
-        **compiled(),
-    )
+    own = ["ext/python/verbs.pyx", "ext/python/pyverbs_qp.c", "ext/soft/membership.c"]
+    return extension("_verbs", [*own, *c_files(("verbs", "mesh"))], ["ibverbs"])
 
 
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
-extensions = [core()]
+extensions = core()
 if have_library("verbs", "infiniband/verbs.h"):
     extensions.append(verbs())
 
-setup(ext_modules=cythonize(extensions, compiler_directives={"language_level": "3"}))
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["ext/python"],
+        build_dir="build/cython",
+        compiler_directives={"language_level": "3"},
+    )
+)

@@ -1,37 +1,29 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Types of the verbs fabric's Cython face (ext/python/_verbs.pyx)."""
+# Made by ext/python/stubs.py from verbs.pyx.
 
 from typing import Final, Protocol
+
+class _QueuePair(Protocol):
+    @property
+    def qp_num(self) -> int: ...
 
 PORT_DOWN: Final[int]
 PORT_CHANGED: Final[int]
 FATAL: Final[int]
 PKEYS_CHANGED: Final[int]
 SUBNET_CHANGED: Final[int]
+MESH_READY: Final[int]
+MESH_CONTROL: Final[int]
+MESH_BROKEN: Final[int]
+MESH_GONE: Final[int]
+MESH_WINDOW: Final[int]
+MESH_RECEIVES: Final[int]
+MESH_CONTROL_BYTES: Final[int]
 
 class LayoutError(Exception): ...
 
-class _QueuePair(Protocol):
-    @property
-    def qp_num(self) -> int: ...
-
 class VerbsFabric:
-    def __init__(
-        self,
-        qp: _QueuePair,
-        *,
-        cmd_fd: int,
-        gid: bytes,
-        sgid_index: int,
-        port: int,
-        pkey_index: int,
-        qkey: int,
-        mtu_bytes: int,
-        max_ah: int,
-        resolves: bool,
-        owns_events: bool,
-        leader: VerbsFabric | None = None,
-    ) -> None: ...
+    def __init__(self, qp: _QueuePair, *, cmd_fd: int, gid: bytes, sgid_index: int, port: int, pkey_index: int, qkey: int, mtu_bytes: int, max_ah: int, resolves: bool, owns_events: bool, leader: VerbsFabric | None = ...) -> None: ...
     @property
     def native(self) -> object: ...
     @property
@@ -54,26 +46,8 @@ class VerbsConnection:
     @property
     def qpn(self) -> int: ...
 
-MESH_READY: Final[int]
-MESH_CONTROL: Final[int]
-MESH_BROKEN: Final[int]
-MESH_GONE: Final[int]
-MESH_WINDOW: Final[int]
-MESH_RECEIVES: Final[int]
-MESH_CONTROL_BYTES: Final[int]
-
 class VerbsMesh:
-    def __init__(
-        self,
-        pattern: _QueuePair,
-        *,
-        cmd_fd: int,
-        gid: bytes,
-        qpn: int,
-        mtu_bytes: int,
-        peers_max: int,
-        broadcast: bytes,
-    ) -> None: ...
+    def __init__(self, pattern: _QueuePair, *, cmd_fd: int, gid: bytes, qpn: int, mtu_bytes: int, peers_max: int, broadcast: bytes) -> None: ...
     @property
     def native(self) -> object: ...
     @property

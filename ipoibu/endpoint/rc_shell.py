@@ -175,18 +175,17 @@ class RcShell:
         """One of `EVENTS`."""
         now = self._now()
         if event.type == _core.EVENT_RC_WANTED:
-            assert event.dgid is not None, "it says where to"
-            bare = HwAddr(Qpn(event.src_qpn), Gid(event.dgid))
+            bare = HwAddr(Qpn(event.qpn), Gid(event.gid))
             host = self._hosts.get(bare)
             if host is not None:
                 hwaddr = replace(bare, flags=RC_FLAG)
                 self._perform(self._connections.wanted(now, hwaddr, host.destination))
         elif event.type == _core.EVENT_CONNECTION_BROKEN:
-            handle = self._by_number.get(event.token)
+            handle = self._by_number.get(event.connection)
             if handle is not None:
                 self._perform(self._connections.broken(now, handle))
         else:
-            connection = self._leaving.pop(event.token, None)
+            connection = self._leaving.pop(event.connection, None)
             if connection is not None:
                 connection.close()
 

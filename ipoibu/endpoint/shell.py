@@ -45,8 +45,11 @@ _log = logging.getLogger(__name__)
 
 _USABLE: Final = (State.ANNOUNCING, State.PREFERRED)
 PORT_POLL_S: Final = 1.0  # a port that went down or came back is noticed this late at most
-ROUTE_KINDS: Final = {"unicast": 0, "broadcast": 2, "unreachable": 3}  # ext/pump/route.h
-_GATEWAY: Final = 1
+ROUTE_KINDS: Final = {
+    "unicast": _core.ROUTE_ON_LINK,
+    "broadcast": _core.ROUTE_BROADCAST,
+    "unreachable": _core.ROUTE_UNREACHABLE,
+}
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
@@ -197,20 +200,20 @@ class Shell:
             )
             self.perform(engine.frame(now, source, event.data))
         elif kind == _core.EVENT_MISS:
-            self.perform(engine.miss(now, address_of(event.key), event.data))
+            self.perform(engine.miss(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_USED:
-            self.perform(engine.used(now, address_of(event.key)))
+            self.perform(engine.used(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_HOST:
             self.perform(engine.host_packet(now, event.data))
         elif kind == _core.EVENT_UNREACHABLE:
             self.perform(engine.unreachable(now, event.data))
         elif kind == _core.EVENT_TOO_BIG:
-            self.perform(engine.too_big(now, address_of(event.key), event.data, event.mtu))
+            self.perform(engine.too_big(now, address_of(event.next_hop), event.data, event.mtu))
         elif kind in CONNECTED_EVENTS:
             if self.connected is not None:
                 self.connected.event(event)
         elif kind == _core.EVENT_FABRIC:
-            if event.mtu:
+            if event.working:
                 _log.warning("%s: the queue pair works again", self._port.info.device)
             else:
                 _log.error("%s: the queue pair failed; recovering it", self._port.info.device)
@@ -360,7 +363,7 @@ class Shell:
             self._put_route(network, via, kind)
 
     def _put_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
-        number = ROUTE_KINDS[kind] if via is None else _GATEWAY
+        number = ROUTE_KINDS[kind] if via is None else _core.ROUTE_GATEWAY
         self._pump.route_set(
             key_of(network.network_address),
             _prefix_len(network),

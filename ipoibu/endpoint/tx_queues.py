@@ -90,19 +90,11 @@ class TxQueues:
         if refused is not None:
             raise refused
 
-    def neigh_set(self, key: bytes, forward: int, dest: Destination | None, mtu: int) -> None:
-        self._all(lambda pump: pump.neigh_set(key, forward, dest, mtu))
-
-    def neigh_del(self, key: bytes) -> None:
-        self._all(lambda pump: pump.neigh_del(key))
-
-    def route_set(
-        self, prefix: bytes, prefix_len: int, kind: int, gateway: bytes | None = None
-    ) -> None:
-        self._all(lambda pump: pump.route_set(prefix, prefix_len, kind, gateway))
-
-    def route_del(self, prefix: bytes, prefix_len: int) -> None:
-        self._all(lambda pump: pump.route_del(prefix, prefix_len))
+    def __getattr__(self, command: str) -> Callable[..., None]:
+        """A command that this class does not name changes a table: every pump executes it."""
+        if not hasattr(_core.Pump, command):
+            raise AttributeError(f"a pump has no command {command!r}")
+        return lambda *arguments: self._all(lambda pump: getattr(pump, command)(*arguments))
 
     def send_frame(self, dest: Destination, frame: bytes) -> bool:
         return self._pumps[0].send_frame(dest, frame)
@@ -113,9 +105,6 @@ class TxQueues:
 
     def deliver(self, packet: bytes) -> bool:
         return self._pumps[0].deliver(packet)
-
-    def capture(self, snap_len: int) -> None:
-        self._all(lambda pump: pump.capture(snap_len))
 
     def sync(self, token: int) -> None:
         """One EVENT_SYNC, when the last queue has answered."""

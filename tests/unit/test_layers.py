@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PURE = ("ipoibu.proto", "ipoibu.wire", "ipoibu.ib", "ipoibu.addr", "ipoibu.errors")
-COMPILED = {"ipoibu._core", "ipoibu._verbs"}
+CORE = "ipoibu._core"
+COMPILED = {CORE, f"{CORE}.fabric", f"{CORE}.device", f"{CORE}.pump", "ipoibu._verbs"}
 
 
 def module_of(path: Path) -> str:

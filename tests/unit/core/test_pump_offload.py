@@ -303,7 +303,7 @@ def test_a_miss_goes_up_as_the_first_segment(hosts: Hosts) -> None:
     a.tun.give(frame)
     a.step()
     (event,) = a.pump.events()
-    assert (event.type, event.key) == (_core.EVENT_MISS, key_of(B4))
+    assert (event.type, event.next_hop) == (_core.EVENT_MISS, key_of(B4))
     check_whole(event.data)
     assert parsed(event.data)[TCP].flags == "A"
     assert bytes(parsed(event.data)[Raw].load) == payload_of(4000)[:1400]

@@ -69,7 +69,7 @@ def test_what_is_no_frame_is_refused(pair: Pair, wrong: object) -> None:
     (frame,) = pair[0].reserve(1)
     frame.length = 64
     memoryview(frame)[:] = packet(1)
-    with pytest.raises(TypeError, match=r"to ipoibu\._core\.Frame"):
+    with pytest.raises(TypeError, match=r"to ipoibu\._core\.device\.Frame"):
         pair[0].send_frames([frame, wrong])  # type: ignore[list-item]
     assert [bytes(got) for got in receive(pair[1], 1)] == [packet(1)]  # the one before it
 

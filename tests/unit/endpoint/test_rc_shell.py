@@ -130,7 +130,7 @@ class Desk:
         self.driver.event(SimpleNamespace(type=kind, **fields))  # type: ignore[arg-type]
 
     def want(self) -> None:
-        self.event(_core.EVENT_RC_WANTED, src_qpn=PEER.qpn, dgid=PEER.gid.raw)
+        self.event(_core.EVENT_RC_WANTED, qpn=PEER.qpn, gid=PEER.gid.raw)
 
     def told(self, event: Any) -> None:
         """By the manager, from its own thread."""
@@ -196,11 +196,11 @@ def test_packets_go_by_the_connection_once_it_is_established(desk: Desk) -> None
 
 def test_a_broken_connection_is_closed_when_the_pump_has_let_it_go(desk: Desk) -> None:
     desk.connect()
-    desk.event(_core.EVENT_CONNECTION_BROKEN, token=1)
+    desk.event(_core.EVENT_CONNECTION_BROKEN, connection=1)
     assert ("del", 1) in desk.pump.said
     assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
     assert desk.fabric.pairs[0].life == ["init", "programmed", "stopped"]
-    desk.event(_core.EVENT_CONNECTION_GONE, token=1)
+    desk.event(_core.EVENT_CONNECTION_GONE, connection=1)
     assert desk.fabric.pairs[0].life[-1] == "closed"
     assert desk.counts["connection_broken"] == 1
 

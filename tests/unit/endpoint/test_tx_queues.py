@@ -150,7 +150,7 @@ def test_a_route_is_every_tx_queues_route(hosts: tuple[Host, Host]) -> None:
     for queue in range(3):
         a.tun.give(queue, far)
     settle(a, b)
-    keys = [event.key for event in a.pump.events()]
+    keys = [event.next_hop for event in a.pump.events()]
     assert keys == [key_of(ipaddress.ip_address("192.168.7.7"))] * 3
 
 
@@ -180,7 +180,7 @@ def test_a_miss_of_a_further_tx_queue_comes_up_and_its_packet_goes_by_that_tx_qu
     a.tun.give(2, to_b(7))
     settle(a)
     (event,) = a.pump.events()
-    assert (event.type, event.key, event.data) == (_core.EVENT_MISS, key_of(B4), to_b(7))
+    assert (event.type, event.next_hop, event.data) == (_core.EVENT_MISS, key_of(B4), to_b(7))
     a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
     assert a.pump.send_packet(event.data)
     assert a.pump.send_packet(to_b(8))  # of no tx_queue: the first one's
@@ -341,8 +341,8 @@ def test_a_tx_queue_whose_queue_pair_breaks_comes_back_and_the_others_go_on(
     a.tun.give(1, to_b(3))
     settle(a, b)
     assert b.tun.take_all() == [to_b(3)]
-    told = [(event.type, event.mtu) for event in a.pump.events()]
-    assert told == [(_core.EVENT_FABRIC, 0), (_core.EVENT_FABRIC, 1)]
+    states = [(event.type, event.working) for event in a.pump.events()]
+    assert states == [(_core.EVENT_FABRIC, False), (_core.EVENT_FABRIC, True)]
 
 
 def test_faults_befall_what_a_tx_queue_sends_too(make_host: Callable[[str, int], Host]) -> None:

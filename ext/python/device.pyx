@@ -1,5 +1,77 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Packet devices: a TUN, the application's queue.
+# cython: embedsignature=True, annotation_typing=False
+"""Packet devices: a TUN, the application's queue, the relay. Types: device.pyi."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport strerror
+from native cimport *
+
+cdef extern from "<stdlib.h>" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+cdef extern from "device/tun.h" nogil:
+    struct ipu_tun:
+        ipu_device device
+    int ipu_tun_init(ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload)
+
+cdef extern from "core/syscall_cost.h" nogil:
+    const uint64_t IPU_SYSCALL_DEAR_NS
+    uint64_t ipu_syscall_cost_ns()
+
+cdef extern from "device/tun_ring.h" nogil:
+    struct ipu_tun_ring:
+        pass
+    int ipu_tun_ring_create(const int *fds, uint32_t count, uint32_t offload, bint always,
+                            ipu_tun_ring **out)
+    void ipu_tun_ring_destroy(ipu_tun_ring *tun)
+    ipu_device *ipu_tun_ring_device(ipu_tun_ring *tun)
+
+cdef extern from "device/loan.h" nogil:
+    const uint32_t IPU_INDEX_NONE
+    struct ipu_index_ring:
+        pass
+    struct ipu_loan:
+        uint32_t packet_bytes
+        ipu_index_ring returned
+    void ipu_index_ring_push(ipu_index_ring *ring, uint32_t index)
+    void ipu_loan_hold(ipu_loan *loan)
+    void ipu_loan_drop(ipu_loan *loan)
+    uint32_t ipu_loan_reserve(ipu_loan *loan)
+    void ipu_loan_cancel(ipu_loan *loan, uint32_t index)
+    uint8_t *ipu_loan_tx_packet(const ipu_loan *loan, uint32_t index)
+
+cdef extern from "device/queue.h" nogil:
+    struct ipu_queue:
+        ipu_device device
+        ipu_ring to_pump
+        ipu_ring from_pump
+        ipu_loan *loan
+    bint ipu_queue_send(ipu_queue *queue, const void *packet, uint32_t len)
+    bint ipu_queue_send_frame(ipu_queue *queue, uint32_t index, uint32_t len)
+    const uint8_t *ipu_queue_peek(ipu_queue *queue, uint32_t *index, uint32_t *len)
+    void ipu_queue_detach(ipu_queue *queue)
+    int ipu_queue_init(ipu_queue *queue, uint32_t to_pump_bytes, uint32_t from_pump_bytes)
+    void ipu_queue_free(ipu_queue *queue)
+
+cdef extern from "device/relay.h" nogil:
+    int ipu_relay_run(int first, int second)
+
+cdef extern from *:
+    """
+    #ifdef IPU_HAVE_URING
+    #define DEVICE_URING 1
+    #else
+    #define DEVICE_URING 0
+    #endif
+    """
+    int DEVICE_URING
+
+DEVICE_FEATURES = {"uring": bool(DEVICE_URING)}  #: dict[str, bool]
+
 
 cdef uint32_t kinds_of(tuple offload):
     """The super-frames of a TUN that was set up with these (ipoibu/host/tun.py)."""
@@ -18,10 +90,10 @@ cdef class TunPacketDevice:
     cdef int[IPU_TX_QUEUES_MAX] fds
     cdef uint32_t count
     cdef ipu_device *device  # of the class below
-    cdef readonly tuple offload
-    cdef readonly tuple others
+    cdef readonly tuple offload  #: tuple[str, ...]
+    cdef readonly tuple others  #: tuple[Self, ...]
 
-    def __cinit__(self, int fd, object offload=(), object more=()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         cdef tuple rest = tuple(more)
         if len(rest) >= IPU_TX_QUEUES_MAX:
             raise ValueError(f"a TUN has 1 to {IPU_TX_QUEUES_MAX} queues here, not {1 + len(rest)}")
@@ -32,12 +104,12 @@ cdef class TunPacketDevice:
         self.others = tuple(type(self)(other, self.offload) for other in rest)
 
     @property
-    def fd(self):
+    def fd(self) -> int:
         return self.fds[0]
 
     @property
-    def native(self):
-        return lend(self.device, DEVICE_CAPSULE, self)
+    def native(self) -> object:
+        return lend(self.device, IPU_DEVICE_CAPSULE, self)
 
 
 cdef class TunDevice(TunPacketDevice):
@@ -45,7 +117,7 @@ cdef class TunDevice(TunPacketDevice):
 
     cdef ipu_tun tun
 
-    def __cinit__(self, int fd, object offload=(), object more=()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         check(ipu_tun_init(&self.tun, self.fds, self.count, kinds_of(self.offload)), "queues")
         self.device = &self.tun.device
 
@@ -61,7 +133,7 @@ cdef class TunRing(TunPacketDevice):
 
     cdef ipu_tun_ring *tun
 
-    def __cinit__(self, int fd, object offload=(), object more=()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         cdef bint always = ipu_syscall_cost_ns() >= IPU_SYSCALL_DEAR_NS
         check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), always, &self.tun),
               "io_uring")
@@ -117,29 +189,29 @@ cdef class Frame:
             raise ValueError("the frame was sent or released")
         return 0
 
-    def release(self):
+    def release(self) -> None:
         """Give it back; BufferError while there is a view of it. Safe to repeat."""
         self.unviewed()
         self.give_back()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.release()
 
-    def __len__(self):
+    def __len__(self) -> int:
         self.live()
         return self.len
 
     @property
-    def length(self):
+    def length(self) -> int:
         """Bytes of the packet; of a reserved frame at first all that fit."""
         self.live()
         return self.len
 
     @length.setter
-    def length(self, uint32_t value):
+    def length(self, uint32_t value) -> None:
         self.live()
         if not self.outgoing:
             raise ValueError("a received frame keeps its length")
@@ -174,8 +246,8 @@ cdef class QueueDevice:
 
     cdef ipu_queue *queue
     cdef uint64_t era
-    offload = ()
-    others = ()
+    offload = ()  #: tuple[()]
+    others = ()  #: tuple[()]
 
     def __cinit__(self, uint32_t to_pump_bytes=1 << 22, uint32_t from_pump_bytes=1 << 22):
         self.queue = <ipu_queue *>aligned_alloc(64, (sizeof(ipu_queue) + 63) & ~<size_t>63)
@@ -189,20 +261,20 @@ cdef class QueueDevice:
         self.era = new_era()
 
     @property
-    def native(self):
-        return lend(&self.queue.device, DEVICE_CAPSULE, self)
+    def native(self) -> object:
+        return lend(&self.queue.device, IPU_DEVICE_CAPSULE, self)
 
     def __dealloc__(self):
         if self.queue != NULL:
             ipu_queue_free(self.queue)
             free(self.queue)
 
-    def detach(self):
+    def detach(self) -> None:
         """Forget what is queued, and the memory of the pump, which is closed. Safe to repeat."""
         ipu_queue_detach(self.queue)
         self.era = new_era()
 
-    def send(self, packets):
+    def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
         """Queue IP packets in order; how many found room. Copies.
 
         Raises ValueError for an empty one; those before it are taken.
@@ -221,7 +293,7 @@ cdef class QueueDevice:
             ipu_ring_wake(&self.queue.to_pump)
         return done
 
-    def recv(self, int max):
+    def recv(self, int max) -> list[bytes]:
         """At most `max` received IP packets, perhaps none. Copies."""
         cdef list out = []
         cdef uint32_t index, length
@@ -247,7 +319,7 @@ cdef class QueueDevice:
         frame.outgoing = outgoing
         return frame
 
-    def reserve(self, int max):
+    def reserve(self, int max) -> list[Frame]:
         """At most `max` frames to fill and send; fewer, or none, while others are being sent."""
         cdef list out = []
         cdef uint32_t index
@@ -259,7 +331,7 @@ cdef class QueueDevice:
                                   self.queue.loan.packet_bytes, True))
         return out
 
-    def send_frames(self, frames):
+    def send_frames(self, frames: Iterable[Frame]) -> int:
         """Queue reserved frames in order; how many found room. Those are no longer the caller's."""
         cdef int done = 0
         cdef Frame frame
@@ -283,7 +355,7 @@ cdef class QueueDevice:
             ipu_ring_wake(&self.queue.to_pump)
         return done
 
-    def recv_frames(self, int max):
+    def recv_frames(self, int max) -> list[Frame]:
         """At most `max` received IP packets, perhaps none, where they are.
 
         While too many are held, packets come in memory of their own.
@@ -308,21 +380,21 @@ cdef class QueueDevice:
         return out
 
     @property
-    def fd(self):
+    def fd(self) -> int:
         """Readable after `arm` answered False and a packet came."""
         return ipu_ring_fd(&self.queue.from_pump)
 
-    def arm(self):
+    def arm(self) -> bool:
         """True: packets are there; False: wait for `fd`, then `disarm`."""
         return ipu_ring_arm(&self.queue.from_pump) != 0
 
-    def disarm(self):
+    def disarm(self) -> None:
         ipu_ring_disarm(&self.queue.from_pump)
 
 
-def relay(int first, int second):
+def relay(int first, int second) -> None:
     """Move frames between two TUN descriptors, without the GIL, until one of them fails: OSError."""
     cdef int error
     with nogil:
         error = ipu_relay_run(first, second)
-    raise OSError(-error, os.strerror(-error))
+    raise OSError(-error, strerror(-error).decode())

@@ -1,5 +1,181 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# The built-in HCA, the in-process fabric and the fault injector.
+# cython: embedsignature=True, annotation_typing=False
+"""Fabrics: the built-in HCA, the in-process fabric and the fault injector. Types: fabric.pyi."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.errno cimport EAGAIN, EINVAL, ENOENT, ENOSPC, errno
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
+from native cimport *
+
+cdef extern from "fabric/memory.h" nogil:
+    struct ipu_memory_switch:
+        pass
+    struct ipu_memory_port:
+        pass
+    struct ipu_memory_config:
+        in6_addr gid
+        uint32_t qpn
+        uint32_t mtu
+        bint one_piece
+    struct ipu_memory_counters:
+        uint64_t tx_packets
+        uint64_t tx_too_big
+        uint64_t tx_nobody
+        uint64_t rx_packets
+        uint64_t rx_no_buffer
+        uint64_t rx_too_long
+        uint64_t rx_broken
+    ipu_memory_switch *ipu_memory_switch_create(uint64_t seed)
+    void ipu_memory_switch_destroy(ipu_memory_switch *sw)
+    ipu_memory_port *ipu_memory_port_create(ipu_memory_switch *sw, const ipu_memory_config *config)
+    void ipu_memory_port_destroy(ipu_memory_port *port)
+    ipu_fabric *ipu_memory_port_fabric(ipu_memory_port *port)
+    const ipu_memory_counters *ipu_memory_port_counters(const ipu_memory_port *port)
+    int ipu_memory_attach(ipu_memory_port *port, const in6_addr *mgid)
+    int ipu_memory_detach(ipu_memory_port *port, const in6_addr *mgid)
+    void ipu_memory_break(ipu_memory_port *port, uint32_t recoveries_to_fail)
+
+cdef extern from "fabric/faults.h" nogil:
+    struct ipu_faults:
+        pass
+    struct ipu_faults_config:
+        double loss
+        double duplicate
+        double corrupt
+        double reorder
+        double delay
+        uint32_t delay_min_us
+        uint32_t delay_max_us
+    struct ipu_faults_counters:
+        uint64_t sent
+        uint64_t lost
+        uint64_t duplicated
+        uint64_t corrupted
+        uint64_t reordered
+        uint64_t delayed
+        uint64_t too_big
+        uint64_t pool_full
+    ipu_faults *ipu_faults_create(const ipu_fabric *inner, const ipu_faults_config *config,
+                                  uint32_t pool_frames, uint64_t seed)
+    void ipu_faults_destroy(ipu_faults *faults)
+    ipu_fabric *ipu_faults_fabric(ipu_faults *faults)
+    const ipu_faults_counters *ipu_faults_counters_of "ipu_faults_counters" (const ipu_faults *f)
+
+cdef extern from "soft/hca.h" nogil:
+    struct soft_hca:
+        pass
+    struct soft_qp:
+        pass
+    struct soft_hca_attr:
+        char netdev[16]
+        unsigned int ifindex
+        in6_addr gid
+        uint8_t guid[8]
+        unsigned int netdev_mtu_bytes
+        unsigned int active_mtu_bytes
+    enum:
+        SOFT_C_COUNT
+        SOFT_MAX_PKEYS
+    struct soft_hca_counters:
+        uint64_t value[SOFT_C_COUNT]
+    int soft_hca_open(const char *netdev, soft_hca **out)
+    int soft_hca_open_tx_queue(soft_hca *hca, uint16_t pkey, soft_hca **out)
+    void soft_hca_close(soft_hca *hca)
+    void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
+    int soft_hca_check(soft_hca *hca)
+    int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
+    void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
+    const char *soft_counter_names[SOFT_C_COUNT]
+    uint64_t soft_qp_retransmits(const soft_qp *qp)
+    int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
+    int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
+
+    struct soft_ah_attr:
+        in6_addr dgid
+        uint32_t flow_label
+        uint8_t traffic_class
+        uint8_t hop_limit
+    struct soft_rc_attr:
+        soft_ah_attr path
+        uint32_t dest_qpn
+        uint32_t rq_psn
+        unsigned int path_mtu_bytes
+        uint8_t min_rnr_timer
+        uint32_t sq_psn
+        uint8_t timeout
+        uint8_t retry_count
+        uint8_t rnr_retry
+
+cdef extern from "fabric/soft_connected.h" nogil:
+    struct ipu_soft_connected:
+        pass
+    struct ipu_soft_connection:
+        ipu_connection connection
+        soft_qp *qp
+    int ipu_soft_connection_open(ipu_soft_connected *all, ipu_soft_connection *connection,
+                                 uint16_t pkey_index)
+    int ipu_soft_connection_program(ipu_soft_connection *connection, const soft_rc_attr *attr)
+    void ipu_soft_connection_stop(ipu_soft_connection *connection)
+    void ipu_soft_connection_close(ipu_soft_connection *connection)
+
+cdef extern from "fabric/soft_gsi.h" nogil:
+    enum:
+        IPU_SOFT_GSI_MAD_LEN
+    struct ipu_soft_gsi:
+        pass
+    struct ipu_soft_mad:
+        in6_addr sgid
+        uint32_t src_qpn
+        uint16_t pkey
+        uint8_t data[256]
+    int ipu_soft_gsi_init(ipu_soft_gsi *gsi, soft_hca **hca)
+    void ipu_soft_gsi_free(ipu_soft_gsi *gsi)
+    int ipu_soft_gsi_send(ipu_soft_gsi *gsi, const ipu_dest *dest, uint32_t qkey, uint16_t pkey,
+                          const uint8_t *mad)
+    int ipu_soft_gsi_receive(ipu_soft_gsi *gsi, ipu_soft_mad *mad)
+    int ipu_soft_gsi_fd(const ipu_soft_gsi *gsi)
+    void ipu_soft_gsi_arm(ipu_soft_gsi *gsi)
+
+cdef extern from "fabric/soft_fabric.h" nogil:
+    struct ipu_soft_fabric:
+        ipu_fabric fabric
+        soft_qp *qp
+        uint32_t qkey
+        bint needs_lid
+        ipu_soft_connected connected
+    struct ipu_soft_fabric_config:
+        uint32_t qkey
+        uint16_t pkey_index
+        uint32_t send_depth
+        uint32_t recv_depth
+        bint needs_lid
+        uint32_t connected_depth
+        uint32_t source_qpn
+    int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
+                             const ipu_soft_fabric_config *config)
+    void ipu_soft_fabric_free(ipu_soft_fabric *soft)
+
+cdef extern from *:
+    """
+    #ifdef IPU_HAVE_LIBDEFLATE
+    #define FABRIC_LIBDEFLATE 1
+    #else
+    #define FABRIC_LIBDEFLATE 0
+    #endif
+    #ifdef IPU_HAVE_ISAL
+    #define FABRIC_ISAL 1
+    #else
+    #define FABRIC_ISAL 0
+    #endif
+    """
+    int FABRIC_LIBDEFLATE
+    int FABRIC_ISAL
+
+FABRIC_FEATURES = {"isal": bool(FABRIC_ISAL), "libdeflate": bool(FABRIC_LIBDEFLATE)}  #: dict[str, bool]
+
 
 cdef class SoftHca:
     """The built-in HCA of one net device of this network namespace."""
@@ -34,7 +210,7 @@ cdef class SoftHca:
         if self.hca != NULL:
             soft_hca_close(self.hca)
 
-    def close(self):
+    def close(self) -> None:
         """Give the UDP port back; after all fabrics were closed. Safe to repeat."""
         if self.fabrics > 0:
             raise ValueError(f"{self.netdev}: a queue pair is still open")
@@ -75,16 +251,16 @@ cdef class SoftHca:
         soft_hca_set_pkeys(self.hca, self.pkey_table, self.pkey_count)
 
     @property
-    def pkeys(self):
+    def pkeys(self) -> list[int]:
         """The P_Keys of the table that are in use, in its order."""
         return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
 
-    def check(self):
+    def check(self) -> int:
         """0 while the port is active, else the errno of soft_hca_check()."""
         self.alive()
         return -soft_hca_check(self.hca)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """Of the whole HCA, its TX queues included."""
         cdef soft_hca_counters values
         cdef SoftTxQueue tx_queue
@@ -133,27 +309,27 @@ cdef class SoftFabric:
         hca.fabrics += 1
 
     @property
-    def native(self):
-        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(&self.soft.fabric, IPU_FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         self.close()
 
     @property
-    def qpn(self):
+    def qpn(self) -> int:
         return self.soft.fabric.qpn
 
-    def attach(self, bytes mgid):
+    def attach(self, bytes mgid) -> None:
         cdef in6_addr gid = address(mgid)
         if self.open:
             check(soft_qp_attach_mcast(self.soft.qp, &gid), "multicast attach")
 
-    def detach(self, bytes mgid):
+    def detach(self, bytes mgid) -> None:
         cdef in6_addr gid = address(mgid)
         if self.open:
             check(soft_qp_detach_mcast(self.soft.qp, &gid), "multicast detach")
 
-    def close(self):
+    def close(self) -> None:
         """Destroy the queue pair: nothing more is received into the pump's memory."""
         if self.connections > 0:
             raise ValueError(f"{self.hca.netdev}: a connection is still open")
@@ -198,15 +374,15 @@ cdef class SoftTxQueue:
         hca.tx_queues.add(self)
 
     @property
-    def native(self):
-        return lend(&self.soft.fabric, FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(&self.soft.fabric, IPU_FABRIC_CAPSULE, self)
 
     cdef void add_to(self, soft_hca_counters *values) noexcept:
         cdef soft_hca_counters own
         soft_hca_counters_read(self.tx_hca, &own)
         add_counters(values, &own)
 
-    def close(self):
+    def close(self) -> None:
         """Give the socket back; before the fabric's end. Safe to repeat."""
         if self.tx_hca == NULL:
             return
@@ -239,14 +415,14 @@ cdef class SoftConnection:
         fabric.connections += 1
 
     @property
-    def qpn(self):
+    def qpn(self) -> int:
         return self.soft.connection.qpn
 
     @property
-    def native(self):
-        return lend(&self.soft.connection, CONNECTION_CAPSULE, self)
+    def native(self) -> object:
+        return lend(&self.soft.connection, IPU_CONNECTION_CAPSULE, self)
 
-    def program(self, object attributes):
+    def program(self, attributes: RcAttributes) -> None:
         """From an ipoibu.fabric.base.RcAttributes, to RTR and RTS."""
         cdef soft_rc_attr attr
         cdef ipu_dest dest = destination(attributes.destination)
@@ -267,16 +443,16 @@ cdef class SoftConnection:
             check(ipu_soft_connection_program(&self.soft, &attr), "connected queue pair")
 
     @property
-    def retries(self):
+    def retries(self) -> int:
         """Packets sent again."""
         return soft_qp_retransmits(self.soft.qp) if self.fabric is not None else 0
 
-    def stop(self):
+    def stop(self) -> None:
         """Into the error state: what is posted fails."""
         if self.fabric is not None:
             ipu_soft_connection_stop(&self.soft)
 
-    def close(self):
+    def close(self) -> None:
         """Destroy the queue pair; the pump has let go of it. Safe to repeat."""
         if self.fabric is not None:
             ipu_soft_connection_close(&self.soft)
@@ -301,13 +477,13 @@ cdef class SoftGsi:
         hca.fabrics += 1
 
     @property
-    def fd(self):
+    def fd(self) -> int:
         return ipu_soft_gsi_fd(&self.gsi)
 
-    def arm(self):
+    def arm(self) -> None:
         ipu_soft_gsi_arm(&self.gsi)
 
-    def send(self, object dest, uint32_t qkey, uint16_t pkey, bytes mad):
+    def send(self, dest: Destination, uint32_t qkey, uint16_t pkey, bytes mad) -> bool:
         """A datagram of 256 bytes in the partition of `pkey`; False: lost, because too many are on
         their way, nobody could get it, or we are not in the partition."""
         cdef ipu_dest where = destination(dest)
@@ -321,7 +497,7 @@ cdef class SoftGsi:
         check(error, "queue pair 1")
         return True
 
-    def receive(self):
+    def receive(self) -> tuple[bytes, int, int, bytes] | None:
         """(source GID, source QPN, our P_Key of its partition, 256 bytes) of the next datagram, or
         None."""
         cdef ipu_soft_mad mad
@@ -330,7 +506,7 @@ cdef class SoftGsi:
         return (raw_address(&mad.sgid), mad.src_qpn, mad.pkey,
                 PyBytes_FromStringAndSize(<const char *>mad.data, IPU_SOFT_GSI_MAD_LEN))
 
-    def close(self):
+    def close(self) -> None:
         if self.hca is not None:
             ipu_soft_gsi_free(&self.gsi)
             self.hca.fabrics -= 1
@@ -376,35 +552,35 @@ cdef class MemoryPort:
             check(-errno, "memory port")
 
     @property
-    def native(self):
-        return lend(ipu_memory_port_fabric(self.port), FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(ipu_memory_port_fabric(self.port), IPU_FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         if self.port != NULL:
             ipu_memory_port_destroy(self.port)
 
     @property
-    def qpn(self):
+    def qpn(self) -> int:
         return ipu_memory_port_fabric(self.port).qpn
 
-    def attach(self, bytes mgid):
+    def attach(self, bytes mgid) -> None:
         cdef in6_addr gid = address(mgid)
         check(ipu_memory_attach(self.port, &gid), "multicast attach")
 
-    def detach(self, bytes mgid):
+    def detach(self, bytes mgid) -> None:
         cdef in6_addr gid = address(mgid)
         check(ipu_memory_detach(self.port, &gid), "multicast detach")
 
-    def add_tx_queue(self, uint32_t qpn):
+    def add_tx_queue(self, uint32_t qpn) -> None:
         """That queue pair, on a port with our GID, sends for us: our pump drops its echo. Not while the
         pump runs."""
         check(ipu_fabric_add_tx_queue(ipu_memory_port_fabric(self.port), qpn), "TX queue")
 
-    def break_queue_pair(self):
+    def break_queue_pair(self) -> None:
         """Fail as after a completion error; the pump recovers it."""
         ipu_memory_break(self.port, 0)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         cdef const ipu_memory_counters *c = ipu_memory_port_counters(self.port)
         return {"tx_packets": c.tx_packets, "tx_too_big": c.tx_too_big, "tx_nobody": c.tx_nobody,
                 "rx_packets": c.rx_packets, "rx_no_buffer": c.rx_no_buffer,
@@ -418,7 +594,7 @@ cdef class FaultyFabric:
     cdef ipu_faults *faults
     cdef object inner
 
-    def __cinit__(self, object inner, *, double loss=0, double duplicate=0, double corrupt=0,
+    def __cinit__(self, inner: _Native, *, double loss=0, double duplicate=0, double corrupt=0,
                   double reorder=0, double delay=0, uint32_t delay_min_us=1000,
                   uint32_t delay_max_us=10000, uint64_t seed=0):
         cdef ipu_faults_config config
@@ -432,19 +608,19 @@ cdef class FaultyFabric:
         config.delay_max_us = delay_max_us
         self.inner = inner.native
         self.faults = ipu_faults_create(
-            <ipu_fabric *>PyCapsule_GetPointer(self.inner, FABRIC_CAPSULE), &config, 0, seed)
+            <ipu_fabric *>PyCapsule_GetPointer(self.inner, IPU_FABRIC_CAPSULE), &config, 0, seed)
         if self.faults == NULL:
             check(-errno, "fault injection")
 
     @property
-    def native(self):
-        return lend(ipu_faults_fabric(self.faults), FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(ipu_faults_fabric(self.faults), IPU_FABRIC_CAPSULE, self)
 
     def __dealloc__(self):
         if self.faults != NULL:
             ipu_faults_destroy(self.faults)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         cdef const ipu_faults_counters *c = ipu_faults_counters_of(self.faults)
         return {"sent": c.sent, "lost": c.lost, "duplicated": c.duplicated,
                 "corrupted": c.corrupted, "reordered": c.reordered, "delayed": c.delayed,

@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# cython: embedsignature=True
-"""The Cython face of the verbs fabric (ext/verbs). It does not import pyverbs. Types: ipoibu/_verbs.pyi."""
+# cython: embedsignature=True, annotation_typing=False
+"""The verbs fabric (ext/verbs, ext/mesh). It does not import pyverbs. Types: ipoibu/_verbs.pyi."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport ENOTCONN
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
-
-import os
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in6_addr:
-        uint8_t s6_addr[16]
+from libc.string cimport memcpy, strerror
+from native cimport *
 
 cdef extern from "<infiniband/verbs.h>" nogil:
     union ibv_gid:
@@ -29,10 +22,6 @@ cdef extern from "<infiniband/verbs.h>" nogil:
         IBV_QPT_RC
     int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
     int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, uint16_t lid)
-
-cdef extern from "fabric/fabric.h" nogil:
-    struct ipu_fabric:
-        uint32_t qpn
 
 cdef extern from "python/pyverbs_qp.h":
     struct ipu_pyverbs_qp_expected:
@@ -75,8 +64,6 @@ cdef extern from "verbs/verbs.h" nogil:
     const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N]
 
 cdef extern from "verbs/connected.h" nogil:
-    struct ipu_connection:
-        uint32_t qpn
     struct ipu_verbs_connection:
         ipu_connection connection
     int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern)
@@ -132,9 +119,6 @@ cdef extern from "soft/membership.h" nogil:
     int soft_membership_join(soft_membership *m, const in6_addr *group)
     void soft_membership_leave(soft_membership *m, const in6_addr *group, int number)
 
-cdef const char *FABRIC_CAPSULE = "ipoibu.fabric"
-cdef const char *CONNECTION_CAPSULE = "ipoibu.connection"
-
 PORT_DOWN = IPU_VERBS_PORT_DOWN
 PORT_CHANGED = IPU_VERBS_PORT_CHANGED
 FATAL = IPU_VERBS_FATAL
@@ -150,49 +134,22 @@ MESH_RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK
 MESH_CONTROL_BYTES = IPU_MESH_CONTROL_MAX
 
 
-cdef int check(int result, str what) except -1:
-    """Turn a negative errno into an OSError that says what failed."""
-    if result < 0:
-        raise OSError(-result, f"{what}: {os.strerror(-result)}")
-    return 0
-
-
-cdef in6_addr address(bytes raw) except *:
-    cdef in6_addr out
-    if len(raw) != 16:
-        raise ValueError(f"an address has 16 bytes, not {len(raw)}")
-    memcpy(&out, PyBytes_AS_STRING(raw), 16)
-    return out
-
-
 cdef dict named(const char *const *names, const uint64_t *values, int n):
     return {names[i].decode(): values[i] for i in range(n)}
-
-
-cdef void release(object capsule) noexcept:
-    Py_DECREF(<object>PyCapsule_GetContext(capsule))
-
-
-cdef object lend(void *what, const char *name, object owner):
-    """A capsule that keeps the owner alive (see ext/_core.pyx)."""
-    cdef object capsule = PyCapsule_New(what, name, release)
-    PyCapsule_SetContext(capsule, <void *>owner)
-    Py_INCREF(owner)
-    return capsule
 
 
 cdef ibv_qp *inside(object qp, ibv_qp_type qp_type, int cmd_fd) except NULL:
     """The queue pair inside a QP object of pyverbs; `LayoutError` if it is not where we look."""
     cdef ipu_pyverbs_qp_expected expected
     cdef const char *why = NULL
-    cdef ibv_qp *found
+    cdef ibv_qp *raw
     expected.qp_num = qp.qp_num
     expected.cmd_fd = cmd_fd
     expected.qp_type = qp_type
-    found = ipu_pyverbs_qp_find(qp, &expected, &why)
-    if found == NULL:
+    raw = ipu_pyverbs_qp_find(qp, &expected, &why)
+    if raw == NULL:
         raise LayoutError(why.decode())
-    return found
+    return raw
 
 
 class LayoutError(Exception):
@@ -207,10 +164,10 @@ cdef class VerbsFabric:
     cdef ibv_qp *raw
     cdef object qp
     cdef int async_fd  # -1: the events are another's to read
-    cdef VerbsFabric leader  # of a lane
+    cdef VerbsFabric leader  # of a TX queue
     cdef bint open
 
-    def __cinit__(self, object qp, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
+    def __cinit__(self, qp: _QueuePair, *, int cmd_fd, bytes gid, uint8_t sgid_index, uint8_t port,
                   uint16_t pkey_index, uint32_t qkey, uint32_t mtu_bytes, uint32_t max_ah,
                   bint resolves, bint owns_events, VerbsFabric leader=None):
         cdef ipu_verbs_config config
@@ -237,18 +194,18 @@ cdef class VerbsFabric:
             ipu_verbs_destroy(self.verbs)
 
     @property
-    def native(self):
-        return lend(ipu_verbs_fabric(self.verbs), FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(ipu_verbs_fabric(self.verbs), IPU_FABRIC_CAPSULE, self)
 
     @property
-    def qpn(self):
+    def qpn(self) -> int:
         return ipu_verbs_fabric(self.verbs).qpn
 
-    def connect(self, object pattern, *, int cmd_fd):
+    def connect(self, pattern: _QueuePair, *, int cmd_fd) -> None:
         """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
         check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
 
-    def attach(self, bytes mgid, uint16_t mlid):
+    def attach(self, bytes mgid, uint16_t mlid) -> None:
         """Receive the group's datagrams; the IP-level membership is `Membership`'s.
 
         `mlid` is the group's LID on InfiniBand, 0 elsewhere."""
@@ -261,7 +218,7 @@ cdef class VerbsFabric:
                 error = ibv_attach_mcast(self.raw, &gid, mlid)
         check(-abs(error), "multicast attach")
 
-    def detach(self, bytes mgid, uint16_t mlid):
+    def detach(self, bytes mgid, uint16_t mlid) -> None:
         cdef ibv_gid gid
         cdef int error = 0
         address(mgid)
@@ -271,31 +228,31 @@ cdef class VerbsFabric:
                 error = ibv_detach_mcast(self.raw, &gid, mlid)
         check(-abs(error), "multicast detach")
 
-    def rebind(self, bytes gid, uint8_t sgid_index):
+    def rebind(self, bytes gid, uint8_t sgid_index) -> None:
         """The port has this address now; what is sent from here on comes from it."""
         cdef in6_addr new = address(gid)
         ipu_verbs_rebind(self.verbs, &new, sgid_index)
 
-    def break_queue_pair(self):
+    def break_queue_pair(self) -> None:
         """Fail as after a completion error; the pump brings it back."""
         ipu_verbs_break(self.verbs)
 
     @property
-    def event_fd(self):
+    def event_fd(self) -> int | None:
         """Readable while there is something for `events`; None where that is another's to read, or
         after `close`."""
         return self.async_fd if self.open and self.async_fd >= 0 else None
 
-    def events(self):
+    def events(self) -> int:
         """What the device said since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
         return ipu_verbs_events(self.verbs)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         cdef uint64_t values[IPU_VERBS_COUNTERS_N]
         ipu_verbs_counters(self.verbs, values)
         return named(ipu_verbs_counter_names, values, IPU_VERBS_COUNTERS_N)
 
-    def close(self):
+    def close(self) -> None:
         """After the queue pair's end and the pump's: give back address handles and memory."""
         if self.open:
             self.open = False
@@ -312,7 +269,7 @@ cdef class VerbsConnection:
     cdef VerbsFabric fabric
     cdef object qp
 
-    def __cinit__(self, VerbsFabric fabric not None, object qp, *, int cmd_fd):
+    def __cinit__(self, VerbsFabric fabric not None, qp: _QueuePair, *, int cmd_fd):
         check(ipu_verbs_connection_init(&self.connection, inside(qp, IBV_QPT_RC, cmd_fd)),
               "connected queue pair")
         self.fabric = fabric
@@ -322,11 +279,11 @@ cdef class VerbsConnection:
         ipu_verbs_connection_free(&self.connection)
 
     @property
-    def native(self):
-        return lend(&self.connection.connection, CONNECTION_CAPSULE, self)
+    def native(self) -> object:
+        return lend(&self.connection.connection, IPU_CONNECTION_CAPSULE, self)
 
     @property
-    def qpn(self):
+    def qpn(self) -> int:
         return self.connection.connection.qpn
 
 
@@ -338,7 +295,7 @@ cdef class VerbsMesh:
     cdef dict qps
     cdef bint open
 
-    def __cinit__(self, object pattern, *, int cmd_fd, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
+    def __cinit__(self, pattern: _QueuePair, *, int cmd_fd, bytes gid, uint32_t qpn, uint32_t mtu_bytes,
                   uint32_t peers_max, bytes broadcast):
         cdef ipu_mesh_config config
         config.pattern = inside(pattern, IBV_QPT_RC, cmd_fd)
@@ -356,25 +313,25 @@ cdef class VerbsMesh:
             ipu_mesh_destroy(self.mesh)
 
     @property
-    def native(self):
-        return lend(ipu_mesh_fabric(self.mesh), FABRIC_CAPSULE, self)
+    def native(self) -> object:
+        return lend(ipu_mesh_fabric(self.mesh), IPU_FABRIC_CAPSULE, self)
 
     @property
-    def event_fd(self):
+    def event_fd(self) -> int:
         """Readable while `hear` has something."""
         return ipu_mesh_event_fd(self.mesh)
 
-    def add(self, uint64_t peer, object qp, *, int cmd_fd):
+    def add(self, uint64_t peer, qp: _QueuePair, *, int cmd_fd) -> None:
         """Post receives for a queue pair in INIT; MESH_READY follows."""
         check(ipu_mesh_add(self.mesh, peer, inside(qp, IBV_QPT_RC, cmd_fd)), "peer")
         self.qps[peer] = qp
 
-    def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send):
+    def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send) -> None:
         """Which station it is, how many messages it takes, and whether we may speak first."""
         cdef in6_addr station = address(gid)
         check(ipu_mesh_name(self.mesh, peer, &station, qpn, window, may_send), "peer")
 
-    def groups(self, uint64_t peer, list mgids):
+    def groups(self, uint64_t peer, mgids: list[bytes]) -> None:
         """The groups that it is in, instead of those before."""
         cdef bytes raw = b"".join(mgids)
         if len(raw) != 16 * len(mgids):
@@ -382,37 +339,37 @@ cdef class VerbsMesh:
         check(ipu_mesh_groups(self.mesh, peer, <const in6_addr *>PyBytes_AS_STRING(raw),
                               <int>len(mgids)), "groups")
 
-    def group(self, uint64_t peer, bytes mgid, bint is_in):
+    def group(self, uint64_t peer, bytes mgid, bint is_in) -> None:
         cdef in6_addr group = address(mgid)
         check(ipu_mesh_group(self.mesh, peer, &group, is_in), "group")
 
-    def send_control(self, uint64_t peer, bytes message):
+    def send_control(self, uint64_t peer, bytes message) -> None:
         """A control message, in order, as soon as there is room."""
         check(ipu_mesh_send_control(self.mesh, peer, PyBytes_AS_STRING(message), len(message)),
               "message")
 
-    def remove(self, uint64_t peer):
+    def remove(self, uint64_t peer) -> None:
         """Nothing more goes to it: after MESH_GONE its queue pair is destroyed, then `forget`."""
         check(ipu_mesh_remove(self.mesh, peer), "peer")
 
-    def forget(self, uint64_t peer):
+    def forget(self, uint64_t peer) -> None:
         """Its queue pair is destroyed: its buffers come back."""
         self.qps.pop(peer, None)
         check(ipu_mesh_forget(self.mesh, peer), "peer")
 
-    def next_event(self):
+    def next_event(self) -> tuple[int, int, bytes] | None:
         """The next (peer, what, message), or None."""
         cdef ipu_mesh_event event
         if not ipu_mesh_next_event(self.mesh, &event):
             return None
         return event.id, event.type, PyBytes_FromStringAndSize(<char *>event.message, event.len)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         cdef uint64_t values[IPU_MESH_COUNTERS_N]
         ipu_mesh_counters(self.mesh, values)
         return named(ipu_mesh_counter_names, values, IPU_MESH_COUNTERS_N)
 
-    def close(self):
+    def close(self) -> None:
         """After the end of the queue pairs and the pump's: give memory back."""
         if self.open:
             self.open = False
@@ -433,24 +390,24 @@ cdef class Membership:
     def __dealloc__(self):
         self.close()
 
-    def join(self, bytes group):
+    def join(self, bytes group) -> int:
         """A number to leave by."""
         cdef in6_addr addr = address(group)
         cdef int number
         if not self.open:
-            raise OSError(ENOTCONN, os.strerror(ENOTCONN))
+            raise OSError(ENOTCONN, strerror(ENOTCONN).decode())
         with nogil:
             number = soft_membership_join(&self.membership, &addr)
         check(number, "group membership")
         return number
 
-    def leave(self, bytes group, int number):
+    def leave(self, bytes group, int number) -> None:
         cdef in6_addr addr = address(group)
         if self.open:
             with nogil:
                 soft_membership_leave(&self.membership, &addr, number)
 
-    def close(self):
+    def close(self) -> None:
         if self.open:
             self.open = False
             soft_membership_close(&self.membership)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the type stubs of the extension modules from their sources; `--check` compares only.
+
+A `def` of a .pyx file carries its types: C types before an argument, annotations behind it and
+behind the arguments. `#: TYPE` at the end of a line gives an attribute's type where C has none.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parent
+PACKAGE: Final = HERE.parents[1] / "ipoibu"
+STUBS: Final = {
+    "fabric.pyx": PACKAGE / "_core" / "fabric.pyi",
+    "device.pyx": PACKAGE / "_core" / "device.pyi",
+    "pump.pyx": PACKAGE / "_core" / "pump.pyi",
+    "verbs.pyx": PACKAGE / "_verbs.pyi",
+}
+NATIVE: Final = """\
+class _Native(Protocol):
+    @property
+    def native(self) -> object: ...
+"""
+PREAMBLES: Final = {
+    "fabric.pyx": f"""\
+from typing import Final, Protocol
+
+from ipoibu.ib import Destination, RcAttributes
+
+{NATIVE}""",
+    "device.pyx": """\
+from collections.abc import Iterable
+from typing import Final, Self
+""",
+    "pump.pyx": f"""\
+from typing import Final, Protocol
+
+from ipoibu.ib import Destination
+
+{NATIVE}""",
+    "verbs.pyx": """\
+from typing import Final, Protocol
+
+class _QueuePair(Protocol):
+    @property
+    def qp_num(self) -> int: ...
+""",
+}
+C_TYPES: Final = {"bint": "bool", "double": "float", "str": "str", "bytes": "bytes"}
+HIDDEN: Final = {"__dealloc__", "__releasebuffer__", "__init__"}
+BUFFER: Final = "    def __buffer__(self, flags: int, /) -> memoryview: ..."
+
+CLASS: Final = re.compile(r"(?:cdef )?class (\w+)(?:\((\w+)\))?:")
+ATTRIBUTE: Final = re.compile(r"    cdef readonly ([\w ]+?) (\w+)(?:\s+#(:?)\s*(.*))?$")
+CONSTANT: Final = re.compile(r"(\s*)(\w+) = [^#]*(?:#: (.*))?$")
+DEF: Final = re.compile(r"( *)def (\w+)\((.*)\)(?: -> (.*))?:$", re.DOTALL)
+
+
+def python_type(c_type: str) -> str:
+    """`uint32_t` -> `int`; the names of classes stay."""
+    c_type = c_type.removesuffix(" not None").strip()
+    if c_type in C_TYPES or c_type[0].isupper():
+        return C_TYPES.get(c_type, c_type)
+    return "object" if c_type == "object" else "int"
+
+
+def argument(text: str) -> str:
+    text = " ".join(text.split()).replace(" not None", "")
+    if text in ("self", "*") or ":" in text:
+        return re.sub(r" ?= ?.*$", " = ...", text)
+    declared, _, default = text.partition("=")
+    c_type, _, name = declared.strip().rpartition(" ")
+    kind = python_type(c_type)
+    if default.strip() == "None":
+        kind += " | None"
+    return f"{name}: {kind}" + (" = ..." if default else "")
+
+
+def arguments(text: str) -> str:
+    """Split at the commas outside of brackets."""
+    parts, depth, part = [], 0, ""
+    for char in text:
+        depth += (char in "([") - (char in ")]")
+        if char == "," and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += char
+    return ", ".join(argument(part) for part in [*parts, part] if part.strip())
+
+
+def statements(source: str) -> Iterator[str]:
+    """The lines of the source; a `def` over several lines is one."""
+    held = ""
+    for line in source.splitlines():
+        held = f"{held}\n{line}" if held else line
+        if held.lstrip().startswith("def ") and not held.rstrip().endswith(":"):
+            continue
+        yield held
+        held = ""
+
+
+def stub_of(name: str) -> str:
+    out = ["# SPDX-License-Identifier: BSD-2-Clause", f"# Made by ext/python/stubs.py from {name}."]
+    out += ["", PREAMBLES[name]]
+    decorators: list[str] = []
+    of_class = False
+    for line in statements((HERE / name).read_text(encoding="utf-8")):
+        if found := CLASS.match(line):
+            base = f"({found[2]})" if found[2] else ""
+            out += ["", f"class {found[1]}{base}:"]
+            of_class = True
+        elif of_class and (found := ATTRIBUTE.match(line)):
+            declared = found[4].split(";")[0] if found[3] else python_type(found[1])
+            out += ["    @property", f"    def {found[2]}(self) -> {declared}: ..."]
+        elif re.match(r"\s*@(property|\w+\.setter)", line):
+            decorators.append(line)
+        elif found := DEF.match(line):
+            out += definition(found, decorators)
+            decorators = []
+        elif (found := CONSTANT.match(line)) and (found[2].isupper() or found[3]):
+            out.append(f"{found[1]}{found[2]}: Final[{found[3] or 'int'}]")
+        elif line and not line.startswith((" ", "#", "@")):
+            of_class = False
+    return "\n".join(filled(out)) + "\n"
+
+
+def definition(found: re.Match[str], decorators: list[str]) -> list[str]:
+    indent, name, given, result = found.groups()
+    if name in HIDDEN:
+        return []
+    if name == "__getbuffer__":
+        return [BUFFER]
+    if name == "__cinit__":
+        name, result = "__init__", "None"
+    if result is None:
+        raise SystemExit(f"{name}: it has no return type")
+    gap = [] if indent else [""]
+    return [*gap, *decorators, f"{indent}def {name}({arguments(given)}) -> {result}: ..."]
+
+
+def filled(lines: list[str]) -> Iterator[str]:
+    """A class without members gets three dots."""
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        is_empty = line.startswith("class ") and not following.startswith(" ")
+        yield f"{line} ..." if is_empty else line
+
+
+def main() -> int:
+    stale = []
+    for name, path in STUBS.items():
+        text = stub_of(name)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            stale.append(str(path.relative_to(PACKAGE.parent)))
+    if stale:
+        print(f"out of date, run ext/python/stubs.py: {', '.join(stale)}", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The records between the engine and the pump: C declares them once, and Python agrees with C."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipoibu import _core
+from ipoibu.endpoint.tx_queues import TxQueues
+from ipoibu.limits import QUEUES_MAX
+from ipoibu.proto.effects import NeighAction
+
+ROOT = Path(__file__).parents[3]
+HEADER = (ROOT / "ext/pump/pump_abi.h").read_text(encoding="utf-8")
+MODULE = (ROOT / "ext/python/pump.pyx").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    X\((\w+), (\w+)\)", HEADER, re.MULTILINE)
+
+
+def test_the_engine_numbers_neighbour_actions_as_the_pump_does() -> None:
+    for action in NeighAction:
+        assert action == getattr(_core, f"NEIGH_{action.name}")
+
+
+def test_the_limit_of_queues_is_the_cores() -> None:
+    assert QUEUES_MAX == _core.TX_QUEUES_MAX
+
+
+def test_the_stubs_are_made_from_the_sources() -> None:
+    subprocess.run([sys.executable, ROOT / "ext/python/stubs.py", "--check"], check=True)
+
+
+def test_each_command_has_a_handler_and_a_method() -> None:
+    """Three places: the struct and its line in the header, the handler, the method."""
+    handlers = (ROOT / "ext/pump/command.c").read_text(encoding="utf-8")
+    assert len(COMMANDS) >= 12
+    for name, handler in COMMANDS:
+        assert f"do_{handler}(" in handlers
+        assert f"self.put(IPU_COMMAND_{name}, " in MODULE
+        assert callable(getattr(_core.Pump, handler))
+
+
+def test_each_event_has_a_constant_and_is_decoded() -> None:
+    events = set(re.findall(r"\bIPU_EVENT_(\w+)(?: = 1)?,", HEADER))
+    decoder = MODULE.split("cdef void decode(")[1].split("\n\n\n")[0]
+    assert len(events) >= 12
+    for event in events:
+        assert isinstance(getattr(_core, f"EVENT_{event}"), int)
+        assert event == "HOST" or f"IPU_EVENT_{event}" in decoder  # HOST has data alone
+
+
+class Recorder:
+    """A pump that keeps what it is commanded."""
+
+    event_fd = capture_fd = property(lambda self: self._fds[0])
+
+    def __init__(self, fd: int) -> None:
+        self._fds = (fd,)
+        self.commands: list[tuple[bytes, int]] = []
+
+    def route_del(self, prefix: bytes, prefix_len: int) -> None:
+        self.commands.append((prefix, prefix_len))
+
+    def close(self) -> None: ...
+
+
+def test_a_command_that_changes_a_table_goes_to_every_queue() -> None:
+    read, write = os.pipe()
+    pumps = [Recorder(read), Recorder(write)]
+    queues = TxQueues(pumps)  # type: ignore[arg-type]
+    queues.route_del(bytes(16), 96)
+    assert [pump.commands for pump in pumps] == [[(bytes(16), 96)]] * 2
+    with pytest.raises(AttributeError, match="no command 'route_dell'"):
+        queues.route_dell(bytes(16), 96)
+    queues.close()
