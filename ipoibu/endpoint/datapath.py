@@ -23,10 +23,10 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.tx_queues import TxQueues
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.base import Fabric, MeshFabric, RcFabric, TxQueue, TxQueueFabric
+from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.faults import FaultyUd
-from ipoibu.fabric.shared_port import PortUse
-from ipoibu.ib import IWARP, PartitionParams
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.ib import PartitionParams
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     CONNECTED_MTU,
@@ -53,18 +53,17 @@ class DataPath:
     """
 
     config: EndpointConfig
-    port: PortUse
+    port: SharedPort
     device: PacketDevice
     params: PartitionParams
     datagram_mtu_bytes: int
     mtu_bytes: int
     fabric: Fabric
-    mesh: MeshFabric | None
     pump: Pump
 
     @classmethod
     def open(
-        cls, config: EndpointConfig, port: PortUse, device: PacketDevice, params: PartitionParams
+        cls, config: EndpointConfig, port: SharedPort, device: PacketDevice, params: PartitionParams
     ) -> Self:
         """Make the queue pair and its pump, which does not run yet.
 
@@ -79,18 +78,13 @@ class DataPath:
             datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
         _check_queues(config, port, device)
         fabric = _open_fabric(config, port, params)
-        mesh: MeshFabric | None = None
-        if port.info.link_layer == IWARP:
-            mesh = fabric  # type: ignore[assignment]
         pumps: list[_core.Pump] = []
         try:
             tx_queues: Sequence[TxQueue] = ()
-            if config.queues > 1:
-                sharing: TxQueueFabric = fabric  # type: ignore[assignment]
-                tx_queues = sharing.open_tx_queues(config.queues - 1)
             if config.faults is not None:
-                fabric = faulty = FaultyUd(fabric, config.faults, tx_queues)
-                tx_queues = faulty.tx_queues
+                fabric = FaultyUd(fabric, config.faults)
+            if config.queues > 1:
+                tx_queues = fabric.open_tx_queues(config.queues - 1)
             make = partial(
                 _core.Pump,
                 mtu=datagram_mtu_bytes,
@@ -119,26 +113,25 @@ class DataPath:
             if isinstance(error, OSError):
                 raise _pump_error(port.info.device, error) from error
             raise
-        return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, mesh, pump)
+        return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, pump)
 
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a port's GID may change while it is open."""
-        accepts = self.config.mode == "connected" and self.port.communication().accepts
+        accepts = self.config.mode == "connected" and self.port.cm().accepts
         return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
 
     @property
     def event_fd(self) -> int | None:
         """Readable while the port has news, which its `active` takes; None where it has to be asked."""
-        return getattr(self.fabric, "event_fd", None)
+        return self.fabric.event_fd
 
     def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> RcShell | None:
         """RcShell mode over it; None in datagram mode."""
         if self.config.mode != "connected":
             return None
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
-        fabric: RcFabric = self.fabric  # type: ignore[assignment]
-        communication = self.port.communication()
+        cm = self.port.cm()
         takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
         config = RcConfig(
             hwaddr=replace(self.hwaddr, flags=0),
@@ -146,12 +139,12 @@ class DataPath:
             path_mtu_bytes=self.port.info.active_mtu_bytes,
             receive_mtu_bytes=self.mtu_bytes + ENCAP_LEN,
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
-            forms=communication.forms,
+            forms=cm.forms,
             profile=Profile(self.config.cm_profile),
             pkey=self.params.own_pkey,
             idle_s=self.config.connection_idle_s,
         )
-        return RcShell(loop, self.pump, fabric, communication, config=config, counts=counts)
+        return RcShell(loop, self.pump, self.fabric, cm, config=config, counts=counts)
 
     def close(self) -> None:
         """Destroy the queue pair and free the pump, which was stopped. Safe to repeat."""
@@ -163,20 +156,20 @@ def queues_of(device: PacketDevice) -> int:
     return 1 + len(device.others)
 
 
-def _check_queues(config: EndpointConfig, port: PortUse, device: PacketDevice) -> None:
+def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice) -> None:
     if config.queues != queues_of(device):
         raise UsageError(
             f"{config.name}: {config.queues} queues need a TUN that has as many, not {queues_of(device)}"
         )
-    if config.queues > 1 and port.info.link_layer == IWARP:
+    if config.queues > 1 and not port.capabilities.tx_queues:
         raise UsageError(
-            f"{port.info.device}: one queue only on iWARP: a connection is one thread's"
+            f"{port.info.device}: this device has one queue only (on iWARP, one thread owns a connection)"
         )
 
 
-def _open_fabric(config: EndpointConfig, port: PortUse, params: PartitionParams) -> Fabric:
+def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
-        port.communication()  # if there is none, nothing is made
+        port.cm()  # if there is none, nothing is made
         return port.open_connected(params)
     if config.mesh is not None:
         return port.open_mesh(params, config.mesh)

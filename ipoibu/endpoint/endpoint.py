@@ -24,7 +24,7 @@ from ipoibu.endpoint.subnet import Subnet, joined_link, leave_link, params_of
 from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import Fabric, Port
 from ipoibu.fabric.device import open_port
-from ipoibu.fabric.shared_port import PortUse, SharedPort
+from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.wire import mgid
@@ -68,7 +68,7 @@ class Endpoint:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
-        self._take_port: Callable[[], PortUse] = lambda: _open(config, port)
+        self._take_port: Callable[[], SharedPort] = lambda: _open(config, port)
         self._on_address = on_address or (lambda address, duplicate: None)
         self._on_failure = on_failure or (lambda reason: None)
         self._on_mtu = on_mtu or (lambda mtu_bytes: None)
@@ -122,11 +122,11 @@ class Endpoint:
         child._take_port = self._share_port
         return child
 
-    def _share_port(self) -> PortUse:
+    def _share_port(self) -> SharedPort:
         self._check_open()
-        return self._port.shared.use()
+        return self._port.share()
 
-    def _set_up(self, port: PortUse) -> None:
+    def _set_up(self, port: SharedPort) -> None:
         config = self.config
         if config.allmulticast and port.administrator is None:
             raise UsageError(
@@ -147,7 +147,7 @@ class Endpoint:
             leave_link(port, config.pkey)
             raise
 
-    def _start(self, port: PortUse, params: PartitionParams, asked_bytes: int | None) -> None:
+    def _start(self, port: SharedPort, params: PartitionParams, asked_bytes: int | None) -> None:
         config = self.config
         self._path = path = DataPath.open(config, port, self._device, params)
         self._port = port
@@ -482,8 +482,8 @@ class Endpoint:
         """
         self._check_open()
         connected = self._shell.connected
-        if self._path.mesh is not None:
-            return self._path.mesh.peers()
+        if self._port.capabilities.mesh:
+            return self._path.fabric.peers()
         return self._call(connected.snapshot) if connected is not None else []
 
     def groups(self) -> list[dict[str, Any]]:
@@ -560,6 +560,6 @@ async def _settled() -> None:
         await asyncio.wait(others, timeout=SETTLE_S)
 
 
-def _open(config: EndpointConfig, lent: Port | None) -> PortUse:
+def _open(config: EndpointConfig, lent: Port | None) -> SharedPort:
     port = lent or open_port(config.device, config.port)
-    return SharedPort(port, lent=lent is not None).use()
+    return SharedPort.wrap(port, lent=lent is not None)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from ipoibu import _core
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import RcFabric, RcQueuePair
+from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.ib import Destination
 from ipoibu.limits import CONNECTION_ACTIVITY_S
@@ -63,7 +63,7 @@ class RcShell:
         self,
         loop: asyncio.AbstractEventLoop,
         pump: _core.Pump,
-        fabric: RcFabric,
+        fabric: Fabric,
         communication: CmService,
         *,
         config: RcConfig,

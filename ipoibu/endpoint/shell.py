@@ -89,7 +89,6 @@ class Shell:
         self._path = path
         self._pump = path.pump
         self._port = path.port
-        self._mesh = path.mesh
         self._on_address = on_address
         self._on_failure = on_failure
         self._effects: deque[Effect] = deque()
@@ -109,8 +108,7 @@ class Shell:
         self.perform(self._engine.start(self.loop.time()))
         if self.connected is not None:
             self.connected.open()
-        if self._mesh is not None:
-            self._mesh.listen(self._learned)
+        self._path.fabric.listen(self._learned)
         self._drain()
 
     def stop(self) -> None:
@@ -342,10 +340,9 @@ class Shell:
     # ---- a mesh
 
     def announce(self) -> None:
-        """Tell the mesh which addresses we may use now."""
-        if self._mesh is not None:
-            usable = (it.address for it in self._engine.addresses() if it.state in _USABLE)
-            self._mesh.announce(usable)
+        """Announce to the peers of a mesh which addresses we may use now."""
+        usable = [it.address for it in self._engine.addresses() if it.state in _USABLE]
+        self._path.fabric.announce(usable)
 
     def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
         def learn() -> None:

@@ -23,7 +23,7 @@ from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.partition import provision
 from ipoibu.fabric.sa.service import Flush, SaService
-from ipoibu.fabric.shared_port import PortUse
+from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import ENCAP_LEN
 from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
@@ -44,7 +44,7 @@ EFFECTS: Final = (Attach, Detach, FindPath, JoinToSend, LeaveToSend)
 
 
 def params_of(
-    port: PortUse,
+    port: SharedPort,
     *,
     pkey: PKey,
     qkey: int | None,
@@ -73,7 +73,7 @@ def params_of(
     )
 
 
-def leave_link(port: PortUse, pkey: PKey) -> None:
+def leave_link(port: SharedPort, pkey: PKey) -> None:
     """Undo `params_of`, for an interface that did not come up."""
     administrator, group = port.administrator, mgid.broadcast(pkey.full)
     if administrator is not None and (group, JoinState.FULL_MEMBER) in administrator.client.held:

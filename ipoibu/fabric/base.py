@@ -1,179 +1,207 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The fabric contract: what an endpoint needs of a device, and nothing more.
+"""The two contracts of a device: `Port` and `Fabric`. docs/adding-a-fabric.md shows how to write both.
 
-A fabric has two faces. Packets go through a C vtable (`ext/fabric/fabric.h`) that only the pump
-calls, on its own thread; `native` is the capsule that carries it. Control goes through this class,
-on the engine's thread.
+An endpoint opens a port, learns the parameters of the partition, and opens a fabric on the port: the
+queue pairs of one interface. Packets pass through a C vtable (ext/fabric/fabric.h), which only the pump
+calls, on its own thread. These classes are the control side; the engine's thread calls them.
+
+A device implements the abstract methods. The other methods have a default for devices that lack the
+feature; `Port.capabilities` says which features there are.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.errors import LinkError, UsageError
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
+    from ipoibu.fabric.sa.service import SaService
 
 
-class Port(Protocol):
-    """An open port of a device, before the partition's parameters are known.
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The features that a port has besides datagrams."""
 
-    Calls come from one thread at a time.
-    """
-
-    @property
-    def info(self) -> PortInfo: ...
-
-    def active(self) -> bool:
-        """Whether the port carries traffic now; asked about once a second, so it may cost a call.
-
-        It may find that `info.gid` has changed, which its queue pairs then send from. `LinkError`:
-        the device is gone for good.
-        """
-        ...
-
-    def open_ud(self, params: PartitionParams) -> Fabric:
-        """A UD queue pair in the partition, ready to send and receive; `LinkError` if it cannot."""
-        ...
-
-    def close(self) -> None:
-        """Give the device back; queue pairs are closed before."""
-        ...
-
-
-class RcPort(Port, Protocol):
-    """A port that also has connected mode."""
-
-    def open_connected(self, params: PartitionParams) -> RcFabric:
-        """As `open_ud`, with the means for connections."""
-        ...
-
-    def communication(self) -> CmService:
-        """The port's communication manager, for all interfaces on it; it ends with the port."""
-        ...
-
-
-class MeshPort(Port, Protocol):
-    """A port whose stations are connected with one another, and have to be found first."""
-
-    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
-        """As `open_ud`: looks for peers from the start."""
-        ...
+    rc: bool = False  # connected mode: `Port.open_connected`, `Port.cm`, `Fabric.open_connection`
+    mesh: bool = False  # connections to all peers replace multicast: `Port.open_mesh`
+    tx_queues: bool = False  # several pumps can send: `Fabric.open_tx_queues`
 
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """Where peers are: each of `peers`, and each line of the `file`, is HOST[:PORT]; `port` is where we
-    listen, 0 for the default."""
+    """Where a mesh finds its peers. Each of `peers`, and each line of `file`, is HOST[:PORT]; `port` is
+    the TCP port on which we listen, 0 for the default."""
 
     peers: tuple[str, ...] = ()
     file: Path | None = None
     port: int = 0
 
 
-class Fabric(Protocol):
-    """One UD queue pair on one port.
+class Port(ABC):
+    """An open port of a device, before the parameters of the partition are known.
 
-    Calls come from the engine's thread only. `close` destroys the queue pair: nothing is received
-    into the pump's memory any more; the pump is stopped before and freed after. One fabric serves
-    one pump in its life.
+    Only one thread at a time calls it.
     """
 
     @property
-    def qpn(self) -> Qpn: ...
+    @abstractmethod
+    def info(self) -> PortInfo: ...
 
     @property
-    def native(self) -> object:
-        """A capsule around `struct ipu_fabric` that keeps what is behind it alive, closed or not."""
-        ...
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
-    def attach(self, mgid: Gid, mlid: int = 0) -> None:
-        """Receive the group's datagrams; returns at once. `LinkError` says why not.
+    @property
+    def administrator(self) -> SaService | None:
+        """The client of the subnet administrator; None on a port that belongs to no subnet."""
+        return None
 
-        `mlid` is the group's LID, where an administrator told it; a group that it has moved is
-        attached anew.
+    def may_control(self) -> bool:
+        """Return whether our queue pairs may use a controlled Q_Key (B3)."""
+        return True
+
+    @abstractmethod
+    def active(self) -> bool:
+        """Return whether the port carries traffic now. The endpoint asks about once a second.
+
+        The call updates `info.gid` if the port's GID has changed; the fabrics then send from the new
+        GID. `LinkError`: the device is gone for good.
         """
-        ...
 
-    def detach(self, mgid: Gid) -> None: ...
+    @abstractmethod
+    def open_ud(self, params: PartitionParams) -> Fabric:
+        """Open a UD queue pair in the partition, ready to send and receive, or raise `LinkError`."""
 
-    def counters(self) -> dict[str, int]: ...
+    def open_connected(self, params: PartitionParams) -> Fabric:
+        """As `open_ud`, for a fabric that has connections as well."""
+        raise LinkError(f"{self._place}: no connected mode on this device")
 
-    def close(self) -> None: ...
+    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
+        """As `open_ud`, for a fabric that connects to the peers that `options` name."""
+        raise UsageError(f"{self._place}: peers are for iWARP devices; here multicast finds them")
+
+    def cm(self) -> CmService:
+        """Return the communication manager for all interfaces of the port; `close` ends it."""
+        raise LinkError(f"{self._place}: no connected mode on this device")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the device back. The caller has closed the fabrics."""
+
+    @property
+    def _place(self) -> str:
+        return f"{self.info.device}/{self.info.port}"
 
 
-class MeshFabric(Fabric, Protocol):
-    """A fabric of connections that says who is there."""
+class Fabric(ABC):
+    """The queue pairs of one interface on one port: a UD queue pair, and connections if asked for.
 
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        """The interface's addresses, which peers are told."""
-        ...
+    Only the engine's thread calls it, and one fabric serves one pump in its life. The order at the end:
+    the pump stops, `close` destroys the queue pairs (nothing writes to the pump's memory any more), and
+    the pump frees its memory.
+    """
 
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        """Call it, on whatever thread, with what a station says of itself."""
-        ...
+    @property
+    @abstractmethod
+    def qpn(self) -> Qpn:
+        """The number of the UD queue pair."""
+
+    @property
+    @abstractmethod
+    def native(self) -> object:
+        """A capsule around `struct ipu_fabric`. It keeps the C object alive, even after `close`."""
+
+    @property
+    def event_fd(self) -> int | None:
+        """A descriptor that is readable while the device has events, until `Port.active` takes them.
+        None: the endpoint asks `active` once a second."""
+        return None
+
+    @abstractmethod
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        """Receive the group's datagrams, or raise `LinkError`; does not block.
+
+        `mlid` is the group's LID where a subnet administrator assigned one. The caller attaches a
+        group again when its LID has changed.
+        """
+
+    @abstractmethod
+    def detach(self, mgid: Gid) -> None:
+        """Stop receiving the group's datagrams; does nothing for a group that is not attached."""
+
+    def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
+        """Open `count` TX queues or none (`LinkError`). Called once at most, before there is a pump.
+
+        The queues share the fabric's counters, follow its port and end with it.
+        """
+        raise LinkError("no further TX queues on this device")
+
+    def open_connection(self) -> RcQueuePair:
+        """Open a connection's queue pair, in INIT; all connections share one receive queue."""
+        raise LinkError("no connected mode on this device")
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
+        """In a mesh: send the interface's addresses to every peer, now and when it connects."""
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:  # noqa: B027
+        """In a mesh: call `learned`, on any thread, with the addresses that a peer announces."""
 
     def peers(self) -> list[dict[str, Any]]:
-        """Every connection, as `Endpoint.connections` has them."""
-        ...
+        """In a mesh: describe every connection, as `Endpoint.connections` does."""
+        return []
+
+    @abstractmethod
+    def counters(self) -> dict[str, int]: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Destroy the queue pairs. Safe to repeat."""
 
 
 class TxQueue(Protocol):
-    """Where a further pump sends: it receives nothing, and what it sends is the fabric's (E8)."""
+    """A queue by which a further pump sends. It receives nothing, and its packets come from the
+    fabric's queue pair number (E8)."""
 
     @property
     def native(self) -> object:
-        """As a fabric's; the pump posts no receives."""
+        """As `Fabric.native`; the pump posts no receives."""
         ...
 
 
-class TxQueueFabric(Fabric, Protocol):
-    """A fabric that more than one pump can send by."""
-
-    def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
-        """Open `count` TX queues, once, before any pump is made. They end with the fabric, share its counters
-        and follow its port. `LinkError`: then there are none."""
-        ...
-
-
-class RcFabric(Fabric, Protocol):
-    """A fabric that also has connections: the `connected` face of its `native` is there."""
-
-    def open_connection(self) -> RcQueuePair:
-        """A queue pair in INIT that receives from the queue all share; `LinkError` if it cannot."""
-        ...
-
-
-class RcQueuePair(Protocol):
-    """A queue pair of connected mode, made by `RcFabric.open_connection`; the engine's thread only.
-
-    The pump has to let go of it before `close`.
-    """
+class RcQueuePair(ABC):
+    """The queue pair of one connection. Only the engine's thread calls it; the pump releases it before
+    `close`."""
 
     @property
+    @abstractmethod
     def qpn(self) -> Qpn: ...
 
     @property
+    @abstractmethod
     def native(self) -> object:
-        """A capsule around `struct ipu_connection` that keeps what is behind it alive, closed or not."""
-        ...
+        """A capsule around `struct ipu_connection`. It keeps the C object alive, even after `close`."""
 
     @property
     def retries(self) -> int | None:
-        """Packets sent again; None where the device does not say."""
-        ...
+        """The number of retransmitted packets; None if the device does not count them."""
+        return None
 
+    @abstractmethod
     def program(self, attributes: RcAttributes) -> None:
-        """From INIT to RTR and RTS; `LinkError` if the device refuses. Does not block."""
-        ...
+        """Move the queue pair from INIT to RTR and RTS, or raise `LinkError`; does not block."""
 
+    @abstractmethod
     def stop(self) -> None:
-        """To the error state: what is posted fails, nothing more arrives."""
-        ...
+        """Move the queue pair to the error state: posted work fails, and nothing more arrives."""
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close(self) -> None:
+        """Destroy the queue pair. Safe to repeat."""

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 from ipoibu._core import FaultyFabric
-from ipoibu.addr import Gid, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import Fabric, RcFabric, RcQueuePair, TxQueue
+from ipoibu.fabric.base import Fabric, RcQueuePair, TxQueue
 
 _WORDS = {"dup": "duplicate"}
 
@@ -61,16 +61,12 @@ def _spoil(inner: TxQueue, spec: FaultSpec, seed: int) -> FaultyFabric:
     )
 
 
-class FaultyUd:
-    """The inner fabric, with faults on the datagrams that it sends, and on those of its `tx_queues`."""
+class FaultyUd(Fabric):
+    """The inner fabric, with faults on the datagrams that it and its TX queues send."""
 
-    def __init__(self, inner: Fabric, spec: FaultSpec, tx_queues: Sequence[TxQueue] = ()) -> None:
-        self._inner = inner
-        self._faulty = _spoil(inner, spec, spec.seed)
-        self.tx_queues = [
-            _spoil(tx_queue, spec, (spec.seed + number) % 2**64)
-            for number, tx_queue in enumerate(tx_queues, start=1)
-        ]
+    def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
+        self._inner, self._spec = inner, spec
+        self._faulty = [_spoil(inner, spec, spec.seed)]  # the fabric's, then one for each TX queue
 
     @property
     def qpn(self) -> Qpn:
@@ -78,11 +74,11 @@ class FaultyUd:
 
     @property
     def native(self) -> object:
-        return self._faulty.native
+        return self._faulty[0].native
 
     @property
     def event_fd(self) -> int | None:
-        return getattr(self._inner, "event_fd", None)
+        return self._inner.event_fd
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         self._inner.attach(mgid, mlid)
@@ -90,14 +86,30 @@ class FaultyUd:
     def detach(self, mgid: Gid) -> None:
         self._inner.detach(mgid)
 
+    def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
+        tx_queues = [
+            _spoil(tx_queue, self._spec, (self._spec.seed + number) % 2**64)
+            for number, tx_queue in enumerate(self._inner.open_tx_queues(count), start=1)
+        ]
+        self._faulty += tx_queues
+        return tx_queues
+
     def open_connection(self) -> RcQueuePair:
-        """The inner fabric's: what goes by connections meets no faults."""
-        inner: RcFabric = self._inner  # type: ignore[assignment]
-        return inner.open_connection()
+        """Open a connection of the inner fabric; its packets meet no faults."""
+        return self._inner.open_connection()
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        self._inner.announce(addresses)
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
+        self._inner.listen(learned)
+
+    def peers(self) -> list[dict[str, Any]]:
+        return self._inner.peers()
 
     def counters(self) -> dict[str, int]:
         total = Counter[str]()
-        for faulty in (self._faulty, *self.tx_queues):
+        for faulty in self._faulty:
             total.update(faulty.counters())
         return self._inner.counters() | {f"faults_{name}": n for name, n in total.items()}
 

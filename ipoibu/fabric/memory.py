@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An in-process fabric, shipped so that embedders can test without a device."""
+"""An in-process fabric, with which applications test without a device.
+
+docs/adding-a-fabric.md explains this file as the example of a complete fabric.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from ipoibu._core import MemoryPort as _NativePort
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import LinkError
+from ipoibu.fabric.base import Capabilities, Fabric, Port
 from ipoibu.ib import PartitionParams, PortInfo
 
 __all__ = ["MemoryPort", "MemorySwitch", "MemoryUd"]
 
 
-class MemoryPort:
+class MemoryPort(Port):
     """A port of a `MemorySwitch`: every endpoint on the same switch is on the same link.
 
     `gid` must be unique on the switch. `active_mtu_bytes` is one of 256, 512, 1024, 2048, 4096.
@@ -22,8 +26,8 @@ class MemoryPort:
 
     def __init__(self, switch: MemorySwitch, gid: Gid, *, active_mtu_bytes: int = 2048) -> None:
         self._switch = switch
-        self.up = True  # tests pull the cable by setting it False
-        self.info = PortInfo(
+        self.up = True  # a test sets it False to pull the cable
+        self._info = PortInfo(
             device="memory",
             port=1,
             gid=gid,
@@ -33,17 +37,25 @@ class MemoryPort:
             netdev=None,
         )
 
+    @property
+    def info(self) -> PortInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(tx_queues=True)
+
     def active(self) -> bool:
         return self.up
 
     def open_ud(self, params: PartitionParams) -> MemoryUd:
-        return MemoryUd(self._switch, self.info)
+        return MemoryUd(self._switch, self._info)
 
     def close(self) -> None:
-        """The switch ends with the last object that uses it."""
+        """Do nothing: the switch ends with the last object that refers to it."""
 
 
-class MemoryUd:
+class MemoryUd(Fabric):
     """A UD queue pair on a `MemorySwitch`."""
 
     def __init__(self, switch: MemorySwitch, info: PortInfo) -> None:
@@ -74,7 +86,7 @@ class MemoryUd:
             self._port.detach(mgid.raw)
 
     def open_tx_queues(self, count: int) -> list[_NativePort]:
-        """As those of an RDMA device: each is a queue pair with a number of its own."""
+        """Each TX queue has a queue pair number of its own, as on an RDMA device."""
         info = self._info
         try:
             for _ in range(count):
@@ -86,7 +98,7 @@ class MemoryUd:
         return list(self._tx_queues)
 
     def break_queue_pair(self) -> None:
-        """Fail as after a completion error; the pump brings it back."""
+        """Put the queue pair in the error state, for a test; the pump recovers it."""
         self._port.break_queue_pair()
 
     def counters(self) -> dict[str, int]:
@@ -100,4 +112,4 @@ class MemoryUd:
             self.detach(mgid)
         for tx_queue in self._tx_queues:
             tx_queue.break_queue_pair()
-        self._port.break_queue_pair()  # takes the posted receives away
+        self._port.break_queue_pair()  # returns the posted receives

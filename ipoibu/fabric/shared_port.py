@@ -4,151 +4,112 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
 
-from ipoibu.errors import Closed, LinkError, UsageError
-from ipoibu.fabric.base import Fabric, MeshFabric, MeshOptions, MeshPort, Port, RcFabric, RcPort
+from ipoibu.errors import Closed, LinkError
+from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.sa.service import SaService
 from ipoibu.ib import PartitionParams, PortInfo
 
 
-class SharedPort:
-    """Gives the port to many users, one call at a time; the last one that closes closes it.
+@dataclass(slots=True)
+class _Device:
+    """The port itself. `lock` guards calls to it; the last of `users` closes it unless it is `lent`."""
 
-    What the port says once is told to every user: that it was down since the user last asked, or
-    that the device is gone. `lent`: the port stays open, it is someone else's to close.
+    port: Port
+    lent: bool
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: set[SharedPort] = field(default_factory=set)
+    gone: LinkError | None = None
+
+
+class SharedPort(Port):
+    """One user's handle on a port; `share` makes a handle for another user.
+
+    Users may be on different threads: one call at a time reaches the port. The last handle that closes
+    closes the port, unless the port is `lent`: then its owner closes it. Every user sees the one-shot
+    events of the port: that it was down since the user's last call of `active`, or that the device is
+    gone.
     """
 
-    def __init__(self, port: Port, *, lent: bool = False) -> None:
-        self._port = port
-        self._lent = lent
-        self._lock = threading.Lock()
-        self._users: set[PortUse] = set()
-        self._gone: LinkError | None = None
-        self._closed = False
+    def __init__(self, device: _Device) -> None:
+        self._device, self._port = device, device.port
+        self._was_up = True  # the last answer of `active`
+        self._missed_down = False
+        device.users.add(self)
+
+    @classmethod
+    def wrap(cls, port: Port, *, lent: bool = False) -> Self:
+        """Make the first handle."""
+        return cls(_Device(port, lent))
+
+    def share(self) -> Self:
+        """Make a handle for another user; `Closed` if this one is closed."""
+        with self._device.lock:
+            if self not in self._device.users:
+                raise Closed(f"{self._place}: the port is closed")
+            return type(self)(self._device)
 
     @property
     def users(self) -> int:
-        return len(self._users)
-
-    def use(self) -> PortUse:
-        """Another user, who closes it."""
-        user = PortUse(self)
-        with self._lock:
-            if self._closed:
-                raise Closed(f"{self.info.device}/{self.info.port}: the port is closed")
-            self._users.add(user)
-        return user
-
-    # ---- for users
+        return len(self._device.users)
 
     @property
     def info(self) -> PortInfo:
         return self._port.info
 
     @property
+    def capabilities(self) -> Capabilities:
+        return self._port.capabilities
+
+    @property
     def administrator(self) -> SaService | None:
-        """The subnet administrator's client, where the port has one."""
-        return getattr(self._port, "administrator", None)
+        return self._port.administrator
 
     def may_control(self) -> bool:
-        """Whether queue pairs of ours may have a controlled Q_Key (B3); a port that does not say
-        asks for no privilege."""
-        ask: Callable[[], bool] = getattr(self._port, "may_control", lambda: True)
-        return ask()
+        return self._port.may_control()
 
-    def active(self, asker: PortUse) -> bool:
-        with self._lock:
-            if self._gone is not None:
-                raise self._gone
+    def active(self) -> bool:
+        device = self._device
+        with device.lock:
+            if device.gone is not None:
+                raise device.gone
             try:
                 up = self._port.active()
             except LinkError as error:
-                self._gone = error
+                device.gone = error
                 raise
             if not up:
-                for user in self._users:
-                    user.missed_down |= user.was_up  # the others know
-            missed, asker.missed_down = asker.missed_down, False
-            asker.was_up = up and not missed
-            return asker.was_up
+                for user in device.users:  # a user that saw the port down does not miss it
+                    user._missed_down |= user._was_up
+            missed, self._missed_down = self._missed_down, False
+            self._was_up = up and not missed
+            return self._was_up
 
     def open_ud(self, params: PartitionParams) -> Fabric:
-        with self._lock:
+        with self._device.lock:
             return self._port.open_ud(params)
 
-    def open_connected(self, params: PartitionParams) -> RcFabric:
-        with self._lock:
-            return self._connectable().open_connected(params)
+    def open_connected(self, params: PartitionParams) -> Fabric:
+        with self._device.lock:
+            return self._port.open_connected(params)
 
-    def communication(self) -> CmService:
-        with self._lock:
-            return self._connectable().communication()
+    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
+        with self._device.lock:
+            return self._port.open_mesh(params, options)
 
-    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
-        with self._lock:
-            if not hasattr(self._port, "open_mesh"):
-                raise UsageError(
-                    f"{self.info.device}/{self.info.port}: peers are for iWARP devices; "
-                    "here multicast finds them"
-                )
-            port: MeshPort = self._port  # type: ignore[assignment]
-            return port.open_mesh(params, options)
-
-    def _connectable(self) -> RcPort:
-        if not hasattr(self._port, "open_connected"):
-            raise LinkError(
-                f"{self.info.device}/{self.info.port}: no connected mode on this device"
-            )
-        port: RcPort = self._port  # type: ignore[assignment]
-        return port
-
-    def release(self, user: PortUse) -> None:
-        with self._lock:
-            if user not in self._users:
-                return
-            self._users.discard(user)
-            if not self._users:
-                self._closed = True
-                if not self._lent:
-                    self._port.close()
-
-
-class PortUse:
-    """One user's hold on a `SharedPort`: a port like any other, from one thread at a time."""
-
-    def __init__(self, shared: SharedPort) -> None:
-        self.shared = shared
-        self.was_up = True  # the last answer
-        self.missed_down = False
-
-    @property
-    def info(self) -> PortInfo:
-        return self.shared.info
-
-    @property
-    def administrator(self) -> SaService | None:
-        return self.shared.administrator
-
-    def may_control(self) -> bool:
-        return self.shared.may_control()
-
-    def active(self) -> bool:
-        return self.shared.active(self)
-
-    def open_ud(self, params: PartitionParams) -> Fabric:
-        return self.shared.open_ud(params)
-
-    def open_connected(self, params: PartitionParams) -> RcFabric:
-        return self.shared.open_connected(params)
-
-    def communication(self) -> CmService:
-        return self.shared.communication()
-
-    def open_mesh(self, params: PartitionParams, options: MeshOptions) -> MeshFabric:
-        return self.shared.open_mesh(params, options)
+    def cm(self) -> CmService:
+        with self._device.lock:
+            return self._port.cm()
 
     def close(self) -> None:
-        """Let go of the port. Safe to repeat."""
-        self.shared.release(self)
+        """Give up the handle. Safe to repeat."""
+        device = self._device
+        with device.lock:
+            if self not in device.users:
+                return
+            device.users.discard(self)
+            if not device.users and not device.lent:
+                self._port.close()

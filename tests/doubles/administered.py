@@ -39,7 +39,11 @@ class IbPort(MemoryPort):
     ) -> None:
         super().__init__(switch, port_gid(number), active_mtu_bytes=mtu_bytes)
         self.mads = FakePort(sa, number, pkeys)
-        self.administrator = SaService(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
+        self._administrator = SaService(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
+
+    @property
+    def administrator(self) -> SaService:
+        return self._administrator
 
     def close(self) -> None:
         self.administrator.close()

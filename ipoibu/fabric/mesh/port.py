@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.mesh.connections import MeshConnections
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.verbs.native import native
@@ -29,7 +29,7 @@ _NETDEVS: Final = Path("/sys/class/net")
 _MAC_LEN: Final = 6
 
 
-class IwarpPort:
+class IwarpPort(Port):
     """A port of an iWARP device, opened by name. `NoSuchDevice`, `NotPermitted` or `LinkError`."""
 
     def __init__(self, device: str, port: int = 1) -> None:
@@ -41,7 +41,7 @@ class IwarpPort:
             self._device.port_state(port)
             mac = self._device.gid(port, 0).raw[:_MAC_LEN]
             gid = _link_local(mac)
-            self.info = PortInfo(
+            self._info = PortInfo(
                 device=device,
                 port=port,
                 gid=gid,
@@ -54,6 +54,14 @@ class IwarpPort:
             self._device.close()
             raise
 
+    @property
+    def info(self) -> PortInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(mesh=True)
+
     def active(self) -> bool:
         return self._device.port_state(self._port).active
 
@@ -62,7 +70,7 @@ class IwarpPort:
         return self.open_mesh(params, MeshOptions())
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> IwarpMesh:
-        mesh = IwarpMesh(self._device, self.info, params, options, self._open.discard)
+        mesh = IwarpMesh(self._device, self._info, params, options, self._open.discard)
         self._open.add(mesh)
         return mesh
 
@@ -72,7 +80,7 @@ class IwarpPort:
         self._device.close()
 
 
-class IwarpMesh:
+class IwarpMesh(Fabric):
     """A fabric of datagrams over connections with every station."""
 
     def __init__(

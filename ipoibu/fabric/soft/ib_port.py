@@ -12,34 +12,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.base import Capabilities, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.service import SaService
 from ipoibu.fabric.soft.port import SoftPort, SoftUd
-from ipoibu.ib import PartitionParams
+from ipoibu.ib import PartitionParams, PortInfo
 
 
-class SoftIbPort:
-    """A `Port` that has an `administrator`."""
+class SoftIbPort(Port):
+    """The built-in HCA's port behind the GID and the LID of a port that an SA administers."""
 
     def __init__(self, netdev: str, umad: str) -> None:
         if not netdev or not umad:
             raise UsageError(f"expected {PREFIX}NETDEV{SEPARATOR}UMAD, as in soft:eth0@ibsim0")
         self._soft = SoftPort(netdev)
         try:
-            self.administrator = SaService(lambda: SaClient.open(umad, 1))
+            self._administrator = SaService(lambda: SaClient.open(umad, 1))
         except BaseException:
             self._soft.close()
             raise
         try:
-            gid = self.administrator.info.gid
+            gid = self._administrator.info.gid
             if self._soft.info.gid != gid:
                 raise LinkError(
                     f"{PREFIX}{netdev}: its GID is {self._soft.info.gid}, that of {umad} is {gid}: "
                     f"ip address add {gid}/64 dev {netdev}, and take the other one away"
                 )
-            self.info = replace(
+            self._info = replace(
                 self._soft.info,
                 device=f"{PREFIX}{netdev}{SEPARATOR}{umad}",
                 link_layer="InfiniBand",
@@ -48,8 +49,20 @@ class SoftIbPort:
             self.close()
             raise
 
+    @property
+    def info(self) -> PortInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._soft.capabilities
+
+    @property
+    def administrator(self) -> SaService:
+        return self._administrator
+
     def active(self) -> bool:
-        return self._soft.active() and self.administrator.info.is_active
+        return self._soft.active() and self._administrator.info.is_active
 
     def open_ud(self, params: PartitionParams) -> SoftUd:
         return self._soft.open_ud(params, needs_lid=True)
@@ -57,11 +70,11 @@ class SoftIbPort:
     def open_connected(self, params: PartitionParams) -> SoftUd:
         return self._soft.open_connected(params, needs_lid=True)
 
-    def communication(self) -> CmService:
-        return self._soft.communication()
+    def cm(self) -> CmService:
+        return self._soft.cm()
 
     def close(self) -> None:
         try:
-            self.administrator.close()
+            self._administrator.close()
         finally:
             self._soft.close()

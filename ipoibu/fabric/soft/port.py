@@ -8,6 +8,7 @@ import errno
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.fabric.base import Capabilities, Fabric, Port, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
@@ -53,7 +54,7 @@ def _translate(error: OSError, netdev: str) -> IpoibuError:
     return kind(f"{PREFIX}{netdev}: {text.format(netdev=netdev)}")
 
 
-class SoftPort:
+class SoftPort(Port):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
     def __init__(self, netdev: str) -> None:
@@ -61,7 +62,7 @@ class SoftPort:
             self._hca = SoftHca(netdev)
         except OSError as error:
             raise _translate(error, netdev) from error
-        self.info = PortInfo(
+        self._info = PortInfo(
             device=PREFIX + netdev,
             port=1,
             gid=Gid(self._hca.gid),
@@ -70,7 +71,15 @@ class SoftPort:
             link_layer="Ethernet",
             netdev=netdev,
         )
-        self._communication: CmService | None = None
+        self._cm: CmService | None = None
+
+    @property
+    def info(self) -> PortInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rc=True, tx_queues=True)
 
     def active(self) -> bool:
         error = self._hca.check()
@@ -84,8 +93,8 @@ class SoftPort:
     def open_connected(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
         return SoftUd(self._hca, params, has_connections=True, needs_lid=needs_lid)
 
-    def communication(self) -> CmService:
-        if self._communication is None:
+    def cm(self) -> CmService:
+        if self._cm is None:
             try:
                 services = SoftGsiPort(self._hca)
             except OSError as error:
@@ -98,18 +107,18 @@ class SoftPort:
                 connection_retries=SOFT_RETRIES,
                 rnr_retries=SOFT_RNR_RETRIES,
             )
-            self._communication = GsiCm(services, config)
-        return self._communication
+            self._cm = GsiCm(services, config)
+        return self._cm
 
     def close(self) -> None:
         """Give the UDP port back; the queue pairs are closed before."""
-        if self._communication is not None:
-            self._communication.close()
-            self._communication = None
+        if self._cm is not None:
+            self._cm.close()
+            self._cm = None
         self._hca.close()
 
 
-class SoftUd:
+class SoftUd(Fabric):
     """A UD queue pair of the built-in HCA, with connections beside it if it is to have them."""
 
     def __init__(
@@ -184,7 +193,7 @@ class SoftUd:
         self._ud.close()
 
 
-class SoftRc:
+class SoftRc(RcQueuePair):
     """An RC queue pair of the built-in HCA."""
 
     def __init__(self, ud: SoftFabric, netdev: str) -> None:

@@ -66,7 +66,7 @@ class LinkLayer(Protocol):
 
     def membership(self) -> Membership: ...
 
-    def communication(self) -> CmService: ...
+    def cm(self) -> CmService: ...
 
     def close(self) -> None: ...
 
@@ -114,7 +114,7 @@ class RoceLinkLayer:
         membership: Membership = native().Membership(self.entry.ifindex)
         return membership
 
-    def communication(self) -> CmService:
+    def cm(self) -> CmService:
         patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
         return RdmaCm(self._device.name, self._address, patience)
 
@@ -154,7 +154,7 @@ class InfinibandLinkLayer:
         """None on this host: it is the administrator's to know, and `Subnet`'s to ask for."""
         return _Nothing()
 
-    def communication(self) -> CmService:
+    def cm(self) -> CmService:
         """Our own manager, unless the kernel has one: that does not let others answer (`rdmacm_ib`)."""
         patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
         info = self.administrator.info

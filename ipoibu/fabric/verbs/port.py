@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.fabric.base import Capabilities, Fabric, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.sa.service import Flush, SaService
@@ -36,7 +37,7 @@ INLINE_BYTES: Final = 128  # an ARP or ND frame, a TCP acknowledgement
 HANDLES_SHARE: Final = 0.75  # of the device's address handles; the others are other programs'
 
 
-class VerbsPort:
+class VerbsPort(Port):
     """A port of an RDMA device, opened by name or on what the application has open already.
 
     `context` is a pyverbs `Context`, `pd` a `PD` of it; both stay the application's, who closes
@@ -59,15 +60,23 @@ class VerbsPort:
         self._device = VerbsDevice(device, context=context, pd=pd)
         self._port = port
         self._open: set[VerbsUd] = set()
-        self._communication: CmService | None = None
+        self._cm: CmService | None = None
         self._why_down: str | None = None
         with ExitStack() as undo:
             undo.callback(self._device.close)
             state = self._device.port_state(port)
             self._link = open_link_layer(self._device, port, state)
             undo.callback(self._link.close)
-            self.info = self._describe(state)
+            self._info = self._describe(state)
             undo.pop_all()
+
+    @property
+    def info(self) -> PortInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rc=True, tx_queues=True)
 
     @property
     def place(self) -> str:
@@ -142,7 +151,7 @@ class VerbsPort:
             if self._link.has_gid():
                 return None
             self._link.choose(state)
-            self.info = self._describe(state)
+            self._info = self._describe(state)
         except LinkError as error:
             return str(error)
         _log.warning("%s: the port's GID is %s now", self.place, self.info.gid)
@@ -165,18 +174,18 @@ class VerbsPort:
         """B3: the kernel asks for CAP_NET_RAW."""
         return may_control()
 
-    def communication(self) -> CmService:
-        if self._communication is None:
-            self._communication = self._link.communication()
-        return self._communication
+    def cm(self) -> CmService:
+        if self._cm is None:
+            self._cm = self._link.cm()
+        return self._cm
 
     def forget(self, ud: VerbsUd) -> None:
         self._open.discard(ud)
 
     def close(self) -> None:
-        if self._communication is not None:
-            self._communication.close()
-            self._communication = None
+        if self._cm is not None:
+            self._cm.close()
+            self._cm = None
         for ud in list(self._open):
             ud.close()
         try:
@@ -185,7 +194,7 @@ class VerbsPort:
             self._device.close()
 
 
-class VerbsUd:
+class VerbsUd(Fabric):
     """A UD queue pair of a port, with connections beside it if it is to have them."""
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.addr import Qpn
 from ipoibu.errors import LinkError
+from ipoibu.fabric.base import RcQueuePair
 from ipoibu.fabric.verbs.objects import ConnectedObjects, VerbsDevice
 from ipoibu.ib import RcAttributes
 from ipoibu.limits import CONNECTED_FRAMES
@@ -72,10 +73,8 @@ class VerbsConnections:
         self._objects.close()
 
 
-class VerbsRc:
+class VerbsRc(RcQueuePair):
     """An RC queue pair of a port."""
-
-    retries: Final = None  # devices do not tell
 
     def __init__(
         self, device: VerbsDevice, qp: Any, native: Any, *, port: int, sgid_index: int

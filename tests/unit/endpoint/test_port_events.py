@@ -21,7 +21,11 @@ from tests.doubles.fake_sa import port_gid
 
 
 class TellingUd(MemoryUd):
-    event_fd: int
+    events_fd: int
+
+    @property
+    def event_fd(self) -> int:
+        return self.events_fd
 
 
 class TellingPort(MemoryPort):
@@ -45,7 +49,7 @@ class TellingPort(MemoryPort):
 
     def open_ud(self, params: PartitionParams) -> TellingUd:
         ud = TellingUd(self._switch, self.info)
-        ud.event_fd = self.event_fd
+        ud.events_fd = self.event_fd
         return ud
 
 
@@ -92,7 +96,7 @@ def test_a_new_address_that_nobody_can_listen_on_yet_is_taken_at_the_next_look(
         event = Mock(wraps=engine.port_event)
         monkeypatch.setattr(engine, "port_event", event)
         monkeypatch.setattr(endpoint._shell, "connected", Mock(rename=rename))
-        port.info = replace(port.info, gid=after)
+        port._info = replace(port.info, gid=after)
         port.say()
         until(lambda: len(asked) == 1)
         assert not event.called

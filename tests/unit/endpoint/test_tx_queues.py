@@ -16,9 +16,10 @@ from ipoibu.addr import Qpn
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES
 from ipoibu.endpoint.shell import key_of
 from ipoibu.endpoint.tx_queues import TxQueues
+from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
-from ipoibu.ib import IWARP, Destination, PartitionParams, PortInfo
+from ipoibu.ib import Destination, PartitionParams
 from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS, QUEUES_MAX
 from tests.doubles.administered import Subnet, until
 
@@ -348,12 +349,13 @@ def test_a_tx_queue_whose_queue_pair_breaks_comes_back_and_the_others_go_on(
 def test_faults_befall_what_a_tx_queue_sends_too(make_host: Callable[[str, int], Host]) -> None:
     b = make_host("fe80::b", 1)
     ud = MemoryUd(b.ud._switch, MemoryPort(b.ud._switch, Gid.parse("fe80::a")).info)
-    faulty = FaultyUd(ud, FaultSpec(loss=1, seed=2**64 - 1), ud.open_tx_queues(2))
+    faulty = FaultyUd(ud, FaultSpec(loss=1, seed=2**64 - 1))
+    tx_queues = faulty.open_tx_queues(2)
     tun = FakeQueues(3)
     first = _core.Pump(faulty, tun.device, mtu=MTU)
     others = [
         _core.Pump(tx_queue, queue, mtu=MTU, rx_frames=0)
-        for tx_queue, queue in zip(faulty.tx_queues, tun.device.others, strict=True)
+        for tx_queue, queue in zip(tx_queues, tun.device.others, strict=True)
     ]
     pump = TxQueues([first, *others])
     pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
@@ -555,14 +557,16 @@ def test_queues_need_a_tun_that_has_as_many() -> None:
     tun.close()
 
 
+class MeshPort(MemoryPort):
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(mesh=True)
+
+
 def test_a_mesh_has_one_queue() -> None:
     switch = _core.MemorySwitch(7)
     tun = FakeQueues(2)
-    port = MemoryPort(switch, Gid.parse("fe80::1"))
-    info = port.info
-    port.info = PortInfo(
-        info.device, info.port, info.gid, info.guid, info.active_mtu_bytes, IWARP, None
-    )
+    port = MeshPort(switch, Gid.parse("fe80::1"))
     config = EndpointConfig("ib0", "memory", queues=2)
     with pytest.raises(UsageError, match="iWARP"):
         Endpoint(config, device=tun.device, port=port).open()

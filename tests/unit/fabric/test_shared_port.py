@@ -7,19 +7,23 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import Closed, LinkError
-from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.base import Fabric, Port
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 
 GID = Gid.parse("fe80::1")
 
 
-class FakePort:
+class FakePort(Port):
     def __init__(self) -> None:
-        self.info = PortInfo("soft:eth0", 1, GID, GID.interface_id, 2048, "Ethernet", "eth0")
+        self._info = PortInfo("soft:eth0", 1, GID, GID.interface_id, 2048, "Ethernet", "eth0")
         self.answers: list[bool | LinkError] = []
         self.opened: list[PartitionParams] = []
         self.closed = 0
+
+    @property
+    def info(self) -> PortInfo:
+        return self._info
 
     def active(self) -> bool:
         answer = self.answers.pop(0) if self.answers else True
@@ -37,35 +41,35 @@ class FakePort:
 
 def test_the_last_user_closes_the_port_whatever_the_order() -> None:
     port = FakePort()
-    shared = SharedPort(port)
-    first, second, third = shared.use(), shared.use(), shared.use()
+    first = SharedPort.wrap(port)
+    second, third = first.share(), first.share()
     first.close()
     third.close()
     first.close()  # again: it counts once
-    assert (port.closed, shared.users) == (0, 1)
+    assert (port.closed, second.users) == (0, 1)
     second.close()
-    assert (port.closed, shared.users) == (1, 0)
+    assert (port.closed, second.users) == (1, 0)
     second.close()
     assert port.closed == 1
 
 
 def test_a_lent_port_is_its_lenders_to_close() -> None:
     port = FakePort()
-    SharedPort(port, lent=True).use().close()
+    SharedPort.wrap(port, lent=True).close()
     assert port.closed == 0
 
 
 def test_a_closed_port_has_no_new_users() -> None:
-    shared = SharedPort(FakePort())
-    shared.use().close()
+    shared = SharedPort.wrap(FakePort())
+    shared.close()
     with pytest.raises(Closed, match="soft:eth0/1: the port is closed"):
-        shared.use()
+        shared.share()
 
 
 def test_what_one_user_saw_going_down_every_other_hears_once() -> None:
     port = FakePort()
-    shared = SharedPort(port)
-    first, second = shared.use(), shared.use()
+    first = SharedPort.wrap(port)
+    second = first.share()
     port.answers = [False]  # down between two looks, told once
     assert not first.active()
     assert first.active()
@@ -75,16 +79,16 @@ def test_what_one_user_saw_going_down_every_other_hears_once() -> None:
 
 def test_a_user_who_knows_that_the_port_is_down_hears_at_once_that_it_is_up() -> None:
     port = FakePort()
-    shared = SharedPort(port)
-    first, second = shared.use(), shared.use()
+    first = SharedPort.wrap(port)
+    second = first.share()
     port.answers = [False, False, True, True]
     assert [user.active() for user in (first, second, first, second)] == [False, False, True, True]
 
 
 def test_that_the_device_is_gone_is_told_to_all_and_stays() -> None:
     port = FakePort()
-    shared = SharedPort(port)
-    first, second = shared.use(), shared.use()
+    first = SharedPort.wrap(port)
+    second = first.share()
     port.answers = [LinkError("gone")]
     for user in (first, second, first):
         with pytest.raises(LinkError, match="gone"):
@@ -93,7 +97,7 @@ def test_that_the_device_is_gone_is_told_to_all_and_stays() -> None:
 
 def test_a_users_port_is_the_port() -> None:
     port = FakePort()
-    user = SharedPort(port).use()
+    user = SharedPort.wrap(port)
     params = PartitionParams(PKey(0x8001), 0x0B1B, 2048)
     assert user.info is port.info
     with pytest.raises(LinkError, match="no more queue pairs"):

@@ -138,7 +138,7 @@ def test_connections_are_our_own_managers_where_the_kernel_has_none(
     port: VerbsPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_layer, "UmadGsiPort", Services)
-    communication = port.communication()
+    communication = port.cm()
     assert isinstance(communication, GsiCm)
     assert communication.accepts
 
@@ -151,7 +151,7 @@ def test_connections_can_only_be_asked_for_where_the_kernel_has_a_manager(
 
     monkeypatch.setattr(link_layer, "UmadGsiPort", refuse)
     monkeypatch.setattr(rdma_cm, "EventChannel", Channel)
-    assert not port.communication().accepts
+    assert not port.cm().accepts
     assert "ib_cm answers; only connections that we ask for are made" in caplog.text
 
 
