@@ -153,3 +153,18 @@ def test_frames_of_a_connection_are_read_where_they_came(python: Callable[[str],
     """)
     )
     assert out.split() == ["0", "32", "32", "64", "True"]
+
+
+def test_the_built_in_hca_keeps_the_contracts_of_a_fabric(python: Callable[[str], str]) -> None:
+    out = python(
+        textwrap.dedent(PAIR)
+        + textwrap.dedent("""
+        from ipoibu.fabric.device import open_port
+        from tests.doubles.port_contract import check_packets, check_port
+
+        check_port(open_port("soft:va"))
+        check_packets(open_port("soft:va"), open_port("soft:vb"))
+        print("kept")
+    """)
+    )
+    assert out.split() == ["kept"]
