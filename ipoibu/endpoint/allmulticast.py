@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final
+from typing import Final
 
 from ipoibu.addr import Gid, IpAddress
 from ipoibu.errors import BadFrame, LinkError
@@ -28,32 +28,29 @@ from ipoibu.wire.mcmember import JoinState, McMemberRecord
 _log = logging.getLogger(__name__)
 
 STATE: Final = JoinState.NON_MEMBER
-Ask = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
 
 
 class AllMulticast:
     """The groups received for a router's sake; every method on the interface's loop.
 
-    `ask` runs a question on the administrator's loop; `attach` has the queue pair receive a group, `detach`
-    ends that. Both count for this purpose only: whoever else wants the group keeps it.
+    `attach` has the queue pair receive a group, `detach` ends that. Both count for this purpose only:
+    a group that the interface joined for itself stays attached.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        client: SaClient,
+        sa: SaClient,
         params: PartitionParams,
         counts: Counter[str],
         *,
-        ask: Ask,
         attach: Callable[[McMemberRecord], None],
         detach: Callable[[Gid], None],
     ) -> None:
         self._loop = loop
-        self._client = client
+        self._sa = sa
         self._params = params
         self._counts = counts
-        self._ask = ask
         self._attach = attach
         self._detach = detach
         self._held: set[Gid] = set()
@@ -117,7 +114,7 @@ class AllMulticast:
 
     async def _list(self) -> None:
         self._news.clear()
-        records = await self._ask(lambda: self._client.groups(self._params.pkey))
+        records = await self._sa.groups(self._params.pkey)
         there, again = self._of_link(records), self._is_doubted
         self._must_list = self._is_doubted = False
         for group in self._held - there:
@@ -139,7 +136,7 @@ class AllMulticast:
             return
         self._joining.add(group)
         try:
-            self._attach(await self._ask(lambda: self._client.join(group, STATE)))
+            self._attach(await self._sa.join(group, STATE))
         except NoRecords:
             return  # gone meanwhile
         except LinkError as error:
@@ -166,7 +163,7 @@ class AllMulticast:
             return False
         link = self._params.pkey, self._params.scope
         # The interface is a full member of its broadcast group. A second membership would hide that an
-        # administrator has forgotten the first: that is what it is asked about.
+        # SA has forgotten the first: that is what it is asked about.
         return (parts.pkey, parts.scope) == link and group != mgid.broadcast(*link)
 
 

@@ -128,7 +128,7 @@ class Endpoint:
 
     def _set_up(self, port: SharedPort) -> None:
         config = self.config
-        if config.allmulticast and port.administrator is None:
+        if config.allmulticast and port.sa is None:
             raise UsageError(
                 f"{port.info.device}: allmulticast needs a subnet administrator: "
                 "nobody else knows which groups there are"
@@ -156,7 +156,7 @@ class Endpoint:
                 params=params,
                 hwaddr=path.hwaddr,
                 mtu_bytes=path.datagram_mtu_bytes,
-                has_sa=port.administrator is not None,
+                has_sa=port.sa is not None,
             ),
             random.Random(),
         )
@@ -164,11 +164,11 @@ class Endpoint:
         self._shell = shell = Shell(
             loop, self._engine, path, on_address=self._on_address, on_failure=self._on_failure
         )
-        if port.administrator is not None:
-            administrator = port.administrator
+        if port.sa is not None:
+            sa = port.sa
             shell.subnet = Subnet(
                 loop,
-                administrator,
+                sa,
                 self._engine,
                 path.fabric,
                 params,
@@ -176,7 +176,7 @@ class Endpoint:
                 counts=shell.counts,
                 sever=shell.sever,
                 find=lambda: joined_link(
-                    administrator,
+                    sa,
                     port.info,
                     pkey=config.pkey,
                     qkey=config.qkey,
@@ -527,8 +527,8 @@ class Endpoint:
         counts = self._shell.counts
         if self._shell.connected is not None:
             counts = counts + self._shell.connected.port_counts
-        if self._port.administrator is not None:
-            counts = counts + Counter(self._port.administrator.counters())
+        if self._port.sa is not None:
+            counts = counts + Counter(self._port.sa.counters())
         out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
         dropped = self._pump.commands_dropped + retired["commands_dropped"]
         out["engine.commands_dropped"] = dropped

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from ipoibu.errors import IpoibuError
 from ipoibu.ib import PartitionParams
@@ -37,7 +36,7 @@ class HeavyFlush:
         counts: Counter[str],
         *,
         sever: Callable[[], None],
-        find: Callable[[], Coroutine[Any, Any, PartitionParams]],
+        find: Callable[[], Awaitable[PartitionParams]],
         resume: Callable[[PartitionParams], None],
         abandon: Callable[[], None],
     ) -> None:

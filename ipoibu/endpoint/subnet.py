@@ -2,7 +2,7 @@
 """An interface's dealings with the subnet administrator: the engine's questions become requests, the
 answers its inputs.
 
-Everything here runs on the interface's loop; the requests themselves on the port's (`SaService`).
+Everything here runs on the interface's loop; the requests themselves on that of the port's `SaClient`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.partition import provision
-from ipoibu.fabric.sa.service import Flush, SaService
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import ENCAP_LEN
@@ -52,7 +53,7 @@ def params_of(
     partitions: Path | None,
 ) -> PartitionParams:
     """What the link is like: by the subnet administrator where there is one, else as configured."""
-    if port.administrator is None:
+    if port.sa is None:
         params = provision.link_params(
             port.info, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, partitions=partitions
         )
@@ -64,7 +65,7 @@ def params_of(
             f"not {partitions}"
         )
     return join_link(
-        port.administrator,
+        port.sa,
         port.info,
         pkey=pkey,
         qkey=qkey,
@@ -75,13 +76,13 @@ def params_of(
 
 def leave_link(port: SharedPort, pkey: PKey) -> None:
     """Undo `params_of`, for an interface that did not come up."""
-    administrator, group = port.administrator, mgid.broadcast(pkey.full)
-    if administrator is not None and (group, JoinState.FULL_MEMBER) in administrator.client.held:
-        administrator.ask(lambda: administrator.client.leave(group))
+    sa, group = port.sa, mgid.broadcast(pkey.full)
+    if sa is not None and (group, JoinState.FULL_MEMBER) in sa.held:
+        sa.submit(lambda: sa.leave(group))
 
 
 def join_link(
-    administrator: SaService,
+    sa: SaClient,
     port: PortInfo,
     *,
     pkey: PKey,
@@ -95,15 +96,15 @@ def join_link(
     refuses or is silent; `UsageError` for options that contradict the link; `NotPermitted` for a
     controlled Q_Key (B3) unless `may_control`.
     """
-    return administrator.ask(
+    return sa.submit(
         lambda: joined_link(
-            administrator, port, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, may_control=may_control
+            sa, port, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, may_control=may_control
         )
     ).result()
 
 
 async def joined_link(
-    administrator: SaService,
+    sa: SaClient,
     port: PortInfo,
     *,
     pkey: PKey,
@@ -111,36 +112,35 @@ async def joined_link(
     mtu_bytes: int | None,
     may_control: Callable[[], bool],
 ) -> PartitionParams:
-    """As `join_link`, on the administrator's own loop."""
+    """As `join_link`, on the client's own loop."""
     place = f"{port.device}/{port.port}"
-    administrator.look()
-    own = own_pkey(administrator, pkey)
+    sa.check_port()
+    own = own_pkey(sa, pkey)
     if own is None:
         guid = int.from_bytes(port.guid, "big")
         raise LinkError(
-            f"{place}: no P_Key {pkey.full}; it has: {administrator.info.pkeys_text}; "
+            f"{place}: no P_Key {pkey.full}; it has: {sa.info.pkeys_text}; "
             f"the subnet manager gives it with: {partition_line(pkey, guid=guid)}"
         )
     group = mgid.broadcast(pkey.full)
-    client = administrator.client
-    if (group, JoinState.FULL_MEMBER) in client.held:
+    if (group, JoinState.FULL_MEMBER) in sa.held:
         # The SA counts a port's membership once: whoever left first would end the other's, too.
         raise UsageError(f"{place}: there is an interface in partition {pkey.full} already")
-    record = await client.join(group)
+    record = await sa.join(group)
     try:
         params = link_params(record)
         _check(params, place, port, qkey=qkey, mtu_bytes=mtu_bytes)
         _permit(params, place, may_control)
     except IpoibuError:
-        await client.leave(group)
+        await sa.leave(group)
         raise
     return replace(params, is_limited=not own & 0x8000)
 
 
-def own_pkey(administrator: SaService, pkey: PKey) -> PKey | None:
+def own_pkey(sa: SaClient, pkey: PKey) -> PKey | None:
     """The port's key for the partition, the full one if it has both; None if it is not in it."""
-    found = [key for key in administrator.info.pkeys if key.full == pkey.full and key & 0x7FFF]
-    return max(found, default=None)
+    keys = [key for key in sa.info.pkeys if key.full == pkey.full and key & 0x7FFF]
+    return max(keys, default=None)
 
 
 def _check(
@@ -163,10 +163,10 @@ def _check(
         raise UsageError(f"{place}: the link carries an MTU of {largest}, not {mtu_bytes}")
 
 
-def pkey_place(administrator: SaService, pkey: PKey) -> tuple[int, PKey] | None:
+def pkey_place(sa: SaClient, pkey: PKey) -> tuple[int, PKey] | None:
     """Where the port's key for the partition is, and which it is: what a queue pair is bound to."""
-    own = own_pkey(administrator, pkey)
-    return None if own is None else (administrator.info.pkeys.index(own), own)
+    own = own_pkey(sa, pkey)
+    return None if own is None else (sa.info.pkeys.index(own), own)
 
 
 def _permit(params: PartitionParams, place: str, may_control: Callable[[], bool]) -> None:
@@ -182,13 +182,13 @@ class Subnet:
     """One interface's part.
 
     `perform` gets the engine's effects. For a heavy flush: `sever` ends the data path, `find` asks on the
-    administrator's loop what the link is like now, `resume` makes a data path for that.
+    SA client's loop what the link is like now, `resume` makes a data path for that.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        administrator: SaService,
+        sa: SaClient,
         engine: Engine,
         fabric: Fabric,
         params: PartitionParams,
@@ -201,8 +201,7 @@ class Subnet:
         all_groups: bool = False,
     ) -> None:
         self._loop = loop
-        self._administrator = administrator
-        self._client = administrator.client
+        self._sa = sa
         self._engine = engine
         self._fabric = fabric
         self._params = params
@@ -215,19 +214,19 @@ class Subnet:
         self._sent_to: Counter[Gid] = Counter()  # of how many groups the packets go there
         self._counts = counts
         self._all = self._all_groups(params) if all_groups else None
-        self._pkey_place = pkey_place(administrator, params.pkey)
-        info = administrator.info
+        self._pkey_place = pkey_place(sa, params.pkey)
+        info = sa.info
         self._renewal = HeavyFlush(
             loop,
             f"{info.device}/{info.port}, P_Key {params.pkey}",
             counts,
             sever=self._end_path,
-            find=lambda: self._ask(find),
+            find=lambda: asyncio.wrap_future(sa.submit(find)),
             resume=self._resume,
-            abandon=lambda: self._later(lambda: self._client.leave(self._broadcast)),
+            abandon=lambda: self._later(lambda: self._sa.leave(self._broadcast)),
         )
         self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
-        self._stop_listening = administrator.listen(self._heard)
+        self._stop_listening = sa.listen(self._heard)
 
     def close(self) -> None:
         """Ask for nothing any more; what is held was left by the engine's own `Detach`."""
@@ -250,7 +249,7 @@ class Subnet:
             case Detach(group):
                 self._end("join", group)
                 self._stop_receiving(group)
-                self._later(lambda: self._client.leave(group))
+                self._later(lambda: self._sa.leave(group))
             case LeaveToSend(group):
                 self._end("send", group)
                 self._send_by(group, None)
@@ -258,7 +257,7 @@ class Subnet:
     async def _join(self, group: Gid) -> None:
         params = None if group == self._broadcast else self._params
         try:
-            record = await self._ask(lambda: self._client.join(group, params=params))
+            record = await self._sa.join(group, params=params)
             if group == self._broadcast and not self._is_same_link(record):
                 return
             self._fabric.attach(group, record.mlid or 0)
@@ -273,17 +272,17 @@ class Subnet:
 
     def _refused(self, group: Gid, error: LinkError) -> None:
         """An SA that is silent takes nothing away that we have: its return is a flush. A word of it does."""
-        if (group, JoinState.FULL_MEMBER) in self._client.held:
+        if (group, JoinState.FULL_MEMBER) in self._sa.held:
             # Held is the broadcast group before it is received, too: no flush would ask for it again.
             if isinstance(error, NoAnswer) and group in self._received:
                 return
             self._stop_receiving(group)
-            self._later(lambda: self._client.leave(group))
+            self._later(lambda: self._sa.leave(group))
         self._perform(self._engine.attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
         def join(to: Gid) -> Coroutine[Any, Any, Any]:
-            return self._ask(lambda: self._client.join_to_send(to, self._params))
+            return self._sa.join_to_send(to, self._params)
 
         async def join_either() -> Any:
             if group not in self._senders:
@@ -311,10 +310,10 @@ class Subnet:
             self._sent_to[before] -= 1
             if not self._sent_to[before]:
                 del self._sent_to[before]
-                self._later(lambda: self._client.leave_to_send(before))
+                self._later(lambda: self._sa.leave_to_send(before))
 
     async def _find_path(self, gid: Gid) -> None:
-        asked = self._ask(lambda: self._client.path(gid, self._params.pkey))
+        asked = self._sa.path(gid, self._params.pkey)
         await self._find(gid, asked, lambda path: path_from_record(path, self._fabric.qpn))
 
     async def _find(
@@ -355,14 +354,13 @@ class Subnet:
         def detach(group: Gid) -> None:
             if group not in self._received:
                 self._fabric.detach(group)
-            self._later(lambda: self._client.leave(group, ALL_GROUPS_STATE))
+            self._later(lambda: self._sa.leave(group, ALL_GROUPS_STATE))
 
         return AllMulticast(
             self._loop,
-            self._client,
+            self._sa,
             params,
             self._counts,
-            ask=self._ask,
             attach=attach,
             detach=detach,
         )
@@ -410,7 +408,7 @@ class Subnet:
 
     def _look_for_pkey(self) -> None:
         """As the kernel: a table that has our P_Key where it was is no concern of ours."""
-        before, after = self._pkey_place, pkey_place(self._administrator, self._params.pkey)
+        before, after = self._pkey_place, pkey_place(self._sa, self._params.pkey)
         if after == before:
             return
         if after is None:
@@ -424,7 +422,7 @@ class Subnet:
         self._sever()
 
     def _resume(self, params: PartitionParams) -> None:
-        self._pkey_place = pkey_place(self._administrator, params.pkey)
+        self._pkey_place = pkey_place(self._sa, params.pkey)
         self._fabric = self._resume_with(params)
         self._params = params
         self._broadcast = mgid.broadcast(params.pkey, params.scope)
@@ -435,9 +433,6 @@ class Subnet:
 
     def _now(self) -> float:
         return self._loop.time()
-
-    async def _ask(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return await asyncio.wrap_future(self._administrator.ask(question))
 
     def _begin(self, kind: str, gid: Gid, work: Coroutine[Any, Any, None]) -> None:
         self._end(kind, gid)
@@ -466,4 +461,4 @@ class Subnet:
             if not done.cancelled() and done.exception() is not None:
                 _log.info("%s", done.exception())
 
-        self._administrator.ask(question).add_done_callback(ended)
+        self._sa.submit(question).add_done_callback(ended)

@@ -23,7 +23,7 @@ from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
-    from ipoibu.fabric.sa.service import SaService
+    from ipoibu.fabric.sa.client import SaClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Port(ABC):
         return Capabilities()
 
     @property
-    def administrator(self) -> SaService | None:
+    def sa(self) -> SaClient | None:
         """The client of the subnet administrator; None on a port that belongs to no subnet."""
         return None
 

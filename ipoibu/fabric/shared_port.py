@@ -10,7 +10,7 @@ from typing import Self
 from ipoibu.errors import Closed, LinkError
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.cm.service import CmService
-from ipoibu.fabric.sa.service import SaService
+from ipoibu.fabric.sa.client import SaClient
 from ipoibu.ib import PartitionParams, PortInfo
 
 
@@ -65,8 +65,8 @@ class SharedPort(Port):
         return self._port.capabilities
 
     @property
-    def administrator(self) -> SaService | None:
-        return self._port.administrator
+    def sa(self) -> SaClient | None:
+        return self._port.sa
 
     def may_control(self) -> bool:
         return self._port.may_control()

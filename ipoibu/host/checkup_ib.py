@@ -24,7 +24,7 @@ def subnet(device: str, port: int, pkey: PKey) -> list[Finding]:
         try:
             return [finding async for finding in _findings(client, pkey)]
         finally:
-            client.close()
+            client.abort()
 
     try:
         return asyncio.run(collect())

@@ -14,7 +14,6 @@ from ipoibu._core import MemorySwitch, TunPacketDevice
 from ipoibu.addr import Gid
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.service import SaService
 from ipoibu.proto.sa_requests import Pace
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
@@ -39,14 +38,14 @@ class IbPort(MemoryPort):
     ) -> None:
         super().__init__(switch, port_gid(number), active_mtu_bytes=mtu_bytes)
         self.mads = FakePort(sa, number, pkeys)
-        self._administrator = SaService(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
+        self._sa = SaClient.start(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
 
     @property
-    def administrator(self) -> SaService:
-        return self._administrator
+    def sa(self) -> SaClient:
+        return self._sa
 
     def close(self) -> None:
-        self.administrator.close()
+        self.sa.close()
 
 
 class Subnet:
@@ -126,7 +125,7 @@ def report(subnet: Subnet, trap: Trap, group: Gid) -> None:
     async def say(sa: FakeSa) -> None:
         sa.report(Notice(trap, group))
 
-    subnet.ports[0].administrator.ask(lambda: say(subnet.sa)).result()
+    subnet.ports[0].sa.submit(lambda: say(subnet.sa)).result()
 
 
 def states(sa: FakeSa, group: Any, host: int) -> JoinState:

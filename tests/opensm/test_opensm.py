@@ -335,7 +335,7 @@ async def main():
     for round in range(40):
         client = SaClient.open("ibsim0")
         await client.class_port_info()
-        client.close()
+        client.abort()
         if round in (0, 39):
             print(len(os.listdir("/proc/self/fd")))
 

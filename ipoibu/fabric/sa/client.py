@@ -1,53 +1,78 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The subnet administrator's client: groups, paths and events of one InfiniBand port.
+"""The SA client of one InfiniBand port, for all interfaces on it: groups, paths, events.
 
-One client serves all links of a port. It holds what it joined: after the SA forgot, `rejoin` brings it
-back, the broadcast group first (B1). Whoever owns the client listens to `events`, and calls
-`reregister` when the device says CLIENT_REREGISTER, LID_CHANGE, PKEY_CHANGE or SM_CHANGE.
+A client belongs to one event loop. `SaClient.start` gives it a thread with a loop of its own and has it
+watch the port, as interfaces need it: they live on loops of their own and come and go, while the SA
+knows one port with one set of memberships. `SaClient(...)` and `SaClient.open` use the running loop.
+Requests may be awaited on any loop.
+
+The client holds what it joined: `rejoin` brings it back after the SA forgot it, the broadcast group
+first (B1).
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
+import functools
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame, LinkError
+from ipoibu.errors import Closed, IpoibuError, LinkError
+from ipoibu.fabric.loop_thread import LoopThread, submit
+from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
-from ipoibu.fabric.sa.transport import Event, SaTransport
+from ipoibu.fabric.sa.memberships import GroupMembership, Memberships, all_of
+from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
 from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, UmadPort
 from ipoibu.ib import PartitionParams
-from ipoibu.proto.sa_errors import Asked, InvalidRequest, NoAnswer, SaError, no_answer, refusal
-from ipoibu.proto.sa_requests import PACE, Pace
-from ipoibu.proto.sa_transaction import Answer, Failure, Query
-from ipoibu.wire import mcmember, mgid, notice, pathrecord, sa
+from ipoibu.proto.sa_errors import Asked, NoRecords, SaError
+from ipoibu.proto.sa_requests import PACE, Change, Pace
+from ipoibu.proto.sa_transaction import Answer
+from ipoibu.wire import notice, pathrecord
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
-from ipoibu.wire.notice import InformInfo, Trap
+from ipoibu.wire.notice import InformInfo, Notice, Trap
 from ipoibu.wire.pathrecord import PathQuery, PathRecord
 from ipoibu.wire.sa import Attribute, ClassPortInfo
 
 _log = logging.getLogger(__name__)
 
-LEAVE_S: Final = 2.0  # how long `aclose` waits for the SA to confirm what we left
-_SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMBER)
+LEAVE_S: Final = 2.0  # how long `aclose` waits for the SA to confirm that we left
+LOOK_S: Final = 1.0  # the longest delay until a change of LID, SM or P_Keys is noticed
+CONFIRM_S: Final = 10.0  # the longest delay until an SA that was restarted and forgot us is noticed
 
-GroupMembership = tuple[Gid, JoinState]
+Listener = Callable[[Flush | Notice], None]
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class SaClient:
-    """Asks the SA; every method on the loop's thread.
+def _on_loop(
+    method: Callable[Concatenate[SaClient, _P], Awaitable[_T]],
+) -> Callable[Concatenate[SaClient, _P], Coroutine[Any, Any, _T]]:
+    """Run the method on the client's loop, whichever loop awaits it."""
 
-    A request ends in a record, or in `Closed` or one of `ipoibu.proto.sa_errors`'s errors, and may be
-    cancelled.
+    @functools.wraps(method)
+    async def run(self: SaClient, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if asyncio.get_running_loop() is self._loop:
+            return await method(self, *args, **kwargs)
+        return await asyncio.wrap_future(self.submit(lambda: run(self, *args, **kwargs)))
+
+    return run
+
+
+class SaClient:
+    """Asks the SA of one port.
+
+    A request returns a record or raises `Closed` or one of the errors of `ipoibu.proto.sa_errors`; the
+    caller may cancel it. Any thread may call `submit`, `listen`, `device_event`, `counters` and `close`,
+    and read `info` and `held`; the loop's thread calls everything else.
     """
 
     def __init__(
@@ -58,18 +83,25 @@ class SaClient:
         rng: random.Random | None = None,
         kernel: Callable[[], frozenset[PKey]] = frozenset,
     ) -> None:
-        """Take over `port`, which `close` gives back. `kernel` tells in which partitions the kernel has
-        an interface on the port."""
-        self._exchange = SaTransport(port, pace, rng)
-        self._kernel = kernel
-        self._held: dict[GroupMembership, PartitionParams | None] = {}
+        """Take over `port`, on the running loop; `abort`, `aclose` and `close` give it back.
+
+        `kernel` returns the partitions in which the kernel has an interface on the port.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._thread: LoopThread | None = None
+        self._transport = SaTransport(port, pace, rng)
+        self._memberships = Memberships(self._transport, kernel)
         self._traps: set[Trap] = set()
-        self._locks: WeakValueDictionary[Gid, asyncio.Lock] = WeakValueDictionary()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._watched_info = self._transport.info
+        self._watches: set[asyncio.Task[None]] = set()
+        self._listeners: list[Listener] = []
 
     @classmethod
     def open(cls, device: str, port: int = 1, *, pace: Pace = PACE) -> Self:
-        """A client for a port of the kernel; `LinkError`, `NoSuchDevice` or `NotPermitted` says why not."""
+        """A client for a port of the kernel, on the running loop.
+
+        `LinkError`, `NoSuchDevice` or `NotPermitted` says why there is none.
+        """
         umad = UmadPort(device, port)
         try:
             return cls(umad, pace=pace, kernel=lambda: kernel_partitions(device, port))
@@ -77,21 +109,66 @@ class SaClient:
             umad.close()
             raise
 
+    @staticmethod
+    def start(open_client: Callable[[], SaClient], *, confirm_s: float = CONFIRM_S) -> SaClient:
+        """A client with a thread of its own, which watches the port for its listeners.
+
+        `open_client` runs on that thread; its errors are raised here.
+        """
+        thread = LoopThread("ipoibu-sa")
+        thread.start()
+
+        async def begin() -> SaClient:
+            client = open_client()
+            client._thread = thread
+            client._watch(confirm_s)
+            return client
+
+        try:
+            return submit(thread.loop, begin).result()
+        except BaseException:
+            thread.stop()
+            raise
+
     # ---- life
 
+    def submit(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
+        """Run the coroutine that `work` makes on the client's loop; `Closed` after `close`."""
+        if self._loop.is_closed():
+            raise Closed(CLOSED)
+        return submit(self._loop, work)
+
     def close(self) -> None:
+        """Leave what is held, within two seconds, and end the client's own thread. Safe to repeat."""
+        thread = self._thread
+        if thread is None or thread.loop.is_closed():
+            return
+        try:
+            self.submit(self._end).result(3 * LEAVE_S)
+        finally:
+            thread.stop()
+
+    async def _end(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=LEAVE_S)  # the interfaces' last leaves
+        await self.aclose()
+
+    def abort(self) -> None:
         """End every request (`Closed`) and give the port back; what was joined stays joined."""
-        for task in self._leaving:
+        for task in self._memberships.leaving:
             task.cancel()
-        self._exchange.close()
+        self._transport.close()
 
     async def aclose(self) -> None:
-        """Leave what is held and unsubscribe, as far as the SA answers within two seconds; then `close`."""
+        """Leave what is held and unsubscribe, as far as the SA answers within two seconds; then `abort`."""
         jobs: list[Coroutine[Any, Any, None]] = []
-        if not self._exchange.is_closed:
-            jobs += [self.leave(*held) for held in self._held]
+        if not self._transport.is_closed:
+            jobs += [self.leave(*held) for held in self.held]
             jobs += [self.unsubscribe(trap) for trap in self._traps]
-        tasks = {asyncio.ensure_future(job) for job in jobs} | self._leaving
+        tasks = {asyncio.ensure_future(job) for job in jobs} | self._memberships.leaving
         try:
             if tasks:
                 done, late = await asyncio.wait(tasks, timeout=LEAVE_S)
@@ -101,7 +178,7 @@ class SaClient:
                     if not task.cancelled() and task.exception() is not None:
                         _log.warning("on closing: %s", task.exception())
         finally:
-            self.close()
+            self.abort()
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,21 +193,27 @@ class SaClient:
 
     @property
     def info(self) -> MadPortInfo:
-        """The port as it was when last looked at: at the start, before a retry and by `reregister`."""
-        return self._exchange.info
+        """The port as the client last saw it: at the start, before a retry, by `reregister` and,
+        where it watches the port, every second."""
+        return self._transport.info
 
     @property
     def counts(self) -> Counter[str]:
         """The counters that docs/counters.md names `sa_`, and reasons of malformed input."""
-        return self._exchange.counts
+        return self._transport.counts
+
+    def counters(self) -> dict[str, int]:
+        """A copy of `counts`, for other threads."""
+        return dict(self.counts)
 
     @property
     def held(self) -> tuple[GroupMembership, ...]:
-        """What was joined and not left, in the order of joining."""
-        return tuple(self._held)
+        """The memberships that were joined and not left, in the order of joining."""
+        return self._memberships.held
 
     # ---- groups
 
+    @_on_loop
     async def join(
         self,
         group: Gid,
@@ -140,91 +223,83 @@ class SaClient:
         """Become a member of an IPoIB group; the record has all of its parameters.
 
         Without `params` the group must exist, which is right for the broadcast group (B1, B4). With
-        them it is created if it does not (M3); a group that is there must have the same MTU and rate.
-        A join that is cancelled is left again.
+        them the SA creates a group that does not exist (M3); one that exists must have the same MTU and
+        rate. A cancelled join is left again.
         """
-        async with self._lock(group):
-            return await self._become((group, join_state), params)
+        return await self._memberships.join(group, join_state, params)
 
+    @_on_loop
     async def join_to_send(self, group: Gid, params: PartitionParams) -> McMemberRecord:
-        """Become a member that only sends (M1): as Linux does, one that may create the group if the SA
-        knows such members, else one that needs somebody who receives."""
-        async with self._lock(group):
-            state = JoinState.SEND_ONLY_NON_MEMBER
-            if (await self.class_port_info()).has_send_only_full_member:
-                state = JoinState.SEND_ONLY_FULL_MEMBER
-            return await self._become((group, state), params)
+        """Become a member that only sends (M1).
 
+        As Linux does: one that may create the group if the SA knows such members, else one that needs
+        a receiver in the group.
+        """
+        return await self._memberships.join_to_send(group, params)
+
+    @_on_loop
     async def leave(self, group: Gid, join_state: JoinState = JoinState.FULL_MEMBER) -> None:
-        """Be a member no longer.
+        """Cease to be a member.
 
-        Where the kernel has an interface in the partition, the SA is not told (counted as
+        Where the kernel has an interface in the partition, the SA gets no request (counted as
         `sa_leave_kept`): it could not tell the kernel's membership from ours (M4).
         """
-        async with self._lock(group):
-            await self._give_up((group, join_state))
+        await self._memberships.leave(group, join_state)
 
+    @_on_loop
     async def leave_to_send(self, group: Gid) -> None:
-        """Undo `join_to_send`, one that is under way, too; as `leave`."""
-        async with self._lock(group):
-            for state in _SENDERS:
-                if (group, state) in self._held:
-                    await self._give_up((group, state))
+        """Undo `join_to_send`, also one that is under way; as `leave`."""
+        await self._memberships.leave_to_send(group)
 
+    @_on_loop
     async def rejoin(self) -> dict[GroupMembership, SaError]:
-        """Join everything held again, broadcast groups first, and subscribe again; what was refused.
+        """Join everything held again, broadcast groups first, and subscribe again.
 
-        What is refused stays held, for the next time.
+        Returns the refusals. A refused membership stays held, for the next time.
         """
-        refused: dict[GroupMembership, SaError] = {}
-        broadcast = [held for held in self._held if _is_broadcast(held[0])]
-        others = [held for held in self._held if held not in broadcast]
-        for batch in broadcast, others:
-            outcomes = await _all(self._join_again(held) for held in batch)
-            for held, outcome in zip(batch, outcomes, strict=True):
-                if outcome is not None:
-                    refused[held] = outcome
-        for error in await _all(self.subscribe(trap) for trap in self._traps):
+        refused = await self._memberships.rejoin()
+        for error in await all_of(self.subscribe(trap) for trap in self._traps):
             if error is not None:
                 _log.warning("%s", error)
         return refused
 
+    @_on_loop
     async def group(self, group: Gid) -> McMemberRecord:
-        """A group as the SA has it, without joining it; its port GID and join state are zero."""
-        return await self._group(McMemberRecord(mgid=group), "look up", group)
+        """The SA's record of a group, without joining it; its port GID and join state are zero."""
+        return await self._memberships.group(group)
 
+    @_on_loop
     async def membership(self, group: Gid) -> McMemberRecord:
-        """The group, if this port is a member of it in any way; `NoRecords` if it is not."""
-        record = McMemberRecord(mgid=group, port_gid=self.info.gid)
-        return await self._group(record, "membership of", group)
+        """The group, if this port is a member of it in any way; else `NoRecords`."""
+        return await self._memberships.membership(group)
 
+    @_on_loop
     async def groups(self, pkey: PKey | None = None) -> tuple[McMemberRecord, ...]:
         """All groups that this port may see, of one partition if `pkey` is given."""
-        asked = self._asked("list groups", None, pkey)
-        record = McMemberRecord(pkey=None if pkey is None else pkey.full)
-        answer = await self._ask(Method.GET_TABLE, Attribute.MC_MEMBER_RECORD, record, asked)
-        return _read(lambda: _table_untrusted(answer), asked)
+        return await self._memberships.groups(pkey)
 
     # ---- paths and the SA itself
 
+    @_on_loop
     async def path(self, dgid: Gid, pkey: PKey) -> PathRecord:
-        """The way from this port to another in the partition (B6); `NoRecords` if there is none."""
+        """The path from this port to another in the partition (B6); `NoRecords` if there is none."""
         query = PathQuery(dgid, self.info.gid, pkey)
-        asked = self._asked("path to", dgid, pkey)
-        answer = await self._ask(Method.GET, Attribute.PATH_RECORD, query, asked)
-        return _read(lambda: pathrecord.parse_untrusted(answer.data), asked)
+        asked = self._transport.asked("path to", dgid, pkey)
+        return await self._transport.ask(
+            Method.GET, Attribute.PATH_RECORD, query, asked, _path_untrusted
+        )
 
+    @_on_loop
     async def class_port_info(self) -> ClassPortInfo:
-        """What the SA can do."""
-        asked = Asked("ask for ClassPortInfo")
-        answer = await self._ask(Method.GET, Attribute.CLASS_PORT_INFO, None, asked)
-        return _read(lambda: sa.class_port_info_untrusted(answer.data), asked)
+        """The SA's abilities."""
+        return await self._transport.class_port_info()
 
     # ---- events
 
+    @_on_loop
     async def subscribe(self, trap: Trap) -> None:
-        """Hear of an event (M2); `LinkError` where another program on the port hears them all."""
-        if not self._exchange.hears_unasked:
+        """Have the SA report an event (M2); `LinkError` where another program takes the port's reports."""
+        if not self._transport.hears_unasked:
             raise LinkError(
                 f"{self.info.device}/{self.info.port}: another program (ibacm, srp_daemon) takes the "
                 "subnet administrator's reports on this port"
@@ -232,183 +307,137 @@ class SaClient:
         self._traps.add(trap)
         await self._inform(InformInfo(trap))
 
+    @_on_loop
     async def unsubscribe(self, trap: Trap) -> None:
         self._traps.discard(trap)
         await self._inform(InformInfo(trap, subscribe=False))
 
-    def events(self) -> AsyncIterator[Event]:
-        """Notices, and what became of the SA, until the client is closed; for one listener.
-
-        `Change.RETURNED` asks for `rejoin`: the SA may have forgotten everything.
-        """
-        return self._exchange.events()
-
-    def look(self) -> MadPortInfo:
-        """The port as it is now; `LinkError` or `NoSuchDevice` if it went away."""
-        return self._exchange.look()
-
-    def reregister(self) -> None:
-        """The device says that the SA, the LID or the P_Keys changed: look again, and tell `events`."""
-        self._exchange.reregister()
-
-    # ---- requests
-
-    def _record(self, held: GroupMembership, params: PartitionParams | None) -> McMemberRecord:
-        group, join_state = held
-        record = McMemberRecord(
-            mgid=group, port_gid=self.info.gid, pkey=_pkey_of(group), join_state=join_state
-        )
-        if params is None:
-            return record
-        return replace(
-            record,
-            qkey=params.qkey,
-            mtu_bytes=params.mtu_bytes,
-            traffic_class=params.traffic_class,
-            rate=params.rate or None,  # 0: nobody said; the SA takes the port's
-            sl=params.sl,
-            flow_label=params.flow_label,
-            hop_limit=params.hop_limit,
-        )
-
-    async def _become(
-        self, held: GroupMembership, params: PartitionParams | None
-    ) -> McMemberRecord:
-        """Join, holding the group's lock."""
-        try:
-            found = await self._join(self._record(held, params))
-        except asyncio.CancelledError:
-            self._leave_later(held)
-            raise
-        self._held[held] = params
-        return found
-
-    async def _give_up(self, held: GroupMembership) -> None:
-        """Leave, holding the group's lock."""
-        self._held.pop(held, None)
-        await self._leave(held)
-
-    async def _join(self, record: McMemberRecord) -> McMemberRecord:
-        asked = self._asked("join", record.mgid, record.pkey, record)
-        try:
-            answer = await self._ask(Method.SET, Attribute.MC_MEMBER_RECORD, record, asked)
-        except InvalidRequest as error:
-            # The SA does not say what is wrong; comparing with the group as it is does.
-            found = await self._found(record)
-            raise refusal(error.status, replace(asked, found=found)) from None
-        return _read(lambda: mcmember.parse_untrusted(answer.data), asked)
-
-    async def _join_again(self, held: GroupMembership) -> None:
-        async with self._lock(held[0]):
-            if held in self._held:
-                await self._join(self._record(held, self._held[held]))
-
-    async def _leave(self, held: GroupMembership) -> None:
-        group, join_state = held
-        pkey = _pkey_of(group)
-        if pkey.full in self._kernel():
-            self.counts["sa_leave_kept"] += 1
-            return
-        record = McMemberRecord(mgid=group, port_gid=self.info.gid, join_state=join_state)
-        asked = self._asked("leave", group, pkey)
-        await self._ask(Method.DELETE, Attribute.MC_MEMBER_RECORD, record, asked)
-
-    def _leave_later(self, held: GroupMembership) -> None:
-        """Undo a join that may have reached the SA, unless it was joined before or is again by then."""
-        if self._exchange.is_closed or held in self._held:
-            return
-
-        async def leave() -> None:
-            async with self._lock(held[0]):
-                if held not in self._held:
-                    await self._leave(held)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._leaving.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                _log.debug("after a cancelled join: %s", task.exception())
-
-        task = asyncio.get_running_loop().create_task(leave())
-        self._leaving.add(task)
-        task.add_done_callback(ended)
-
-    def _lock(self, group: Gid) -> asyncio.Lock:
-        """Joins and leaves of one group go one after the other: the SA keeps only the last."""
-        return self._locks.setdefault(group, asyncio.Lock())
-
-    async def _found(self, record: McMemberRecord) -> McMemberRecord | None:
-        assert record.mgid is not None, "a join names its group"
-        try:
-            return await self.group(record.mgid)
-        except SaError:
-            return None
-
-    async def _group(self, record: McMemberRecord, what: str, group: Gid) -> McMemberRecord:
-        asked = self._asked(what, group, _pkey_of(group))
-        answer = await self._ask(Method.GET, Attribute.MC_MEMBER_RECORD, record, asked)
-        return _read(lambda: mcmember.parse_untrusted(answer.data), asked)
-
     async def _inform(self, inform: InformInfo) -> None:
         asked = Asked(f"{'' if inform.subscribe else 'un'}subscribe trap {inform.trap:d}")
-        answer = await self._ask(Method.SET, Attribute.INFORM_INFO, inform, asked)
-        said = _read(lambda: notice.inform_untrusted(answer.data), asked)
-        if said.subscribe != inform.subscribe:
+        answer = await self._transport.ask(
+            Method.SET, Attribute.INFORM_INFO, inform, asked, _inform_untrusted
+        )
+        if answer.subscribe != inform.subscribe:
             raise SaError(f"{asked}: the subnet administrator did not do it")
 
-    async def _ask(
-        self,
-        method: Method,
-        attribute: Attribute,
-        record: McMemberRecord | PathQuery | InformInfo | None,
-        asked: Asked,
-    ) -> Answer:
-        """The SA's answer, whose status is 0; `SaError` otherwise."""
-        mask = 0 if record is None or isinstance(record, InformInfo) else int(record.mask)
-        data = b"" if record is None else record.pack()
-        answer = await self._exchange.ask(Query(method, attribute, data, mask))
-        if isinstance(answer, Failure):
-            raise no_answer(answer, asked, self.info.sa_lid)
-        if answer.status:
-            raise refusal(answer.status, asked)
-        return answer
+    def events(self) -> AsyncIterator[Event]:
+        """Notices, and changes of the SA, until the client is closed; for one reader.
 
-    def _asked(
-        self, what: str, gid: Gid | None, pkey: PKey | None, record: McMemberRecord | None = None
-    ) -> Asked:
-        is_member = None if pkey is None else self.info.has_pkey(pkey)
-        return Asked(what, gid, pkey, record, guid=self.info.guid, is_member=is_member)
+        `Change.RETURNED` calls for `rejoin`: the SA may have forgotten everything. A client that
+        watches its port reads them itself, for its listeners.
+        """
+        return self._transport.events()
+
+    def reregister(self) -> None:
+        """The SA, the LID or the P_Keys changed: look at the port, and put `RETURNED` into `events`."""
+        self._transport.reregister()
+
+    # ---- the watch over the port, for listeners
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the client's thread with changes of the subnet, and with notices of groups
+        that were created or deleted (M2). The result ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def device_event(self, flush: Flush) -> None:
+        """The device reports a change: look at the port now instead of within a second.
+
+        Listeners get the flushes that the port's new state calls for. LIGHT (client re-register) and
+        NORMAL (the port was down) leave no trace there and reach the listeners anyway. HEAVY does not:
+        a P_Key table that is the same as before calls for nothing, as in the kernel.
+        """
+
+        def act() -> None:
+            if flush not in self.check_port() and flush is not Flush.HEAVY:
+                self._flush(flush)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there are no listeners
+            self._loop.call_soon_threadsafe(act)
+
+    def check_port(self) -> list[Flush]:
+        """Look at the port, and notify the listeners of the flushes that its changes call for."""
+        try:
+            after = self._transport.look()
+        except IpoibuError as error:
+            _log.warning("%s", error)
+            return []
+        before, self._watched_info = self._watched_info, after
+        flushes = flushes_of(before, after)
+        for flush in flushes:
+            self._flush(flush)
+        return flushes
+
+    def _watch(self, confirm_s: float) -> None:
+        for watch in (
+            self._read_events(),
+            self._check_port_often(),
+            self._confirm(confirm_s),
+            self._subscribe_to_groups(),
+        ):
+            self._begin(watch)
+
+    def _begin(self, watch: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(watch)
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
+
+    async def _read_events(self) -> None:
+        async for event in self.events():
+            if isinstance(event, Notice):
+                self._notify(event)
+            elif event is Change.RETURNED:
+                # Broadcast groups first; then each interface asks for what it uses.
+                for (group, _), error in (await self.rejoin()).items():
+                    _log.warning("after the subnet administrator's return: %s: %s", group, error)
+                self.counts["sa_rejoined"] += 1
+                self._notify(Flush.LIGHT)
+
+    async def _check_port_often(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.check_port()
+
+    async def _confirm(self, confirm_s: float) -> None:
+        """Ask the SA now and then whether we still are a member of the first group that we joined.
+
+        This stands in for CLIENT_REREGISTER, which libibumad does not pass on. An SA that does not
+        answer is noticed without this.
+        """
+        while True:
+            await asyncio.sleep(confirm_s)
+            for group, _ in self.held[:1]:
+                try:
+                    await self.membership(group)
+                except NoRecords:
+                    self.reregister()
+                except SaError as error:
+                    _log.debug("%s", error)
+
+    async def _subscribe_to_groups(self) -> None:
+        """M2. Without reports an interface learns of new and deleted groups by asking again, later."""
+        for trap in (Trap.GROUP_CREATED, Trap.GROUP_DELETED):
+            try:
+                await self.subscribe(trap)
+            except LinkError as error:
+                _log.info("%s", error)
+
+    def _flush(self, flush: Flush) -> None:
+        if flush is Flush.LIGHT:
+            self.reregister()  # `_read_events` notifies when everything is joined again
+        else:
+            self._notify(flush)
+        if flush is Flush.NORMAL:  # the SA sends reports to the LID that subscribed
+            self._begin(self._subscribe_to_groups())
+
+    def _notify(self, change: Flush | Notice) -> None:
+        for listener in list(self._listeners):
+            listener(change)
 
 
-def _pkey_of(group: Gid) -> PKey:
-    """RFC 4391 §4: a group's GID names its partition (G1)."""
-    try:
-        return mgid.parse_untrusted(group).pkey
-    except BadFrame as error:
-        raise LinkError(f"{group} is not a group of IP over InfiniBand") from error
+def _path_untrusted(answer: Answer) -> PathRecord:
+    return pathrecord.parse_untrusted(answer.data)
 
 
-def _is_broadcast(group: Gid) -> bool:
-    parts = mgid.parse_untrusted(group)  # only such are held
-    return group == mgid.broadcast(parts.pkey, parts.scope)
-
-
-def _table_untrusted(answer: Answer) -> tuple[McMemberRecord, ...]:
-    records = sa.records_untrusted(answer.data, answer.record_bytes, mcmember.RECORD_LEN)
-    return tuple(mcmember.parse_untrusted(record) for record in records)
-
-
-def _read(read: Callable[[], _T], asked: Asked) -> _T:
-    """What `read` makes of an answer; one that cannot be read is no answer."""
-    try:
-        return read()
-    except BadFrame as error:
-        raise NoAnswer(f"{asked}: the subnet administrator's answer is wrong: {error}") from error
-
-
-async def _all(jobs: Iterable[Coroutine[Any, Any, Any]]) -> list[SaError | None]:
-    """Wait for all; for each the error with which it was refused, or None."""
-    outcomes = await asyncio.gather(*jobs, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, SaError):
-            raise outcome
-    return [outcome if isinstance(outcome, SaError) else None for outcome in outcomes]
+def _inform_untrusted(answer: Answer) -> InformInfo:
+    return notice.inform_untrusted(answer.data)

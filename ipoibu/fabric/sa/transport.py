@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sends SA requests on an event loop: `ipoibu.proto.sa_requests` over a port's management datagrams."""
+"""Asks the SA on an event loop: `ipoibu.proto.sa_requests` over a port's management datagrams."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from typing import Final, TypeVar
 
-from ipoibu.errors import Closed, IpoibuError
+from ipoibu.addr import Gid, PKey
+from ipoibu.errors import BadFrame, Closed, IpoibuError
 from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, MadTo
 from ipoibu.limits import SA_EVENTS_MAX
+from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.effects import Count
-from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.sa_errors import Asked, NoAnswer, no_answer, refusal
 from ipoibu.proto.sa_requests import (
     Answered,
     Change,
@@ -28,17 +30,24 @@ from ipoibu.proto.sa_requests import (
     Turned,
 )
 from ipoibu.proto.sa_transaction import Answer, Failure, Query
-from ipoibu.wire.notice import Notice
+from ipoibu.wire import sa
+from ipoibu.wire.mad import Method
+from ipoibu.wire.mcmember import McMemberRecord
+from ipoibu.wire.notice import InformInfo, Notice
+from ipoibu.wire.pathrecord import PathQuery
+from ipoibu.wire.sa import Attribute, ClassPortInfo
 
 _log = logging.getLogger(__name__)
 
-# A descriptor of umad2sim is no kernel object: it cannot be waited for, only asked.
+# A descriptor of umad2sim is no kernel object: epoll cannot wait for it, so a timer reads it.
 BUSY_POLL_S: Final = 0.002  # while an answer is expected
 IDLE_POLL_S: Final = 0.05
 
 Event = Notice | Change
+Record = McMemberRecord | PathQuery | InformInfo
+_T = TypeVar("_T")
 
-_CLOSED: Final = "the subnet administrator's client was closed"
+CLOSED: Final = "the subnet administrator's client was closed"
 
 
 class SaTransport:
@@ -59,6 +68,7 @@ class SaTransport:
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._send_errors = Repeats()
         self._info = port.look()
         self._requests.sa_lid = self._info.sa_lid
         try:
@@ -66,7 +76,7 @@ class SaTransport:
             self._has_reader = True
         except OSError:
             self._has_reader = False
-            self._ask_port()
+            self._poll_port()
 
     @property
     def info(self) -> MadPortInfo:
@@ -89,7 +99,7 @@ class SaTransport:
         self._is_closed = True
         for future in self._waiting:
             if not future.done():
-                future.set_exception(Closed(_CLOSED))
+                future.set_exception(Closed(CLOSED))
         for timer in (self._timer, self._poll):
             if timer is not None:
                 timer.cancel()
@@ -98,16 +108,57 @@ class SaTransport:
         self._port.close()
         self._event_came.set()
 
-    async def ask(self, query: Query) -> Answer | Failure:
-        """What the SA says, or why there is no answer; may be cancelled. `Closed` after `close`."""
+    async def ask(
+        self,
+        method: Method,
+        attribute: Attribute,
+        record: Record | None,
+        asked: Asked,
+        read: Callable[[Answer], _T],
+    ) -> _T:
+        """What `read` makes of the SA's answer, if its status is 0; the caller may cancel.
+
+        An error of `ipoibu.proto.sa_errors` otherwise, or `Closed`.
+        """
+        mask = 0 if record is None or isinstance(record, InformInfo) else int(record.mask)
+        data = b"" if record is None else record.pack()
+        answer = await self._answer(Query(method, attribute, data, mask))
+        if isinstance(answer, Failure):
+            raise no_answer(answer, asked, self._info.sa_lid)
+        if answer.status:
+            raise refusal(answer.status, asked)
+        try:
+            return read(answer)
+        except BadFrame as error:
+            text = f"{asked}: the subnet administrator's answer is wrong: {error}"
+            raise NoAnswer(text) from error
+
+    def asked(
+        self, what: str, gid: Gid | None, pkey: PKey | None, record: McMemberRecord | None = None
+    ) -> Asked:
+        """A question of this port, for error messages."""
+        is_member = None if pkey is None else self._info.has_pkey(pkey)
+        return Asked(what, gid, pkey, record, guid=self._info.guid, is_member=is_member)
+
+    async def class_port_info(self) -> ClassPortInfo:
+        """The SA's abilities."""
+        return await self.ask(
+            Method.GET,
+            Attribute.CLASS_PORT_INFO,
+            None,
+            Asked("ask for ClassPortInfo"),
+            lambda answer: sa.class_port_info_untrusted(answer.data),
+        )
+
+    async def _answer(self, query: Query) -> Answer | Failure:
         if self._is_closed:
-            raise Closed(_CLOSED)
+            raise Closed(CLOSED)
         future: asyncio.Future[Answer | Failure] = self._loop.create_future()
         self._waiting.add(future)
         self._perform(self._requests.request(self._loop.time(), future, query))
         if self._poll is not None:
             self._poll.cancel()
-            self._ask_port()
+            self._poll_port()
         try:
             return await future
         finally:
@@ -116,9 +167,9 @@ class SaTransport:
                 self._perform(self._requests.cancel(self._loop.time(), future))
 
     async def events(self) -> AsyncIterator[Event]:
-        """Notices, and what became of the SA, until `close`; for one listener.
+        """Notices, and changes of the SA, until `close`; for one reader.
 
-        Of events that nobody reads the oldest are lost, counted as `sa_event_lost`.
+        Where nobody reads, the oldest are dropped, counted as `sa_event_lost`.
         """
         while not self._is_closed:
             while self._events:
@@ -128,14 +179,14 @@ class SaTransport:
                 await self._event_came.wait()
 
     def reregister(self) -> None:
-        """The device says that the SA, the LID or the P_Keys changed: look again, and tell `events`."""
+        """The SA, the LID or the P_Keys changed: look at the port, and put `RETURNED` into `events`."""
         self._look()
-        self._tell(Change.RETURNED)
+        self._put(Change.RETURNED)
 
     # ---- the port
 
     def look(self) -> MadPortInfo:
-        """The port as it is now; requests go where it says from then on."""
+        """The port as it is now; requests go to the SA's LID that it names from then on."""
         self._info = self._port.look()
         self._requests.sa_lid = self._info.sa_lid
         return self._info
@@ -146,17 +197,17 @@ class SaTransport:
         except IpoibuError as error:
             _log.warning("%s", error)
 
-    def _ask_port(self) -> None:
-        """Instead of a reader, where the descriptor cannot be waited for."""
+    def _poll_port(self) -> None:
+        """Read what has come, where the loop cannot watch the descriptor, and again soon."""
         self._drain()
         wait_s = BUSY_POLL_S if len(self._requests) else IDLE_POLL_S
         if not self._is_closed:
-            self._poll = self._loop.call_later(wait_s, self._ask_port)
+            self._poll = self._loop.call_later(wait_s, self._poll_port)
 
     def _drain(self) -> None:
         while (received := self._port.receive()) is not None:
             if received.status:
-                # one of ours came back; the kernel waits longer than our timers, which see to it
+                # a request came back unanswered: our own timers are shorter, and have retried it
                 self.counts["sa_unsent"] += 1
                 continue
             peer = SaAddress(received.lid, received.qpn)
@@ -175,10 +226,10 @@ class SaTransport:
                     _settle(key, answer)
                 case Failed(key, failure):
                     _settle(key, failure)
-                case Reported(heard):
-                    self._tell(heard)
+                case Reported(report):
+                    self._put(report)
                 case Turned(change):
-                    self._turned(change)
+                    self._sa_changed(change)
                 case Count(reason):
                     self.counts[reason] += 1
         self._set_timer()
@@ -197,18 +248,18 @@ class SaTransport:
             self._port.send(effect.raw, address, effect.wait_s)
         except OSError as error:
             self.counts["sa_unsent"] += 1
-            if should_log(self.counts["sa_unsent"]):
+            if self._send_errors.add():
                 _log.warning("%s/%s: %s", info.device, info.port, error)
 
-    def _turned(self, change: Change) -> None:
+    def _sa_changed(self, change: Change) -> None:
         place, lid = f"{self._info.device}/{self._info.port}", self._info.sa_lid
         if change is Change.SILENT:
             _log.warning("%s: the subnet administrator at LID %d does not answer", place, lid)
         else:
             _log.warning("%s: the subnet administrator at LID %d answers again", place, lid)
-        self._tell(change)
+        self._put(change)
 
-    def _tell(self, event: Event) -> None:
+    def _put(self, event: Event) -> None:
         if len(self._events) == SA_EVENTS_MAX:
             self.counts["sa_event_lost"] += 1
         self._events.append(event)
@@ -226,6 +277,6 @@ class SaTransport:
 
 
 def _settle(key: object, outcome: Answer | Failure) -> None:
-    assert isinstance(key, asyncio.Future), "we name requests by their futures"
+    assert isinstance(key, asyncio.Future), "the transport names its requests by their futures"
     if not key.done():
         key.set_result(outcome)

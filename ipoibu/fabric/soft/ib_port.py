@@ -16,7 +16,6 @@ from ipoibu.fabric.base import Capabilities, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.service import SaService
 from ipoibu.fabric.soft.port import SoftPort, SoftUd
 from ipoibu.ib import PartitionParams, PortInfo
 
@@ -29,12 +28,12 @@ class SoftIbPort(Port):
             raise UsageError(f"expected {PREFIX}NETDEV{SEPARATOR}UMAD, as in soft:eth0@ibsim0")
         self._soft = SoftPort(netdev)
         try:
-            self._administrator = SaService(lambda: SaClient.open(umad, 1))
+            self._sa = SaClient.start(lambda: SaClient.open(umad, 1))
         except BaseException:
             self._soft.close()
             raise
         try:
-            gid = self._administrator.info.gid
+            gid = self._sa.info.gid
             if self._soft.info.gid != gid:
                 raise LinkError(
                     f"{PREFIX}{netdev}: its GID is {self._soft.info.gid}, that of {umad} is {gid}: "
@@ -58,11 +57,11 @@ class SoftIbPort(Port):
         return self._soft.capabilities
 
     @property
-    def administrator(self) -> SaService:
-        return self._administrator
+    def sa(self) -> SaClient:
+        return self._sa
 
     def active(self) -> bool:
-        return self._soft.active() and self._administrator.info.is_active
+        return self._soft.active() and self._sa.info.is_active
 
     def open_ud(self, params: PartitionParams) -> SoftUd:
         return self._soft.open_ud(params, needs_lid=True)
@@ -75,6 +74,6 @@ class SoftIbPort(Port):
 
     def close(self) -> None:
         try:
-            self._administrator.close()
+            self._sa.close()
         finally:
             self._soft.close()

@@ -15,7 +15,6 @@ from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
 from ipoibu.fabric.cm.rdma_cm_ib import IbRdmaCm
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.service import SaService
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
@@ -49,7 +48,7 @@ class LinkLayer(Protocol):
     has_lids: bool
 
     @property
-    def administrator(self) -> SaService | None: ...
+    def sa(self) -> SaClient | None: ...
 
     @property
     def netdev(self) -> str | None:
@@ -83,7 +82,7 @@ class RoceLinkLayer:
 
     resolves = True
     has_lids = False
-    administrator = None
+    sa = None
 
     def __init__(self, device: VerbsDevice, port: int, state: PortState) -> None:
         self._device, self._port = device, port
@@ -137,7 +136,7 @@ class InfinibandLinkLayer:
         self._device, self._port = device, port
         self._mtu_bytes = state.active_mtu_bytes
         self._read()
-        self.administrator = SaService(lambda: SaClient.open(device.name, port))
+        self.sa = SaClient.start(lambda: SaClient.open(device.name, port))
 
     def choose(self, state: PortState) -> None:
         """The first GID is made of the subnet's prefix and the port's GUID (A3)."""
@@ -157,9 +156,9 @@ class InfinibandLinkLayer:
     def cm(self) -> CmService:
         """Our own manager, unless the kernel has one: that does not let others answer (`rdmacm_ib`)."""
         patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
-        info = self.administrator.info
+        info = self.sa.info
         try:
-            services = UmadGsiPort(self._device.name, self._port, lambda: self.administrator.info)
+            services = UmadGsiPort(self._device.name, self._port, lambda: self.sa.info)
         except LinkError as error:
             _log.warning("%s; only connections that we ask for are made", error)
             return IbRdmaCm(self._device.name, lambda: self.entry.gid, patience)
@@ -175,7 +174,7 @@ class InfinibandLinkLayer:
         return GsiCm(services, config)
 
     def close(self) -> None:
-        self.administrator.close()
+        self.sa.close()
 
 
 class _Nothing:

@@ -20,7 +20,8 @@ from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric.base import Capabilities, Fabric, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.privilege import may_control
-from ipoibu.fabric.sa.service import Flush, SaService
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs.link_layer import LinkLayer, open_link_layer
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
@@ -43,7 +44,7 @@ class VerbsPort(Port):
     `context` is a pyverbs `Context`, `pd` a `PD` of it; both stay the application's, who closes
     them after the port. Asynchronous events of a lent context are the application's to read: the
     port then notices a change of state or GID by looking, once a second. A port whose link layer
-    is InfiniBand has an `administrator`: the parameters of its links, groups and paths are asked for.
+    is InfiniBand has an `sa`: the parameters of its links, groups and paths are asked for.
 
     `NoSuchDevice` lists the devices that are there; `LinkError` says why the port cannot carry
     IP over InfiniBand.
@@ -83,8 +84,8 @@ class VerbsPort(Port):
         return f"{self._device.name}/{self._port}"
 
     @property
-    def administrator(self) -> SaService | None:
-        return self._link.administrator
+    def sa(self) -> SaClient | None:
+        return self._link.sa
 
     def _describe(self, state: PortState) -> PortInfo:
         link = self._link
@@ -110,7 +111,7 @@ class VerbsPort(Port):
             events |= ud.events()
         if events & _verbs.FATAL:
             raise LinkError(f"{self.place}: the device failed or was removed")
-        self._tell_administrator(events)
+        self._notify_sa_client(events)
         state = self._device.port_state(self._port)
         why = self._why_inactive(state)
         if why is None:
@@ -120,9 +121,9 @@ class VerbsPort(Port):
         self._why_down = why
         return why is None and not events & _verbs.PORT_DOWN
 
-    def _tell_administrator(self, events: int) -> None:
+    def _notify_sa_client(self, events: int) -> None:
         """What the kernel's ipoib_event makes of the same (docs/sa.md)."""
-        if self.administrator is None:
+        if self.sa is None:
             return
         _verbs = native()
         meanings = {
@@ -132,7 +133,7 @@ class VerbsPort(Port):
         }
         for event, flush in meanings.items():
             if events & event:
-                self.administrator.told(flush)
+                self.sa.device_event(flush)
 
     def _why_inactive(self, state: PortState) -> str | None:
         if not state.active:

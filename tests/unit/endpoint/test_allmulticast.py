@@ -17,7 +17,8 @@ from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.endpoint.allmulticast import AllMulticast, ip_group
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
-from ipoibu.fabric.sa.service import Flush
+from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
@@ -158,7 +159,7 @@ def test_at_the_cap_what_is_received_is_joined_again_all_the_same(
         attach(self, mgid, mlid)
 
     monkeypatch.setattr(MemoryUd, "attach", note)
-    subnet.ports[0].administrator.told(Flush.LIGHT)
+    subnet.ports[0].sa.device_event(Flush.LIGHT)
     until(lambda: TO_TV in attached)
     assert "engine.group_table_full" not in endpoint.stats()
 
@@ -188,17 +189,22 @@ def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> No
     asked: list[asyncio.Future[Any]] = []
     left: list[Gid] = []
 
-    async def ask(question: object) -> Any:
-        asked.append(asyncio.get_running_loop().create_future())
-        return await asked[-1]
+    class Sa(SaClient):
+        def __init__(self) -> None: ...
+
+        async def groups(self, pkey: PKey | None = None) -> Any:
+            asked.append(asyncio.get_running_loop().create_future())
+            return await asked[-1]
+
+        async def join(self, group: Gid, *_: object) -> Any:
+            return await self.groups()
 
     async def close_between() -> None:
         groups = AllMulticast(
             asyncio.get_running_loop(),
-            subnet.port().administrator.client,
+            Sa(),
             link_params(subnet.sa.groups[mgid.broadcast(DEFAULT)].record),
             Counter(),
-            ask=ask,
             attach=lambda record: None,
             detach=left.append,
         )

@@ -17,7 +17,7 @@ from ipoibu import Endpoint, PKey
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES
 from ipoibu.errors import LinkError
 from ipoibu.fabric.memory import MemoryUd
-from ipoibu.fabric.sa.service import Flush
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
 from ipoibu.wire import mgid
 from tests.doubles.administered import (
@@ -78,7 +78,7 @@ def test_a_table_that_has_our_p_key_where_it_was_changes_nothing(subnet: Subnet)
     endpoint = subnet.host(pkeys=(0xFFFF, 0x8002))
     before = endpoint.hwaddr
     give(subnet.ports[0], 0xFFFF, 0x8003)
-    until(lambda: subnet.ports[0].administrator.info.pkeys[1] == 0x8003)
+    until(lambda: subnet.ports[0].sa.info.pkeys[1] == 0x8003)
     assert (renewals(endpoint), endpoint.hwaddr) == (0, before)
 
 
@@ -91,7 +91,7 @@ def test_without_its_p_key_an_interface_is_down_until_it_is_back(subnet: Subnet)
     second.send([udp(2, "10.0.0.1", b"nobody may hear this")])
     assert first.recv(timeout=0.3) == []
     until(lambda: not states(subnet.sa, BROADCAST, 2))
-    assert subnet.ports[0].administrator.client.held == ()
+    assert subnet.ports[0].sa.held == ()
     give(subnet.ports[0], 0xFFFF)
     renewed(first, 1)
     assert passes(subnet, 1, 2, b"again")
@@ -249,7 +249,7 @@ def test_thirty_renewals_leave_no_descriptor_and_no_thread_behind(subnet: Subnet
     def renew(times: int) -> None:
         tables = (0x8003, 0xFFFF), (0xFFFF, 0x8003)
         give(port, *tables[times % 2])
-        port.administrator.told(Flush.HEAVY)
+        port.sa.device_event(Flush.HEAVY)
         renewed(endpoint, times + 1)
 
     for times in range(5):

@@ -17,7 +17,7 @@ from ipoibu.endpoint.subnet import join_link
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.service import Flush, SaService, flushes_of
+from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.sa_errors import InsufficientComponents, NoAnswer
 from ipoibu.wire import mgid
@@ -96,7 +96,7 @@ def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
     port = subnet.port()
     with pytest.raises(NotPermitted, match="CAP_NET_RAW"):
         join_link(
-            port.administrator,
+            port.sa,
             port.info,
             pkey=DEFAULT,
             qkey=None,
@@ -249,8 +249,8 @@ def test_m4_the_routers_group_is_left_with_the_last_group_whose_packets_go_there
     first.send([udp(1, str(tv), b"near")])
     assert router.recv(timeout=10) == [udp(1, str(tv), b"near")]
     if others:
-        administrator = subnet.ports[0].administrator
-        administrator.ask(administrator.client.class_port_info).result()  # behind a leave
+        client = subnet.ports[0].sa
+        client.submit(client.class_port_info).result()  # behind a leave
         assert states(subnet.sa, to_routers, 2) == JoinState.SEND_ONLY_NON_MEMBER
         first.close()
     until(lambda: not states(subnet.sa, to_routers, 2))
@@ -322,7 +322,7 @@ def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
     mads = subnet.ports[0].mads
     mads.info = replace(mads.info, lid=9)
     subnet.sa.plug(mads)
-    until(lambda: subnet.ports[0].administrator.info.lid == 9)
+    until(lambda: subnet.ports[0].sa.info.lid == 9)
     until(lambda: subnet.endpoints[0].show()["state"] == "up")
     assert passes(subnet, 1, 2, b"after")
 
@@ -350,27 +350,27 @@ def test_what_the_device_says_is_acted_on_at_once(
     subnet: Subnet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; nobody looks by himself."""
-    monkeypatch.setattr("ipoibu.fabric.sa.service.LOOK_S", 3600)
-    administrator = SaService(lambda: SaClient(FakePort(subnet.sa, 9), pace=PACE))
+    monkeypatch.setattr("ipoibu.fabric.sa.client.LOOK_S", 3600)
+    client = SaClient.start(lambda: SaClient(FakePort(subnet.sa, 9), pace=PACE))
     heard: list[object] = []
-    administrator.listen(heard.append)
-    administrator.told(Flush.HEAVY)  # the table is as it was
-    administrator.told(Flush.LIGHT)
+    client.listen(heard.append)
+    client.device_event(Flush.HEAVY)  # the table is as it was
+    client.device_event(Flush.LIGHT)
     until(lambda: heard == [Flush.LIGHT])
-    administrator.told(Flush.NORMAL)
+    client.device_event(Flush.NORMAL)
     until(lambda: heard == [Flush.LIGHT, Flush.NORMAL])
-    assert administrator.counters()["sa_rejoined"] == 1
-    administrator.close()
-    administrator.told(Flush.LIGHT)
+    assert client.counters()["sa_rejoined"] == 1
+    client.close()
+    client.device_event(Flush.LIGHT)
     assert heard == [Flush.LIGHT, Flush.NORMAL]
 
 
 def test_an_administrator_that_is_closed_says_so(subnet: Subnet) -> None:
-    administrator = subnet.port().administrator
-    administrator.close()
-    administrator.close()
+    client = subnet.port().sa
+    client.close()
+    client.close()
     with pytest.raises(Closed):
-        administrator.ask(administrator.client.class_port_info)
+        client.submit(client.class_port_info)
 
 
 def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
@@ -378,4 +378,4 @@ def test_a_client_that_cannot_be_opened_leaves_no_thread() -> None:
         raise LinkError("no port")
 
     with pytest.raises(LinkError, match="no port"):
-        SaService(fail)
+        SaClient.start(fail)

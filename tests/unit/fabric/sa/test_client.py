@@ -68,7 +68,7 @@ def run(
         try:
             return await scenario(client, administrator, port)
         finally:
-            client.close()
+            client.abort()
             assert port.is_closed
 
     return asyncio.run(played())
@@ -373,7 +373,7 @@ def test_closing_ends_the_events() -> None:
 
         listening = asyncio.ensure_future(listen())
         await asyncio.sleep(0)
-        client.close()
+        client.abort()
         assert await listening == []
 
     run(scenario)
@@ -472,7 +472,7 @@ def test_a_port_that_cannot_be_looked_at_keeps_what_was_seen() -> None:
         port.is_gone = True
         client.reregister()
         assert client.info.lid == 2
-        client.close()
+        client.abort()
 
     asyncio.run(played())
 
@@ -492,7 +492,7 @@ def test_a_datagram_that_the_kernel_does_not_take_is_counted_and_sent_again() ->
         client = SaClient(port, pace=QUICK)
         await client.class_port_info()
         assert (client.counts["sa_unsent"], client.counts["sa_retry"]) == (1, 1)
-        client.close()
+        client.abort()
 
     asyncio.run(played())
 
@@ -604,12 +604,12 @@ def test_closing_ends_every_question_and_gives_the_port_back() -> None:
         administrator.is_deaf = True
         asking = [asyncio.ensure_future(client.class_port_info()) for _ in range(40)]
         await asyncio.sleep(0)
-        client.close()
+        client.abort()
         outcomes = await asyncio.gather(*asking, return_exceptions=True)
         assert all(isinstance(outcome, Closed) for outcome in outcomes)
         assert port.is_closed
         await refused(client.class_port_info(), Closed)
-        client.close()
+        client.abort()
 
     run(scenario)
 
@@ -660,7 +660,7 @@ def test_a_descriptor_that_cannot_be_waited_for_is_asked_instead() -> None:
         await client.subscribe(Trap.GROUP_CREATED)
         administrator.report(Notice(Trap.GROUP_CREATED, group(1)))
         assert await anext(client.events()) == Notice(Trap.GROUP_CREATED, group(1))
-        client.close()
+        client.abort()
         assert port.is_closed
 
     asyncio.run(played())

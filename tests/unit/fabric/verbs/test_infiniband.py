@@ -15,7 +15,7 @@ from ipoibu.errors import LinkError
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.service import Flush, SaService
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort
 from ipoibu.ib import PartitionParams
@@ -48,7 +48,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[VerbsPort]:
 def test_the_first_gid_and_no_net_device_describe_it(port: VerbsPort) -> None:
     info = port.info
     assert (info.link_layer, info.gid, info.netdev) == ("InfiniBand", GID, None)
-    assert port.administrator is not None
+    assert port.sa is not None
     assert port.active()
 
 
@@ -110,7 +110,7 @@ def test_what_the_device_says_of_the_port_reaches_the_administrator(
     port: VerbsPort, monkeypatch: pytest.MonkeyPatch, said: str, flush: Flush
 ) -> None:
     told: list[Flush] = []
-    monkeypatch.setattr(SaService, "told", lambda self, flush: told.append(flush))
+    monkeypatch.setattr(SaClient, "device_event", lambda self, flush: told.append(flush))
     port.open_ud(PARAMS)
     Fabric.made[-1].said = getattr(sys.modules["ipoibu._verbs"], said)
     assert port.active()

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An asyncio event loop on a thread of its own, and how other threads run coroutines on it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class LoopThread:
+    """Runs `loop` from `start` to `stop`; every method from any other thread."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close the loop."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def submit(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, _T]]
+) -> concurrent.futures.Future[_T]:
+    """Call `work` on the loop's thread and run the coroutine that it makes.
+
+    A future that is cancelled in time leaves no coroutine behind that nobody awaited.
+    """
+
+    async def run() -> _T:
+        return await work()
+
+    return asyncio.run_coroutine_threadsafe(run(), loop)
