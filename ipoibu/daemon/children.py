@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Child interfaces at run time: other partitions on the port that the parent has open.
 
-As with the kernel's ipoib: the name is PARENT.P_KEY, the membership bit is set whatever was given,
-0 and 0x8000 are no partitions, a parent has one interface per partition, and children have none.
+As with the kernel's ipoib, a child is called PARENT.P_KEY, its P_Key always has the membership bit,
+0 and 0x8000 are no partitions, a parent has one child per partition, and a child has no children.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ipoibu.daemon.control import Action
 from ipoibu.daemon.options import options_of
 from ipoibu.errors import IpoibuError, NoSuchDevice, UsageError
 
-CHILDREN_MAX: Final = 127  # with the parent as many as the built-in HCA's P_Key table holds
+CHILDREN_MAX: Final = 127  # with the parent, these fill the P_Key table of the built-in HCA
 
 _log = logging.getLogger(__name__)
 
 
 class Child(Protocol):
-    """The part of `RunningInterface` that is needed of a child."""
+    """The part of `RunningInterface` that `Children` uses."""
 
     config: InterfaceConfig
 
@@ -40,9 +40,9 @@ MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Actio
 class Children:
     """The children of the interface `parent`; everything on the event loop's thread.
 
-    `make` gets what a child is to be, whom to tell of its failure, and its control socket's actions.
-    One child comes or goes at a time. A child whose start is under way when the asker goes away, or
-    when the parent ends, is finished first: half of one is never left.
+    `make` gets the child's configuration, a function to call when the child fails, and the actions of
+    its control socket. `Children` starts or ends one child at a time. When the client goes away or the
+    parent ends during a start, that start is completed first, so no half-made child stays behind.
     """
 
     def __init__(self, parent: InterfaceConfig, make: MakeChild) -> None:
@@ -53,13 +53,13 @@ class Children:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.actions: dict[str, Action] = {
-            "child-add": self._asked_to_add,
-            "child-del": self._asked_to_remove,
-            "child-list": self._asked_to_list,
+            "child-add": self._child_add,
+            "child-del": self._child_del,
+            "child-list": self._child_list,
         }
 
     async def close(self) -> None:
-        """End every child; none comes any more."""
+        """End every child, and refuse new ones."""
         self._closed = True
         async with self._turn:
             for pkey in list(self._running):
@@ -68,22 +68,22 @@ class Children:
 
     # ---- the control socket's actions
 
-    async def _asked_to_add(self, request: Mapping[str, Any]) -> object:
+    async def _child_add(self, request: Mapping[str, Any]) -> object:
         pkey = _pkey_untrusted(request)
         options = _options_untrusted(request)
         return await self._finish(self._add(self._parent.child(pkey, options), pkey))
 
-    async def _asked_to_remove(self, request: Mapping[str, Any]) -> object:
+    async def _child_del(self, request: Mapping[str, Any]) -> object:
         return await self._finish(self._remove(_pkey_untrusted(request)))
 
-    async def _asked_to_list(self, request: Mapping[str, Any]) -> object:
+    async def _child_list(self, request: Mapping[str, Any]) -> object:
         return [
             {"name": child.config.name, "parent": self._parent.name, "pkey": str(pkey)}
             for pkey, child in sorted(self._running.items())
         ]
 
     async def _finish(self, work: Coroutine[Any, Any, object]) -> object:
-        """Wait for `work`, which goes on even if the asker does not wait to its end."""
+        """Wait for `work`, which goes on even if the client goes away."""
         return await asyncio.shield(self._begin(work))
 
     def _begin(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
@@ -95,17 +95,17 @@ class Children:
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, whether or not the asker waits for it
+            task.exception()  # marks it as retrieved, even if the client has gone
 
     # ---- one at a time
 
     async def _add(self, config: InterfaceConfig, pkey: PKey) -> str:
         async with self._turn:
             self._check_new(pkey)
-            child = self._make(config, lambda why: self._failed(pkey, why), _refusals(config))
+            child = self._make(config, lambda reason: self._failed(pkey, reason), _refusals(config))
             try:
                 await child.start()
-            except OSError as error:  # descriptors or memory ran out; the parent goes on
+            except OSError as error:  # no more descriptors or memory: the parent goes on
                 raise IpoibuError(f"{config.name}: {error.strerror}") from error
             self._running[pkey] = child
         await child.settle()
@@ -122,7 +122,7 @@ class Children:
             name = self._running[pkey].config.name
             raise UsageError(f"{pkey} is the partition of {name} already")
         if len(self._running) >= CHILDREN_MAX:
-            raise UsageError(f"{CHILDREN_MAX} children are the most that one interface has")
+            raise UsageError(f"an interface has at most {CHILDREN_MAX} children")
 
     async def _remove(self, pkey: PKey) -> None:
         async with self._turn:
@@ -135,17 +135,17 @@ class Children:
         try:
             await child.close()
         except Exception as error:
-            # A child's end must not keep the others, or the parent, from theirs.
-            _log.error("%s: while it ended: %s", child.config.name, error)
+            # An error here must not keep the other children and the parent from ending.
+            _log.error("%s: error while ending: %s", child.config.name, error)
 
-    def _failed(self, pkey: PKey, why: str) -> None:
-        """A child cannot go on; the parent can."""
-        self._begin(self._drop(pkey, why))
+    def _failed(self, pkey: PKey, reason: str) -> None:
+        """Remove a child that cannot go on; the parent goes on."""
+        self._begin(self._drop(pkey, reason))
 
-    async def _drop(self, pkey: PKey, why: str) -> None:
+    async def _drop(self, pkey: PKey, reason: str) -> None:
         async with self._turn:
             if pkey in self._running:
-                _log.error("%s: %s: removed", self._running[pkey].config.name, why)
+                _log.error("%s: %s: removed", self._running[pkey].config.name, reason)
                 await self._end(pkey)
 
 

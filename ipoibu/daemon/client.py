@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The other end of the control socket: what `show`, `stats`, `capture` and friends ask with."""
+"""The client side of the control socket, for `show`, `stats`, `capture` and the like."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ANSWER_TIMEOUT_S: Final = 15.0
 
 
 class DaemonEnded(IpoibuError):
-    """It was there, and ended before it had answered."""
+    """The daemon ended before it had answered."""
 
 
 class Client:
-    """A connection to the daemon of the interface `name`; blocking.
+    """A blocking connection to the daemon of the interface `name`.
 
-    `namespace` is a file of its network namespace.
+    `namespace` is a file that names the daemon's network namespace.
     """
 
     def __init__(self, name: str, namespace: str | Path = "/proc/self/ns/net") -> None:
@@ -42,7 +42,7 @@ class Client:
             self._socket.close()
             raise NoSuchDevice(
                 f"no interface {name!r} of ipoibu in this network namespace;"
-                " `ipoibu show` lists those there are, `ipoibu up` starts one"
+                " `ipoibu show` lists them, `ipoibu up` starts one"
             ) from error
         self._stream = self._socket.makefile("rb")
 
@@ -62,7 +62,7 @@ class Client:
         self.close()
 
     def request(self, command: str, **arguments: object) -> Any:
-        """The daemon's answer to one command; its refusal, or its silence, is an `IpoibuError`."""
+        """The daemon's answer to one command; `IpoibuError` if it refuses or does not answer."""
         self._send({"command": command, **arguments})
         answer = self._line()
         if not answer.get("ok"):
@@ -70,14 +70,14 @@ class Client:
         return answer.get("result")
 
     def begin_capture(self, snaplen_bytes: int) -> None:
-        """Frames from now on are kept for `captured`; the connection is good for nothing else."""
+        """Begin a capture, whose frames `captured` yields; this connection takes no other request."""
         self.request("capture", snaplen=snaplen_bytes)
 
     def captured(self, stop: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
-        """Yield (frames dropped so far, pcap records), until `stop` says so.
+        """Yield (frames dropped so far, pcap records), until `stop` returns True.
 
-        `stop` is asked with every word of the daemon, which speaks at least every HEARTBEAT_S
-        (`daemon.control`); records under way when it says so still come.
+        This calls `stop` after every message of the daemon, which comes at least every HEARTBEAT_S
+        (`daemon.control`), and then still yields the records that were on their way.
         """
         ending = False
         while True:
@@ -98,7 +98,7 @@ class Client:
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise DaemonEnded(f"{self.name}: the daemon does not listen: {error}") from error
+            raise DaemonEnded(f"{self.name}: the daemon takes no request: {error}") from error
 
     def _line(self) -> dict[str, Any]:
         try:
@@ -107,14 +107,14 @@ class Client:
             raise IpoibuError(
                 f"{self.name}: no answer from the daemon within {ANSWER_TIMEOUT_S:g} s"
             ) from error
-        except ConnectionResetError:  # it had not read the request
+        except ConnectionResetError:  # the daemon ended before it read the request
             line = b""
         if not line.endswith(b"\n"):
             raise DaemonEnded(f"{self.name}: the daemon ended")
         try:
             answer = json.loads(line)
         except ValueError as error:
-            raise IpoibuError(f"{self.name}: what answers there is no daemon of ours") from error
+            raise IpoibuError(f"{self.name}: the answer is not that of an ipoibu daemon") from error
         assert isinstance(answer, dict)
         return answer
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The control socket: a Unix stream that takes one JSON object per line and answers each with one.
+"""The control socket: a Unix stream with one JSON object per line, for each request and answer.
 
     {"command": "show"}   ->   {"ok": true, "result": {...}}   or   {"ok": false, "error": "..."}
 
-`capture` answers and then streams: a JSON line `{"frames", "bytes", "dropped"}` and that many
+After its answer, `capture` streams: a JSON line `{"frames", "bytes", "dropped"}` and that many
 bytes of pcap records, at least every HEARTBEAT_S, until the client shuts its side down; the last
 line has `end`.
 
-Only the daemon's user and root are heard. Every request, answer and wait is bounded, so that no
-client can hold up the daemon or another client; the data path does not depend on any of this.
+Only the daemon's user and root may connect. Every request, answer and wait is bounded, so that no
+client can delay the daemon or another client. The data path does not depend on the control socket.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ipoibu.host.tun import NameTaken
 
 REQUEST_MAX_BYTES: Final = 64 * 1024
 CLIENTS_MAX: Final = 32
-IDLE_S: Final = 60.0  # a client that asks nothing for so long is dropped
-WRITE_S: Final = 30.0  # a client that does not take its answer for so long is dropped
+IDLE_S: Final = 60.0  # the server drops a client that sends no request for so long
+WRITE_S: Final = 30.0  # the server drops a client that does not read its answer for so long
 HEARTBEAT_S: Final = 0.25
-CAPTURE_PENDING_BYTES: Final = 8 << 20  # per capture; frames beyond it are dropped and counted
+CAPTURE_PENDING_BYTES: Final = 8 << 20  # per capture; the server drops and counts frames beyond it
 
 _log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ class Observed(Protocol):
     ) -> Callable[[], None]: ...
 
 
-# A command that changes something, on the event loop; it gets the request, which nobody has checked.
+# A command that changes something, on the event loop; it gets the unchecked request.
 Action = Callable[[Mapping[str, Any]], Awaitable[object]]
 
 
 class ControlServer:
-    """Serves one endpoint at `path`. `start` and `close` belong to the event loop's thread.
+    """Serves one endpoint at `path`. Call `start` and `close` on the event loop's thread.
 
     `executor` runs the queries, which may wait for the engine's thread; `actions` are further
     commands.
@@ -88,8 +88,7 @@ class ControlServer:
         self._actions = dict(actions or {})
 
     async def start(self) -> None:
-        """Listen; replaces the socket of a dead daemon, raises `NameTaken` for that of a live
-        one."""
+        """Listen. Replaces the socket of a dead daemon; raises `NameTaken` if the daemon lives."""
         make_namespace_dir()
         if _answers(self.path):
             raise NameTaken(self._name)
@@ -107,7 +106,7 @@ class ControlServer:
             raise IpoibuError(f"{self.path}: {os.strerror(error.errno or 0)}") from error
 
     async def close(self) -> None:
-        """Stop listening, end every client, remove the socket; safe to call again."""
+        """Stop listening, end every client, remove the socket. Safe to repeat."""
         if self._server is None:
             return
         self._server.close()
@@ -130,7 +129,7 @@ class ControlServer:
             else:
                 await _answer(writer, {"ok": False, "error": refusal})
         except (OSError, TimeoutError, asyncio.CancelledError):
-            # The client went away or takes nothing, or the daemon ends: in no case is it owed more.
+            # The client went away or does not read, or the daemon ends: send nothing more.
             writer.transport.abort()
         finally:
             self._clients.discard(task)
@@ -140,8 +139,8 @@ class ControlServer:
         raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         _, uid, _ = struct.unpack("=iII", raw)
         if uid not in (0, os.geteuid()):
-            _log.warning("control socket: user %d was refused", uid)
-            return "only the owner of this interface and root may ask"
+            _log.warning("control socket: refused user %d", uid)
+            return "only the owner of this interface and root may connect"
         if len(self._clients) > CLIENTS_MAX:
             return f"more than {CLIENTS_MAX} clients at a time; try again later"
         return None
@@ -168,7 +167,7 @@ class ControlServer:
             except (OSError, TimeoutError):
                 raise
             except Exception as error:
-                # A defect of ours is the asker's answer, and no reason to end the interface.
+                # Report the defect to the client; the interface goes on.
                 text = f"internal error: {type(error).__name__}: {error}"
                 _log.error("%s: %s", self._name, text)
                 answer = _encode({"ok": False, "error": text})
@@ -200,7 +199,7 @@ class ControlServer:
         )
         try:
             await _answer(writer, {"ok": True, "result": {"snaplen": snaplen}})
-            end = asyncio.ensure_future(reader.read())  # the client says no more: EOF ends it
+            end = asyncio.ensure_future(reader.read())  # EOF from the client ends the capture
             try:
                 while not end.done():
                     await pending.wait(HEARTBEAT_S)
@@ -213,12 +212,12 @@ class ControlServer:
         await pending.flush(writer, end=True, dropped=dropped)
 
     def _ring_drops(self) -> int:
-        """Frames that found no room in the ring between the pump and Python, of every capture."""
+        """Frames of all captures that did not fit into the ring between the pump and Python."""
         return self._endpoint.stats().get("capture_dropped", 0)
 
 
 class _Pending:
-    """Records between the endpoint's thread, which never waits, and a client that may be slow."""
+    """A buffer between the endpoint's thread, which never waits, and a client that may be slow."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, snaplen_bytes: int) -> None:
         self._loop = loop
@@ -230,7 +229,7 @@ class _Pending:
         self._ready = asyncio.Event()
 
     def take(self, frames: Sequence[Frame]) -> None:
-        """Any thread."""
+        """Encode and queue frames; any thread may call this."""
         with self._lock:
             for frame in frames:
                 encoded = record(frame, self._snaplen_bytes)
@@ -251,7 +250,7 @@ class _Pending:
     async def flush(
         self, writer: asyncio.StreamWriter, *, end: bool = False, dropped: int = 0
     ) -> None:
-        # No time limit: a capture whose reader pauses loses frames, which are counted, not itself.
+        # No time limit: a capture whose client pauses goes on, and drops and counts frames.
         with self._lock:
             payload = b"".join(self._records)
             head = {
@@ -268,7 +267,7 @@ class _Pending:
 
 
 def _parse_untrusted(line: bytes) -> tuple[str, dict[str, Any]]:
-    """The command word and the whole request; `UsageError` for anything that is not one."""
+    """The command and the whole request; `UsageError` if the line is no request."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:

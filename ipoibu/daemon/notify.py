@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tells the service manager (or whoever gave us NOTIFY_SOCKET) how far we are: sd_notify(3)."""
+"""Notices to the service manager that set NOTIFY_SOCKET, as by sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 
 
 def notify(state: str) -> bool:
-    """Send one notice such as `READY=1`; False where nobody asked for it or nobody listens.
+    """Send one notice such as `READY=1`; False without a service manager, or if it does not listen.
 
-    Never blocks and never raises: a service manager that has gone away is no reason to stop.
+    Never blocks and never raises: the daemon goes on without its service manager.
     """
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):

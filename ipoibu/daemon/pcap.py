@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 LINKTYPE_IPOIB: Final = 242
 MAGIC_NANOSECONDS: Final = 0xA1B23C4D
-SNAPLEN_BYTES: Final = 262_144  # libpcap's MAXIMUM_SNAPLEN: larger ones are refused by readers
+SNAPLEN_BYTES: Final = 262_144  # libpcap's MAXIMUM_SNAPLEN: readers refuse larger ones
 RECORD_HEADER: Final = struct.Struct("<IIII")  # seconds, nanoseconds, captured, original length
 HEADER_BYTES: Final = 24
 
 
 class Frame(Protocol):
-    """The part of an endpoint's captured frame that a file keeps."""
+    """The part of an endpoint's captured frame that goes into the file."""
 
     @property
     def time_ns(self) -> int: ...
@@ -39,7 +39,7 @@ def record(frame: Frame, snaplen_bytes: int = SNAPLEN_BYTES) -> bytes:
 
 
 def cut(data: bytes, count: int) -> int:
-    """How many bytes the first `count` records of `data` (whole records) take."""
+    """The number of bytes of the first `count` records of `data`, which has whole records."""
     end = 0
     while count > 0 and end + RECORD_HEADER.size <= len(data):
         end += RECORD_HEADER.size + RECORD_HEADER.unpack_from(data, end)[2]
@@ -48,7 +48,7 @@ def cut(data: bytes, count: int) -> int:
 
 
 def records_in(data: bytes) -> int:
-    """How many records `data` (whole records) holds."""
+    """The number of records in `data`, which has whole records."""
     count = end = 0
     while end < len(data):
         end += RECORD_HEADER.size + RECORD_HEADER.unpack_from(data, end)[2]

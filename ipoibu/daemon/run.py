@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The daemon of one interface and its children, from start to clean end, in the foreground."""
+"""The daemon: one interface and its children, in the foreground, from start to clean end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def real_endpoint(
     on_failure: OnFailure,
     on_mtu: OnMtu | None = None,
 ) -> Endpoint:
-    """The endpoint over the TUN device; imports the native extension."""
+    """The endpoint over the TUN device; this imports the C core."""
     from ipoibu.endpoint.endpoint import Endpoint
 
     return Endpoint(
@@ -64,10 +64,10 @@ def _device(tun: Tun) -> TunPacketDevice:
 
 
 class Daemon:
-    """One interface in the foreground. `run` returns after SIGINT, SIGTERM or the end of its terminal
-    (SIGHUP), or raises why it ended.
+    """One interface in the foreground.
 
-    `announce` gets the one line that says the interface is up.
+    `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
+    the interface failed. It calls `announce` with one line when the interface is up.
     """
 
     def __init__(self, config: InterfaceConfig, *, announce: Callable[[str], None] = print) -> None:
@@ -85,7 +85,7 @@ class Daemon:
         loop.set_exception_handler(self._defect)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             loop.add_signal_handler(signal.SIGHUP, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
             if self._config.cpu_latency is not None:
@@ -147,7 +147,7 @@ class Daemon:
         on_failure: OnFailure,
         on_mtu: OnMtu,
     ) -> RunnableEndpoint:
-        assert self._endpoint is not None  # its control socket is how we were asked
+        assert self._endpoint is not None  # the request came through its control socket
         return self._endpoint.child(
             config.endpoint.pkey,
             mtu=config.endpoint.mtu,
@@ -158,7 +158,7 @@ class Daemon:
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception that nobody caught: one line, whereas asyncio would print a traceback."""
+        """Log an uncaught exception in one line; asyncio would print a traceback."""
         error = context.get("exception")
         text = f"{type(error).__name__}: {error}" if error else context["message"]
         _log.error("%s: internal error: %s", self._config.name, text, exc_info=_traceback(error))

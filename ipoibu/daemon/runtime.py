@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the control sockets of running interfaces are: one directory per network namespace.
+"""Paths of the control sockets of running interfaces: one directory per network namespace.
 
-Interface names are unique per namespace only, and /run is usually shared between namespaces; so
+Interface names are unique per namespace only, and namespaces usually share /run. So the path is
 `/run/ipoibu/net-<inode of the namespace>/NAME.sock`. IPOIBU_RUNTIME_DIR replaces /run/ipoibu.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from ipoibu.errors import IpoibuError, NotPermitted, UsageError
 
-SOCKET_PATH_MAX: Final = 107  # sun_path less its final NUL
+SOCKET_PATH_MAX: Final = 107  # sun_path without its final NUL
 
 
 def runtime_dir() -> Path:
@@ -23,12 +23,12 @@ def runtime_dir() -> Path:
 
 
 def namespace_dir(namespace: str | Path = "/proc/self/ns/net") -> Path:
-    """The directory of a network namespace, which need not exist; `namespace` is any file of it."""
+    """The directory of a network namespace, which may be missing; `namespace` is any file of it."""
     return runtime_dir() / f"net-{os.stat(namespace).st_ino}"
 
 
 def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
-    """The control socket of the interface `name`; `UsageError` if the path would not fit."""
+    """The control socket of the interface `name`; `UsageError` if the path is too long."""
     path = namespace_dir(namespace) / f"{name}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         raise UsageError(
@@ -38,8 +38,7 @@ def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
 
 
 def names() -> list[str]:
-    """Interfaces with a control socket in this namespace, sorted; some may be left by dead
-    daemons."""
+    """Interfaces with a control socket in this namespace, sorted; dead daemons may have left some."""
     directory = namespace_dir()
     try:
         return sorted(path.stem for path in directory.iterdir() if path.suffix == ".sock")
@@ -47,25 +46,24 @@ def names() -> list[str]:
         return []
     except PermissionError as error:
         raise NotPermitted(
-            f"{directory} is not readable for this user:"
-            " run as the user who started ipoibu, or root"
+            f"this user cannot read {directory}: run as the user who started ipoibu, or root"
         ) from error
 
 
 def make_namespace_dir() -> Path:
-    """Create the directory for this namespace, open to its owner alone; refuses another's
-    directory."""
+    """Create the directory for this namespace, with access for its owner only; `NotPermitted` if the
+    directory is another user's."""
     directory = namespace_dir()
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.lstat(directory)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise NotPermitted(f"{directory} belongs to another user: remove it")
         directory.chmod(0o700)
     except PermissionError as error:
         raise NotPermitted(
-            f"{directory} cannot be created by this user: run as root, or set IPOIBU_RUNTIME_DIR"
+            f"this user cannot create {directory}: run as root, or set IPOIBU_RUNTIME_DIR"
         ) from error
     except OSError as error:
         raise IpoibuError(f"{directory}: {os.strerror(error.errno or 0)}") from error
@@ -77,7 +75,7 @@ def remove_namespace_dir(
 ) -> None:
     """Remove the directories that the last daemon of a namespace leaves empty.
 
-    `with_sockets`: first the sockets in it, for a namespace that is itself about to go.
+    With `with_sockets`, remove the sockets in them first: the namespace is about to end.
     """
     with contextlib.suppress(OSError):
         directory = namespace_dir(namespace)
