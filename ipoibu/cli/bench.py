@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu bench`: what the data path costs on this machine, beside others that do the same."""
+"""`ipoibu bench`: measure the data path on this machine, beside others that do the same."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         " others, in turn, in network namespaces of this machine. Takes about five minutes.",
     )
     parser.add_argument("--quick", action="store_true", help="one short round, less scale")
-    parser.add_argument("--rounds", metavar="N", help="3 by default; what counts is the median")
-    parser.add_argument("--seconds", metavar="S", help="of each measurement; 2 by default")
-    parser.add_argument("--streams", metavar="N", help="of TCP, at the same time; 1 by default")
+    parser.add_argument("--rounds", metavar="N", help="3 by default; the result is the median")
+    parser.add_argument("--seconds", metavar="S", help="length of each measurement; 2 by default")
+    parser.add_argument("--streams", metavar="N", help="parallel TCP streams; 1 by default")
     parser.add_argument(
-        "--only", metavar="NAME[,NAME]", help="these contenders and parts; a wrong name lists all"
+        "--only",
+        metavar="NAME[,NAME]",
+        help="only these contenders and parts; a wrong name lists all",
     )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON")
-    parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures there")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="write all results as JSON to FILE"
+    )
+    parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures into DIR")
     parser.add_argument(
         "--lab",
         action="store_true",
-        help="instead: beside the kernel's own ib_ipoib, in guests (docs/kernel.md)",
+        help="measure beside the kernel's own ib_ipoib in guests instead (docs/kernel.md)",
     )
     parser.set_defaults(run=run)
 

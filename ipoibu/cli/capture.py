@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu capture`: the frames of an interface as a pcap file for tcpdump and Wireshark.
+"""`ipoibu capture`: write an interface's frames to a pcap file for tcpdump and Wireshark.
 
 A capture on the TUN shows IP packets; this one shows the link: GRH, encapsulation header, ARP.
 """
@@ -31,10 +31,14 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "-w", dest="file", metavar="FILE", required=True, help="the file; - is standard output"
     )
     parser.add_argument(
-        "-c", dest="count", metavar="COUNT", type=_count, help="end after so many frames"
+        "-c", dest="count", metavar="COUNT", type=_count, help="end after COUNT frames"
     )
     parser.add_argument(
-        "-s", dest="snaplen", metavar="BYTES", type=_snaplen, help="keep so much of each frame"
+        "-s",
+        dest="snaplen",
+        metavar="BYTES",
+        type=_snaplen,
+        help="keep the first BYTES of each frame",
     )
     parser.set_defaults(run=run)
 
@@ -68,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"capturing on {options.name}, snapshot length {snaplen} bytes", file=sys.stderr)
         for lost, batch in client.captured(lambda: bool(stopped)):
             dropped = lost
-            wanted = len(batch) if options.count is None else cut(batch, options.count - frames)
-            records = batch[:wanted]
+            size = len(batch) if options.count is None else cut(batch, options.count - frames)
+            records = batch[:size]
             if not records:
                 continue
             frames += records_in(records)
@@ -83,15 +87,15 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _interruption() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM fill: a capture ends between records, never inside one."""
-    seen: list[int] = []
+    """A list of the SIGINT and SIGTERM that arrived, so that a capture ends between two records."""
+    signals: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        seen.append(number)
+        signals.append(number)
 
     before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield seen
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -101,7 +105,9 @@ def _interruption() -> Iterator[list[int]]:
 def _output(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         if sys.stdout.isatty():
-            raise UsageError("refusing to write a binary file to a terminal: pipe it, or name one")
+            raise UsageError(
+                "refusing to write a binary file to a terminal: use a pipe, or give a file name"
+            )
         yield sys.stdout.buffer
         return
     with open(path, "wb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu child`: further partitions on the port of a running interface, each an interface."""
+"""`ipoibu child`: child interfaces, each in another partition on the port of a running interface."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "child",
         help="add, remove and list child interfaces",
         description="Child interfaces: other partitions on the port of a running interface.",
-        epilog="`ipoibu child add ib0 0x8001` makes ib0.8001, which ends with ib0 at the latest.",
+        epilog="`ipoibu child add ib0 0x8001` makes ib0.8001, which ends when ib0 ends, or before.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
-    for word, summary, run in (
+    for command, summary, run in (
         ("add", "add a child interface", run_add),
         ("del", "remove a child interface", run_del),
     ):
-        action = actions.add_parser(word, help=summary, description=summary.capitalize() + ".")
+        action = actions.add_parser(command, help=summary, description=summary.capitalize() + ".")
         action.add_argument("name", metavar="NAME", help="the parent, such as ib0")
         action.add_argument(
             "pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff; full membership is implied"
         )
         action.set_defaults(run=run)
-        if word == "add":
+        if command == "add":
             add_options(action, "child")
     action = actions.add_parser("list", help="list child interfaces")
     action.add_argument(
@@ -47,7 +47,7 @@ def run_add(options: argparse.Namespace) -> int:
 
     pkey = _pkey(options.pkey)
     texts = given(options, "child")
-    for option in options_of("child"):  # a wrong value is a usage error, and the daemon not asked
+    for option in options_of("child"):  # refuse wrong values before asking the daemon
         value = texts.get(option.name, [])
         for text in [value] if isinstance(value, str) else value:
             option.read(text)
@@ -68,7 +68,7 @@ def run_del(options: argparse.Namespace) -> int:
 def run_list(options: argparse.Namespace) -> int:
     from ipoibu.cli.view import ask, columns
 
-    children = [child for _, found in ask("child-list", options.name) for child in found]
+    children = [child for _, answer in ask("child-list", options.name) for child in answer]
     if options.json:
         print(json.dumps(children, indent=2))
     elif children:
@@ -77,7 +77,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def _pkey(text: str) -> str:
-    """Checked here, too, so that a wrong P_Key is a usage error."""
+    """Check the P_Key before asking the daemon, for exit code 2."""
     from ipoibu.addr import PKey
 
     return str(PKey.parse(text).full)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu completion`: a script for the shell that completes commands and options.
 
-Made from the parser itself, so that it cannot fall behind it.
+It is made from the parser, which has the options of `ipoibu.daemon.options`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _commands(parser: Parser) -> dict[str, tuple[str, Parser]]:
 
 
 def _words(parser: Parser) -> list[str]:
-    """Options, and the values of positional arguments that have a fixed set."""
+    """Options, and the values of positional arguments that have choices."""
     words = [option for action in parser._actions for option in action.option_strings]
     for action in parser._actions:
         if not action.option_strings and action.choices and action.dest != "command":
@@ -84,16 +84,16 @@ def fish(parser: Parser) -> str:
         lines.append(
             f"complete -c ipoibu -n __fish_use_subcommand -f -a {name} -d {_quoted(summary)}"
         )
-        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        condition = f"-n '__fish_seen_subcommand_from {name}'"
         for action in sub._actions:
             for option in action.option_strings:
                 dashes = "-l" if option.startswith("--") else "-s"
                 needs = "" if action.nargs == 0 else " -r"
                 word = option.lstrip("-")
                 text = _quoted(action.help or "")
-                lines.append(f"complete -c ipoibu {seen} {dashes} {word}{needs} -d {text}")
+                lines.append(f"complete -c ipoibu {condition} {dashes} {word}{needs} -d {text}")
             if not action.option_strings and action.choices:
-                lines.append(f"complete -c ipoibu {seen} -f -a '{' '.join(action.choices)}'")
+                lines.append(f"complete -c ipoibu {condition} -f -a '{' '.join(action.choices)}'")
     return "\n".join(lines)
 
 

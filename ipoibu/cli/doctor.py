@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu doctor`: looks at the machine, and names the command that mends what is wrong."""
+"""`ipoibu doctor`: check the machine, and name the command that repairs each problem."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check this machine, or a device",
-        description="Check what ipoibu needs of this machine; exit code 1 if something is missing.",
+        description="Check that this machine has what ipoibu needs; exit code 1 if not.",
     )
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
     )
     parser.add_argument(
-        "--partitions", metavar="FILE", help="also check what this partitions.conf says of --pkey"
+        "--partitions", metavar="FILE", help="also check the link of --pkey in this partitions.conf"
     )
     parser.add_argument(
-        "--pkey", metavar="P_KEY", help="the partition whose link to look for, 0xffff by default"
+        "--pkey", metavar="P_KEY", help="the partition whose link to check; 0xffff by default"
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.pkey is not None and options.partitions is None and options.device is None:
         raise UsageError(
-            "--pkey is looked for somewhere: give --device DEV or --partitions FILE too"
+            "--pkey needs a place to look for it: give --device DEV or --partitions FILE too"
         )
     pkey = PKey.parse(options.pkey or str(DEFAULT_PKEY))
     findings = checkup(options.device, pkey)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`python -m ipoibu.cli.ibsim_host NETNS ARGUMENT ...`: ipoibu as a host of ibsim, in a network namespace.
 
-ibsim is met through sockets that exist in its own namespace only, and a process keeps the sockets it
-has: so first the simulated port is opened, then the namespace entered.
+The sockets of ibsim exist in its own namespace only, and a process keeps its open sockets. So `run`
+opens the simulated port first, and enters the namespace of the host then.
 """
 
 from __future__ import annotations

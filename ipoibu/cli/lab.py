@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu lab`: hosts in network namespaces that talk IP over InfiniBand, to look at or to work
-in."""
+"""`ipoibu lab`: hosts in network namespaces that run IP over InfiniBand, for demonstrations and
+tests."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
-        help="hosts in network namespaces, for a look or a test",
+        help="hosts in network namespaces, for demonstrations and tests",
         usage="ipoibu lab [options] [-- COMMAND ...]",
-        description="Build hosts in network namespaces, each with an interface ib0, and prove that"
+        description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C.",
     )
     parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
@@ -126,11 +126,11 @@ def _check(lab: Lab, report: dict[str, Any], *, quiet: bool) -> int:
 
 
 def _command(lab: Lab, command: list[str]) -> int:
-    """Run it in the first host with our terminal; its exit code, as a shell gives it."""
+    """Run the command in the first host with our terminal; returns its exit code as a shell does."""
     own = os.path.dirname(sys.executable)
-    words = {"PATH": f"{own}:{os.environ.get('PATH', os.defpath)}", **lab.environment()}
-    process = lab.hosts[0].namespace.popen(command, environment=words)
-    # Ctrl-C at the terminal is the command's too: wait for what it makes of it.
+    environment = {"PATH": f"{own}:{os.environ.get('PATH', os.defpath)}", **lab.environment()}
+    process = lab.hosts[0].namespace.popen(command, environment=environment)
+    # Ctrl-C at the terminal reaches the command, too: let it decide, and wait for its end.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = process.wait()
@@ -145,7 +145,7 @@ def _command(lab: Lab, command: list[str]) -> int:
 def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
     from ipoibu.lab import LabError
 
-    # A signal can be waited for only while it is blocked; not earlier, since children inherit that.
+    # `sigtimedwait` needs the signal blocked. Block it only now, since child processes inherit it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
         if not quiet:
@@ -156,9 +156,9 @@ def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
         while True:
             interrupts.check()
             for host in lab.hosts:
-                if (words := host.ended()) is not None:
-                    raise LabError(f"{host.name}: ipoibu up ended: {words}")
-            # A child that ends wakes this; an interrupt that comes just before waits a second.
+                if (output := host.ended()) is not None:
+                    raise LabError(f"{host.name}: ipoibu up ended: {output}")
+            # SIGCHLD ends the wait; an interrupt just before it is noticed after a second.
             signal.sigtimedwait({signal.SIGCHLD}, 1.0)
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -168,7 +168,7 @@ def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
 
 
 def _own_command() -> str:
-    """How to call ipoibu from another shell: by name where that finds this very script."""
+    """The command for another shell: the name `ipoibu` if the PATH leads to this very script."""
     script = os.path.abspath(sys.argv[0])
     if os.path.basename(script) != "ipoibu":
         return f"{sys.executable} -m ipoibu.cli"
@@ -178,19 +178,19 @@ def _own_command() -> str:
 class Interrupts:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind.
 
-    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. What
-    was dropped is not forgotten: `check` raises it again.
+    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. `check`
+    raises a dropped one again.
     """
 
     def __init__(self) -> None:
-        self._seen = False
+        self._interrupted = False
 
     def _interrupt(self, number: int, frame: Any) -> None:
-        self._seen = True
+        self._interrupted = True
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        if self._seen:
+        if self._interrupted:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Self:

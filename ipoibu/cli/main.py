@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `ipoibu` command: picks the command's module, turns every error into one line and an exit
-code.
+"""The `ipoibu` command: run the command's module, turn every error into one line and an exit code.
 
 Exit codes: 0 done, 1 failed at run time, 2 usage, 3 no such device, 4 not permitted.
 """
@@ -18,15 +17,15 @@ INTERRUPTED: Final = 130  # as a shell reports SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises. IPOIBU_TRACEBACK=1 shows where an error came from."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us: nobody listens
+        if getattr(sys, name) is None:  # our parent process has closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`ipoibu stats | head`): nothing is left to say, and the
-        # interpreter must not try to flush what is still buffered.
+        # The reader of our output has gone (`ipoibu stats | head`). The interpreter must not try to
+        # flush its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:
@@ -34,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    # Inside the function: an interrupt while modules are loading is still caught above.
+    # Import here: `main` then catches an interrupt while modules load.
     from ipoibu.cli.parser import build
 
     words, rest = argv, []
-    if argv[:1] == ["lab"] and "--" in argv:  # elsewhere it is what it is to argparse
+    if argv[:1] == ["lab"] and "--" in argv:  # other commands leave it to argparse
         at = argv.index("--")
         words, rest = argv[:at], argv[at + 1 :]
     options = build().parse_args(words)

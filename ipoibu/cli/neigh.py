@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu neigh`: the neighbours of interfaces, in the manner of `ip neigh`."""
+"""`ipoibu neigh`: the neighbours of interfaces, in the format of `ip neigh`."""
 
 from __future__ import annotations
 

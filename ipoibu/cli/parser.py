@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The words of the command line: one parser, with a subparser for each command's module."""
+"""The parser of the command line, with a subparser for each command's module."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ COMMANDS: Final = (
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint is a `UsageError` like every other: one line, exit code
-    2."""
+    """An argument parser that raises `UsageError`: one line, exit code 2."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
@@ -59,7 +58,7 @@ class _Version(argparse.Action):
 
 
 def build() -> Parser:
-    """The whole parser; `run` of the parsed options is the command's function."""
+    """The whole parser; the attribute `run` of its result is the command's function."""
     parser = Parser(
         prog="ipoibu",
         description="IP over InfiniBand in user space.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu show`: interfaces with what `ip link` cannot tell of a TUN, the 20-byte address first."""
+"""`ipoibu show`: interfaces with properties that `ip link` does not show of a TUN."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def text(answers: Answers) -> str:
     return "\n".join(_interface(answer) for _, answer in answers)
 
 
-def _interface(found: dict[str, Any]) -> str:
+def _interface(answer: dict[str, Any]) -> str:
     lines = [
         "{name}: device {device} port {port} {link_layer} state {state} mode {mode}"
-        " mtu {mtu}".format_map(found)
-        + (f" queues {found['queues']}" if found.get("queues", 1) > 1 else ""),
-        "    link/infiniband {hwaddr} brd {broadcast}".format_map(found),
-        "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(found),
+        " mtu {mtu}".format_map(answer)
+        + (f" queues {answer['queues']}" if answer.get("queues", 1) > 1 else ""),
+        "    link/infiniband {hwaddr} brd {broadcast}".format_map(answer),
+        "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),
     ]
-    for entry in found["addresses"]:
+    for entry in answer["addresses"]:
         address = ipaddress.ip_interface(entry["address"])
         family = "inet" if address.version == 4 else "inet6"
         lines.append(f"    {family} {entry['address']} {entry['state']}")

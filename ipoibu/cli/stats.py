@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu stats`: the counters of interfaces, drops by reason among them."""
+"""`ipoibu stats`: the counters of interfaces, among them drops by reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def data(answers: Answers) -> list[dict[str, Any]]:
 
 
 def text(answers: Answers) -> str:
-    """Counters that ever counted, by name; those at zero are in the JSON."""
+    """Counters above zero, by name; the JSON has all of them."""
     rows = [
         [name, counter, str(value)]
         for name, counters in answers

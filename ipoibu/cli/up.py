@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.run import Daemon
 
     config = InterfaceConfig.build(options.name, given(options, "up"), options.config)
-    # Before anything imports pyverbs, which would configure the root logger in its own way.
+    # Call this before pyverbs, which would configure the root logger, is imported.
     logging.basicConfig(level=config.logging_level, format="ipoibu: %(levelname)s: %(message)s")
     Daemon(config, announce=_announce).run()
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What `show`, `neigh`, `mcast` and `stats` have in common: ask daemons, print once or
+"""The common part of `show`, `neigh`, `mcast`, `conn` and `stats`: ask daemons, print once or
 repeatedly."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def add_view(
     text: Callable[[Answers], str],
     data: Callable[[Answers], list[dict[str, Any]]],
 ) -> None:
-    """Add a command that asks for `command` and prints by `text`, or with -j the list from
-    `data`."""
+    """Add a command that asks daemons for `command` and prints `text` of the answers, or with -j the
+    JSON of `data`."""
     parser = commands.add_parser(command, help=summary, description=summary.capitalize() + ".")
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="the interface; all of this namespace by default"
@@ -59,7 +59,7 @@ def add_view(
             if output:
                 print(output)
             return 0
-        with contextlib.suppress(KeyboardInterrupt):  # how a watch ends
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends a watch
             _watch(show, options.watch, clear=not options.json and sys.stdout.isatty())
         return 0
 
@@ -67,8 +67,7 @@ def add_view(
 
 
 def ask(command: str, name: str | None) -> Answers:
-    """The answer of one interface, or of all of this namespace; one that ends meanwhile is left
-    out."""
+    """The answer of one interface, or of all in this namespace except those that end meanwhile."""
     from ipoibu.daemon.client import Client, DaemonEnded
     from ipoibu.daemon.runtime import names
 
@@ -76,12 +75,12 @@ def ask(command: str, name: str | None) -> Answers:
         with Client(name) as client:
             return [(name, client.request(command))]
     answers: Answers = []
-    for found in names():
+    for each in names():
         try:
-            with Client(found) as client:
-                answers.append((found, client.request(command)))
+            with Client(each) as client:
+                answers.append((each, client.request(command)))
         except (NoSuchDevice, DaemonEnded):
-            continue  # the socket of a daemon that was killed, or is ending
+            continue  # the daemon was killed, or is ending
     return answers
 
 
@@ -103,7 +102,7 @@ def _period(text: str) -> float:
 
 
 def columns(rows: list[list[str]]) -> str:
-    """Rows of words, aligned, two blanks apart; the last column is not padded."""
+    """The rows as text in aligned columns, two blanks apart; the last column is not padded."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
     return "\n".join(
         "  ".join([*(word.ljust(w) for word, w in zip(row, widths, strict=False)), row[-1]])
