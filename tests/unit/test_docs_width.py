@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The pages can be read and compared line by line, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = 100
+MERMAID = "```mermaid"  # Mermaid wants each arrow of a picture on one line
+TOO_WIDE = {
+    "docs/glossary.md",  # a table of four columns: Markdown has no line break in a cell
+}
+
+
+def pages() -> list[str]:
+    """The tracked pages; without git (in an sdist) those that are there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0:
+        return [name for name in listed.stdout.split() if (ROOT / name).exists()]
+    hidden = re.compile(r"(^|/)[._]")
+    names = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.md"))
+    return sorted(name for name in names if not hidden.search(name))
+
+
+def lines(page: str) -> Iterator[tuple[int, str]]:
+    """The lines of a page that are no picture, with their numbers."""
+    picture = False
+    for number, line in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            picture = line == MERMAID
+        elif not picture:
+            yield number, line
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get: lower case, without punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", sorted(set(pages()) - TOO_WIDE))
+def test_no_line_is_wider_than_a_hundred_columns(page: str) -> None:
+    assert [(number, len(line)) for number, line in lines(page) if len(line) > COLUMNS] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_within_the_project_leads_to_a_page(page: str) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
