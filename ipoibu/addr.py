@@ -118,7 +118,6 @@ class PKey(int):
 
 
 RC_FLAG: Final = 0x80  # RFC 4755 §3.1: the sender accepts reliable-connected mode
-UC_FLAG: Final = 0x40  # RFC 4755 §3.1: the sender accepts unreliable-connected mode
 
 
 DEFAULT_PKEY: Final = PKey(0xFFFF)

@@ -303,15 +303,6 @@ class Mesh:
     def deadline(self) -> float | None:
         return self._timers.deadline()
 
-    def stop(self, now: float) -> list[MeshEffect]:
-        """End all connections."""
-        for conn in self._connections.values():
-            self._feed(now, conn, Input.STOPPED)
-        self._connections.clear()
-        self._peers.clear()
-        self._contacts.clear()
-        return self._take()
-
     def snapshot(self) -> list[PeerInfo]:
         return [
             PeerInfo(

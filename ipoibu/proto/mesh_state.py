@@ -32,7 +32,6 @@ class Input(enum.Enum):
     REPLACED = "a newer connection with the same peer stays"
     ENDED = "the connection ended, or could not be made"
     TIMEOUT = "the peer did not answer in time"
-    STOPPED = "the interface goes away"
 
 
 class Action(enum.Enum):
@@ -51,7 +50,6 @@ _S, _I, _A = State, Input, Action
 _CUT: Final = (_S.CLOSED, (_A.HANG_UP, _A.FORGET))
 _OVERDUE: Final = (_S.CLOSED, (_A.COUNT, _A.HANG_UP, _A.FORGET))
 _ENDED: Final = (_S.CLOSED, (_A.FORGET,))
-_STOPPED: Final = (_S.CLOSED, (_A.HANG_UP,))
 
 # fmt: off
 MACHINE: Final = Table("Mesh connection", State.CLOSED, {
@@ -62,14 +60,11 @@ MACHINE: Final = Table("Mesh connection", State.CLOSED, {
     (_S.DIALING, _I.REDUNDANT):     _CUT,
     (_S.DIALING, _I.ENDED):         _ENDED,
     (_S.DIALING, _I.TIMEOUT):       _OVERDUE,
-    (_S.DIALING, _I.STOPPED):       _STOPPED,
     (_S.ACCEPTING, _I.ESTABLISHED): (_S.OPEN, (_A.REGISTER, _A.INTRODUCE)),
     (_S.ACCEPTING, _I.REDUNDANT):   _CUT,
     (_S.ACCEPTING, _I.ENDED):       _ENDED,
     (_S.ACCEPTING, _I.TIMEOUT):     _OVERDUE,
-    (_S.ACCEPTING, _I.STOPPED):     _STOPPED,
     (_S.OPEN, _I.REPLACED):         _CUT,
     (_S.OPEN, _I.ENDED):            _ENDED,
-    (_S.OPEN, _I.STOPPED):          _STOPPED,
 })
 # fmt: on

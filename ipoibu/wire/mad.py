@@ -70,10 +70,6 @@ class Header:
             self.modifier,
         )
 
-    @property
-    def is_response(self) -> bool:
-        return bool(self.method & RESPONSE)
-
 
 def parse_untrusted(raw: Octets) -> Header:
     """Read the start of a datagram."""

@@ -20,7 +20,6 @@ from ipoibu.wire.sa import MTU_BYTES, MTU_CODES, SELECT_EXACTLY
 REASONS: Final = frozenset({"mcmember_short", "mcmember_mlid", "mcmember_mtu"})
 
 RECORD_LEN: Final = 52
-TABLE_LEN: Final = 56  # records in a table begin at multiples of 8 bytes
 MLID_MIN: Final = 0xC000
 MLID_MAX: Final = 0xFFFE
 

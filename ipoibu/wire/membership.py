@@ -38,7 +38,6 @@ class Filter(enum.IntEnum):
 
 
 _FILTERS: Final = frozenset(Filter)
-_EXCLUDES: Final = (Filter.IS_EXCLUDE, Filter.TO_EXCLUDE)
 _FIXED: Final = struct.Struct("!BBH")
 
 
@@ -52,31 +51,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A group joined (or still held), or left."""
-
-    group: IpAddress
-    join: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """Records in the order of the packet."""
 
     records: tuple[Record, ...]
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """The records as joins and leaves, for who keeps no sources.
-
-        "Include nothing" is a leave; a `BLOCK` alone says neither, so it yields no change.
-        """
-        return tuple(
-            Change(record.group, bool(record.sources) or record.filter in _EXCLUDES)
-            for record in self.records
-            if record.filter is not Filter.BLOCK
-            and (record.sources or record.filter is not Filter.ALLOW)
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ from ipoibu.wire import lladdr
 
 REASONS: Final = lladdr.REASONS | {"nd_option"}
 
-NONCE: Final = 14  # RFC 7527 §4.1
-
 _UNIT_BYTES: Final = 8
 _LINK_LAYER_UNITS: Final = 3
 

@@ -96,10 +96,6 @@ class SaMad:
         own = _HEADER.pack(self.sm_key, units, 0, self.mask)
         return (header.pack() + self.rmpp.pack() + own + self.data).ljust(mad.MAD_LEN, b"\0")
 
-    @property
-    def is_response(self) -> bool:
-        return bool(self.method & mad.RESPONSE)
-
 
 def parse_untrusted(raw: Octets) -> SaMad:
     """Read a datagram of the class, whatever its method and attribute."""

@@ -23,6 +23,7 @@ from ipoibu.wire.pathrecord import PathRecord
 from ipoibu.wire.sa import Attribute, Capability2, ClassPortInfo, SaMad, Status
 
 SA_LID: Final = 1
+TABLE_LEN: Final = 56  # records in a table begin at multiples of 8 bytes
 CREATES: Final = JoinState.FULL_MEMBER | JoinState.SEND_ONLY_FULL_MEMBER
 _NEEDED: Final = (
     Component.MGID
@@ -242,7 +243,7 @@ class FakeSa:
     def _table(self, port: Host, request: SaMad) -> None:
         pkey = _asked(request).pkey
         records = [
-            group.record.pack().ljust(mcmember.TABLE_LEN, b"\0")
+            group.record.pack().ljust(TABLE_LEN, b"\0")
             for group in self.groups.values()
             if pkey in (None, group.record.pkey)
         ]
@@ -258,7 +259,7 @@ class FakeSa:
                     request.attribute,
                     request.tid,
                     rmpp=rmpp.data(number, told, first=first, last=last),
-                    record_bytes=mcmember.TABLE_LEN,
+                    record_bytes=TABLE_LEN,
                     data=part,
                 )
             )

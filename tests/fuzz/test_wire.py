@@ -18,7 +18,6 @@ from ipoibu.wire import (
     Octets,
     arp,
     encap,
-    grh,
     icmp,
     igmp,
     ip,
@@ -30,6 +29,8 @@ from ipoibu.wire import (
     ndopt,
 )
 from ipoibu.wire.membership import Filter, Record, Report
+from tests.doubles import grh
+from tests.doubles.membership_changes import changes
 
 u8 = st.integers(0, 0xFF)
 u16 = st.integers(0, 0xFFFF)
@@ -220,7 +221,7 @@ def test_mld_reports_survive(source: IPv6Address, records: list[Record]) -> None
 def test_joins_and_leaves_are_what_a_record_says_of_no_member(records: list[Record]) -> None:
     for record in records:
         interest = membership.after(membership.NOT_A_MEMBER, record)
-        for change in Report((record,)).changes:
+        for change in changes(Report((record,))):
             assert change.join == (interest is None or bool(interest))
 
 

@@ -25,7 +25,7 @@ from ipoibu.lab.guests.inside.meeting import SHARE, meet, put
 from ipoibu.proto.sa_records import link_params
 from ipoibu.proto.sa_requests import Change, Pace
 from ipoibu.wire import mgid
-from ipoibu.wire.mad import Method
+from ipoibu.wire.mad import RESPONSE, Method
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import SaMad
@@ -68,7 +68,7 @@ class Remote:
 
     def deliver(self, message: SaMad) -> None:
         """As an administrator does: what is no answer waits for one."""
-        wait_s = 0.0 if message.is_response else 1.0
+        wait_s = 0.0 if message.method & RESPONSE else 1.0
         self._port.send(message.pack(), MadTo(CLIENT_LID), wait_s)
 
 

@@ -154,10 +154,9 @@ def test_packets_never_wait_outside_incomplete() -> None:
 
 
 @pytest.mark.parametrize("state", set(mesh_state.State) - {mesh_state.State.CLOSED})
-def test_a_mesh_connection_can_end_or_be_stopped_in_every_state(state: mesh_state.State) -> None:
-    for fed in (mesh_state.Input.ENDED, mesh_state.Input.STOPPED):
-        following, _ = mesh_state.MACHINE.step(state, fed)
-        assert following is mesh_state.State.CLOSED
+def test_a_mesh_connection_can_end_in_every_state(state: mesh_state.State) -> None:
+    following, _ = mesh_state.MACHINE.step(state, mesh_state.Input.ENDED)
+    assert following is mesh_state.State.CLOSED
 
 
 def test_a_mesh_connection_that_we_end_is_hung_up_and_one_that_ended_is_not() -> None:
@@ -167,11 +166,10 @@ def test_a_mesh_connection_that_we_end_is_hung_up_and_one_that_ended_is_not() ->
         assert (mesh_state.Action.HANG_UP in doing) == hangs_up, f"{fed.name} in {state.name}"
 
 
-def test_the_contact_of_a_mesh_connection_is_tried_again_unless_the_interface_stops() -> None:
+def test_a_mesh_connection_that_closes_is_removed_and_its_contact_tried_again() -> None:
     for state, fed, following, doing in mesh_state.MACHINE:
         closes = state is not following and following is mesh_state.State.CLOSED
-        forgets = closes and fed is not mesh_state.Input.STOPPED
-        assert (mesh_state.Action.FORGET in doing) == forgets, f"{fed.name} in {state.name}"
+        assert (mesh_state.Action.FORGET in doing) == closes, f"{fed.name} in {state.name}"
 
 
 def test_a_mesh_connection_is_named_once_and_introduced_when_it_opens() -> None:

@@ -334,8 +334,10 @@ def test_a_message_that_makes_no_sense_is_counted(message: bytes) -> None:
 
 def test_what_is_over_is_not_heard_any_more() -> None:
     desk = Desk()
-    handle = desk.meet(1)
-    assert pick(Hangup, desk.mesh.stop(desk.now)) == [Hangup(handle)]
+    handle, _ = desk.ask(1)
+    desk.mesh.established(0, handle)
+    newer, _ = desk.ask(1)
+    assert pick(Hangup, desk.mesh.established(0, newer)) == [Hangup(handle)]
     for effects in (
         desk.mesh.control(0, handle, mesh.addresses([])),
         desk.mesh.ended(0, handle),

@@ -10,8 +10,8 @@ import pytest
 
 from ipoibu.addr import Gid
 from ipoibu.errors import BadFrame
-from ipoibu.wire import grh
-from ipoibu.wire.grh import Grh
+from tests.doubles import grh
+from tests.doubles.grh import Grh
 
 A: Final = Gid.parse("fe80::215:5dff:fd33:ff0b")
 B: Final = Gid.parse("fe80::215:5dff:fd33:ff0c")

@@ -26,14 +26,14 @@ LAST: Final = bytes.fromhex("0101fd00 00000003 0000004c".replace(" ", ""))
 def test_a_header_comes_apart_into_its_fields() -> None:
     header = mad.parse_untrusted(GET_RESPONSE)
     assert header == Header(3, 2, Method.GET_RESPONSE, 1, 0x0001000055667788)
-    assert header.is_response
+    assert header.method & mad.RESPONSE
     assert header.pack() == GET_RESPONSE
 
 
 def test_status_and_modifier_have_their_places() -> None:
     raw = Header(3, 2, Method.SET, 0x38, 5, status=0x0600, modifier=0xFFFFFFFF).pack()
     assert raw.hex() == "010302020600000000000000000000050038" + "0000" + "ffffffff"
-    assert not mad.parse_untrusted(raw).is_response
+    assert not mad.parse_untrusted(raw).method & mad.RESPONSE
 
 
 @pytest.mark.parametrize("length", range(mad.HEADER_LEN))

@@ -23,8 +23,9 @@ from ipoibu.wire.ndisc import (
     RouterAdvertisement,
     RouterSolicitation,
 )
-from ipoibu.wire.ndopt import NONCE, LinkLayer, Option, link_layer
+from ipoibu.wire.ndopt import LinkLayer, Option, link_layer
 
+NONCE: Final = 14  # RFC 7527 §4.1
 A: Final = HwAddr(Qpn(0x48), Gid.parse("fe80::215:5dff:fd33:ff0b"))
 B: Final = HwAddr(Qpn(0x49), Gid.parse("fe80::215:5dff:fd33:ff0c"), flags=0x80)
 A_IP: Final = IPv6Address("fe80::215:5dff:fd33:ff0b")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from ipoibu.errors import BadFrame
-from ipoibu.wire import Octets, arp, encap, grh, icmp, igmp, ip, lladdr, mld, ndisc
+from ipoibu.wire import Octets, arp, encap, icmp, igmp, ip, lladdr, mld, ndisc
+from tests.doubles import grh
 
 Vector = tuple[str, bytes]
 
