@@ -25,21 +25,21 @@ def text(answers: Answers) -> str:
 
 
 def _entry(entry: dict[str, Any]) -> str:
-    words = [f"{entry['peer']} dev {entry['dev']} {entry['role']} {entry['state'].upper()}"]
+    fields = [f"{entry['peer']} dev {entry['dev']} {entry['role']} {entry['state'].upper()}"]
     if entry.get("locator"):
-        words.append(f"at {entry['locator']}")
+        fields.append(f"at {entry['locator']}")
     if entry["qpn"]:
-        words.append(f"qpn {entry['qpn']} remote {entry['remote_qpn']}")
+        fields.append(f"qpn {entry['qpn']} remote {entry['remote_qpn']}")
     if entry["mtu"]:
-        words.append(f"mtu {entry['mtu']}")
+        fields.append(f"mtu {entry['mtu']}")
     if entry["superframes"]:
-        words.append("superframes")
+        fields.append("superframes")
     if entry["retries"]:
-        words.append(f"retries {entry['retries']}")
+        fields.append(f"retries {entry['retries']}")
     if entry["tx_messages"] is None:
-        return " ".join(words)
-    words.append(
+        return " ".join(fields)
+    fields.append(
         f"tx {entry['tx_messages']}/{entry['tx_bytes']} rx {entry['rx_messages']}/{entry['rx_bytes']}"
         f" age {entry['age_s']:.1f}s idle {entry['idle_s']:.1f}s"
     )
-    return " ".join(words)
+    return " ".join(fields)

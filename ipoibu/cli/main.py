@@ -36,11 +36,11 @@ def _run(argv: list[str]) -> int:
     # Import here: `main` then catches an interrupt while modules load.
     from ipoibu.cli.parser import build
 
-    words, rest = argv, []
+    arguments, rest = argv, []
     if argv[:1] == ["lab"] and "--" in argv:  # other commands leave it to argparse
         at = argv.index("--")
-        words, rest = argv[:at], argv[at + 1 :]
-    options = build().parse_args(words)
+        arguments, rest = argv[:at], argv[at + 1 :]
+    options = build().parse_args(arguments)
     options.rest = rest
     code = options.run(options)
     sys.stdout.flush()

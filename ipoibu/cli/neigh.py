@@ -25,12 +25,12 @@ def text(answers: Answers) -> str:
 
 
 def _entry(entry: dict[str, Any]) -> str:
-    words = [f"{entry['ip']} dev {entry['dev']}"]
+    fields = [f"{entry['ip']} dev {entry['dev']}"]
     if entry["hwaddr"] is not None:
-        words.append(f"lladdr {entry['hwaddr']}")
+        fields.append(f"lladdr {entry['hwaddr']}")
     if entry["router"]:
-        words.append("router")
-    words.append(f"{entry['state'].upper()} age {entry['age_s']:.1f}s")
+        fields.append("router")
+    fields.append(f"{entry['state'].upper()} age {entry['age_s']:.1f}s")
     if entry["pending"]:
-        words.append(f"pending {entry['pending']}")
-    return " ".join(words)
+        fields.append(f"pending {entry['pending']}")
+    return " ".join(fields)

@@ -89,10 +89,11 @@ class InterfaceConfig:
         """The child interface in the partition `pkey`, with these options of its own."""
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
         values |= _read_options(options)
-        return self._assemble(f"{self.name}.{pkey.full:04x}", values | {"pkey": pkey.full})
+        name = f"{self.name}.{pkey.full:04x}"
+        return self._assemble(name, values | {"pkey": pkey.full}, parent=self.name)
 
     @classmethod
-    def _assemble(cls, name: str, values: Mapping[str, object]) -> Self:
+    def _assemble(cls, name: str, values: Mapping[str, object], parent: str | None = None) -> Self:
         """Put each value where its option's `field` says."""
         parts: dict[str, dict[str, Any]] = {"": {}, "endpoint": {}, "mesh": {}}
         for key, value in values.items():
@@ -105,6 +106,7 @@ class InterfaceConfig:
                 name=check_name(name),
                 device=device,
                 port=port,
+                parent=parent,
                 mesh=MeshOptions(**parts["mesh"]) if has_mesh else None,
                 **parts["endpoint"],
             )

@@ -148,9 +148,8 @@ class Daemon:
         on_mtu: OnMtu,
     ) -> RunnableEndpoint:
         assert self._endpoint is not None  # the request came through its control socket
-        return self._endpoint.child(
-            config.endpoint.pkey,
-            mtu=config.endpoint.mtu,
+        return self._endpoint.share_port(
+            config.endpoint,
             device=_device(tun),
             on_address=on_address,
             on_failure=on_failure,

@@ -193,7 +193,7 @@ class RunningInterface:
             self._fail(str(error))
             return
         if link is None:
-            self._fail("another program removed the interface")
+            self._fail("the interface is gone: another program removed it")
             return
         self._follow(link)
         # Listing a large table takes long: spend at most half of the time on it.

@@ -116,13 +116,28 @@ class Endpoint:
             parent=self.config.name,
             queues=queues_of(device) if device is not None else 1,
         )
+        return self.share_port(
+            config, device=device, on_address=on_address, on_failure=on_failure, on_mtu=on_mtu
+        )
+
+    def share_port(
+        self,
+        config: EndpointConfig,
+        *,
+        device: _core.TunPacketDevice | None = None,
+        on_address: Callable[[IpAddress, bool], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
+        on_mtu: Callable[[int], None] | None = None,
+    ) -> Endpoint:
+        """As `child`, with all of its configuration; the port of this endpoint takes precedence over
+        `config.device`."""
         child = Endpoint(
             config, device=device, on_address=on_address, on_failure=on_failure, on_mtu=on_mtu
         )
-        child._take_port = self._share_port
+        child._take_port = self._shared_port
         return child
 
-    def _share_port(self) -> SharedPort:
+    def _shared_port(self) -> SharedPort:
         self._check_open()
         return self._port.share()
 

@@ -43,6 +43,17 @@ def test_a_child_inherits_what_the_table_says(option: Option) -> None:
     assert (option.name in child.values) == option.is_inherited
 
 
+def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
+    texts = {option.name: option.example for option in OPTIONS if option.name != "queues"}
+    parent = InterfaceConfig.build("ib0", texts)
+    own = {"mtu": "1400", "address": ["10.0.0.2/24"]}
+    child = parent.child(PKey(0x0002), own)
+    assert child.endpoint == dataclasses.replace(
+        parent.endpoint, name="ib0.8002", pkey=PKey(0x8002), mtu=1400, parent="ib0"
+    )
+    assert set(own) == {option.name for option in OPTIONS if "child" in option.commands}
+
+
 def test_no_two_options_share_a_name_or_a_field() -> None:
     assert len({option.name for option in OPTIONS}) == len(OPTIONS)
     assert len({option.field for option in OPTIONS}) == len(OPTIONS)
