@@ -20,8 +20,8 @@ static int do_neigh_set(struct ipu_pump *pump, const struct ipu_command *command
             return error;
     }
     struct ipu_ah *former = NULL;
-    int error = ipu_neigh_set(&pump->neigh, &set->next_hop, ah,
-                              (enum ipu_neigh_action)set->action, set->mtu, &former);
+    int error = ipu_neigh_set(&pump->neigh, &set->next_hop, ah, (enum ipu_neigh_action)set->action,
+                              set->mtu, &former);
     ipu_ah_cache_put(&pump->ahs, error < 0 ? ah : former);
     return error;
 }
@@ -60,21 +60,21 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
 
 static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    struct ipu_flow flow;
+    struct ipu_outbound packet = {.ip_len = command->len, .engines = true};
     if (pump->broken)
         return -ENETDOWN;
     if (command->len > pump->device_mtu)
         return -EMSGSIZE;
-    if (ipu_classify_tx(data_of(command), command->len, &flow) == IPU_TX_MALFORMED)
+    if (ipu_classify_tx(data_of(command), command->len, &packet.flow) == IPU_TX_MALFORMED)
         return -EINVAL;
-    uint32_t index = ipu_slab_get(&pump->tx);
-    if (index == IPU_SLAB_NONE)
+    packet.index = ipu_slab_get(&pump->tx);
+    if (packet.index == IPU_SLAB_NONE)
         return -ENOBUFS;
-    uint8_t *frame = ipu_slab_at(&pump->tx, index);
-    memset(frame, 0, IPU_VNET_LEN);
-    memcpy(frame + IPU_TX_IP, data_of(command), command->len);
-    if (!ipu_transmit_forward(pump, index, &flow, frame, command->len, NULL, true))
-        ipu_slab_put(&pump->tx, index);
+    packet.frame = ipu_slab_at(&pump->tx, packet.index);
+    memset(packet.frame, 0, IPU_VNET_LEN);
+    memcpy(packet.frame + IPU_TX_IP, data_of(command), command->len);
+    if (!ipu_transmit_forward(pump, &packet))
+        ipu_slab_put(&pump->tx, packet.index);
     ipu_transmit_flush(pump);
     return 0;
 }

@@ -232,7 +232,7 @@ static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
     if (connection->ah != NULL)
         unroute(pump, connection->ah);
     if (pump->cut_connection == connection)
-        ipu_transmit_abandon(pump);
+        ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
 }
 
 void ipu_connection_flush(struct ipu_pump *pump)
@@ -251,7 +251,7 @@ void ipu_connection_flush(struct ipu_pump *pump)
         const struct ipu_send *send = &state->batch[i];
         if (i >= taken) {
             IPU_COUNT(pump, tx_connection_full);
-            ipu_transmit_release(pump, send->cookie);
+            ipu_batch_release(pump, send->cookie);
             continue;
         }
         uint32_t bytes = send->head_len + send->len;
@@ -277,7 +277,7 @@ static int reap(struct ipu_pump *pump)
     int n = ops_of(pump)->sent(pump->fabric->connected_self, sent, IPU_BATCH);
     pump->sending -= (uint32_t)n;
     for (int i = 0; i < n; i++) {
-        ipu_transmit_release(pump, sent[i].cookie);
+        ipu_batch_release(pump, sent[i].cookie);
         if (sent[i].failed)
             IPU_COUNT(pump, tx_connection_failed);
         if (sent[i].connection == NULL)
@@ -401,11 +401,6 @@ static void settle(struct ipu_pump *pump)
         pump->connected.leaving--;
         report(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on it may be destroyed */
     }
-}
-
-void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
-{
-    pump->connected.idle[pump->connected.idle_count++] = index;
 }
 
 int ipu_connection_poll(struct ipu_pump *pump, int max)

@@ -40,6 +40,8 @@ enum {
 static int step(struct ipu_pump *pump, int max)
 {
     int work = ipu_recovery_try(pump);
+    if (work > 0)
+        ipu_receive_post(pump);
     /* A frame of the engine takes a slot of the slab: no more at a time than sends are reaped. */
     work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
@@ -254,92 +256,139 @@ static int attach(struct ipu_pump *pump)
     return pump->device->ops->attach(pump->device->self, &frames);
 }
 
-static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
+/* How many frames there are, and how long. */
+struct frame_sizes {
+    uint32_t tx_frames, rx_frames;
+    uint32_t head_len; /* of a segment's headers */
+};
+
+static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pump_config *config)
+{
+    const struct ipu_fabric *fabric = config->fabric;
+    struct frame_sizes sizes = {.tx_frames = config->tx_frames, .rx_frames = config->rx_frames};
+    pump->recv_len = IPU_RX_IP + config->mtu;
+    if (fabric->min_recv > pump->recv_len)
+        pump->recv_len = fabric->min_recv;
+    if (fabric->max_recv > 0 && fabric->max_recv < sizes.rx_frames)
+        sizes.rx_frames = fabric->max_recv;
+    pump->read_len =
+        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
+    if (sizes.tx_frames == 0)
+        sizes.tx_frames = config->device->ops->read == NULL ? TX_OWN_FRAMES
+                          : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
+                                                            : TX_FRAMES;
+    sizes.head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
+    if (fabric->one_piece && sizes.head_len < IPU_ENCAP_LEN + config->mtu)
+        sizes.head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
+    if (config->device->lent_bytes > 0) {
+        pump->lent_frames = config->device->lent_bytes / pump->read_len;
+        if (pump->lent_frames < LENT_MIN)
+            pump->lent_frames = LENT_MIN;
+        sizes.tx_frames += pump->lent_frames;
+    }
+    return sizes;
+}
+
+static int init_slabs(struct ipu_pump *pump, const struct frame_sizes *sizes)
+{
+    int error = ipu_slab_init(&pump->tx, sizes->tx_frames, pump->read_len);
+    if (error == 0)
+        error = ipu_slab_init(&pump->heads, TX_HEADS, sizes->head_len);
+    if (error == 0 && sizes->rx_frames > 0)
+        error = ipu_slab_init(&pump->rx, sizes->rx_frames, pump->recv_len);
+    return error;
+}
+
+static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *config)
 {
     const struct ipu_fabric *fabric = config->fabric;
     uint32_t ah_max = config->ah_max;
     if (fabric->max_ah > 0 && fabric->max_ah < ah_max)
         ah_max = fabric->max_ah;
-    pump->recv_len = IPU_RX_IP + config->mtu;
-    if (fabric->min_recv > pump->recv_len)
-        pump->recv_len = fabric->min_recv;
-    uint32_t rx_frames = config->rx_frames;
-    if (fabric->max_recv > 0 && fabric->max_recv < rx_frames)
-        rx_frames = fabric->max_recv;
-    uint32_t tx_frames = config->tx_frames;
-    pump->read_len =
-        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
-    if (tx_frames == 0)
-        tx_frames = config->device->ops->read == NULL ? TX_OWN_FRAMES
-                    : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
-                                                      : TX_FRAMES;
-    uint32_t head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
-    if (fabric->one_piece && head_len < IPU_ENCAP_LEN + config->mtu)
-        head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
-    if (config->device->lent_bytes > 0) {
-        pump->lent_frames = config->device->lent_bytes / pump->read_len;
-        if (pump->lent_frames < LENT_MIN)
-            pump->lent_frames = LENT_MIN;
-        tx_frames += pump->lent_frames;
-    }
-    int error = ipu_slab_init(&pump->tx, tx_frames, pump->read_len);
-    if (error == 0)
-        error = ipu_slab_init(&pump->heads, TX_HEADS, head_len);
-    if (error == 0 && rx_frames > 0)
-        error = ipu_slab_init(&pump->rx, rx_frames, pump->recv_len);
-    if (error == 0)
-        error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
+    int error = ipu_neigh_init(&pump->neigh, config->neigh_max, NULL);
     if (error == 0)
         error = ipu_route_init(&pump->route, config->route_max, NULL);
     if (error == 0)
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
-    if (error == 0)
-        error = ipu_ring_init(&pump->commands, config->command_bytes);
+    return error;
+}
+
+static int init_rings(struct ipu_pump *pump, const struct ipu_pump_config *config)
+{
+    int error = ipu_ring_init(&pump->commands, config->command_bytes);
     if (error == 0)
         error = ipu_ring_init(&pump->events, config->event_bytes);
     if (error == 0)
         error = ipu_ring_init(&pump->captured, config->capture_bytes);
-    if (error == 0)
-        error = ipu_connection_init(pump, config->connected_frames);
-    if (error == 0 && pump->lent_frames > 0)
-        error = attach(pump);
-    if (error < 0)
-        return error;
-    pump->attached = pump->lent_frames > 0;
     pump->tap.ring = &pump->captured;
+    return error;
+}
 
+static int watch_sources(struct ipu_pump *pump)
+{
+    const struct ipu_fabric *fabric = pump->fabric;
+    const struct ipu_device *device = pump->device;
     pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (pump->epoll_fd < 0)
         return -errno;
-    error = watch(pump, ipu_ring_fd(&pump->commands));
+    int error = watch(pump, ipu_ring_fd(&pump->commands));
     if (error == 0)
         error = watch(pump, fabric->ops->fd(fabric->self));
-    const struct ipu_device *device = config->device;
     pump->device_fds[0] = device->ops->fd(device->self);
     pump->device_fds[1] = device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
     for (int i = 0; error == 0 && i < 2; i++)
         if (pump->device_fds[i] >= 0)
             error = watch(pump, pump->device_fds[i]);
-    if (error < 0)
-        return error;
-    pump->device_watched = true;
+    pump->device_watched = error == 0;
+    return error;
+}
 
-    error = fabric->ops->memory(fabric->self, pump->tx.base, pump->tx.len);
+static int register_memory(struct ipu_pump *pump)
+{
+    const struct ipu_fabric *fabric = pump->fabric;
+    int error = fabric->ops->memory(fabric->self, pump->tx.base, pump->tx.len);
     if (error == 0)
         error = fabric->ops->memory(fabric->self, pump->heads.base, pump->heads.len);
-    if (error == 0 && rx_frames > 0)
+    if (error == 0 && pump->rx.frames > 0)
         error = fabric->ops->memory(fabric->self, pump->rx.base, pump->rx.len);
-    if (error < 0)
-        return error;
-    pump->idle_rx = calloc(rx_frames > 0 ? rx_frames : 1, sizeof *pump->idle_rx);
-    pump->tx_users = calloc(tx_frames, sizeof *pump->tx_users);
+    return error;
+}
+
+static int post_receives(struct ipu_pump *pump)
+{
+    uint32_t frames = pump->rx.frames;
+    pump->idle_rx = calloc(frames > 0 ? frames : 1, sizeof *pump->idle_rx);
+    pump->tx_users = calloc(pump->tx.frames, sizeof *pump->tx_users);
     if (pump->idle_rx == NULL || pump->tx_users == NULL)
         return -ENOMEM;
     ipu_receive_init(pump);
-    for (uint32_t i = 0; i < rx_frames; i++)
+    for (uint32_t i = 0; i < frames; i++)
         pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);
     return 0;
+}
+
+static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
+{
+    const struct frame_sizes sizes = size_frames(pump, config);
+    int error = init_slabs(pump, &sizes);
+    if (error == 0)
+        error = init_tables(pump, config);
+    if (error == 0)
+        error = init_rings(pump, config);
+    if (error == 0)
+        error = ipu_connection_init(pump, config->connected_frames);
+    if (error == 0 && pump->lent_frames > 0) {
+        error = attach(pump);
+        pump->attached = error == 0;
+    }
+    if (error == 0)
+        error = watch_sources(pump);
+    if (error == 0)
+        error = register_memory(pump);
+    if (error == 0)
+        error = post_receives(pump);
+    return error;
 }
 
 void ipu_pump_destroy(struct ipu_pump *pump)

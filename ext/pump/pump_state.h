@@ -20,7 +20,8 @@
 
 /*
  * The pump's inside, shared by the files that each hold one side of it: pump.c (life and loop),
- * transmit.c, receive.c, command.c, event.c and recovery.c. Only the pump's thread touches it.
+ * transmit.c, receive.c, batch.c, connection.c, command.c, event.c and recovery.c. Only the pump's
+ * thread touches it.
  */
 enum { IPU_BATCH = 64 };
 
@@ -168,17 +169,35 @@ void ipu_transmit_flush(struct ipu_pump *pump);
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
                           const uint8_t *frame, size_t len);
 
-/* Takes the frame when it returns true; otherwise the packet was counted or handed up. `segment`:
- * how to cut a super-frame, which the batch must not hold one of already; else NULL. One that is
- * the engine's neither misses nor waits. */
-bool ipu_transmit_forward(struct ipu_pump *pump, uint32_t index, const struct ipu_flow *flow,
-                          uint8_t *frame, size_t ip_len, struct ipu_segment *segment, bool engines);
+/*
+ * A packet on its way out. `engines`: sent by the engine: on a miss it is dropped, and it is never
+ * held.
+ */
+struct ipu_outbound {
+    uint8_t *frame; /* [vnet][IP], of `tx` */
+    uint32_t index; /* of the frame */
+    bool engines;
+    size_t ip_len;
+    struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
+    struct ipu_flow flow;
+};
+
+/* Takes the frame when it returns true; otherwise the packet was counted or given to the engine. No
+ * super-frame may be at hand if the packet is one. */
+bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
+
+/* batch.c. A cookie is the index of the frame; above it, for a segment, 1 + the index of its
+ * headers. */
+enum { IPU_COOKIE_HEAD_SHIFT = 32 };
+
+/* A frame of `tx` is free again. */
+void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index);
 
 /* A send has ended, or will never begin: what it read is free again. */
-void ipu_transmit_release(struct ipu_pump *pump, uint64_t cookie);
+void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie);
 
-/* What is left of the super-frame at hand is lost, and counted. */
-void ipu_transmit_abandon(struct ipu_pump *pump);
+/* The segments that are left of the super-frame at hand are lost, and counted. */
+void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter);
 
 /* receive.c */
 void ipu_receive_init(struct ipu_pump *pump);
@@ -231,7 +250,10 @@ void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connec
 void ipu_connection_flush(struct ipu_pump *pump);
 
 /* A receive frame of the connections is theirs again. */
-void ipu_connection_back(struct ipu_pump *pump, uint32_t index);
+static inline void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
+{
+    pump->connected.idle[pump->connected.idle_count++] = index;
+}
 
 /* What was sent, received, and given back: the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);
@@ -243,7 +265,8 @@ int ipu_command_run(struct ipu_pump *pump, int max);
 /* recovery.c: the fabric answered with an error; what is pending is lost, and counted. */
 void ipu_recovery_broke(struct ipu_pump *pump);
 
-/* Ask a broken fabric to come back, with a doubling wait; 1 when it just did. */
+/* Ask a broken fabric to come back, with a doubling wait; 1 when it just did, and receives may be
+ * posted again. */
 int ipu_recovery_try(struct ipu_pump *pump);
 
 #endif

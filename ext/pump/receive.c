@@ -5,86 +5,68 @@
 #include "core/frame.h"
 #include "pump/pump_state.h"
 
-static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery)
-{
-    uint32_t packets = delivery->packets;
-    if (error < 0) {
-        bool full = error == -EAGAIN || error == -ENOBUFS;
-        IPU_ADD(pump, rx_device_full, full ? packets : 0);
-        IPU_ADD(pump, rx_device_error, full ? 0 : packets);
-        return;
-    }
-    IPU_ADD(pump, rx_packets, packets);
-    IPU_ADD(pump, rx_bytes, delivery->bytes);
-    if (delivery->kind == IPU_DELIVERY_WHOLE)
-        IPU_COUNT(pump, rx_superframes);
-    if (delivery->kind != IPU_DELIVERY_MERGED)
-        return;
-    IPU_COUNT(pump, rx_merged_frames);
-    IPU_ADD(pump, rx_merged, packets);
-}
+/*
+ * Inbound, in the order of the functions below (connection.c has the steps 1 and 2 of messages):
+ *
+ * 1. Completions: ipu_receive_poll() takes received datagrams from the fabric.
+ * 2. receive() drops our own multicast echo, and captures.
+ * 3. Classify: ipu_receive_frame_untrusted() gives ARP and ND to the engine.
+ * 4. Merge: a device with offloads gets consecutive segments of a flow as one frame (coalesce.c).
+ * 5. Device: ipu_receive_write() writes the frame, or queues it.
+ * 6. ipu_receive_flush() ends a batch: merged frames are written, and counted as they were taken.
+ * 7. ipu_receive_post() gives the frames back to the fabric.
+ */
+static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done);
+static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery);
+static void flush_device(struct ipu_pump *pump);
 
-static void flush_device(struct ipu_pump *pump)
+int ipu_receive_poll(struct ipu_pump *pump, int max)
 {
-    const struct ipu_device *device = pump->device;
-    if (device->ops->flush != NULL)
-        device->ops->flush(device->self);
-    if (pump->writing_count == 0)
-        return;
-    int errors[IPU_DEVICE_WRITES];
-    device->ops->written(device->self, errors, pump->writing_count);
-    for (int i = 0; i < pump->writing_count; i++)
-        count_delivered(pump, errors[i], &pump->writing[i]);
-    pump->writing_count = 0;
-}
-
-int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
-                      struct ipu_delivery delivery)
-{
-    const struct ipu_device *device = pump->device;
-    if (pump->writing_count == IPU_DEVICE_WRITES)
-        flush_device(pump);
-    int result = n == 1 ? device->ops->write(device->self, iov->iov_base, iov->iov_len)
-                        : device->ops->writev(device->self, iov, n);
-    if (result == IPU_DEVICE_QUEUED)
-        pump->writing[pump->writing_count++] = delivery;
-    else
-        count_delivered(pump, result, &delivery);
-    return result;
-}
-
-void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
-{
-    const struct ipu_device *device = pump->device;
-    struct ipu_delivery delivery = {.packets = 1, .bytes = ip_len};
-    bool lends = pump->rx_index != IPU_SLAB_NONE && device->ops->take != NULL;
-    if (lends &&
-        device->ops->take(device->self, pump->rx_index, vnet + IPU_VNET_LEN, ip_len) == 0) {
+    struct ipu_received done[IPU_BATCH];
+    int total = 0, wanted, n;
+    do {
+        wanted = max - total < IPU_BATCH ? max - total : IPU_BATCH;
+        n = pump->fabric->ops->received(pump->fabric->self, done, wanted);
+        if (n < 0) {
+            ipu_recovery_broke(pump);
+            break;
+        }
+        for (int i = 0; i < n; i++) {
+            uint32_t index = pump->rx_index = (uint32_t)done[i].cookie;
+            if (done[i].flags & IPU_RECEIVED_FAILED)
+                IPU_COUNT(pump, rx_failed);
+            else
+                receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
+            /* Not posted again before the coalescing is done with it, below. */
+            if (pump->rx_index != IPU_SLAB_NONE)
+                pump->idle_rx[pump->idle_rx_count++] = index;
+        }
         pump->rx_index = IPU_SLAB_NONE;
-        count_delivered(pump, 0, &delivery);
+        total += n;
+    } while (n == wanted && total < max);
+    if (total > 0)
+        ipu_receive_flush(pump);
+    ipu_receive_post(pump);
+    return total;
+}
+
+static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
+{
+    bool grh = done->flags & IPU_RECEIVED_GRH;
+    if (done->byte_len < IPU_RX_IP) {
+        IPU_COUNT(pump, rx_short);
         return;
     }
-    memset(vnet, 0, IPU_VNET_LEN);
-    struct iovec frame = {.iov_base = vnet, .iov_len = IPU_VNET_LEN + ip_len};
-    int error = ipu_receive_write(pump, &frame, 1, delivery);
-    if (lends && error == 0)
-        IPU_COUNT(pump, rx_copied);
-}
-
-static void deliver_merged(void *self, const struct iovec *iov, uint32_t packets, size_t bytes)
-{
-    enum ipu_delivery_kind kind = packets > 1 ? IPU_DELIVERY_MERGED : IPU_DELIVERY_PLAIN;
-    (void)ipu_receive_write(
-        self, iov, (int)packets,
-        (struct ipu_delivery){.kind = kind, .packets = packets, .bytes = bytes});
-}
-
-void ipu_receive_init(struct ipu_pump *pump)
-{
-    uint32_t offload = pump->device->offload;
-    uint32_t kinds = (offload & IPU_DEVICE_TCP ? IPU_COALESCE_TCP : 0) |
-                     (offload & IPU_DEVICE_UDP ? IPU_COALESCE_UDP : 0);
-    ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, pump);
+    size_t len = done->byte_len - IPU_GRH_LEN;
+    uint8_t *frame = buf + IPU_RX_ENCAP;
+    if (grh && ipu_fabric_sends_as(pump->fabric, done->src_qpn) &&
+        memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
+        IPU_COUNT(pump, rx_echo);
+        return;
+    }
+    if (pump->tap.snap_len > 0)
+        ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
+    ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
@@ -121,30 +103,99 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
     }
 }
 
-static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
+/* ---- merge and deliver */
+
+static void deliver_merged(void *self, const struct iovec *iov, uint32_t packets, size_t bytes)
 {
-    bool grh = done->flags & IPU_RECEIVED_GRH;
-    if (done->byte_len < IPU_RX_IP) {
-        IPU_COUNT(pump, rx_short);
-        return;
-    }
-    size_t len = done->byte_len - IPU_GRH_LEN;
-    uint8_t *frame = buf + IPU_RX_ENCAP;
-    if (grh && ipu_fabric_sends_as(pump->fabric, done->src_qpn) &&
-        memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
-        IPU_COUNT(pump, rx_echo);
-        return;
-    }
-    if (pump->tap.snap_len > 0)
-        ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
-    ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
+    enum ipu_delivery_kind kind = packets > 1 ? IPU_DELIVERY_MERGED : IPU_DELIVERY_PLAIN;
+    (void)ipu_receive_write(
+        self, iov, (int)packets,
+        (struct ipu_delivery){.kind = kind, .packets = packets, .bytes = bytes});
 }
+
+void ipu_receive_init(struct ipu_pump *pump)
+{
+    uint32_t offload = pump->device->offload;
+    uint32_t kinds = (offload & IPU_DEVICE_TCP ? IPU_COALESCE_TCP : 0) |
+                     (offload & IPU_DEVICE_UDP ? IPU_COALESCE_UDP : 0);
+    ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, pump);
+}
+
+void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)
+{
+    const struct ipu_device *device = pump->device;
+    struct ipu_delivery delivery = {.packets = 1, .bytes = ip_len};
+    bool lends = pump->rx_index != IPU_SLAB_NONE && device->ops->take != NULL;
+    if (lends &&
+        device->ops->take(device->self, pump->rx_index, vnet + IPU_VNET_LEN, ip_len) == 0) {
+        pump->rx_index = IPU_SLAB_NONE;
+        count_delivered(pump, 0, &delivery);
+        return;
+    }
+    memset(vnet, 0, IPU_VNET_LEN);
+    struct iovec frame = {.iov_base = vnet, .iov_len = IPU_VNET_LEN + ip_len};
+    int error = ipu_receive_write(pump, &frame, 1, delivery);
+    if (lends && error == 0)
+        IPU_COUNT(pump, rx_copied);
+}
+
+int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
+                      struct ipu_delivery delivery)
+{
+    const struct ipu_device *device = pump->device;
+    if (pump->writing_count == IPU_DEVICE_WRITES)
+        flush_device(pump);
+    int result = n == 1 ? device->ops->write(device->self, iov->iov_base, iov->iov_len)
+                        : device->ops->writev(device->self, iov, n);
+    if (result == IPU_DEVICE_QUEUED)
+        pump->writing[pump->writing_count++] = delivery;
+    else
+        count_delivered(pump, result, &delivery);
+    return result;
+}
+
+/* ---- the end of a batch */
 
 void ipu_receive_flush(struct ipu_pump *pump)
 {
     ipu_coalesce_flush(&pump->coalesce);
     flush_device(pump);
 }
+
+static void flush_device(struct ipu_pump *pump)
+{
+    const struct ipu_device *device = pump->device;
+    if (device->ops->flush != NULL)
+        device->ops->flush(device->self);
+    if (pump->writing_count == 0)
+        return;
+    int errors[IPU_DEVICE_WRITES];
+    device->ops->written(device->self, errors, pump->writing_count);
+    for (int i = 0; i < pump->writing_count; i++)
+        count_delivered(pump, errors[i], &pump->writing[i]);
+    pump->writing_count = 0;
+}
+
+static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery)
+{
+    uint32_t packets = delivery->packets;
+    if (error < 0) {
+        bool full = error == -EAGAIN || error == -ENOBUFS;
+        IPU_ADD(pump, rx_device_full, full ? packets : 0);
+        IPU_ADD(pump, rx_device_error, full ? 0 : packets);
+        return;
+    }
+    IPU_ADD(pump, rx_packets, packets);
+    IPU_ADD(pump, rx_bytes, delivery->bytes);
+    if (delivery->kind == IPU_DELIVERY_WHOLE)
+        IPU_COUNT(pump, rx_superframes);
+    if (delivery->kind != IPU_DELIVERY_MERGED)
+        return;
+    IPU_COUNT(pump, rx_merged_frames);
+    IPU_ADD(pump, rx_merged, packets);
+}
+
+/* ---- post */
 
 /* Frames that the device has kept until now. */
 static void take_back(struct ipu_pump *pump)
@@ -178,34 +229,4 @@ void ipu_receive_post(struct ipu_pump *pump)
             return;
         pump->idle_rx_count -= (uint32_t)taken;
     }
-}
-
-int ipu_receive_poll(struct ipu_pump *pump, int max)
-{
-    struct ipu_received done[IPU_BATCH];
-    int total = 0, wanted, n;
-    do {
-        wanted = max - total < IPU_BATCH ? max - total : IPU_BATCH;
-        n = pump->fabric->ops->received(pump->fabric->self, done, wanted);
-        if (n < 0) {
-            ipu_recovery_broke(pump);
-            break;
-        }
-        for (int i = 0; i < n; i++) {
-            uint32_t index = pump->rx_index = (uint32_t)done[i].cookie;
-            if (done[i].flags & IPU_RECEIVED_FAILED)
-                IPU_COUNT(pump, rx_failed);
-            else
-                receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
-            /* Not posted again before the coalescing is done with it, below. */
-            if (pump->rx_index != IPU_SLAB_NONE)
-                pump->idle_rx[pump->idle_rx_count++] = index;
-        }
-        pump->rx_index = IPU_SLAB_NONE;
-        total += n;
-    } while (n == wanted && total < max);
-    if (total > 0)
-        ipu_receive_flush(pump);
-    ipu_receive_post(pump);
-    return total;
 }

@@ -19,10 +19,10 @@ void ipu_recovery_broke(struct ipu_pump *pump)
     IPU_COUNT(pump, fabric_errors);
     for (int i = 0; i < pump->pending; i++) {
         IPU_COUNT(pump, tx_fabric_error);
-        ipu_transmit_release(pump, pump->batch[i].cookie);
+        ipu_batch_release(pump, pump->batch[i].cookie);
     }
     pump->pending = 0;
-    ipu_transmit_abandon(pump);
+    ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
     ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 0}, NULL);
 }
 
@@ -33,8 +33,8 @@ int ipu_recovery_try(struct ipu_pump *pump)
     if (pump->fabric->ops->recover != NULL && pump->fabric->ops->recover(pump->fabric->self) == 0) {
         pump->broken = false;
         IPU_COUNT(pump, fabric_recoveries);
-        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 1}, NULL);
-        ipu_receive_post(pump);
+        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 1},
+                       NULL);
         return 1;
     }
     if (pump->recover_wait_ms < RECOVER_MAX_MS)

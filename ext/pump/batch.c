@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pump/pump_state.h"
+
+/*
+ * The frames behind the sends in the batches and in the fabric. A frame is free again when the last
+ * send that reads it has ended, or will never begin. A super-frame is read by one send for each of
+ * its segments, and by the cutting while segments are left.
+ */
+
+void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index)
+{
+    if (index >= pump->lent_frames) {
+        ipu_slab_put(&pump->tx, index);
+        return;
+    }
+    pump->lent_sending--;
+    pump->device->ops->ended(pump->device->self, index);
+}
+
+void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie)
+{
+    uint32_t index = (uint32_t)cookie;
+    uint32_t head = (uint32_t)(cookie >> IPU_COOKIE_HEAD_SHIFT);
+    if (head > 0) {
+        ipu_slab_put(&pump->heads, head - 1);
+        if (--pump->tx_users[index] > 0 || (pump->cut.left > 0 && pump->cut_index == index))
+            return;
+    }
+    ipu_batch_put_frame(pump, index);
+}
+
+void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter)
+{
+    uint32_t left = pump->cut.left;
+    if (left == 0)
+        return;
+    ipu_counter_add(counter, left);
+    pump->cut.left = 0;
+    if (pump->tx_users[pump->cut_index] == 0)
+        ipu_batch_put_frame(pump, pump->cut_index);
+}
