@@ -314,9 +314,9 @@ static struct in6_addr hop(void)
 
 static void neighbour(void)
 {
-    command((struct ipu_command){
-        .type = IPU_COMMAND_NEIGH_SET,
-        .neigh_set = {.next_hop = hop(), .dest = peer, .mtu = DATAGRAM_MTU}});
+    command(
+        (struct ipu_command){.type = IPU_COMMAND_NEIGH_SET,
+                             .neigh_set = {.next_hop = hop(), .dest = peer, .mtu = DATAGRAM_MTU}});
 }
 
 static void route(enum ipu_tx_mode mode)
@@ -332,10 +332,9 @@ static void route(enum ipu_tx_mode mode)
 static void connect_peer(bool superframes)
 {
     neighbour();
-    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_ADD,
-                                 .connection_add = {.id = ID,
-                                                    .native = &connection,
-                                                    .superframes = superframes}});
+    command((struct ipu_command){
+        .type = IPU_COMMAND_CONNECTION_ADD,
+        .connection_add = {.id = ID, .native = &connection, .superframes = superframes}});
     route(IPU_TX_RC);
 }
 

@@ -97,8 +97,7 @@ static void bad_values_are_refused_and_change_nothing(void)
     CHECK_EQ(ipu_neigh_init(&table, (1u << 24) + 1, &seed), -EINVAL);
     CHECK_EQ(ipu_neigh_init(&table, 10, &seed), 0);
     CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), IPU_NEIGH_SEND, 65536, &former), -EINVAL);
-    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), (enum ipu_neigh_action)4, 2044, &former),
-             -EINVAL);
+    CHECK_EQ(ipu_neigh_set(&table, &host, ah(1), (enum ipu_neigh_action)4, 2044, &former), -EINVAL);
     CHECK(former == NULL);
     CHECK_EQ(table.count, 0);
     ipu_neigh_free(&table);

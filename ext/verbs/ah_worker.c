@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "verbs/state.h"
 
 enum { TODO_MAX = 256 }; /* each may take a second: more would not be worth the wait */
-
-/* The mutex is held. */
-static void announce(struct ipu_verbs *v)
-{
-    if (!atomic_exchange(&v->inbox.any, true))
-        eventfd_write(v->inbox.fd, 1);
-}
 
 static void *run(void *arg)
 {
@@ -36,7 +27,7 @@ static void *run(void *arg)
         handle->error = errno;
         pthread_mutex_lock(&v->inbox.mutex);
         STAILQ_INSERT_TAIL(&v->inbox.made, handle, queue);
-        announce(v);
+        ipu_verbs_inbox_announce(v);
     }
     pthread_mutex_unlock(&v->inbox.mutex);
     return NULL;
@@ -73,63 +64,10 @@ bool ipu_verbs_ah_worker_put(struct ipu_verbs *v, struct ipu_verbs_handle *handl
     return taken;
 }
 
-void ipu_verbs_ah_worker_collect(struct ipu_verbs *v)
+void ipu_verbs_ah_worker_init(struct ipu_verbs *v)
 {
-    struct ipu_verbs_handle_queue made = STAILQ_HEAD_INITIALIZER(made);
-    struct ipu_verbs_inbox *inbox = &v->inbox;
-    eventfd_t ignored;
-    if (!atomic_load_explicit(&inbox->any, memory_order_relaxed))
-        return;
-    pthread_mutex_lock(&inbox->mutex);
-    atomic_store(&inbox->any, false);
-    (void)eventfd_read(inbox->fd, &ignored);
-    STAILQ_CONCAT(&made, &inbox->made);
-    bool fail = inbox->fail;
-    inbox->fail = false;
-    if (inbox->rebind) {
-        v->fabric.gid = inbox->gid;
-        v->sgid_index = inbox->sgid_index;
-        v->version++;
-    }
-    inbox->rebind = false;
-    pthread_mutex_unlock(&inbox->mutex);
-
-    if (fail)
-        ipu_verbs_queue_pair_fail(v);
-    while (!STAILQ_EMPTY(&made)) {
-        struct ipu_verbs_handle *handle = STAILQ_FIRST(&made);
-        STAILQ_REMOVE_HEAD(&made, queue);
-        ipu_verbs_handle_made(v, handle);
-        ipu_verbs_handle_release(v, handle);
-    }
-}
-
-void ipu_verbs_break(struct ipu_verbs *v)
-{
-    pthread_mutex_lock(&v->inbox.mutex);
-    v->inbox.fail = true;
-    announce(v);
-    pthread_mutex_unlock(&v->inbox.mutex);
-}
-
-void ipu_verbs_rebind(struct ipu_verbs *v, const struct in6_addr *gid, uint8_t sgid_index)
-{
-    pthread_mutex_lock(&v->inbox.mutex);
-    v->inbox.gid = *gid;
-    v->inbox.sgid_index = sgid_index;
-    v->inbox.rebind = true;
-    announce(v);
-    pthread_mutex_unlock(&v->inbox.mutex);
-}
-
-int ipu_verbs_ah_worker_init(struct ipu_verbs *v)
-{
-    pthread_mutex_init(&v->inbox.mutex, NULL);
     pthread_cond_init(&v->ah_worker.work, NULL);
     STAILQ_INIT(&v->ah_worker.todo);
-    STAILQ_INIT(&v->inbox.made);
-    v->inbox.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return v->inbox.fd < 0 ? -errno : 0;
 }
 
 void ipu_verbs_ah_worker_free(struct ipu_verbs *v)
@@ -141,4 +79,5 @@ void ipu_verbs_ah_worker_free(struct ipu_verbs *v)
     if (v->ah_worker.started)
         pthread_join(v->ah_worker.thread, NULL);
     v->ah_worker.started = false;
+    pthread_cond_destroy(&v->ah_worker.work);
 }

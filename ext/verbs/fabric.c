@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "core/clock.h"
 #include "core/frame.h"
 #include "verbs/connected_state.h"
 #include "verbs/epoll_set.h"
@@ -23,11 +22,6 @@ void ipu_verbs_counters(const struct ipu_verbs *v, uint64_t values[IPU_VERBS_COU
 #define READ(name) values[i++] = atomic_load_explicit(&v->counters.name, memory_order_relaxed);
     IPU_VERBS_COUNTERS(READ)
 #undef READ
-}
-
-int64_t ipu_verbs_now_ns(void)
-{
-    return (int64_t)ipu_clock_ns();
 }
 
 /* ---- memory */
@@ -227,7 +221,8 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
     v->epoll_fd = -1;
     LIST_INIT(&v->handles);
     STAILQ_INIT(&v->retired);
-    int error = ipu_verbs_ah_worker_init(v);
+    ipu_verbs_ah_worker_init(v);
+    int error = ipu_verbs_inbox_init(v);
     if (error == 0)
         error = set_up(v);
     if (error == 0 && config->leader != NULL)
@@ -247,7 +242,7 @@ void ipu_verbs_free(struct ipu_verbs *v)
     v->closed = v->broken = true;
     leave(v);
     ipu_verbs_ah_worker_free(v);
-    ipu_verbs_ah_worker_collect(v);
+    ipu_verbs_handle_collect(v);
     v->parked_count = 0;
     ipu_verbs_handle_close(v);
     ipu_regions_close(&v->regions);
@@ -259,10 +254,7 @@ void ipu_verbs_destroy(struct ipu_verbs *v)
     ipu_verbs_handle_free(v);
     if (v->epoll_fd >= 0)
         close(v->epoll_fd);
-    if (v->inbox.fd >= 0)
-        close(v->inbox.fd);
-    pthread_cond_destroy(&v->ah_worker.work);
-    pthread_mutex_destroy(&v->inbox.mutex);
+    ipu_verbs_inbox_free(v);
     free(v->connected);
     free(v->cookies);
     free(v);

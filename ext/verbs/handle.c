@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/frame.h"
 #include "verbs/state.h"
 
@@ -50,14 +51,14 @@ void ipu_verbs_handle_release(struct ipu_verbs *v, struct ipu_verbs_handle *hand
     free(handle);
 }
 
-void ipu_verbs_handle_made(struct ipu_verbs *v, struct ipu_verbs_handle *handle)
+static void made(struct ipu_verbs *v, struct ipu_verbs_handle *handle)
 {
     if (handle->ah != NULL) {
         handle->state = IPU_VERBS_READY;
         IPU_VERBS_COUNT(v, handles_created);
     } else {
         handle->state = IPU_VERBS_FAILED;
-        handle->retry_at_ns = ipu_verbs_now_ns() + RETRY_NS;
+        handle->retry_at_ns = (int64_t)ipu_clock_ns() + RETRY_NS;
         IPU_VERBS_COUNT(v, handles_failed);
     }
 }
@@ -73,7 +74,7 @@ static void make(struct ipu_verbs *v, struct ipu_verbs_handle *handle)
     errno = 0;
     handle->ah = ibv_create_ah(v->pd, &handle->attr);
     handle->error = errno;
-    ipu_verbs_handle_made(v, handle);
+    made(v, handle);
 }
 
 bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle)
@@ -84,9 +85,21 @@ bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle
         handle->state = IPU_VERBS_ABSENT;
     }
     if (handle->state == IPU_VERBS_ABSENT ||
-        (handle->state == IPU_VERBS_FAILED && ipu_verbs_now_ns() >= handle->retry_at_ns))
+        (handle->state == IPU_VERBS_FAILED && (int64_t)ipu_clock_ns() >= handle->retry_at_ns))
         make(v, handle);
     return handle->state == IPU_VERBS_READY;
+}
+
+void ipu_verbs_handle_collect(struct ipu_verbs *v)
+{
+    struct ipu_verbs_handle_queue queue = STAILQ_HEAD_INITIALIZER(queue);
+    ipu_verbs_inbox_read(v, &queue);
+    while (!STAILQ_EMPTY(&queue)) {
+        struct ipu_verbs_handle *handle = STAILQ_FIRST(&queue);
+        STAILQ_REMOVE_HEAD(&queue, queue);
+        made(v, handle);
+        ipu_verbs_handle_release(v, handle);
+    }
 }
 
 /* Only what stays on an InfiniBand subnet and is for one port goes without (E4, B6). */

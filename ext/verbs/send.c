@@ -186,7 +186,7 @@ int ipu_verbs_sent(void *self, uint64_t *cookies, int max)
     int n = 0;
     if (v->closed)
         return -EIO;
-    ipu_verbs_ah_worker_collect(v);
+    ipu_verbs_handle_collect(v);
     ipu_verbs_send_poll(v);
     ipu_verbs_handle_reap(v);
     if (v->parked_count > 0)

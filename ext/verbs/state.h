@@ -15,8 +15,8 @@
 
 /*
  * The inside of the verbs fabric, shared by its files: fabric.c (life, waiting), queue_pair.c
- * (states), send.c, receive.c and handle.c. Unless it says otherwise, all of it is the pump
- * thread's.
+ * (states), send.c, receive.c, handle.c, ah_worker.c and inbox.c. Unless it says otherwise, all of
+ * it is the pump thread's.
  */
 enum {
     IPU_VERBS_BATCH = 64,  /* work requests in one chain */
@@ -150,9 +150,6 @@ struct ipu_verbs {
 #define IPU_VERBS_ADD(v, name, n) ipu_counter_add(&(v)->counters.name, (n))
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
-/* A function, which tests replace. */
-int64_t ipu_verbs_now_ns(void);
-
 /* queue_pair.c: from RESET to RTS; to ERROR, where everything posted comes back. */
 int ipu_verbs_queue_pair_raise(struct ipu_verbs *v);
 void ipu_verbs_queue_pair_fail(struct ipu_verbs *v);
@@ -175,8 +172,8 @@ void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest);
 void ipu_verbs_handle_destroy(void *self, void *ah);
 /* Before a send: whether it is there; if not, it is made, or about to be. */
 bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
-/* Takes the handle that the worker made. */
-void ipu_verbs_handle_made(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
+/* Reads the inbox, and takes the handles that the worker made. */
+void ipu_verbs_handle_collect(struct ipu_verbs *v);
 /* After its last parked send has gone. */
 void ipu_verbs_handle_release(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
 /* End the retired ones that no send needs any more. */
@@ -186,11 +183,17 @@ void ipu_verbs_handle_close(struct ipu_verbs *v);
 void ipu_verbs_handle_free(struct ipu_verbs *v);
 
 /* ah_worker.c: the thread starts with its first work. */
-int ipu_verbs_ah_worker_init(struct ipu_verbs *v);
+void ipu_verbs_ah_worker_init(struct ipu_verbs *v);
 void ipu_verbs_ah_worker_free(struct ipu_verbs *v);
 /* False when too much is to be done already. */
 bool ipu_verbs_ah_worker_put(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
-/* Reads the inbox. */
-void ipu_verbs_ah_worker_collect(struct ipu_verbs *v);
+
+/* inbox.c */
+int ipu_verbs_inbox_init(struct ipu_verbs *v);
+void ipu_verbs_inbox_free(struct ipu_verbs *v);
+/* Something is in it now. The mutex is held. */
+void ipu_verbs_inbox_announce(struct ipu_verbs *v);
+/* Fails the queue pair or rebinds the port as demanded; appends the handles to *made. */
+void ipu_verbs_inbox_read(struct ipu_verbs *v, struct ipu_verbs_handle_queue *made);
 
 #endif

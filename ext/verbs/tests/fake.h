@@ -64,7 +64,7 @@ struct fake {
 };
 
 extern struct fake fake;
-extern int64_t fake_now_ns; /* what ipu_verbs_now_ns() answers */
+extern int64_t fake_now_ns; /* what clock_gettime() answers */
 
 /* A fresh device, and a fabric on it; ended by fake_close(), which checks that nothing is left. */
 struct ipu_fabric *fake_open(bool resolves);
