@@ -53,7 +53,7 @@ def _number(option: str, text: str | None, default: int) -> int:
 
 def _in_guests(options: argparse.Namespace) -> int:
     from ipoibu.bench import guests
-    from ipoibu.cli.lab import Interrupts
+    from ipoibu.cli.interrupts import Interrupts
 
     for name in ("plot", "streams"):
         if getattr(options, name) is not None:
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.bench import plot, report, scale
     from ipoibu.bench.run import Plan
     from ipoibu.bench.run import run as measure
-    from ipoibu.cli.lab import Interrupts
+    from ipoibu.cli.interrupts import Interrupts
 
     quick = options.quick
     if options.json is not None:

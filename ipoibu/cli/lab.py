@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu lab`: hosts in network namespaces that run IP over InfiniBand, for demonstrations and
-tests."""
+tests. `lab_guests` has `ipoibu lab --guests`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from ipoibu.cli.interrupts import Interrupts
 from ipoibu.cli.options import add_options, as_arguments, given
 from ipoibu.errors import UsageError
 
@@ -26,16 +27,25 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
-        help="hosts in network namespaces, for demonstrations and tests",
+        help="hosts in network namespaces or guests, for demonstrations and tests",
         usage="ipoibu lab [options] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
-        " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C.",
+        " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
+        " With --guests: boot two guests with RDMA drivers of the kernel, one with ipoibu and one"
+        " with the kernel's own ib_ipoib; show the link, check it or run COMMAND in the first one.",
     )
-    parser.add_argument("--hosts", metavar="N", type=_number, default=2, help="2 by default")
-    parser.add_argument("--device", metavar="DEV", default="soft", help="soft: the built-in HCA")
     parser.add_argument(
-        "--fabric", metavar="FABRIC", default="roce", help="roce (default), or ib: OpenSM on ibsim"
+        "--guests",
+        action="store_true",
+        help="two guests with kernels of their own, which the first run builds in minutes",
     )
+    parser.add_argument("--hosts", metavar="N", type=_number, help="2 by default")
+    parser.add_argument(
+        "--device",
+        metavar="DEV",
+        help="soft: the built-in HCA; with --guests rxe0 (default), soft:vec0 or siw0",
+    )
+    parser.add_argument("--fabric", metavar="FABRIC", help="roce (default), or ib: OpenSM on ibsim")
     parser.add_argument(
         "--partitions", metavar="FILE", help="with ib: OpenSM's partitions.conf; roce: as for `up`"
     )
@@ -52,20 +62,26 @@ def _number(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.guests:
+        from ipoibu.cli import lab_guests
+
+        return lab_guests.run(options)
+
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
 
+    hosts = 2 if options.hosts is None else options.hosts
     texts = given(options, "lab")
     # This refuses wrong values once, before every host does.
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **texts})
     further = as_arguments(texts)
-    subnet = _subnet(options)
+    subnet = _subnet(options, hosts)
     if subnet is None and options.partitions is not None:
         further += ["--partitions", os.path.abspath(options.partitions)]
     began = time.monotonic()
     with (
         Interrupts() as interrupts,
-        Lab(options.hosts, device=options.device, options=further, subnet=subnet) as lab,
+        Lab(hosts, device=options.device or "soft", options=further, subnet=subnet) as lab,
     ):
         interrupts.check()
         report: dict[str, Any] = {"hosts": lab.describe()}
@@ -83,10 +99,10 @@ def run(options: argparse.Namespace) -> int:
         return code
 
 
-def _subnet(options: argparse.Namespace) -> LabSubnet | None:
+def _subnet(options: argparse.Namespace, hosts: int) -> LabSubnet | None:
     from ipoibu.lab.subnet import ONE_LINK, LabSubnet
 
-    if options.fabric == "roce":
+    if options.fabric in (None, "roce"):
         return None
     if options.fabric != "ib":
         raise UsageError(f"--fabric {options.fabric!r} is neither roce nor ib")
@@ -96,7 +112,7 @@ def _subnet(options: argparse.Namespace) -> LabSubnet | None:
             partitions = Path(options.partitions).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--partitions {options.partitions}: {error}") from error
-    return LabSubnet(options.hosts, partitions)
+    return LabSubnet(hosts, partitions)
 
 
 def _introduce(lab: Lab, seconds: float) -> None:
@@ -173,35 +189,3 @@ def _own_command() -> str:
     if os.path.basename(script) != "ipoibu":
         return f"{sys.executable} -m ipoibu.cli"
     return "ipoibu" if shutil.which("ipoibu") == script else script
-
-
-class Interrupts:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind.
-
-    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. `check`
-    raises a dropped one again.
-    """
-
-    def __init__(self) -> None:
-        self._interrupted = False
-
-    def _interrupt(self, number: int, frame: Any) -> None:
-        self._interrupted = True
-        raise KeyboardInterrupt
-
-    def check(self) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-
-    def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = {
-            number: signal.signal(number, self._interrupt)
-            for number in numbers
-            if signal.getsignal(number) is not signal.SIG_IGN  # in the background of a script
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
-from ipoibu.lab.guests.runner import INFINIBAND, SCENARIOS, run, shell, source
+from ipoibu.lab.guests.runner import INFINIBAND, SCENARIOS, Result, run, shell, source
 
 SCRIPTS = (SCENARIOS / "verbs_host.sh", SCENARIOS / "judge_host.sh")
 PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
 LIMITED = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x0001")  # in the second partition
 KERNEL, RXE, ROCE, SOFT = "kernel", "rxe0 (InfiniBand)", "rxe0 (RoCE)", "soft:vec0"
 RXE_CM, SOFT_IB = "rxe0 (InfiniBand, no ib_cm)", "soft:vec0@rxe0"
+SIW = "siw0 (iWARP)"  # the kernel has no IP over InfiniBand on it
 LIMITED_KERNEL, LIMITED_RXE = "kernel (limited)", "rxe0 (InfiniBand, limited)"
 HOSTS = {  # the name of each in judge_host.sh, and its kernel's arguments
     KERNEL: ("kernel", PORT),
@@ -23,6 +26,7 @@ HOSTS = {  # the name of each in judge_host.sh, and its kernel's arguments
     ROCE: ("rxe0", ()),
     SOFT: ("soft:vec0", ()),
     SOFT_IB: ("soft:vec0@rxe0", PORT),
+    SIW: ("siw0", ()),
 }
 
 # What each host of a pair tries towards the other.
@@ -54,6 +58,44 @@ LARGE = {
 }
 
 
+def boot(
+    kernel: Path,
+    directory: Path,
+    hosts: tuple[str, str],
+    function: str,
+    *words: str,
+    limited: bool = False,
+    kernel_first: str = ":",
+    scripts: Sequence[Path] = SCRIPTS,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 150,
+    copy_to: BinaryIO | None = None,
+) -> list[Result]:
+    """Run `FUNCTION HOST WORD...` in each guest; `scripts` define the function.
+
+    The kernel's hosts run `kernel_first` before they make their RDMA device. `limited` makes all
+    hosts limited members of the second partition.
+    """
+    commands = []
+    for host in hosts:
+        name, _ = HOSTS[host]
+        script = shlex.join([function, name, *words])
+        if name == "kernel":
+            script = f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {script}"
+        else:
+            script = f"as_host {name} {script}"
+        commands.append(shell(source(*scripts) + script))
+    return run(
+        kernel,
+        commands,
+        directory=directory,
+        env=env,
+        timeout_s=timeout_s,
+        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
+        copy_to=copy_to,
+    )
+
+
 def play(
     kernel: Path,
     directory: Path,
@@ -64,37 +106,34 @@ def play(
     kernel_first: str = ":",
     scripts: Sequence[Path] = SCRIPTS,
 ) -> None:
-    """Run `FUNCTION HOST WORD...` in each guest; `scripts` define the function.
-
-    The kernel's hosts run `kernel_first` before they make their RDMA device.
-    """
-    arguments = " ".join(words)
-    commands = [
-        shell(
-            source(*scripts)
-            + (
-                f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {function} kernel {arguments}"
-                if HOSTS[host][0] == "kernel"
-                else f"as_host {HOSTS[host][0]} {function} {HOSTS[host][0]} {arguments}"
-            )
-        )
-        for host in hosts
-    ]
-    results = run(
+    """Boot the hosts as `boot` does; raise GuestFailed unless every guest ends well."""
+    results = boot(
         kernel,
-        commands,
-        directory=directory,
-        timeout_s=150,
-        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
+        directory,
+        hosts,
+        function,
+        *words,
+        limited=limited,
+        kernel_first=kernel_first,
+        scripts=scripts,
     )
     for result in results:
         result.check()
 
 
+def behaviours(directory: Path) -> list[dict[str, str]]:
+    """Return for each host what it tried, and `yes` or `no` for its success."""
+    tried: list[dict[str, str]] = []
+    for name in "ab":
+        file = directory / f"behaviours-{name}"
+        lines = file.read_text().splitlines() if file.exists() else []
+        tried.append(dict(line.split("\t") for line in lines))
+    return tried
+
+
 def judge(
     kernel: Path, directory: Path, mode: str, first: str, second: str
 ) -> list[dict[str, str]]:
-    """Return for each host what it tried, and `yes` or `no` for its success."""
+    """Let two hosts try everything towards each other, and return their behaviours."""
     play(kernel, directory, (first, second), "judge", mode)
-    files = [directory / f"behaviours-{name}" for name in "ab"]
-    return [dict(line.split("\t") for line in file.read_text().splitlines()) for file in files]
+    return behaviours(directory)

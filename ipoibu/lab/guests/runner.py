@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.guests.wire import Wire
@@ -122,13 +122,15 @@ def run(
     mem_mib: int = 512,
     kernel_arguments: Sequence[Sequence[str]] = (),
     directory: Path | None = None,
+    copy_to: BinaryIO | None = None,
 ) -> list[Result]:
     """Boot one guest a command, all joined by vec0, and return their results in that order.
 
     Blocks until all have ended, at most `timeout_s` and a few seconds. When one fails, the others
     are ended after GRACE_S. `kernel_arguments`, if any, has for each guest what ends its kernel's
     command line. `directory`, /run/lab in the guests, is kept; without it a temporary one
-    is used and removed. Each guest is bound to one of the host's CPUs, if there are as many CPUs as guests.
+    is used and removed. `copy_to` gets the output of the first guest as it comes. Each guest is
+    bound to one of the host's CPUs, if there are as many CPUs as guests.
     """
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as temporary:
@@ -141,6 +143,7 @@ def run(
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments,
                 directory=Path(temporary),
+                copy_to=copy_to,
             )
     count = len(commands)
     if not 1 <= count <= len(names):
@@ -162,6 +165,7 @@ def run(
                 env=env,
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
+                copy_to=copy_to if index == 0 else None,
             )
             for index, command in enumerate(commands)
         ]
@@ -221,6 +225,7 @@ class Guest:
         env: Mapping[str, str] | None = None,
         mem_mib: int = 512,
         kernel_arguments: Sequence[str] = (),
+        copy_to: BinaryIO | None = None,
     ) -> None:
         """Describe a guest; nothing happens before `start`.
 
@@ -242,6 +247,7 @@ class Guest:
         self._env = dict(env or {})
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
+        self._copy_to = copy_to
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: list[_Stream] = []
         self._started_s = 0.0
@@ -278,7 +284,7 @@ class Guest:
         (here / "command").chmod(0o755)
         (here / "fstab").write_text(_fstab(self.directory))
         self._started_s = time.monotonic()
-        self._streams = [_Stream(here / "output"), _Stream(here / "kernel.log")]
+        self._streams = [_Stream(here / "output", self._copy_to), _Stream(here / "kernel.log")]
         inherited = [stream.write_fd for stream in self._streams]
         if self._wire_fd is not None:
             inherited.append(self._wire_fd)
@@ -388,9 +394,10 @@ class _Stream:
     The guest's end is shared by all of its processes, so the thread ends when the last one has.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
         self._read_fd, self.write_fd = os.pipe()
         self._file = file
+        self._copy_to = copy_to
         self._data = bytearray()
         self._dropped_bytes = 0
         self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
@@ -418,6 +425,9 @@ class _Stream:
                 self._data += room
                 self._dropped_bytes += len(chunk) - len(room)
                 file.write(room)
+                if self._copy_to is not None:
+                    self._copy_to.write(chunk)
+                    self._copy_to.flush()
         os.close(self._read_fd)
 
 

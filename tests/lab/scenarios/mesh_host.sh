@@ -7,13 +7,6 @@ trouble() { # FUNCTION [ARG...] of mesh_trouble.py
     python -m ipoibu.lab.guests.inside.call "tests.lab.scenarios.mesh_trouble:$1" "${@:2}"
 }
 
-siw_up() {
-    call verbs_guest:seed
-    link_up vec0 9000 "10.8.0.$LAB_INDEX/24"
-    rdma_up siw0 siw vec0
-    ulimit -l unlimited
-}
-
 connected_to() { # COUNT: peers, each by one connection
     local row rows live=0
     rows=$(ipoibu conn ib0)
@@ -28,7 +21,6 @@ connected_to() { # COUNT: peers, each by one connection
 # Three hosts of which the last two know the first one only.
 gather() {
     local index peers=()
-    siw_up
     ((LAB_INDEX == 1)) || peers=(--peer 10.8.0.1)
     ib_up siw0 "${peers[@]}"
     meet up 60
@@ -72,7 +64,6 @@ gather() {
 # The second one is killed and started again, under load, while the third one keeps the mesh.
 come_back() {
     local peers=() stream
-    siw_up
     ((LAB_INDEX == 1)) || peers=(--peer 10.8.0.1)
     ib_up siw0 "${peers[@]}"
     meet up 60
@@ -103,7 +94,6 @@ come_back() {
 
 # The first one is a mesh of one; the second one bothers it, then joins.
 bother() {
-    siw_up
     if ((LAB_INDEX == 1)); then
         ib_up siw0
         meet up 60
@@ -130,7 +120,6 @@ bother() {
 
 # Peers come from a file that changes, and from a name.
 look_up() {
-    siw_up
     if ((LAB_INDEX == 1)); then
         ib_up siw0
         meet up 60

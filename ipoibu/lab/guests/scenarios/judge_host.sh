@@ -42,6 +42,8 @@ side_up() { # HOST MODE [OPTION...] of ipoibu
     fi
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
+        siw0,*) # the first host is the seed of the mesh
+            if ((LAB_INDEX == 1)); then ib_up siw0; else ib_up siw0 --peer 10.8.0.1; fi ;;
         *,connected | *,asking) ib_up "$1" --mode connected "${@:3}" ;;
         *,partition) ib_up "$1" --mtu "$IB_MTU" --pkey 0x8001 ;;
         *) ib_up "$1" --mtu "$IB_MTU" ;;

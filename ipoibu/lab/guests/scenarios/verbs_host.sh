@@ -14,6 +14,9 @@ call() { # MODULE:FUNCTION [ARG...] of ipoibu.lab.guests.scenarios
 as_host() { # DEVICE FUNCTION [ARG...]
     case $1 in
         rxe0) call verbs_guest:on_the_wire && "${@:2}" ;;
+        siw0) # a mesh runs over the addresses of its wire
+            call verbs_guest:seed && link_up vec0 9000 "10.8.0.$LAB_INDEX/24" || return 1
+            rdma_up siw0 siw vec0 && "${@:2}" ;;
         soft:vec0 | soft:vec0@rxe0)
             local mac enter=(ip netns exec host)
             read -r mac </sys/class/net/vec0/address
