@@ -12,6 +12,48 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "ipoibu/lab/guests"
+
+
+def only_the_package_is_there(venv: Path) -> None:
+    """No test, double or test helper is installed, at the top or inside the package."""
+    (record,) = venv.glob("lib/python*/site-packages/ipoibu-*.dist-info/RECORD")
+    files = [Path(line.split(",")[0]) for line in record.read_text().splitlines()]
+    installed = [file.with_suffix("") for file in files if file.suffix == ".py"]
+    assert len(installed) > 150
+    assert {module.parts[0] for module in installed} == {"ipoibu"}
+    for module in installed:
+        assert not {"tests", "testing", "doubles", "conftest"} & set(module.parts), module
+        assert not module.name.startswith(("test_", "fake")), module
+
+
+def the_guests_find_their_files(venv: Path, elsewhere: Path) -> None:
+    """`lab --guests` and `bench --lab` work without the source tree, as far as no guest boots."""
+    (guests,) = venv.glob("lib/python*/site-packages/ipoibu/lab/guests")
+    for name in ("kernel/build", "kernel/config", "kernel/patches/rxe-ib.patch"):
+        assert (guests / name).read_text() == (SHIPPED / name).read_text()
+    shipped = {file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.sh")}
+    assert shipped == {file.relative_to(guests) for file in guests.rglob("*.sh")}
+    assert os.access(guests / "inside/init", os.X_OK)  # the guest's kernel runs it
+    for words, said in (
+        ("lab --help", "--guests"),
+        ("lab --guests --device eth0", "expected one of rxe0, soft:vec0, siw0"),
+        ("bench --lab --only nobody", "expected some of ethernet, ib_ipoib datagram"),
+    ):
+        command = [str(venv / "bin" / "ipoibu"), *words.split()]
+        done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
+        assert said in done.stdout + done.stderr
+        assert done.returncode == (0 if "--help" in words else 2)
+    build = subprocess.run(
+        ["bash", str(guests / "kernel/build"), "superfluous"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (build.returncode, build.stderr.strip()) == (
+        2,
+        "lab-kernel: usage: build (no arguments)",
+    )
 
 
 @pytest.mark.timeout(600)
@@ -40,6 +82,8 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
     headers = ("isa-l/crc.h", "libdeflate.h", "liburing.h")
     is_there = any(Path("/usr/include", header).exists() for header in headers)
     assert probe.stdout.strip() == str(is_there and not without)
+    only_the_package_is_there(venv)
+    the_guests_find_their_files(venv, tmp_path)
     example = subprocess.run(
         [python, str(ROOT / "docs/examples/echo_blocking.py")],
         cwd=tmp_path,

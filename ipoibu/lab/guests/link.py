@@ -66,7 +66,8 @@ class Link:
         if device not in DEVICES:
             raise UsageError(f"--device {device!r}: expected one of {', '.join(DEVICES)}")
         if (device, mode) not in HOSTS:
-            raise UsageError(f"--mode {mode!r}: expected another mode for {device}")
+            modes = ", ".join(mode for other, mode in HOSTS if other == device)
+            raise UsageError(f"--mode {mode!r}: {device} has {modes}")
         self.mode = mode
         self.hosts = HOSTS[device, mode]
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu lab --guests`, from the command line to the exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab.guests.judge import COMMON, LARGE
+
+pytestmark = pytest.mark.lab
+
+
+def lab(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ipoibu.cli", "lab", "--guests", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_two_hosts_on_soft_iwarp_pass_the_check(lab_kernel: Path) -> None:
+    done = lab("--device", "siw0", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    for name in ("h1", "h2"):
+        passed = [check["check"] for check in report["checks"] if check["host"] == name]
+        assert passed == COMMON + LARGE["datagram"]
+
+
+def test_the_link_is_shown_from_both_sides(lab_kernel: Path) -> None:
+    done = lab()
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("--- h2\n")
+    assert "ib0: device rxe0 port 1 InfiniBand state up mode datagram mtu 4092" in first
+    assert first.count("3 packets transmitted, 3 received") == 2
+    assert "lladdr 80:00:" in first  # the kernel's flag of connected mode, RFC 4755
+    assert "ipoib pkey 0xffff mode datagram" in second
+
+
+def test_a_command_runs_beside_ipoibu(lab_kernel: Path) -> None:
+    done = lab("--mode", "connected", "--", "bash", "-c", "ping -c 1 -W 5 10.9.0.2; exit 7")
+    assert done.returncode == 7, done.stderr
+    assert "1 packets transmitted, 1 received" in done.stdout

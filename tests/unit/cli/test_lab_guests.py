@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu lab --guests`: its options, what it prints and its exit code. No guest boots here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from ipoibu.cli.main import main
+from ipoibu.lab.guests.judge import COMMON, LARGE
+from ipoibu.lab.guests.runner import Result
+
+
+class Guests:
+    """Stands for two guests: `results` are theirs, and they can do all `behaviours`."""
+
+    def __init__(self) -> None:
+        self.behaviours = [COMMON + LARGE["datagram"]] * 2
+        self.results = [self.result("a", 0), self.result("b", 0)]
+        self.booted: list[tuple[Any, ...]] = []
+
+    @staticmethod
+    def result(name: str, status: int | None, failure: str | None = None) -> Result:
+        return Result(name, status, f"output of {name}\n", "", failure, 1.0)
+
+    def boot(
+        self,
+        kernel: Path,
+        directory: Path,
+        hosts: tuple[str, str],
+        *words: str,
+        copy_to: BinaryIO | None = None,
+        **_: object,
+    ) -> list[Result]:
+        self.booted.append((hosts, *words))
+        for name, behaviours in zip("ab", self.behaviours, strict=True):
+            lines = [f"{behaviour}\tyes\n" for behaviour in behaviours]
+            (directory / f"behaviours-{name}").write_text("".join(lines))
+        return self.results
+
+
+@pytest.fixture
+def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
+    guests = Guests()
+    monkeypatch.setattr("ipoibu.lab.guests.link.boot", guests.boot)
+    monkeypatch.setattr("ipoibu.lab.guests.runner.find_kernel", lambda: Path("/nokernel"))
+    return guests
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "eth0"], "--device 'eth0': expected one of rxe0, soft:vec0, siw0"),
+        (["--mode", "unreliable"], "--mode 'unreliable': rxe0 has datagram, connected"),
+        (["--device", "siw0", "--mode", "connected"], "--mode 'connected': siw0 has datagram"),
+        (["--hosts", "3"], "--hosts is not for --guests"),
+        (["--fabric", "ib"], "--fabric is not for --guests"),
+        (["--mtu", "1500"], "--mtu is not for --guests"),
+        (["--cpu-latency", "0"], "--cpu-latency is not for --guests"),
+        (["--json"], "--guests --json needs --check"),
+    ],
+)
+def test_an_option_that_guests_do_not_have_is_refused(
+    guests: Guests, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["lab", "--guests", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert guests.booted == []
+
+
+def test_a_check_that_passes_says_so(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "--guests", "--check", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert guests.booted == [(("rxe0 (InfiniBand)", "kernel"), "judge", "datagram")]
+    assert [host["host"] for host in report["hosts"]] == [
+        "ipoibu on rxe0 (InfiniBand)",
+        "the kernel's ib_ipoib",
+    ]
+    assert report["ok"] is True
+    assert len(report["checks"]) == 2 * len(COMMON + LARGE["datagram"])
+    assert report["checks"][0] == {"host": "h1", "check": COMMON[0], "ok": True}
+
+
+def test_what_a_host_did_not_do_fails_the_check(
+    guests: Guests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guests.behaviours[1] = guests.behaviours[1][1:]
+    assert main(["lab", "--guests", "--check"]) == 1
+    seen = capsys.readouterr()
+    assert f"FAIL  h2: {COMMON[0]}" in seen.out
+    assert "27 of 28 checks passed" in seen.out
+
+
+def test_a_guest_that_fails_fails_the_check(
+    guests: Guests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guests.results[1] = guests.result("b", None, "Kernel panic")
+    assert main(["lab", "--guests", "--check"]) == 1
+    assert "guest b: Kernel panic" in capsys.readouterr().err
+
+
+def test_the_exit_code_is_that_of_the_command(guests: Guests) -> None:
+    guests.results[0] = guests.result("a", 7)
+    assert main(["lab", "--guests", "--mode", "connected", "--", "ls", "a b"]) == 7
+    [(hosts, *words)] = guests.booted
+    assert hosts == ("rxe0 (InfiniBand, no ib_cm)", "kernel")
+    assert words == ["lab", "connected", "ls", "a b"]
+
+
+def test_a_guest_that_fails_is_an_error_of_the_lab(
+    guests: Guests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guests.results[0] = guests.result("a", None, "did not end within 5 s")
+    assert main(["lab", "--guests"]) == 1
+    assert "guest a: did not end within 5 s" in capsys.readouterr().err
