@@ -78,9 +78,9 @@ def test_a_missing_broadcast_group_is_told_with_the_line_to_add(
         f"add to {file}: Default=0x7fff, ipoib : ALL=full;"
     )
     file.write_text("green=1, ipoib, mtu=9 : ALL;")
-    found = _partition(capsys, *words, "1")
-    assert (found["status"], found["remedy"]) == ("fail", None)
-    assert found["detail"].startswith(f"{file}:1: ")
+    finding = _partition(capsys, *words, "1")
+    assert (finding["status"], finding["remedy"]) == ("fail", None)
+    assert finding["detail"].startswith(f"{file}:1: ")
 
 
 def test_a_partition_that_cannot_be_is_a_usage_error(

@@ -126,9 +126,9 @@ def test_json_is_a_list_with_each_interfaces_name(
 ) -> None:
     _answering(monkeypatch, {"ib0": NEIGH, "ib1": NEIGH[:1]})
     assert main(["neigh", "-j"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [entry["dev"] for entry in found] == ["ib0", "ib0", "ib0", "ib1"]
-    assert set(found[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending", "router"}
+    entries = json.loads(capsys.readouterr().out)
+    assert [entry["dev"] for entry in entries] == ["ib0", "ib0", "ib0", "ib1"]
+    assert set(entries[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending", "router"}
     assert main(["neigh", "ib1", "-j"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 1
 

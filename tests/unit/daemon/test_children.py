@@ -240,7 +240,9 @@ def test_a_child_under_way_when_the_parent_ends_is_finished_and_ended() -> None:
         await asyncio.sleep(0.01)
         gate.set()
         await closing
-        await asyncio.gather(asking, return_exceptions=True)  # it was up, or is told that it went
+        await asyncio.gather(
+            asking, return_exceptions=True
+        )  # it came up, or its client gets an error
         with pytest.raises(IpoibuError, match="ending"):
             await waiting
 

@@ -10,12 +10,14 @@ import pytest
 from ipoibu.daemon.notify import notify
 
 
-def test_nobody_asked_so_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_service_manager_there_is_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not notify("READY=1")
 
 
-def test_the_one_who_asked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_manager_gets_the_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -45,9 +45,9 @@ def test_without_an_io_uring_it_says_why(
 
     monkeypatch.setattr(_core, "TunRing", refuse)
     monkeypatch.setitem(_core.FEATURES, "uring", built)
-    found = checkup.io_uring()
-    assert (found.status, found.remedy) == ("info", remedy)
-    assert os.strerror(number) in found.detail
+    result = checkup.io_uring()
+    assert (result.status, result.remedy) == ("info", remedy)
+    assert os.strerror(number) in result.detail
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_without_an_io_uring_it_says_why(
     ],
 )
 def test_the_device_mtu_decides_the_ip_mtu(mtu: int, status: str, word: str) -> None:
-    found = finding.device_mtu(Link(2, "eth0", mtu, True, None))
-    assert found.status == status
-    assert word in found.detail
-    assert (found.remedy is None) == (status == "ok")
+    result = finding.device_mtu(Link(2, "eth0", mtu, True, None))
+    assert result.status == status
+    assert word in result.detail
+    assert (result.remedy is None) == (status == "ok")
 
 
 TENTATIVE = 0x40
@@ -86,17 +86,17 @@ TENTATIVE = 0x40
 def test_only_a_link_local_address_that_is_not_tentative_will_do(
     flags: dict[str, int], status: str
 ) -> None:
-    found = checkup.device_link_local("eth0", flags)
-    assert found.status == status
-    assert (found.remedy is None) == (status == "ok")
+    result = checkup.device_link_local("eth0", flags)
+    assert result.status == status
+    assert (result.remedy is None) == (status == "ok")
 
 
 def test_a_device_with_ipv6_switched_off_names_the_switch(tmp_path: Path) -> None:
     (tmp_path / "eth0").mkdir()
     (tmp_path / "eth0" / "disable_ipv6").write_text("1\n")
-    found = checkup.device_ipv6("eth0", tmp_path)
-    assert found.status == "fail"
-    assert found.remedy == "sysctl -w net.ipv6.conf.eth0.disable_ipv6=0"
+    result = checkup.device_ipv6("eth0", tmp_path)
+    assert result.status == "fail"
+    assert result.remedy == "sysctl -w net.ipv6.conf.eth0.disable_ipv6=0"
     (tmp_path / "eth0" / "disable_ipv6").write_text("0\n")
     assert checkup.device_ipv6("eth0", tmp_path).status == "ok"
     assert checkup.device_ipv6("eth1", tmp_path).status == "fail"
@@ -115,10 +115,10 @@ def test_a_taken_port_fails_and_names_how_to_see_by_whom() -> None:
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as holder:
         holder.bind(("::1", 0))
         port = holder.getsockname()[1]
-        found = checkup.roce_port("lo", port)
-        assert found.status in ("fail", "warn")
+        result = checkup.roce_port("lo", port)
+        assert result.status in ("fail", "warn")
         if os.geteuid() == 0:
-            assert found.remedy == f"ss -lunp sport = :{port}"
+            assert result.remedy == f"ss -lunp sport = :{port}"
     assert checkup.roce_port("lo", port).status in ("ok", "warn")
 
 
@@ -142,8 +142,8 @@ def test_an_rdma_device_that_is_not_there_lists_those_that_are(tmp_path: Path) -
 
 
 def test_an_unknown_network_device_fails_and_nothing_more_is_asked_of_it() -> None:
-    (found,) = checkup.net_device("ib-not-there")
-    assert (found.check, found.status, found.remedy) == ("device", "fail", "ip link show")
+    (result,) = checkup.net_device("ib-not-there")
+    assert (result.check, result.status, result.remedy) == ("device", "fail", "ip link show")
 
 
 def test_every_check_has_a_name_of_its_own_and_every_failure_a_remedy() -> None:

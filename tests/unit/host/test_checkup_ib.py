@@ -32,21 +32,21 @@ def opens(monkeypatch: pytest.MonkeyPatch, port: Callable[[], FakePort]) -> None
 
 
 def findings() -> list[tuple[str, str, str | None]]:
-    return [(it.check, it.status, it.remedy) for it in _found()]
+    return [(it.check, it.status, it.remedy) for it in _results()]
 
 
-def _found() -> list[Finding]:
+def _results() -> list[Finding]:
     return subnet("mlx5_0", 1, PARTITION)
 
 
 def test_a_link_that_is_there_is_described_and_not_joined(administrator: FakeSa) -> None:
     group = administrator.make_broadcast(PARTITION)
-    assert [(it.check, it.status) for it in _found()] == [
+    assert [(it.check, it.status) for it in _results()] == [
         ("subnet_manager", "ok"),
         ("pkey", "ok"),
         ("broadcast_group", "ok"),
     ]
-    assert _found()[-1].detail == "the link of 0x8001 has an IP MTU of 2044, Q_Key 0xb1b"
+    assert _results()[-1].detail == "the link of 0x8001 has an IP MTU of 2044, Q_Key 0xb1b"
     assert not administrator.groups[group].members
 
 
@@ -65,16 +65,16 @@ def test_a_port_outside_the_partition_has_a_line_to_add(monkeypatch: pytest.Monk
         "fail",
         "add to partitions.conf: ib8001=0x0001, ipoib : 0x0000000000000002=full;",
     )
-    assert "it has: 0xffff" in _found()[-1].detail
+    assert "it has: 0xffff" in _results()[-1].detail
 
 
-def test_an_administrator_that_is_silent_is_told(administrator: FakeSa) -> None:
+def test_a_silent_administrator_is_reported(administrator: FakeSa) -> None:
     administrator.is_deaf = True
     check, status, _ = findings()[-1]
     assert (check, status) == ("broadcast_group", "fail")
 
 
-def test_a_port_that_nobody_manages_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_without_a_subnet_manager_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def port() -> FakePort:
         port = FakePort(FakeSa())
         port.info = replace(port.info, lid=0, sa_lid=0)
@@ -84,11 +84,11 @@ def test_a_port_that_nobody_manages_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert findings() == [("subnet_manager", "fail", "systemctl start opensm, on one host")]
 
 
-def test_a_port_without_management_datagrams_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_without_management_datagrams_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: str, port: int) -> SaClient:
         raise LinkError("no /dev/infiniband/umad*; run `modprobe ib_umad`")
 
     monkeypatch.setattr(SaClient, "open", refuse)
-    [found] = _found()
-    assert (found.check, found.status) == ("subnet_manager", "fail")
-    assert "modprobe ib_umad" in found.detail
+    [result] = _results()
+    assert (result.check, result.status) == ("subnet_manager", "fail")
+    assert "modprobe ib_umad" in result.detail

@@ -42,17 +42,17 @@ def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def findings(sysfs: Path, port: int = 1) -> dict[str, Finding]:
-    return {found.check: found for found in verbs_port("rxe0", port, PKey(0xFFFF), sysfs)}
+    return {result.check: result for result in verbs_port("rxe0", port, PKey(0xFFFF), sysfs)}
 
 
 def test_a_port_in_order_is_described(sysfs: Path) -> None:
-    found = findings(sysfs)
-    assert {name for name, finding in found.items() if finding.status != "ok"} <= {
+    result = findings(sysfs)
+    assert {name for name, finding in result.items() if finding.status != "ok"} <= {
         "verbs_extension"  # not built everywhere
     }
-    assert found["rdma_port"].detail == "rxe0/1 is active"
-    assert found["gid"].detail == "rxe0/1 has fe80::ff:fe00:101 (index 0, RoCE v2)"
-    assert "MTU 65536 of lo carries an IP MTU of 4092" in found["mtu"].detail
+    assert result["rdma_port"].detail == "rxe0/1 is active"
+    assert result["gid"].detail == "rxe0/1 has fe80::ff:fe00:101 (index 0, RoCE v2)"
+    assert "MTU 65536 of lo carries an IP MTU of 4092" in result["mtu"].detail
 
 
 def test_the_gid_table_is_read_with_its_holes(sysfs: Path) -> None:
@@ -65,9 +65,9 @@ def test_the_gid_table_is_read_with_its_holes(sysfs: Path) -> None:
 
 
 def test_another_port_is_named(sysfs: Path) -> None:
-    found = findings(sysfs, port=2)["rdma_port"]
-    assert (found.status, found.detail) == ("fail", "rxe0 has no port 2, but 1")
-    assert found.remedy == "--device rxe0/1"
+    result = findings(sysfs, port=2)["rdma_port"]
+    assert (result.status, result.detail) == ("fail", "rxe0 has no port 2, but 1")
+    assert result.remedy == "--device rxe0/1"
 
 
 def test_an_infiniband_port_is_one_of_a_subnet(
@@ -81,21 +81,21 @@ def test_an_infiniband_port_is_one_of_a_subnet(
         return [Finding("subnet_manager", "ok", "there is one")]
 
     monkeypatch.setattr(checkup_verbs, "subnet", subnet)
-    found = findings(sysfs)
-    assert found["rdma_port"].status == found["subnet_manager"].status == "ok"
-    assert "gid" not in found  # it is the subnet's affair
+    result = findings(sysfs)
+    assert result["rdma_port"].status == result["subnet_manager"].status == "ok"
+    assert "gid" not in result  # it is the subnet's affair
     assert asked == [("rxe0", 1, PKey(0xFFFF))]
 
 
 def test_an_iwarp_device_carries_a_mesh(sysfs: Path) -> None:
     (sysfs / "rxe0/node_type").write_text("4: RNIC\n")
-    found = findings(sysfs)
-    assert (found["link_layer"].status, found["rdma_port"].status) == ("ok", "ok")
-    assert "iWARP" in found["link_layer"].detail
-    assert "gid" not in found  # a mesh makes its own
+    result = findings(sysfs)
+    assert (result["link_layer"].status, result["rdma_port"].status) == ("ok", "ok")
+    assert "iWARP" in result["link_layer"].detail
+    assert "gid" not in result  # a mesh makes its own
 
 
-def test_an_iwarp_port_that_is_down_is_told(sysfs: Path) -> None:
+def test_an_iwarp_port_that_is_down_is_reported(sysfs: Path) -> None:
     (sysfs / "rxe0/node_type").write_text("4: RNIC\n")
     (sysfs / "rxe0/ports/1/state").write_text("1: DOWN\n")
     assert findings(sysfs)["rdma_port"].status == "fail"
@@ -103,43 +103,43 @@ def test_an_iwarp_port_that_is_down_is_told(sysfs: Path) -> None:
 
 def test_a_port_that_is_down_is_brought_up_by_its_net_device(sysfs: Path) -> None:
     (sysfs / "rxe0/ports/1/state").write_text("1: DOWN\n")
-    found = findings(sysfs)["rdma_port"]
-    assert (found.status, found.remedy) == ("fail", "ip link set lo up")
-    assert found.detail == "rxe0/1 is DOWN"
+    result = findings(sysfs)["rdma_port"]
+    assert (result.status, result.remedy) == ("fail", "ip link set lo up")
+    assert result.detail == "rxe0/1 is DOWN"
 
 
 def test_a_gid_without_its_address_names_what_makes_one(
     sysfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkup_verbs, "local_addresses", set)
-    found = findings(sysfs)["gid"]
-    assert found.status == "fail"
-    assert "fe80::ff:fe00:101" in found.detail
-    assert found.remedy is not None
-    assert "ip link set lo addrgenmode eui64" in found.remedy
+    result = findings(sysfs)["gid"]
+    assert result.status == "fail"
+    assert "fe80::ff:fe00:101" in result.detail
+    assert result.remedy is not None
+    assert "ip link set lo addrgenmode eui64" in result.remedy
 
 
 def test_gids_of_the_wrong_type_are_told(sysfs: Path) -> None:
     for index in (0, 1):
         (sysfs / f"rxe0/ports/1/gid_attrs/types/{index}").write_text("IB/RoCE v1\n")
-    found = findings(sysfs)["gid"]
-    assert found.status == "fail"
-    assert "only RoCE v1 ones" in found.detail
+    result = findings(sysfs)["gid"]
+    assert result.status == "fail"
+    assert "only RoCE v1 ones" in result.detail
 
 
-def test_a_net_device_elsewhere_is_told(sysfs: Path) -> None:
+def test_a_net_device_elsewhere_is_reported(sysfs: Path) -> None:
     (sysfs / "rxe0/ports/1/gid_attrs/ndevs/0").write_text("not-here0\n")
-    found = findings(sysfs)["gid"]
-    assert "not-here0, below rxe0/1, is not in this network namespace" in found.detail
-    assert found.remedy == "ip netns exec NAME ipoibu ..."
+    result = findings(sysfs)["gid"]
+    assert "not-here0, below rxe0/1, is not in this network namespace" in result.detail
+    assert result.remedy == "ip netns exec NAME ipoibu ..."
 
 
 def test_a_port_without_any_gid_has_no_net_device_to_ask(sysfs: Path) -> None:
     for index in (0, 1):
         (sysfs / f"rxe0/ports/1/gids/{index}").write_text(EMPTY)
-    found = findings(sysfs)
-    assert "none at all" in found["gid"].detail
-    assert "mtu" not in found
+    result = findings(sysfs)
+    assert "none at all" in result["gid"].detail
+    assert "mtu" not in result
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_a_pyverbs_that_does_not_load_names_what_mends_it(
         raise NoSuchDevice(message)
 
     monkeypatch.setattr(checkup_verbs, "load", refuse)
-    found = checkup_verbs.pyverbs()
-    assert (found.status, found.detail, found.remedy) == ("fail", detail, remedy)
+    result = checkup_verbs.pyverbs()
+    assert (result.status, result.detail, result.remedy) == ("fail", detail, remedy)
 
 
-def test_an_extension_that_was_not_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_that_was_not_built_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ipoibu._verbs", None)
-    found = checkup_verbs.extension()
-    assert found.status == "fail"
-    assert found.remedy == "apt-get install libibverbs-dev, then install ipoibu again"
+    result = checkup_verbs.extension()
+    assert result.status == "fail"
+    assert result.remedy == "apt-get install libibverbs-dev, then install ipoibu again"

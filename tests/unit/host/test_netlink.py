@@ -15,10 +15,10 @@ from ipoibu.host.netlink import Netlink, Route, _route
 
 def test_the_loopback_interface_is_found_by_name_and_by_index() -> None:
     with Netlink() as netlink:
-        found = netlink.link("lo")
-        assert found is not None
-        assert (found.name, found.index) == ("lo", socket.if_nametoindex("lo"))
-        assert netlink.link(found.index) == found
+        link = netlink.link("lo")
+        assert link is not None
+        assert (link.name, link.index) == ("lo", socket.if_nametoindex("lo"))
+        assert netlink.link(link.index) == link
 
 
 def test_an_interface_that_is_not_there_is_none() -> None:
@@ -58,9 +58,9 @@ def test_a_route_without_destination_is_the_default_route() -> None:
 def test_an_ipv4_network_may_have_an_ipv6_gateway() -> None:
     via = {"family": socket.AF_INET6, "addr": "fe80::7"}
     attributes = [["RTA_OIF", 7], ["RTA_DST", "10.6.0.0"], ["RTA_VIA", via]]
-    found = _route(_answer(socket.AF_INET, 1, attributes, 16), 7)
-    assert found is not None
-    assert found.via == ipaddress.ip_address("fe80::7")
+    route = _route(_answer(socket.AF_INET, 1, attributes, 16), 7)
+    assert route is not None
+    assert route.via == ipaddress.ip_address("fe80::7")
 
 
 def test_the_first_next_hop_over_our_interface_is_taken_and_the_others_are_counted() -> None:
@@ -71,9 +71,9 @@ def test_the_first_next_hop_over_our_interface_is_taken_and_the_others_are_count
     ]
     attributes = [["RTA_DST", "10.8.0.0"], ["RTA_MULTIPATH", hops]]
     answer = _answer(socket.AF_INET, 1, attributes, 16)
-    found = _route(answer, 7)
-    assert found is not None
-    assert (found.via, found.paths) == (ipaddress.ip_address("10.7.0.1"), 3)
+    route = _route(answer, 7)
+    assert route is not None
+    assert (route.via, route.paths) == (ipaddress.ip_address("10.7.0.1"), 3)
     assert _route(answer, 8) is None
 
 
@@ -85,6 +85,6 @@ def test_routes_whose_packets_never_reach_the_interface_are_left_out(kind: int) 
 
 def test_a_broadcast_route_keeps_its_kind() -> None:
     answer = _answer(socket.AF_INET, 3, [["RTA_OIF", 7], ["RTA_DST", "10.0.0.255"]], 32)
-    found = _route(answer, 7)
-    assert found is not None
-    assert found.kind == "broadcast"
+    route = _route(answer, 7)
+    assert route is not None
+    assert route.kind == "broadcast"

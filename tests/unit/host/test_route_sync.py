@@ -26,8 +26,8 @@ class Kernel(Netlink):
         self.listed: list[Route] = []
 
     def link(self, name: str | int) -> Link | None:
-        found = Link(INDEX, "ib0", 2044, True, None, self.forwards)
-        return found if self.present else None
+        link = Link(INDEX, "ib0", 2044, True, None, self.forwards)
+        return link if self.present else None
 
     def addresses(self, index: int) -> set[IpInterface]:
         return set(self.held)
@@ -64,10 +64,10 @@ class Bench:
     def __init__(self) -> None:
         self.kernel = Kernel()
         self.endpoint = Endpoint()
-        self.mirror = RouteSync(INDEX, self.endpoint, self.kernel)
+        self.route_sync = RouteSync(INDEX, self.endpoint, self.kernel)
 
     def refresh(self) -> list[str]:
-        assert self.mirror.refresh() is not None
+        assert self.route_sync.refresh() is not None
         return self.endpoint.heard()
 
 
@@ -75,7 +75,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.mirror.close()
+    bench.route_sync.close()
     bench.kernel.close()
 
 
@@ -149,11 +149,11 @@ def test_an_interface_that_is_gone_is_none_and_publishes_nothing(bench: Bench) -
     bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
     bench.refresh()
     bench.kernel.present = False
-    assert bench.mirror.refresh() is None
+    assert bench.route_sync.refresh() is None
     assert bench.endpoint.heard() == []
 
 
 def test_notices_of_other_interfaces_need_no_look(bench: Bench) -> None:
-    assert not bench.mirror.changed()
-    assert bench.mirror.fileno() >= 0
+    assert not bench.route_sync.changed()
+    assert bench.route_sync.fileno() >= 0
     assert socket.if_nametoindex("lo") != INDEX
