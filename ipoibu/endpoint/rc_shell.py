@@ -12,8 +12,7 @@ import contextlib
 import itertools
 import logging
 import random
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.ib import Destination
 from ipoibu.limits import CONNECTION_ACTIVITY_S
 from ipoibu.proto.effects import Count, Log, Publish
@@ -80,39 +80,38 @@ class RcShell:
         self._rc_qps: dict[Handle, _RcQp] = {}
         self._by_number: dict[int, Handle] = {}
         self._leaving: dict[int, RcQueuePair] = {}
-        self._effects: deque[RcEffect] = deque()
-        self._performing = False
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
         self._activity: asyncio.TimerHandle | None = None
         self._activity_s = min(CONNECTION_ACTIVITY_S, config.idle_s / 4)
-        self._begin(config)
+        self._connections = self._begin(config)
+        self._effects = TimedEffectLoop(loop, self._connections, self._carry_out)
 
-    def _begin(self, config: RcConfig) -> None:
+    def _begin(self, config: RcConfig) -> RcPolicy:
         connections = RcPolicy(config, random.Random(), self._communication.serials)
         self._subscriber = self._communication.subscribe(
             connections.service_ids, self._deliver, config.pkey
         )
-        self._connections = connections
+        return connections
 
     # ---- life
 
     def open(self) -> None:
         """The link is up."""
-        self._perform(self._connections.open(self._now()))
+        self._effects.perform(self._connections.open(self._now()))
         if self._activity is None:
             self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
 
     def down(self) -> None:
         """The link is down, and every connection with it."""
-        self._perform(self._connections.close(self._now()))
+        self._effects.perform(self._connections.close(self._now()))
 
     def rename(self, hwaddr: HwAddr) -> None:
         """The station has another hardware address: everything begins anew. `LinkError` where nobody can
         listen there: then there are no connections until the next call."""
         self.down()
         self._communication.unsubscribe(self._subscriber)
-        self._begin(replace(self._connections.config, hwaddr=replace(hwaddr, flags=0)))
+        config = replace(self._connections.config, hwaddr=replace(hwaddr, flags=0))
+        self._connections = self._effects.machine = self._begin(config)
         self.open()
 
     def close(self) -> None:
@@ -120,9 +119,9 @@ class RcShell:
         self.down()
         self._closed = True
         self._communication.unsubscribe(self._subscriber)
-        for timer in (self._timer, self._activity):
-            if timer is not None:
-                timer.cancel()
+        self._effects.stop()
+        if self._activity is not None:
+            self._activity.cancel()
 
     def release(self) -> None:
         """Destroy the queue pairs; the pump does not run any more."""
@@ -167,7 +166,7 @@ class RcShell:
         if not host.next_hops:
             del self._hosts[bare]
             self._pump.tx_mode_set(host.destination, _core.TX_UD)
-            self._perform(self._connections.forget(self._now(), bare))
+            self._effects.perform(self._connections.forget(self._now(), bare))
 
     # ---- what the pump says
 
@@ -179,11 +178,11 @@ class RcShell:
             host = self._hosts.get(bare)
             if host is not None:
                 hwaddr = replace(bare, flags=RC_FLAG)
-                self._perform(self._connections.wanted(now, hwaddr, host.destination))
+                self._effects.perform(self._connections.wanted(now, hwaddr, host.destination))
         elif event.type == _core.EVENT_CONNECTION_BROKEN:
             handle = self._by_number.get(event.connection)
             if handle is not None:
-                self._perform(self._connections.broken(now, handle))
+                self._effects.perform(self._connections.broken(now, handle))
         else:
             connection = self._leaving.pop(event.connection, None)
             if connection is not None:
@@ -197,23 +196,11 @@ class RcShell:
 
     def _managed(self, event: Event) -> None:
         if not self._closed:
-            self._perform(self._connections.event(self._now(), event))
+            self._effects.perform(self._connections.event(self._now(), event))
 
     # ---- effects
 
-    def _perform(self, effects: Iterable[RcEffect]) -> None:
-        self._effects.extend(effects)
-        if self._performing:
-            return
-        self._performing = True
-        try:
-            while self._effects:
-                self._effects.extend(self._one(self._effects.popleft()))
-        finally:
-            self._performing = False
-        self._set_timer()
-
-    def _one(self, effect: RcEffect) -> list[RcEffect]:
+    def _carry_out(self, effect: RcEffect) -> list[RcEffect]:
         match effect:
             case OpenQp(handle):
                 return self._open_qp(handle)
@@ -286,20 +273,6 @@ class RcShell:
     def _now(self) -> float:
         return self._loop.time()
 
-    def _set_timer(self) -> None:
-        deadline = self._connections.deadline()
-        if self._timer is not None:
-            if deadline is not None and self._timer.when() == deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None and not self._closed:
-            self._timer = self._loop.call_at(deadline, self._expired)
-
-    def _expired(self) -> None:
-        self._timer = None
-        self._perform(self._connections.timer(self._now()))
-
     def _tell_activity(self) -> None:
         self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
         self._note_activity()
@@ -311,7 +284,7 @@ class RcShell:
             if counters != rc_qp.used:
                 rc_qp.used = counters
                 used.append(handle)
-        self._perform(self._connections.active(self._now(), used))
+        self._effects.perform(self._connections.active(self._now(), used))
 
     # ---- what is shown
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -22,6 +22,7 @@ from ipoibu.endpoint.rc_shell import EVENTS as CONNECTED_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.subnet import Subnet
 from ipoibu.errors import LinkError
+from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
@@ -91,9 +92,7 @@ class Shell:
         self._port = path.port
         self._on_address = on_address
         self._on_failure = on_failure
-        self._effects: deque[Effect] = deque()
-        self._performing = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
         self._gid = path.port.info.gid
@@ -116,9 +115,9 @@ class Shell:
         if self.subnet is not None:
             self.subnet.close()
         self._stop_reading()
-        for timer in (self._timer, self._port_timer):
-            if timer is not None:
-                timer.cancel()
+        self._effects.stop()
+        if self._port_timer is not None:
+            self._port_timer.cancel()
         if self.connected is not None:
             self.connected.close()
         self._pump.stop()
@@ -260,26 +259,13 @@ class Shell:
             return False
         return True
 
-    def _expired(self) -> None:
-        self._timer = None
-        self.perform(self._engine.timer(self.loop.time()))
-
     # ---- effects
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry effects out in order, and those that they cause, then set the timer anew."""
-        self._effects.extend(effects)
-        if self._performing:
-            return
-        self._performing = True
-        try:
-            while self._effects:
-                self._one(self._effects.popleft())
-        finally:
-            self._performing = False
-        self._set_timer()
+        """Carry effects out in order, and those that they cause."""
+        self._effects.perform(effects)
 
-    def _one(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         pump = self._pump
         match effect:
             case Publish() | Withdraw() | SendFrame() | SendPacket() | Deliver() if (
@@ -303,7 +289,7 @@ class Shell:
             case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:
                 self.subnet.request(effect)
             case Attach(mgid):
-                self._attach(mgid)
+                return self._attach(mgid)
             case Detach(mgid):
                 self._path.fabric.detach(mgid)
             case AddressVerdict(address, duplicate):
@@ -313,25 +299,15 @@ class Shell:
                 self.counts[reason] += 1
             case Log(level, text):
                 _log.log(level, "%s", text)
+        return ()
 
-    def _attach(self, mgid: Gid) -> None:
+    def _attach(self, mgid: Gid) -> Iterable[Effect]:
         now = self.loop.time()
         try:
             self._path.fabric.attach(mgid)
         except LinkError as error:
-            self._effects.extend(self._engine.attach_failed(now, mgid, str(error)))
-        else:
-            self._effects.extend(self._engine.attached(now, mgid))
-
-    def _set_timer(self) -> None:
-        deadline = self._engine.deadline()
-        if self._timer is not None:
-            if deadline is not None and self._timer.when() == deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self.loop.call_at(deadline, self._expired)
+            return self._engine.attach_failed(now, mgid, str(error))
+        return self._engine.attached(now, mgid)
 
     def other_groups(self) -> tuple[Gid, ...]:
         """Groups that are received, though neither the host nor the application has joined them."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from ipoibu.addr import PKey
 from ipoibu.fabric.cm.gsi import GsiPort
 from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.limits import CM_ROUND
 from ipoibu.proto.cm import Cm, CmConfig
 from ipoibu.proto.effects import Count, Log
@@ -34,6 +35,7 @@ class GsiCm(CmService):
         super().__init__()
         self._gsi = gsi
         self._cm = Cm(config, random.Random())
+        self._effects = EffectLoop(self._cm, self._carry_out)
         self._start()
 
     def _filenos(self) -> tuple[int, ...]:
@@ -47,24 +49,23 @@ class GsiCm(CmService):
                 break
             self._readdress()
             with self._guarded("a connection management datagram"):
-                self._carry_out(self._cm.received(time.monotonic(), *datagram))
+                self._effects.perform(self._cm.received(time.monotonic(), *datagram))
         now = time.monotonic()
         with self._guarded("a connection management timer"):
-            self._carry_out(self._cm.timer(now))
+            self._effects.run_timer(now)
         if datagram is not None:
             return 0.0  # there may be more
-        deadline = self._cm.deadline()
-        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+        return self._effects.wait_ms(now)
 
     def _listen(self, services: Mapping[int, PKey]) -> None:
         self._cm.listen(services)
 
     def _ask(self, request: Request) -> None:
         self._readdress()
-        self._carry_out(self._cm.request(time.monotonic(), request))
+        self._effects.perform(self._cm.request(time.monotonic(), request))
 
     def _say_farewell(self) -> None:
-        self._carry_out(self._cm.stop(time.monotonic()))
+        self._effects.perform(self._cm.stop(time.monotonic()))
 
     def _release(self) -> None:
         self._gsi.close()
@@ -76,15 +77,14 @@ class GsiCm(CmService):
         if (gid, lid) != (config.gid, config.lid):
             self._cm.config = replace(config, gid=gid, lid=lid)
 
-    def _carry_out(self, effects: Iterable[CmEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendMad(destination, raw, pkey):
-                    if not self._gsi.send(destination, pkey, raw):
-                        self._counts["cm_send_failed"] += 1
-                case Count(reason):
-                    self._counts[reason] += 1
-                case Log(level, text):
-                    _log.log(level, "%s", text)
-                case _:
-                    self._tell(effect)
+    def _carry_out(self, effect: CmEffect) -> None:
+        match effect:
+            case SendMad(destination, raw, pkey):
+                if not self._gsi.send(destination, pkey, raw):
+                    self._counts["cm_send_failed"] += 1
+            case Count(reason):
+                self._counts[reason] += 1
+            case Log(level, text):
+                _log.log(level, "%s", text)
+            case _:
+                self._tell(effect)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
+from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
 from ipoibu.fabric.worker import Worker
@@ -90,6 +91,7 @@ class MeshConnections(Worker):
         self._device, self._info, self._core, self._create = device, info, core, create
         self._module = native()
         self._mesh = Mesh(config, random.Random())
+        self._effects = EffectLoop(self._mesh, self._carry_out)
         self._greeting = config.ours.pack()
         self._learned: Callable[[HwAddr, tuple[IpAddress, ...]], None] = lambda _, __: None
         self._wires: dict[Handle, _Wire] = {}
@@ -150,7 +152,7 @@ class MeshConnections(Worker):
     def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
         with self._lock:
             if not self._closing:
-                self._perform(act())
+                self._effects.perform(act())
                 self._wake()
 
     # ---- the thread
@@ -175,13 +177,10 @@ class MeshConnections(Worker):
             with self._guarded("a message of the mesh"):
                 self._heard(*heard)
         with self._guarded("a timer of the mesh"):
-            self._perform(self._mesh.timer(time.monotonic()))
+            self._effects.run_timer(time.monotonic())
         if more:
             return 0.0
-        deadline = self._mesh.deadline()
-        if deadline is None:
-            return None
-        return max(0.0, (deadline - time.monotonic()) * 1000 + 1)
+        return self._effects.wait_ms(time.monotonic())
 
     def _say_farewell(self) -> None:
         for wire in self._wires.values():
@@ -219,9 +218,9 @@ class MeshConnections(Worker):
             case CmEventType.ROUTE_RESOLVED:
                 self._try(wire, lambda: self._prepare(wire))
             case CmEventType.ESTABLISHED if wire.is_ours:
-                self._perform(self._mesh.opened(now, wire.handle, event.private))
+                self._effects.perform(self._mesh.opened(now, wire.handle, event.private))
             case CmEventType.ESTABLISHED:
-                self._perform(self._mesh.established(now, wire.handle))
+                self._effects.perform(self._mesh.established(now, wire.handle))
             case _:
                 _log.debug("mesh: %s (%d) of %d", event.type.name, event.status, wire.handle)
                 self._lose(wire, event.private)
@@ -230,7 +229,7 @@ class MeshConnections(Worker):
         handle = self._mesh.new_handle()
         self._wires[handle] = self._by_id[event.id] = _Wire(handle, event.id, False)
         source = event.id.target.ip
-        self._perform(self._mesh.requested(time.monotonic(), handle, source, event.private))
+        self._effects.perform(self._mesh.requested(time.monotonic(), handle, source, event.private))
 
     def _route(self, wire: _Wire) -> None:
         if wire.id.device != self._device.name:
@@ -258,7 +257,7 @@ class MeshConnections(Worker):
 
     def _lose(self, wire: _Wire, private: bytes = b"") -> None:
         self._part(wire)
-        self._perform(self._mesh.ended(time.monotonic(), wire.handle, private))
+        self._effects.perform(self._mesh.ended(time.monotonic(), wire.handle, private))
 
     # ---- what the core says
 
@@ -274,7 +273,7 @@ class MeshConnections(Worker):
         elif what == module.MESH_READY:
             self._try(wire, lambda: self._ready(wire))
         elif what == module.MESH_CONTROL:
-            self._perform(self._mesh.control(time.monotonic(), handle, message))
+            self._effects.perform(self._mesh.control(time.monotonic(), handle, message))
         elif what == module.MESH_BROKEN:
             self._lose(wire)
 
@@ -309,11 +308,7 @@ class MeshConnections(Worker):
 
     # ---- effects
 
-    def _perform(self, effects: Iterable[MeshEffect]) -> None:
-        for effect in effects:
-            self._one(effect)
-
-    def _one(self, effect: MeshEffect) -> None:
+    def _carry_out(self, effect: MeshEffect) -> None:
         core = self._core
         match effect:
             case Dial(handle, locator):
@@ -352,7 +347,7 @@ class MeshConnections(Worker):
             wire = _Wire(handle, self._channel.create(), True)
         except OSError as error:
             _log.warning("no more connections: %s", error)
-            self._perform(self._mesh.ended(time.monotonic(), handle))
+            self._effects.perform(self._mesh.ended(time.monotonic(), handle))
             return
         self._wires[handle] = self._by_id[wire.id] = wire
         self._try(wire, lambda: wire.id.resolve_address(self._target(locator), _RESOLVE_MS))

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import BadFrame, Closed, IpoibuError
+from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, MadTo
 from ipoibu.limits import SA_EVENTS_MAX
 from ipoibu.proto.backoff import Repeats
@@ -62,10 +63,10 @@ class SaTransport:
         self._loop = asyncio.get_running_loop()
         self._port = port
         self._requests = SaRequests(rng or random.SystemRandom(), pace)
+        self._effects = TimedEffectLoop(self._loop, self._requests, self._carry_out)
         self._waiting: set[asyncio.Future[Answer | Failure]] = set()
         self._events: deque[Event] = deque(maxlen=SA_EVENTS_MAX)
         self._event_came = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._send_errors = Repeats()
@@ -95,14 +96,14 @@ class SaTransport:
         """End every question (`Closed`) and give the port back; safe to call again."""
         if self._is_closed:
             return
-        self._perform(self._requests.stop(self._loop.time()))
+        self._effects.perform(self._requests.stop(self._loop.time()))
+        self._effects.stop()
         self._is_closed = True
         for future in self._waiting:
             if not future.done():
                 future.set_exception(Closed(CLOSED))
-        for timer in (self._timer, self._poll):
-            if timer is not None:
-                timer.cancel()
+        if self._poll is not None:
+            self._poll.cancel()
         if self._has_reader:
             self._loop.remove_reader(self._port.fileno())
         self._port.close()
@@ -155,7 +156,7 @@ class SaTransport:
             raise Closed(CLOSED)
         future: asyncio.Future[Answer | Failure] = self._loop.create_future()
         self._waiting.add(future)
-        self._perform(self._requests.request(self._loop.time(), future, query))
+        self._effects.perform(self._requests.request(self._loop.time(), future, query))
         if self._poll is not None:
             self._poll.cancel()
             self._poll_port()
@@ -164,7 +165,7 @@ class SaTransport:
         finally:
             self._waiting.discard(future)
             if not self._is_closed:
-                self._perform(self._requests.cancel(self._loop.time(), future))
+                self._effects.perform(self._requests.cancel(self._loop.time(), future))
 
     async def events(self) -> AsyncIterator[Event]:
         """Notices, and changes of the SA, until `close`; for one reader.
@@ -211,28 +212,22 @@ class SaTransport:
                 self.counts["sa_unsent"] += 1
                 continue
             peer = SaAddress(received.lid, received.qpn)
-            self._perform(self._requests.received(self._loop.time(), peer, received.raw))
+            self._effects.perform(self._requests.received(self._loop.time(), peer, received.raw))
 
-    def _expired(self) -> None:
-        self._timer = None
-        self._perform(self._requests.timer(self._loop.time()))
-
-    def _perform(self, effects: list[SaEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Transmit():
-                    self._transmit(effect)
-                case Answered(key, answer):
-                    _settle(key, answer)
-                case Failed(key, failure):
-                    _settle(key, failure)
-                case Reported(report):
-                    self._put(report)
-                case Turned(change):
-                    self._sa_changed(change)
-                case Count(reason):
-                    self.counts[reason] += 1
-        self._set_timer()
+    def _carry_out(self, effect: SaEffect) -> None:
+        match effect:
+            case Transmit():
+                self._transmit(effect)
+            case Answered(key, answer):
+                _settle(key, answer)
+            case Failed(key, failure):
+                _settle(key, failure)
+            case Reported(report):
+                self._put(report)
+            case Turned(change):
+                self._sa_changed(change)
+            case Count(reason):
+                self.counts[reason] += 1
 
     def _transmit(self, effect: Transmit) -> None:
         if effect.is_retry:
@@ -264,16 +259,6 @@ class SaTransport:
             self.counts["sa_event_lost"] += 1
         self._events.append(event)
         self._event_came.set()
-
-    def _set_timer(self) -> None:
-        deadline = None if self._is_closed else self._requests.deadline()
-        if self._timer is not None:
-            if self._timer.when() == deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._expired)
 
 
 def _settle(key: object, outcome: Answer | Failure) -> None:
