@@ -57,6 +57,10 @@ class EffectLoop(Generic[_E]):
         deadline = self.machine.deadline()
         return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 
+    def stop(self) -> None:
+        """Carry nothing out any more, and forget `carry_out`: its owner may be freed at once."""
+        self._carry_out = _ignore
+
     def _performed(self) -> None:
         """All effects are carried out."""
 
@@ -76,7 +80,7 @@ class TimedEffectLoop(EffectLoop[_E]):
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Run no timer any more; `perform` still carries effects out."""
+        super().stop()
         self._is_stopped = True
         self._cancel()
 
@@ -96,3 +100,7 @@ class TimedEffectLoop(EffectLoop[_E]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _ignore(effect: object) -> None:
+    """In place of a `carry_out` after its end."""

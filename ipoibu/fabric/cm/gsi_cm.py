@@ -68,6 +68,7 @@ class GsiCm(CmService):
         self._effects.perform(self._cm.stop(time.monotonic()))
 
     def _release(self) -> None:
+        self._effects.stop()
         self._gsi.close()
 
     def _readdress(self) -> None:

@@ -189,6 +189,7 @@ class MeshConnections(Worker):
 
     def _release(self) -> None:
         """The pump does not run, so nothing is waited for."""
+        self._effects.stop()
         given_up = [wire for wire in self._wires.values() if wire.is_dialing]
         for wire in self._wires.values():
             if wire.is_dialing:
