@@ -10,20 +10,40 @@ PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < 
 NATIVE  := setup.py $(filter-out ext/tests/%,$(wildcard $(addprefix ext/*/*.,c h pyx pxd)))
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
+# Compilers are called through ccache where it is installed, wherever the source lies.
+ifneq ($(wildcard /usr/lib/ccache),)
+export PATH := /usr/lib/ccache:$(PATH)
+export CCACHE_NOHASHDIR := 1
+endif
+JOBS    := $(shell nproc)
+# Most tests wait more than they work, so there are twice as many workers as CPUs.
+WORKERS := $(shell expr 2 '*' $(JOBS))
+PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
+SPREAD  := -n $(WORKERS) --dist worksteal
+# $(call tier,FILES) runs as root: the tests that may run beside each other, then the others.
+define tier
+$(SUDO) $(PYTEST) $(SPREAD) -m 'not serial and not nightly' $(1)
+$(SUDO) $(PYTEST) -m 'serial and not nightly' $(1)
+endef
+
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
 # Contenders that are not there are reported absent.
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd
-TEST_PACKAGES := $(RUN_PACKAGES) git make iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
+TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags
 
-.PHONY: help lab bench test lint format check-c lab-kernel venv build deps deps-test clean
+.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly \
+        lint format lab-kernel venv build deps deps-test clean
 
 help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
-	@echo 'make test        lint and the whole test suite (root: network namespaces)'
+	@echo 'make check       lint, types and the tests that need neither root nor a lab: a minute or two'
+	@echo 'make test-netns  hosts in network namespaces       make test-opensm  hosts under an OpenSM'
+	@echo 'make test-lab    guests of the lab kernel          make test-builds  sanitizers and packages'
+	@echo 'make test        all of these: what CI runs        make nightly      and what takes long'
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
@@ -37,8 +57,37 @@ bench: venv
 	@mkdir -p build
 	$(SUDO) $(VENV)/bin/ipoibu bench --json build/bench.json
 
-test: deps-test $(VENV)/.dev build lint lab-kernel
-	$(SUDO) $(if $(CI),env CI=$(CI)) $(PY) -m pytest
+check: deps-test $(VENV)/.dev build
+	@$(MAKE) --no-print-directory -j$(JOBS) lint check-c check-python
+
+check-python: $(VENV)/.dev build
+	$(PYTEST) $(SPREAD) -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
+
+check-c: check-c-core check-c-soft check-c-verbs
+
+check-c-core:
+	@$(MAKE) -s -C ext/tests check
+
+check-c-soft:
+	@$(MAKE) -s -C ext/soft test
+
+check-c-verbs:
+	@$(MAKE) -s -C ext/verbs/tests check
+
+test-builds: deps-test $(VENV)/.dev build
+	$(SUDO) $(PYTEST) -n $(JOBS) --dist loadfile -m 'builds and not nightly' tests/unit tests/package
+
+test-netns: deps-test $(VENV)/.dev build
+	$(call tier,tests/netns)
+
+test-opensm: deps-test $(VENV)/.dev build
+	$(call tier,tests/opensm)
+
+test-lab: deps-test $(VENV)/.dev build lab-kernel
+	$(call tier,tests/lab)
+
+test: check
+	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

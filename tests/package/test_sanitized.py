@@ -29,6 +29,7 @@ def runtime(name: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.builds
 @pytest.mark.timeout(600)
 def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
     source, package = tmp_path / "source", tmp_path / "source" / "ipoibu"

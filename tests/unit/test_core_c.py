@@ -63,6 +63,7 @@ def thread_sanitized() -> Path:
     return directory
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_passes_under_the_address_and_undefined_behaviour_sanitizers(
     address_sanitized: Path, name: str
@@ -70,6 +71,7 @@ def test_it_passes_under_the_address_and_undefined_behaviour_sanitizers(
     run(address_sanitized / name)
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("name", THREADED)
 def test_it_passes_under_the_thread_sanitizer(thread_sanitized: Path, name: str) -> None:
     run(thread_sanitized / name)

@@ -35,6 +35,7 @@ def _needs(header: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not there, reason=f"no {header} here")
 
 
+@pytest.mark.builds
 @pytest.mark.timeout(600)  # compiles
 @pytest.mark.parametrize(
     "variant",
