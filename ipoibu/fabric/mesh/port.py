@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A port of an iWARP device: `siw0`. It has connections only: its link is a mesh (docs/mesh.md)."""
+"""A port of an iWARP device, such as `siw0`. It has connections only: its link is a mesh (docs/mesh.md)."""
 
 from __future__ import annotations
 
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import LinkError
@@ -16,12 +17,16 @@ from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.mesh.connections import MeshConnections
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.verbs.native import native
-from ipoibu.fabric.verbs.objects import ConnectedObjects, VerbsDevice
+from ipoibu.fabric.verbs.objects import VerbsDevice
+from ipoibu.fabric.verbs.rc_queues import RcMaker
 from ipoibu.ib import IWARP, PartitionParams, PortInfo
 from ipoibu.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX, MESH_PORT
 from ipoibu.proto.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
+
+if TYPE_CHECKING:
+    from ipoibu._verbs import VerbsMesh
 
 SEND_DEPTH: Final = 64
 INLINE_BYTES: Final = 64
@@ -66,11 +71,11 @@ class IwarpPort(Port):
         return self._device.port_state(self._port).active
 
     def open_ud(self, params: PartitionParams) -> IwarpMesh:
-        """A mesh that waits to be found."""
+        """Open a mesh that only listens: its peers connect to it."""
         return self.open_mesh(params, MeshOptions())
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> IwarpMesh:
-        mesh = IwarpMesh(self._device, self._info, params, options, self._open.discard)
+        mesh = IwarpMesh.open(self._device, self._info, params, options, self._open.discard)
         self._open.add(mesh)
         return mesh
 
@@ -81,75 +86,76 @@ class IwarpPort(Port):
 
 
 class IwarpMesh(Fabric):
-    """A fabric of datagrams over connections with every station."""
+    """A fabric of datagrams over connections with every peer."""
 
     def __init__(
         self,
+        qpn: Qpn,
+        native: VerbsMesh,
+        connections: MeshConnections,
+        undo: ExitStack,
+        closed: Callable[[IwarpMesh], None],
+    ) -> None:
+        self._qpn = qpn
+        self._native = native
+        self._connections = connections
+        self._undo = undo
+        self._closed = closed
+
+    @classmethod
+    def open(
+        cls,
         device: VerbsDevice,
         info: PortInfo,
         params: PartitionParams,
         options: MeshOptions,
         closed: Callable[[IwarpMesh], None],
-    ) -> None:
-        module = native()
-        self._closed = closed
-        self._qpn = Qpn(random.SystemRandom().randrange(2, MULTICAST_QPN))
-        self._source: PeerSource | None = None
-        receives, limits = module.MESH_RECEIVES, device.limits()
-        peers_max = min(MESH_PEERS_MAX, limits.max_cqe // (2 * receives))
-        self._objects: ConnectedObjects = device.create_mesh(
-            min((peers_max + 1) * receives, limits.max_cqe),
-            min(peers_max * SEND_DEPTH, limits.max_cqe),
+    ) -> Self:
+        """Listen for peers and look for those that `options` name, or leave nothing open.
+
+        `closed` is called after `close`.
+        """
+        module, limits = native(), device.limits()
+        qpn = Qpn(random.SystemRandom().randrange(2, MULTICAST_QPN))
+        peers_max = min(MESH_PEERS_MAX, limits.max_cqe // (2 * module.MESH_RECEIVES))
+        ours = Greeting(
+            HwAddr(qpn, info.gid),
+            params.mtu_bytes - ENCAP_LEN,
+            module.MESH_WINDOW,
+            params.pkey,
+            options.port or MESH_PORT,
         )
-        try:
-            self._inline_bytes = INLINE_BYTES
-
-            def create() -> object:
-                depth = min(SEND_DEPTH, limits.max_qp_wr)
-                return device.create_rc(self._objects, depth, self._inline_bytes, receives)
-
-            try:
-                pattern = create()
-            except LinkError:
-                self._inline_bytes = 0
-                pattern = create()
-            try:
-                self._native = module.VerbsMesh(
+        with ExitStack() as undo:
+            objects = device.create_mesh(
+                min((peers_max + 1) * module.MESH_RECEIVES, limits.max_cqe),
+                min(peers_max * SEND_DEPTH, limits.max_cqe),
+            )
+            undo.callback(objects.close)
+            maker = RcMaker(
+                device,
+                objects,
+                min(SEND_DEPTH, limits.max_qp_wr),
+                INLINE_BYTES,
+                module.MESH_RECEIVES,
+            )
+            with maker.pattern() as pattern, _translated(info):
+                mesh = module.VerbsMesh(
                     pattern,
                     cmd_fd=device.cmd_fd,
                     gid=info.gid.raw,
-                    qpn=self._qpn,
+                    qpn=qpn,
                     mtu_bytes=params.mtu_bytes,
                     peers_max=peers_max,
                     broadcast=broadcast(params.pkey, params.scope).raw,
                 )
-            except OSError as error:
-                text = os.strerror(error.errno or 0)
-                raise LinkError(f"{info.device}/{info.port}: mesh: {text}") from error
-            finally:
-                device.destroy(pattern)
-            port = options.port or MESH_PORT
-            ours = Greeting(
-                HwAddr(self._qpn, info.gid),
-                params.mtu_bytes - ENCAP_LEN,
-                module.MESH_WINDOW,
-                params.pkey,
-                port,
-            )
-            self._connections = MeshConnections(
-                device, info, self._native, create, MeshConfig(ours, peers_max)
-            )
-            try:
-                self._source = PeerSource(options, self._connections.seeds)
-            except BaseException:
-                self._connections.close()
-                raise
-            self._source.start()
-        except BaseException:
-            if hasattr(self, "_native"):
-                self._native.close()
-            self._objects.close()
-            raise
+            undo.callback(mesh.close)
+            config = MeshConfig(ours, peers_max)
+            connections = MeshConnections(device, info, mesh, maker.create, config)
+            undo.callback(connections.close)
+            source = PeerSource(options, connections.seeds)
+            undo.callback(source.close)
+            source.start()
+            return cls(qpn, mesh, connections, undo.pop_all(), closed)
 
     @property
     def qpn(self) -> Qpn:
@@ -157,8 +163,7 @@ class IwarpMesh(Fabric):
 
     @property
     def native(self) -> object:
-        capsule: object = self._native.native
-        return capsule
+        return self._native.native
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         self._connections.joined(mgid)
@@ -176,36 +181,39 @@ class IwarpMesh(Fabric):
         return self._connections.snapshot()
 
     def counters(self) -> dict[str, int]:
-        counters: dict[str, int] = self._native.counters()
-        return counters | self._connections.counters()
+        return self._native.counters() | self._connections.counters()
 
     def close(self) -> None:
-        """Part with every peer; the pump does not run any more. Safe to repeat."""
-        if self._source is None:
-            return
-        self._source.close()
-        self._source = None
-        self._connections.close()
-        self._native.close()
-        self._objects.close()
+        """Disconnect from every peer; the pump has stopped. Safe to repeat."""
+        self._undo.close()
         self._closed(self)
 
 
+@contextmanager
+def _translated(info: PortInfo) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = os.strerror(error.errno or 0)
+        raise LinkError(f"{info.device}/{info.port}: mesh: {text}") from error
+
+
 def _link_local(mac: bytes) -> Gid:
-    """fe80::/64 and the modified EUI-64 of the MAC (I2): the station's GID, with its QPN never used twice."""
+    """Return fe80::/64 with the modified EUI-64 of the MAC (I2). With a QPN that is random each time, this
+    GID makes a hardware address that no host uses twice."""
     eui = bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:]
     return Gid(b"\xfe\x80" + bytes(6) + eui)
 
 
 def _netdev(mac: bytes, place: str) -> str:
-    """The net device of this network namespace with that MAC; iWARP's GIDs begin with it."""
+    """Find the net device with that MAC in this network namespace; iWARP's GIDs begin with the MAC."""
     text = mac.hex(":")
     for name in sorted(it.name for it in _NETDEVS.iterdir()):
         try:
-            found = (_NETDEVS / name / "address").read_text().strip()
+            address = (_NETDEVS / name / "address").read_text().strip()
             socket.if_nametoindex(name)
         except OSError:
-            continue  # no net device, or gone meanwhile
-        if found == text and text != "00:00:00:00:00:00":
+            continue  # not a net device, or removed meanwhile
+        if address == text and text != "00:00:00:00:00:00":
             return name
     raise LinkError(f"{place}: its net device ({text}) is not in this network namespace")

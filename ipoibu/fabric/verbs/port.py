@@ -11,9 +11,10 @@ import errno
 import logging
 import os
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
@@ -22,20 +23,17 @@ from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
-from ipoibu.fabric.verbs.link_layer import LinkLayer, open_link_layer
+from ipoibu.fabric.verbs.link_layer import Membership, open_link_layer
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import VerbsConnections, VerbsRc
 from ipoibu.fabric.verbs.roce_gid import GidEntry, netdev_mtu_for
-from ipoibu.fabric.verbs.tx_queue import VerbsTxQueue
+from ipoibu.fabric.verbs.ud_queue import NO_RECEIVES, RECV_DEPTH, UdQueue
 from ipoibu.ib import PartitionParams, PortInfo
 
 _log = logging.getLogger(__name__)
 
-SEND_DEPTH: Final = 512  # work requests; the pump has 256 frames to send
-RECV_DEPTH: Final = 1024  # as many as the pump has frames to receive
-INLINE_BYTES: Final = 128  # an ARP or ND frame, a TCP acknowledgement
-HANDLES_SHARE: Final = 0.75  # of the device's address handles; the others are other programs'
+HANDLES_SHARE: Final = 0.75  # of the device's address handles; other programs need the rest
 
 
 class VerbsPort(Port):
@@ -66,8 +64,8 @@ class VerbsPort(Port):
         with ExitStack() as undo:
             undo.callback(self._device.close)
             state = self._device.port_state(port)
-            self._link = open_link_layer(self._device, port, state)
-            undo.callback(self._link.close)
+            self.link = open_link_layer(self._device, port, state)
+            undo.callback(self.link.close)
             self._info = self._describe(state)
             undo.pop_all()
 
@@ -85,10 +83,10 @@ class VerbsPort(Port):
 
     @property
     def sa(self) -> SaClient | None:
-        return self._link.sa
+        return self.link.sa
 
     def _describe(self, state: PortState) -> PortInfo:
-        link = self._link
+        link = self.link
         return PortInfo(
             device=self._device.name,
             port=self._port,
@@ -149,15 +147,15 @@ class VerbsPort(Port):
     def _follow_gid(self, state: PortState) -> str | None:
         """Take the port's new address when ours has gone; why there is none, or None."""
         try:
-            if self._link.has_gid():
+            if self.link.has_gid():
                 return None
-            self._link.choose(state)
+            self.link.choose(state)
             self._info = self._describe(state)
         except LinkError as error:
             return str(error)
         _log.warning("%s: the port's GID is %s now", self.place, self.info.gid)
         for ud in list(self._open):
-            ud.rebind(self._link.entry)
+            ud.rebind(self.link.entry)
         return None
 
     def open_ud(self, params: PartitionParams) -> VerbsUd:
@@ -167,7 +165,7 @@ class VerbsPort(Port):
         return self._open_fabric(params, has_connections=True)
 
     def _open_fabric(self, params: PartitionParams, *, has_connections: bool) -> VerbsUd:
-        ud = VerbsUd(self, self._device, self._link, params, has_connections=has_connections)
+        ud = VerbsUd.open(self, self._device, params, has_connections=has_connections)
         self._open.add(ud)
         return ud
 
@@ -177,7 +175,7 @@ class VerbsPort(Port):
 
     def cm(self) -> CmService:
         if self._cm is None:
-            self._cm = self._link.cm()
+            self._cm = self.link.cm()
         return self._cm
 
     def forget(self, ud: VerbsUd) -> None:
@@ -190,127 +188,114 @@ class VerbsPort(Port):
         for ud in list(self._open):
             ud.close()
         try:
-            self._link.close()
+            self.link.close()
         finally:
             self._device.close()
 
 
 class VerbsUd(Fabric):
-    """A UD queue pair of a port, with connections beside it if it is to have them."""
+    """A UD queue pair of a port, with connections beside it if asked for."""
 
     def __init__(
         self,
         port: VerbsPort,
-        device: VerbsDevice,
-        link: LinkLayer,
         params: PartitionParams,
+        queue: UdQueue,
+        membership: Membership,
+        connections: VerbsConnections | None,
         *,
-        has_connections: bool,
+        open_tx_queue: Callable[[int], UdQueue],
+        max_groups: int,
+        undo: ExitStack,
     ) -> None:
-        self._port = port
-        self._place = port.place
-        self._has_lids = link.has_lids
-        self._groups: dict[Gid, tuple[int, int]] = {}  # the membership's number, the group's LID
         self.mtu_bytes = params.mtu_bytes
-        self._pkey_at = self._pkey_index(device, params)  # before anything is made
-        limits = device.limits()
-        self._max_groups = limits.max_mcast_grp
-        self._max_ah = int(limits.max_ah * HANDLES_SHARE)
-        self._device = device
-        self._send_depth = min(SEND_DEPTH, limits.max_qp_wr, limits.max_cqe)
-        self._objects = device.create_ud(
-            self._send_depth,
-            min(RECV_DEPTH, limits.max_qp_wr, limits.max_cqe),
-            INLINE_BYTES,
+        self._port = port
+        self._queue, self._fabric = queue, queue.fabric
+        self._membership = membership
+        self._connections = connections
+        self._open_tx_queue = open_tx_queue
+        self._max_groups = max_groups
+        self._undo = undo
+        self._groups: dict[Gid, tuple[int, int]] = {}  # the membership's number, the group's LID
+        self._tx_queues: list[UdQueue] = []
+
+    @classmethod
+    def open(
+        cls, port: VerbsPort, device: VerbsDevice, params: PartitionParams, *, has_connections: bool
+    ) -> Self:
+        """Open all of it or, if the device refuses (`LinkError`, `NotPermitted`), nothing."""
+        link, limits, module = port.link, device.limits(), native()
+        pkey_index = _pkey_index(port, device, params)
+        max_ah = int(limits.max_ah * HANDLES_SHARE)
+        make = partial(
+            module.VerbsFabric,
+            cmd_fd=device.cmd_fd,
+            gid=link.entry.gid.raw,
+            sgid_index=link.entry.index,
+            port=port.info.port,
+            pkey_index=pkey_index,
+            qkey=params.qkey,
+            mtu_bytes=port.info.active_mtu_bytes,
+            resolves=link.resolves,
         )
-        entry = link.entry
-        self._sgid_index = entry.index
-        self._connections: VerbsConnections | None = None
-        self._native: Any = None
-        self._membership: Any = None
-        self._tx_queues: list[VerbsTxQueue] = []
-        _verbs = native()
-        try:
-            self._membership = link.membership()
-            self._fabric_of = partial(
-                _verbs.VerbsFabric,
-                cmd_fd=device.cmd_fd,
-                gid=entry.gid.raw,
-                sgid_index=entry.index,
-                port=port.info.port,
-                pkey_index=self._pkey_at,
-                qkey=params.qkey,
-                mtu_bytes=port.info.active_mtu_bytes,
-                resolves=link.resolves,
+
+        def open_tx_queue(share: int) -> UdQueue:
+            """It has one part in `share` of the address handles; the first queue pair reads the events."""
+            only_sends = partial(
+                make, max_ah=max_ah // share, owns_events=False, leader=queue.fabric
             )
-            self._native = self._fabric_of(
-                self._objects.qp, max_ah=self._max_ah, owns_events=not device.is_lent
-            )
+            return UdQueue(device, limits, only_sends, NO_RECEIVES)
+
+        with ExitStack() as undo, _translated(port.place, "queue pair"):
+            membership = link.membership()
+            undo.callback(membership.close)
+            receives = partial(make, max_ah=max_ah, owns_events=not device.is_lent)
+            queue = UdQueue(device, limits, receives, RECV_DEPTH)
+            undo.callback(queue.close)
+            connections: VerbsConnections | None = None
             if has_connections:
-                self._connections = VerbsConnections(
-                    device, _verbs, self._native, port=port.info.port
+                connections = VerbsConnections(
+                    device, module, queue.fabric, port=port.info.port, pkey_index=pkey_index
                 )
-        except BaseException as error:
-            self._objects.close_queue_pair()
-            if self._native is not None:
-                self._native.close()
-            self._objects.close_rest()
-            if self._membership is not None:
-                self._membership.close()
-            if isinstance(error, _verbs.LayoutError):
-                raise LinkError(
-                    f"{self._place}: this pyverbs keeps its queue pair elsewhere ({error}); "
-                    "versions 44 to 59 are known to work"
-                ) from error
-            if isinstance(error, OSError):
-                raise self._translate("queue pair", error) from error
-            raise
-
-    def _pkey_index(self, device: VerbsDevice, params: PartitionParams) -> int:
-        """E7: the full-membership key is the one that has to be there, but for a limited member."""
-        count = device.port_state(self._port.info.port).pkey_count
-        pkeys = device.pkeys(self._port.info.port, count)
-        if params.own_pkey not in pkeys:
-            there = ", ".join(str(pkey) for pkey in pkeys if pkey) or "none"
-            limited = ", the limited member's" if params.is_limited else ""
-            raise LinkError(f"{self._place}: no P_Key {params.own_pkey}{limited}; it has: {there}")
-        return pkeys.index(params.own_pkey)
-
-    def _translate(self, what: str, error: OSError) -> IpoibuError:
-        code = error.errno or 0
-        if code in (errno.EPERM, errno.EACCES):
-            return NotPermitted(f"{self._place}: {what}: not permitted; run as root")
-        return LinkError(f"{self._place}: {what}: {os.strerror(code)}")
+                undo.callback(connections.close)
+            return cls(
+                port,
+                params,
+                queue,
+                membership,
+                connections,
+                open_tx_queue=open_tx_queue,
+                max_groups=limits.max_mcast_grp,
+                undo=undo.pop_all(),
+            )
 
     @property
     def qpn(self) -> Qpn:
-        return Qpn(self._native.qpn)
+        return Qpn(self._fabric.qpn)
 
     @property
     def native(self) -> object:
-        return self._native.native
+        return self._queue.native
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
-        """Become a member on the net device where that is needed, then attach."""
-        mlid = mlid if self._has_lids else 0
+        """Join on the net device if the link layer needs that, then attach."""
+        mlid = mlid if self._port.link.has_lids else 0
         if mgid in self._groups:
             if self._groups[mgid][1] == mlid:
                 return
-            self.detach(mgid)  # the administrator has moved it
-        try:
+            self.detach(mgid)  # the subnet administrator moved the group to another LID
+        with _translated(self._port.place, f"group {mgid}: IPv6 membership"):
             number = self._membership.join(mgid.raw)
-        except OSError as error:
-            raise self._translate(f"group {mgid}: IPv6 membership", error) from error
         try:
-            self._native.attach(mgid.raw, mlid)
+            self._fabric.attach(mgid.raw, mlid)
         except OSError as error:
             self._membership.leave(mgid.raw, number)
             if error.errno in (errno.ENOMEM, errno.ENOSPC):
                 raise LinkError(
-                    f"{self._place}: group {mgid}: no room; the device takes at most "
+                    f"{self._port.place}: group {mgid}: no room; the device takes at most "
                     f"{self._max_groups} groups"
                 ) from error
-            raise self._translate(f"group {mgid}", error) from error
+            raise _translate(self._port.place, f"group {mgid}", error) from error
         self._groups[mgid] = number, mlid
 
     def detach(self, mgid: Gid) -> None:
@@ -320,27 +305,18 @@ class VerbsUd(Fabric):
         number, mlid = self._groups.pop(mgid)
         self._membership.leave(mgid.raw, number)
         try:
-            self._native.detach(mgid.raw, mlid)
-        except OSError as error:  # only when the device is gone, and the attachment with it
-            _log.warning("%s: group %s: %s", self._place, mgid, error)
+            self._fabric.detach(mgid.raw, mlid)
+        except OSError as error:  # the device is gone, and the attachment with it
+            _log.warning("%s: group %s: %s", self._port.place, mgid, error)
 
-    def open_tx_queues(self, count: int) -> list[VerbsTxQueue]:
-        """Each with a queue pair of its own, that gets nothing."""
-        make = partial(
-            self._fabric_of,
-            max_ah=self._max_ah // (count + 1),
-            owns_events=False,  # the first queue pair reads those of all
-            leader=self._native,
-        )
+    def open_tx_queues(self, count: int) -> list[UdQueue]:
+        """Each TX queue has a queue pair of its own, which receives nothing."""
         try:
-            for _ in range(count):
-                self._tx_queues.append(
-                    VerbsTxQueue(self._device, make, self._send_depth, INLINE_BYTES)
-                )
-        except BaseException as error:
+            with _translated(self._port.place, "queue pair"):
+                for _ in range(count):
+                    self._tx_queues.append(self._open_tx_queue(count + 1))
+        except BaseException:
             self._close_tx_queues()
-            if isinstance(error, OSError):
-                raise self._translate("queue pair", error) from error
             raise
         return list(self._tx_queues)
 
@@ -349,32 +325,31 @@ class VerbsUd(Fabric):
             self._tx_queues.pop().close()
 
     def open_connection(self) -> VerbsRc:
-        assert self._connections is not None, "the port was asked for them"
-        return self._connections.open(self._pkey_at, self._sgid_index)
+        assert self._connections is not None, "open_connected made this fabric"
+        return self._connections.open(self._port.link.entry.index)
 
     def rebind(self, entry: GidEntry) -> None:
-        """Send from this GID from now on; connections that are there end by themselves."""
-        self._sgid_index = entry.index
-        for fabric in (self._native, *(tx_queue.fabric for tx_queue in self._tx_queues)):
+        """Send from this GID from now on. The connections that exist fail and end."""
+        for fabric in (self._fabric, *(tx_queue.fabric for tx_queue in self._tx_queues)):
             fabric.rebind(entry.gid.raw, entry.index)
 
     @property
     def event_fd(self) -> int | None:
-        """Readable while the device has something to say, which the port's `active` then takes."""
-        fd: int | None = self._native.event_fd
+        """Readable while the device has events, until the port's `active` takes them."""
+        fd: int | None = self._fabric.event_fd
         return fd
 
     def events(self) -> int:
-        """What the device said unasked since the last call (`ipoibu._verbs`)."""
-        return int(self._native.events())
+        """Return the device's asynchronous events since the last call, as bits of `ipoibu._verbs`."""
+        return int(self._fabric.events())
 
     def break_queue_pair(self) -> None:
-        """Fail as after a completion error; the pump brings it back."""
-        self._native.break_queue_pair()
+        """Put the queue pair in the error state, for a test; the pump recovers it."""
+        self._fabric.break_queue_pair()
 
     def counters(self) -> dict[str, int]:
-        """Of all its queue pairs."""
-        total: Counter[str] = Counter(self._native.counters())
+        """Add up the counters of all queue pairs."""
+        total: Counter[str] = Counter(self._fabric.counters())
         for tx_queue in self._tx_queues:
             total.update(tx_queue.fabric.counters())
         return dict(total)
@@ -383,11 +358,36 @@ class VerbsUd(Fabric):
         """Destroy the queue pair and all that belongs to it. Safe to repeat."""
         self._port.forget(self)
         self._close_tx_queues()
-        if self._connections is not None:
-            self._connections.close()
-            self._connections = None
-        self._objects.close_queue_pair()
-        self._native.close()
-        self._objects.close_rest()
-        self._membership.close()
+        self._undo.close()
         self._groups.clear()
+
+
+def _pkey_index(port: VerbsPort, device: VerbsDevice, params: PartitionParams) -> int:
+    """E7: the port has to have the full-membership key, or for a limited member the limited one."""
+    count = device.port_state(port.info.port).pkey_count
+    pkeys = device.pkeys(port.info.port, count)
+    if params.own_pkey not in pkeys:
+        there = ", ".join(str(pkey) for pkey in pkeys if pkey) or "none"
+        limited = ", the limited member's" if params.is_limited else ""
+        raise LinkError(f"{port.place}: no P_Key {params.own_pkey}{limited}; it has: {there}")
+    return pkeys.index(params.own_pkey)
+
+
+@contextmanager
+def _translated(place: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _translate(place, what, error) from error
+    except native().LayoutError as error:
+        raise LinkError(
+            f"{place}: this pyverbs keeps its queue pair elsewhere ({error}); "
+            "versions 44 to 59 are known to work"
+        ) from error
+
+
+def _translate(place: str, what: str, error: OSError) -> IpoibuError:
+    code = error.errno or 0
+    if code in (errno.EPERM, errno.EACCES):
+        return NotPermitted(f"{place}: {what}: not permitted; run as root")
+    return LinkError(f"{place}: {what}: {os.strerror(code)}")

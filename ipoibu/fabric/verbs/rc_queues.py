@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of an RDMA device: the queues that all of an interface's share, and the queue pair of each."""
+"""Connections of an RDMA device: the queues that those of one interface share, and their queue pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.addr import Qpn
@@ -15,51 +17,81 @@ from ipoibu.limits import CONNECTED_FRAMES
 if TYPE_CHECKING:
     from ipoibu._verbs import VerbsFabric
 
-SEND_DEPTH: Final = 128  # of one connection; the pump has 64 messages under way at most
-SENDS_MAX: Final = 4096  # of all connections: completions that may wait
+SEND_DEPTH: Final = 128  # of one connection; the pump posts at most 64 messages at a time
+SENDS_MAX: Final = 4096  # of all connections: completions that the queue holds
 INLINE_BYTES: Final = 128  # a TCP acknowledgement
 
 
+class RcMaker:
+    """Creates the RC queue pairs of an interface on `objects`, all alike. They send inline what is short,
+    unless the device refuses queue pairs that can."""
+
+    def __init__(
+        self,
+        device: VerbsDevice,
+        objects: ConnectedObjects,
+        send_depth: int,
+        inline_bytes: int,
+        recv_depth: int = 0,
+    ) -> None:
+        self._device, self._objects = device, objects
+        self._send_depth, self._recv_depth = send_depth, recv_depth
+        self._inline_bytes = inline_bytes
+
+    def create(self) -> Any:
+        """Create a queue pair in RESET, or raise `LinkError`."""
+        return self._device.create_rc(
+            self._objects, self._send_depth, self._inline_bytes, self._recv_depth
+        )
+
+    @contextmanager
+    def pattern(self) -> Iterator[Any]:
+        """Create the first queue pair, for the C side to read its layout, and destroy it."""
+        try:
+            qp = self.create()
+        except LinkError:
+            self._inline_bytes = 0
+            qp = self.create()
+        try:
+            yield qp
+        finally:
+            self._device.destroy(qp)
+
+
 class VerbsConnections:
-    """The shared queues of one fabric, and what its queue pairs are made with.
+    """The shared queues of one fabric, from which its connections' queue pairs are made.
 
     `LinkError`: the device has no RC with a shared receive queue, or no room for it.
     """
 
-    def __init__(self, device: VerbsDevice, native: Any, fabric: VerbsFabric, *, port: int) -> None:
+    def __init__(
+        self, device: VerbsDevice, native: Any, fabric: VerbsFabric, *, port: int, pkey_index: int
+    ) -> None:
         limits = device.limits()
         if limits.max_srq == 0:
             raise LinkError(
                 f"{device.name}: connected mode needs shared receive queues; it has none"
             )
-        self._device, self._module, self._fabric, self._port = device, native, fabric, port
-        self._depth = min(SEND_DEPTH, limits.max_qp_wr)
-        self._objects: ConnectedObjects = device.create_connected(
+        self._device, self._module, self._fabric = device, native, fabric
+        self._port, self._pkey_index = port, pkey_index
+        self._objects = device.create_connected(
             min(CONNECTED_FRAMES, limits.max_srq_wr, limits.max_cqe), min(SENDS_MAX, limits.max_cqe)
         )
+        self._maker = RcMaker(
+            device, self._objects, min(SEND_DEPTH, limits.max_qp_wr), INLINE_BYTES
+        )
         try:
-            self._inline_bytes = INLINE_BYTES
-            try:
-                pattern = self._create()
-            except LinkError:
-                self._inline_bytes = 0
-                pattern = self._create()
-            try:
+            with self._maker.pattern() as pattern:
                 fabric.connect(pattern, cmd_fd=device.cmd_fd)
-            finally:
-                device.destroy(pattern)
         except BaseException:
             self._objects.close()
             raise
 
-    def _create(self) -> Any:
-        return self._device.create_rc(self._objects, self._depth, self._inline_bytes)
-
-    def open(self, pkey_index: int, sgid_index: int) -> VerbsRc:
-        """A queue pair in INIT, whose packets will come from this GID."""
-        qp = self._create()
+    def open(self, sgid_index: int) -> VerbsRc:
+        """Open a queue pair in INIT that sends from the GID at this index."""
+        qp = self._maker.create()
         try:
-            self._device.raise_rc(qp, self._port, pkey_index)
+            self._device.raise_rc(qp, self._port, self._pkey_index)
             native = self._module.VerbsConnection(self._fabric, qp, cmd_fd=self._device.cmd_fd)
         except BaseException as error:
             self._device.destroy(qp)
@@ -69,7 +101,7 @@ class VerbsConnections:
         return VerbsRc(self._device, qp, native, port=self._port, sgid_index=sgid_index)
 
     def close(self) -> None:
-        """After the last connection, and before the fabric's completion queues."""
+        """Destroy the shared queues: after the last connection, before the fabric's completion queues."""
         self._objects.close()
 
 
@@ -99,7 +131,7 @@ class VerbsRc(RcQueuePair):
             self._device.fail(self._qp)
 
     def close(self) -> None:
-        """Destroy the queue pair; the pump has let go of it. Safe to repeat."""
+        """Destroy the queue pair, which the pump has released. Safe to repeat."""
         if self._qp is not None:
             self._device.destroy(self._qp)
             self._qp = None

@@ -97,6 +97,23 @@ class Connection:
         self.qp, self.qpn, self.native = qp, qp.qp_num, object()
 
 
+class Mesh:
+    """In place of the compiled VerbsMesh."""
+
+    refuse: OSError | None
+
+    def __init__(self, pattern: Any, **options: Any) -> None:
+        if (error := type(self).refuse) is not None:
+            raise error
+        self.options, self.native, self.event_fd = options, object(), 7
+
+    def counters(self) -> dict[str, int]:
+        return {"mesh_doorbells": 2}
+
+    def close(self) -> None:
+        machine().log.append("close mesh")
+
+
 class LayoutError(Exception):
     pass
 
@@ -112,10 +129,13 @@ def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") ->
     )
     Fabric.made, Fabric.refuse = [], None
     Membership.groups, Membership.refuse = {}, None
-    Connection.refuse = None
+    Connection.refuse = Mesh.refuse = None
     return SimpleNamespace(
         VerbsFabric=Fabric,
         VerbsConnection=Connection,
+        VerbsMesh=Mesh,
+        MESH_RECEIVES=64,
+        MESH_WINDOW=32,
         Membership=Membership,
         LayoutError=LayoutError,
         PORT_DOWN=1,
