@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""From a device's name to an open port: the only place that knows every kind of device."""
+"""Opens a port by the device's name. No other module knows all kinds of devices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from ipoibu.fabric.soft.port import SoftPort
 
 
 def open_port(device: str, port: int = 1) -> Port:
-    """Open a port by name; `NoSuchDevice`, `NotPermitted` or `LinkError` says why it is not there."""
+    """Open a port by name, or raise `NoSuchDevice`, `NotPermitted` or `LinkError` with the reason."""
     if not device.startswith(PREFIX):
+        # The RDMA libraries are optional: only RDMA devices import them.
         from ipoibu.fabric.verbs.objects import is_iwarp
-        from ipoibu.fabric.verbs.port import (
-            VerbsPort,  # the RDMA libraries, only where one is wanted
-        )
+        from ipoibu.fabric.verbs.port import VerbsPort
 
         if is_iwarp(device):
             from ipoibu.fabric.mesh.port import IwarpPort

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The names of devices; needs no part of the C core, unlike the devices themselves."""
+"""The names of devices. Unlike the devices, this module needs no part of the C core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from ipoibu.errors import UsageError
 
 PREFIX: Final = "soft:"  # the built-in HCA on a net device
-SEPARATOR: Final = "@"  # between it and the InfiniBand port that it is
+SEPARATOR: Final = "@"  # between the net device and the name of the InfiniBand port
 
 
 def parse_device(text: str) -> tuple[str, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A fabric that wraps a fabric and spoils what is sent, seeded: for tests and demonstrations."""
+"""A fabric that wraps another and spoils the datagrams sent, by a seeded generator: for tests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import Fabric, RcQueuePair, TxQueue
 
-_WORDS = {"dup": "duplicate"}
+_ABBREVIATIONS = {"dup": "duplicate"}
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """Probabilities (0..1) that a datagram meets each fate, and the generator's seed."""
+    """The probability (0..1) of each fault for a datagram, and the generator's seed."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -29,12 +29,12 @@ class FaultSpec:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `loss=0.1,dup=0.05,seed=7`; `UsageError` names the word that is wrong."""
+        """Read `loss=0.1,dup=0.05,seed=7`; `UsageError` names the wrong word."""
         known = {field.name: field.type for field in fields(cls)}
         values: dict[str, float | int] = {}
         for word in text.split(","):
             name, _, value = word.partition("=")
-            name = _WORDS.get(name, name)
+            name = _ABBREVIATIONS.get(name, name)
             if name not in known:
                 raise UsageError(
                     f"faults: {word!r} is none of loss=, dup=, reorder=, corrupt=, delay=, seed="

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the kernel lets this process do."""
+"""The privileges of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CAP_NET_RAW: Final = 13
 
 
 def is_capable(capability: int, status: Path = STATUS) -> bool | None:
-    """Whether the process has it in its effective set; None where that cannot be read."""
+    """Return whether the capability is in the process's effective set; None if /proc does not show it."""
     try:
         for line in status.read_text().splitlines():
             key, _, value = line.partition(":")
@@ -24,6 +24,6 @@ def is_capable(capability: int, status: Path = STATUS) -> bool | None:
 
 
 def may_control() -> bool:
-    """Whether the kernel lets us give a queue pair a controlled Q_Key (B3); where nothing tells, the
-    attempt will."""
+    """Return whether the kernel lets us give a queue pair a controlled Q_Key (B3). True if unknown: the
+    attempt then shows it."""
     return is_capable(CAP_NET_RAW) is not False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A thread that serves descriptors in rounds, and what other threads ask of it in between."""
+"""A thread that serves file descriptors in rounds; between rounds, other threads call its methods."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 class Worker(ABC):
-    """Rounds of `_serve`, on a thread of its own; every public method from any thread.
+    """Runs `_serve` in rounds on a thread of its own. Any thread may call the public methods.
 
-    All state is the lock's, which a round holds from beginning to end: other threads' requests have
-    their turn between two rounds.
+    The lock protects all state. A round holds the lock from beginning to end, so that calls of other
+    threads run between two rounds.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,54 +33,54 @@ class Worker(ABC):
             return self._counts.copy()
 
     def close(self) -> None:
-        """Farewell to everybody, and no thread any more. Safe to repeat."""
+        """Disconnect all peers and end the thread. Safe to repeat."""
         with self._lock:
             if self._closing:
                 return
-            self._say_farewell()
+            self._disconnect_all()
             self._closing = True
             os.eventfd_write(self._wake_fd, 1)
         self._thread.join()
         os.close(self._wake_fd)
         self._release()
 
-    # ---- of a kind of worker, all with the lock but `_release`
+    # ---- for subclasses; all but `_release` run with the lock held
 
     @abstractmethod
     def _filenos(self) -> Iterable[int]:
-        """Readable when `_serve` has something to do."""
+        """Return descriptors that are readable when `_serve` has something to do."""
 
     @abstractmethod
     def _serve(self) -> float | None:
-        """A round of what is there; how long to sleep then, in ms, None for as long as it takes.
+        """Do a round of work; return the time to sleep in ms, or None to sleep until an event.
 
-        A round ends, however fast things come: timers and other threads' requests have a turn.
+        A round handles a limited number of events, so that timers and other threads have their turn.
         """
 
     @abstractmethod
-    def _say_farewell(self) -> None:
-        """To every peer."""
+    def _disconnect_all(self) -> None:
+        """Disconnect every peer."""
 
     @abstractmethod
     def _release(self) -> None:
-        """There is no thread any more."""
+        """Free what is left; the thread has ended."""
 
-    # ---- for its methods
+    # ---- for the methods of subclasses
 
     def _start(self) -> None:
-        """At the end of the constructor: what failed before leaves no thread and no descriptor."""
+        """Start the thread. Constructors call this last, so that one that fails leaves nothing open."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def _wake(self) -> None:
-        """With the lock: there is something to do, or an earlier deadline."""
+        """Begin a new round: there is something to do, or an earlier deadline. The caller holds the lock."""
         if not self._closing:
             os.eventfd_write(self._wake_fd, 1)
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """A defect of ours costs one message; the worker must not stop with it."""
+        """Log and count an exception, so that a defect of ours does not stop the worker."""
         try:
             yield
         except Exception:

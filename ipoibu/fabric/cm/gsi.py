@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Queue pair 1 of a port, as who makes connections needs it: of the built-in HCA, or the kernel's."""
+"""Queue pair 1 (GSI) of a port, for a communication manager: the built-in HCA's, or the kernel's."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ _log = logging.getLogger(__name__)
 
 
 class GsiPort(Protocol):
-    """A mailbox of 256-byte datagrams; one thread at a time."""
+    """Sends and receives datagrams of 256 bytes. Only one thread at a time calls it."""
 
     @property
     def fd(self) -> int:
-        """Readable when `receive` has something, after `arm`."""
+        """After `arm`, readable when a datagram has arrived."""
         ...
 
     @property
     def address(self) -> tuple[Gid, int]:
-        """The port's GID and LID now; the LID is 0 where the fabric routes by GID."""
+        """The port's present GID and LID; the LID is 0 where the fabric routes by GID."""
         ...
 
     def arm(self) -> None: ...
 
     def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
-        """Whether it was taken; a datagram that was may still be lost."""
+        """Return whether the datagram was accepted; it may still be lost."""
         ...
 
     def receive(self) -> tuple[MadSource, bytes] | None:
-        """What is there, without waiting."""
+        """Return the next datagram, or None; does not block."""
         ...
 
     def close(self) -> None: ...
 
 
 class SoftGsiPort:
-    """Of the built-in HCA, where nobody else has it. GIDs never change there.
+    """Queue pair 1 of the built-in HCA, whose GID never changes.
 
-    `OSError`: another has it.
+    `OSError`: another communication manager has it.
     """
 
     def __init__(self, hca: SoftHca) -> None:
@@ -77,9 +77,10 @@ class SoftGsiPort:
 
 
 class UmadGsiPort:
-    """Of a port of the kernel, for the communication manager's class, where the kernel's own is not there.
+    """Queue pair 1 of a kernel device's port, for the class of the communication manager.
 
-    `LinkError`: it is (ib_cm is loaded). `info` tells what the port is like now.
+    `LinkError`: the kernel's own manager has the class (ib_cm is loaded). `info` returns the present
+    state of the port.
     """
 
     def __init__(self, device: str, port: int, info: Callable[[], MadPortInfo]) -> None:
@@ -104,7 +105,7 @@ class UmadGsiPort:
         return info.gid, info.lid
 
     def arm(self) -> None:
-        """The descriptor is readable as long as there is something."""
+        """Do nothing: the descriptor is readable while a datagram waits."""
 
     def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
         keys = self._info().pkeys
@@ -126,15 +127,15 @@ class UmadGsiPort:
         return True
 
     def receive(self) -> tuple[MadSource, bytes] | None:
-        while (found := self._umad.receive()) is not None:
-            if found.status == 0:  # others are ours, back again
-                return self._source(found), found.raw
+        while (mad := self._umad.receive()) is not None:
+            if mad.status == 0:  # any other is a datagram of ours that could not be sent
+                return self._source(mad), mad.raw
         return None
 
-    def _source(self, found: MadIn) -> MadSource:
+    def _source(self, mad: MadIn) -> MadSource:
         keys = self._info().pkeys
-        pkey = keys[found.pkey_index].full if found.pkey_index < len(keys) else DEFAULT_PKEY
-        return MadSource(Qpn(found.qpn), found.gid, found.lid, found.sl, pkey)
+        pkey = keys[mad.pkey_index].full if mad.pkey_index < len(keys) else DEFAULT_PKEY
+        return MadSource(Qpn(mad.qpn), mad.gid, mad.lid, mad.sl, pkey)
 
     def close(self) -> None:
         self._umad.close()

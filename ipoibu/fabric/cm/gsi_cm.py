@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections by our own hand-shakes, over queue pair 1 of a port.
+"""Connections by our own communication manager, over queue pair 1 of a port.
 
-The hand-shakes themselves are sans-IO (`proto.cm`); here their datagrams are sent and received.
+`proto.cm` decides, sans-IO; this module sends and receives the datagrams.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class GsiCm(CmService):
-    """A `CmService` over a queue pair 1 that is ours alone; it is closed with it."""
+    """A `CmService` that owns the port's queue pair 1; `close` closes that, too."""
 
     forms: ClassVar = tuple(ServiceForm)
 
@@ -64,7 +64,7 @@ class GsiCm(CmService):
         self._readdress()
         self._effects.perform(self._cm.request(time.monotonic(), request))
 
-    def _say_farewell(self) -> None:
+    def _disconnect_all(self) -> None:
         self._effects.perform(self._cm.stop(time.monotonic()))
 
     def _release(self) -> None:
@@ -72,7 +72,7 @@ class GsiCm(CmService):
         self._gsi.close()
 
     def _readdress(self) -> None:
-        """A subnet manager may change the port's address at any time."""
+        """Take over the port's address, which a subnet manager may change at any time."""
         config = self._cm.config
         gid, lid = self._gsi.address
         if (gid, lid) != (config.gid, config.lid):
@@ -88,4 +88,4 @@ class GsiCm(CmService):
             case Log(level, text):
                 _log.log(level, "%s", text)
             case _:
-                self._tell(effect)
+                self._notify(effect)

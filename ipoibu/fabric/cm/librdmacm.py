@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""librdmacm: connections of kernel devices, loaded when the first one is wanted.
+"""librdmacm: connections of kernel devices. The first connection loads the library.
 
-cffi in ABI mode: nothing of rdma-core is needed to build or import this package. What is declared here
-is the interface of librdmacm.so.1 (rdma_cma.h of rdma-core, 23 or newer). Queue pairs are the caller's
-and named by number: the library never sees the objects, and moves none of them from state to state.
+cffi works in ABI mode: building or importing this package needs nothing of rdma-core. The declarations
+are the interface of librdmacm.so.1 (rdma_cma.h of rdma-core, 23 or newer). The caller owns the queue
+pairs and names them by number: the library never sees the objects, and changes no states.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _ffi.cdef("""
 
 
 class CmEventType(enum.IntEnum):
-    """What the kernel says of an identifier."""
+    """The kernel's events about an identifier."""
 
     ADDR_RESOLVED = 0
     ADDR_ERROR = 1
@@ -135,7 +135,7 @@ class SocketAddress:
     scope: int = 0
 
     def pack(self) -> Any:
-        """As a `sockaddr_in` or `sockaddr_in6`."""
+        """Make a `sockaddr_in` or `sockaddr_in6`."""
         port = self.port.to_bytes(2, "big")
         if isinstance(self.ip, IPv4Address):
             raw = _IN.pack(socket.AF_INET, port, self.ip.packed)
@@ -145,7 +145,7 @@ class SocketAddress:
 
     @classmethod
     def unpack(cls, raw: bytes) -> SocketAddress:
-        """From the library; `LinkError` if it is of neither family."""
+        """Read a `sockaddr`; `LinkError` for other families."""
         family = int.from_bytes(raw[:2], "little" if _IS_LITTLE else "big")
         if family == socket.AF_INET:
             _, port, ip4 = _IN.unpack_from(raw)
@@ -158,7 +158,7 @@ class SocketAddress:
 
 @dataclass(frozen=True, slots=True)
 class PortAddress:
-    """A port of an InfiniBand subnet, and a service behind it: a `sockaddr_ib`; of ours, no service."""
+    """A port of an InfiniBand subnet with a service: a `sockaddr_ib`. Our own address has no service."""
 
     gid: Gid
     pkey: PKey
@@ -185,9 +185,9 @@ _IS_LITTLE: Final = struct.pack("=H", 1) == b"\1\0"
 
 @dataclass(frozen=True, slots=True)
 class CmEvent:
-    """One event. `listener` is whose request it is, `qpn` the peer's queue pair where it names one.
+    """One event. `listener` received the request; `qpn` is the peer's queue pair if the message names it.
 
-    `status` is negative errno, but for REJECTED, where it is the reason that the peer gave.
+    `status` is a negative errno; for REJECTED it is the peer's reason.
     """
 
     type: CmEventType
@@ -199,10 +199,10 @@ class CmEvent:
 
 
 class EventChannel:
-    """Identifiers and what is said of them. One thread at a time, for the channel and all its ids."""
+    """Identifiers and their events. Only one thread at a time calls the channel and its identifiers."""
 
     def __init__(self) -> None:
-        """`LinkError` or `NotPermitted` says what is missing."""
+        """Open the channel; `LinkError` or `NotPermitted` names what is missing."""
         self._library = _load()
         self._raw = self._library.rdma_create_event_channel()
         if self._raw == _ffi.NULL:
@@ -220,19 +220,19 @@ class EventChannel:
         return fd
 
     def create(self, port_space: int = PORT_SPACE_TCP) -> CmId:
-        """A new identifier; `OSError` if the kernel has none left."""
-        found: Any = _ffi.new("struct rdma_cm_id **")
-        _check(self._library.rdma_create_id(self._raw, found, _ffi.NULL, port_space), "identifier")
-        return self._adopt(found[0])
+        """Create an identifier; `OSError` if the kernel has none left."""
+        raw: Any = _ffi.new("struct rdma_cm_id **")
+        _check(self._library.rdma_create_id(self._raw, raw, _ffi.NULL, port_space), "identifier")
+        return self._adopt(raw[0])
 
     def event(self) -> CmEvent | None:
-        """What is there, without waiting; None if nothing is."""
-        found: Any = _ffi.new("struct rdma_cm_event **")
-        while self._library.rdma_get_cm_event(self._raw, found) == 0:
+        """Return the next event, or None; does not block."""
+        raw: Any = _ffi.new("struct rdma_cm_event **")
+        while self._library.rdma_get_cm_event(self._raw, raw) == 0:
             try:
-                event = self._read(found[0])
+                event = self._read(raw[0])
             finally:
-                self._library.rdma_ack_cm_event(found[0])
+                self._library.rdma_ack_cm_event(raw[0])
             if event is not None:
                 return event
         if _ffi.errno not in (errno.EAGAIN, errno.EINTR):
@@ -240,7 +240,7 @@ class EventChannel:
         return None
 
     def close(self) -> None:
-        """End all identifiers, too. Safe to repeat."""
+        """Close the channel and all its identifiers. Safe to repeat."""
         for each in list(self._ids.values()):
             each.close()
         if self._raw != _ffi.NULL:
@@ -270,7 +270,7 @@ class EventChannel:
 
 
 class CmId:
-    """A connection, or where one listens. Every call is `OSError` if the kernel refuses it."""
+    """An identifier: a connection or a listener. Calls that the kernel refuses raise `OSError`."""
 
     def __init__(self, library: Any, raw: Any, forget: Any) -> None:
         self._library = library
@@ -278,7 +278,7 @@ class CmId:
         self._forget = forget
 
     def bind(self, address: Address, *, ack_timeout: int | None = None) -> None:
-        """An address of ours. `ack_timeout`, a code as in `RcAttributes`, is for what connects."""
+        """Bind to an address of ours. `ack_timeout` is a code as in `RcAttributes`, for connecting only."""
         if isinstance(address, SocketAddress) and isinstance(address.ip, IPv6Address):
             self._option(_OPTION_AFONLY, "int *", 1)
         if ack_timeout is not None:
@@ -289,42 +289,42 @@ class CmId:
         _check(self._library.rdma_listen(self._raw, backlog), "listen")
 
     def resolve_address(self, target: Address, timeout_ms: int) -> None:
-        """ADDR_RESOLVED or ADDR_ERROR follows."""
+        """Begin to resolve; ADDR_RESOLVED or ADDR_ERROR follows."""
         library = self._library
         _check(
             library.rdma_resolve_addr(self._raw, _ffi.NULL, target.pack(), timeout_ms), "address"
         )
 
     def resolve_route(self, timeout_ms: int) -> None:
-        """ROUTE_RESOLVED or ROUTE_ERROR follows."""
+        """Begin to resolve; ROUTE_RESOLVED or ROUTE_ERROR follows."""
         _check(self._library.rdma_resolve_route(self._raw, timeout_ms), "route")
 
     def connect(
         self, qpn: Qpn, private: bytes, *, retries: int, rnr_retries: int, has_srq: bool
     ) -> None:
-        """CONNECT_RESPONSE or the reason why not follows; on iWARP ESTABLISHED does."""
+        """Send the request; CONNECT_RESPONSE (on iWARP ESTABLISHED) or an error event follows."""
         param = self._param(qpn, private, retries, rnr_retries, has_srq)
         _check(self._library.rdma_connect(self._raw, param), "connect")
 
     def accept(self, qpn: Qpn, private: bytes, *, rnr_retries: int, has_srq: bool) -> None:
-        """ESTABLISHED follows when the peer is there, too."""
+        """Accept the request; ESTABLISHED follows when the peer is ready, too."""
         param = self._param(qpn, private, 0, rnr_retries, has_srq)
         _check(self._library.rdma_accept(self._raw, param), "accept")
 
     def establish(self) -> None:
-        """The answer to CONNECT_RESPONSE, when the queue pair is ready. No event follows."""
+        """Confirm CONNECT_RESPONSE when the queue pair is ready. No event follows."""
         _check(self._library.rdma_establish(self._raw), "establish")
 
     def reject(self, private: bytes) -> None:
-        """The reason that the peer sees is 28, whatever ours is."""
+        """Reject the request. The kernel always sends reason 28 (consumer reject)."""
         _check(self._library.rdma_reject(self._raw, private, len(private)), "reject")
 
     def disconnect(self) -> None:
-        """DISCONNECTED follows, whether the peer answers or not."""
+        """Disconnect; DISCONNECTED follows, even if the peer does not answer."""
         _check(self._library.rdma_disconnect(self._raw), "disconnect")
 
     def attributes(self) -> RcAttributes:
-        """What takes the queue pair to RTR and RTS, once a request or a response has come."""
+        """Return what the queue pair needs for RTR and RTS, after a request or a response has come."""
         attr = self._query(_STATE_RTR)
         rts = self._query(_STATE_RTS)
         ah = attr.ah
@@ -349,7 +349,7 @@ class CmId:
 
     @property
     def device(self) -> str | None:
-        """The RDMA device, once an address has said which."""
+        """The name of the RDMA device, or None before an address decides which one."""
         if self._raw.verbs == _ffi.NULL:
             return None
         context: Any = _ffi.cast("struct ibv_context *", self._raw.verbs)
@@ -361,7 +361,7 @@ class CmId:
         return SocketAddress.unpack(bytes(_ffi.buffer(self._raw.target)))
 
     def close(self) -> None:
-        """What is established ends, with a word to the peer; no more events. Safe to repeat."""
+        """Destroy the identifier: the kernel disconnects the peer, and no events follow. Safe to repeat."""
         if self._raw != _ffi.NULL:
             self._forget()
             self._library.rdma_destroy_id(self._raw)
@@ -391,7 +391,7 @@ class CmId:
 
 
 def translate(place: str, what: str, error: OSError) -> IpoibuError:
-    """An error of this module's as one for the user."""
+    """Turn an error of this module into one for the user."""
     code = error.errno or 0
     if code in (errno.EACCES, errno.EPERM):
         return NotPermitted(f"{place}: {what}: not permitted; run as root")

@@ -108,8 +108,8 @@ class _Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """Of packets on connections; a code stands for 4.096 µs times 2 to its power (C11)."""
+class RcTimeouts:
+    """Timeout and retries of packets on connections; the code n means 4.096 µs times 2 to the n (C11)."""
 
     ack_timeout: int
     retries: int
@@ -119,17 +119,17 @@ class Patience:
 class RdmaCm(CmService):
     """A `CmService` for one port of one device.
 
-    `address` is the port's now, asked for whenever it is needed; `device` what rdma_cm has to find
-    behind it. `LinkError` or `NotPermitted`: there is no rdma_cm for us.
+    `address` returns the port's present address; rdma_cm has to find `device` behind that address.
+    `LinkError` or `NotPermitted`: we cannot use rdma_cm.
     """
 
     forms: ClassVar[tuple[ServiceForm, ...]] = (ServiceForm.RDMACM,)
 
     def __init__(
-        self, device: str, address: Callable[[], SocketAddress], patience: Patience
+        self, device: str, address: Callable[[], SocketAddress], timeouts: RcTimeouts
     ) -> None:
         super().__init__()
-        self._device, self._address, self._patience = device, address, patience
+        self._device, self._address, self._timeouts = device, address, timeouts
         self._channel = EventChannel()
         self._passive = count()
         self._listeners: dict[int, CmId] = {}
@@ -145,7 +145,7 @@ class RdmaCm(CmService):
     def _release(self) -> None:
         self._channel.close()
 
-    # ---- inputs: the kernel's, the clock's, the policy's
+    # ---- inputs from the kernel, the clock and the policy
 
     def _serve(self) -> float | None:
         event = None
@@ -175,13 +175,15 @@ class RdmaCm(CmService):
             conn.event = event
             self._feed(conn, _INPUTS.get(event.type, Input.UNEXPECTED))
         elif event.type is CmEventType.DEVICE_REMOVAL:
-            self._counts["cm_device_removed"] += 1  # a listener's; the port notices by itself
+            self._counts["cm_device_removed"] += (
+                1  # about a listener; the port detects the removal by itself
+            )
 
     def _requested(self, event: CmEvent) -> None:
         service_id = next(
             (port for port, it in self._listeners.items() if it is event.listener), None
         )
-        if service_id is None:  # it went meanwhile
+        if service_id is None:  # the listener was closed meanwhile
             event.id.close()
             return
         try:
@@ -205,13 +207,13 @@ class RdmaCm(CmService):
             self._feed(conn, _REQUESTS[type(request)])
 
     def _connect(self, request: Connect) -> None:
-        """In steps: the kernel looks for the address, then the route, then asks the peer."""
+        """Begin to connect: the kernel resolves the address, then the route, then sends the request."""
         gid = request.destination.gid
         try:
             identifier = self._create()
         except OSError as error:
             _log.info("no connection to %s: %s", gid, error)
-            self._tell(Ended(request.handle, Cause.BROKEN))
+            self._notify(Ended(request.handle, Cause.BROKEN))
             return
         conn = _Connection(request.handle, identifier, gid, request=request)
         self._add(conn)
@@ -239,9 +241,9 @@ class RdmaCm(CmService):
             case Action.REPORT_REQUESTED | Action.REPORT_REPLIED:
                 self._report(conn)
             case Action.REPORT_ESTABLISHED:
-                self._tell(Established(conn.handle))
+                self._notify(Established(conn.handle))
             case Action.REPORT_ENDED:
-                self._tell(Ended(conn.handle, conn.cause, conn.reason))
+                self._notify(Ended(conn.handle, conn.cause, conn.reason))
             case Action.COUNT:
                 self._counts["cm_unexpected"] += 1
             case Action.ARM:
@@ -257,17 +259,17 @@ class RdmaCm(CmService):
         assert conn.event is not None, "the kernel has reported it"
         attributes, private = conn.id.attributes(), conn.event.private
         if conn.handle.role is Role.ACTIVE:
-            self._tell(Replied(conn.handle, attributes, private))
+            self._notify(Replied(conn.handle, attributes, private))
         else:
-            self._tell(Requested(conn.handle, conn.gid, conn.service_id, attributes, private))
+            self._notify(Requested(conn.handle, conn.gid, conn.service_id, attributes, private))
 
     def _call(self, identifier: CmId, request: Request | None, action: Action) -> None:
-        """What the kernel has to do for the policy's latest request."""
-        patience = self._patience
+        """Make the kernel carry out the policy's latest request."""
+        timeouts = self._timeouts
         match action, request:
             case Action.RESOLVE_ADDRESS, Connect():
                 ours, theirs = self._addresses(request)
-                identifier.bind(ours, ack_timeout=patience.ack_timeout)
+                identifier.bind(ours, ack_timeout=timeouts.ack_timeout)
                 identifier.resolve_address(theirs, _RESOLVE_MS)
             case Action.RESOLVE_ROUTE, Connect():
                 identifier.resolve_route(_RESOLVE_MS)
@@ -275,12 +277,12 @@ class RdmaCm(CmService):
                 identifier.connect(
                     qpn,
                     private,
-                    retries=patience.retries,
-                    rnr_retries=patience.rnr_retries,
+                    retries=timeouts.retries,
+                    rnr_retries=timeouts.rnr_retries,
                     has_srq=True,
                 )
             case Action.SEND_REPLY, Accept(qpn=qpn, private=private):
-                identifier.accept(qpn, private, rnr_retries=patience.rnr_retries, has_srq=True)
+                identifier.accept(qpn, private, rnr_retries=timeouts.rnr_retries, has_srq=True)
             case Action.SEND_REFUSAL, Reject(private=private):
                 identifier.reject(private)
             case Action.ESTABLISH, Confirm():
@@ -294,7 +296,7 @@ class RdmaCm(CmService):
         return self._channel.create()
 
     def _addresses(self, request: Connect) -> tuple[Address, Address]:
-        """Ours and the peer's."""
+        """Return our address and the peer's."""
         ours = self._address()
         peer = request.destination.gid.ip
         port = request.service_id & _PORT_MASK
@@ -325,7 +327,7 @@ class RdmaCm(CmService):
             listener.close()
             raise LinkError(
                 f"{self._device}: rdma_cm port {port} of {ours.ip}: {error.strerror}; "
-                "`rdma resource show cm_id` tells whose it is"
+                "`rdma resource show cm_id` shows who has it"
             ) from error
         except BaseException:
             listener.close()
@@ -334,7 +336,7 @@ class RdmaCm(CmService):
 
     # ---- identifiers
 
-    def _say_farewell(self) -> None:
+    def _disconnect_all(self) -> None:
         for conn in list(self._by_id.values()):
             self._forget(conn)
 
@@ -342,7 +344,7 @@ class RdmaCm(CmService):
         self._by_handle[conn.handle] = self._by_id[conn.id] = conn
 
     def _forget(self, conn: _Connection) -> None:
-        """Close the identifier: the kernel notifies the peer of what was under way."""
+        """Close the identifier: the kernel notifies the peer if a connection or request was open."""
         self._machine.cancel(conn.id)
         self._by_handle.pop(conn.handle, None)
         if self._by_id.pop(conn.id, None) is not None:

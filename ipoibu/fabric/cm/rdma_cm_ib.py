@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of an InfiniBand port by the kernel's rdma_cm: we can ask, but nobody can ask us.
+"""Connections of an InfiniBand port by the kernel's rdma_cm: we can connect, but peers cannot.
 
 rdma_cm connects to any service ID of a port (AF_IB), and puts no header in front of the private data,
-so that Linux's and the RFC's service IDs can be asked for (C7). It listens on those of its own port
-spaces only; all others are ib_cm's, which user space has no access to. Our hardware address then says
-that we accept no connections, and peers send us datagrams.
+so that we can connect to Linux's and the RFC's service IDs (C7). It listens on service IDs of its own
+port spaces only. All others belong to ib_cm, which user space cannot use. Our hardware address then
+shows that we accept no connections, and peers send us datagrams.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import ClassVar
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.fabric.cm.librdmacm import PORT_SPACE_IB, Address, CmId, PortAddress, SocketAddress
-from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
+from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
 from ipoibu.proto.rc_events import Connect
 from ipoibu.wire.cm_private import ServiceForm
 
 
 class IbRdmaCm(RdmaCm):
-    """A `CmService` for one InfiniBand port; `gid` is the port's now. Errors as of the class above."""
+    """A `CmService` for one InfiniBand port; `gid` returns the port's present GID. Errors as of `RdmaCm`."""
 
     forms: ClassVar = (ServiceForm.LINUX, ServiceForm.RFC)
     accepts: ClassVar = False
 
-    def __init__(self, device: str, gid: Callable[[], Gid], patience: Patience) -> None:
+    def __init__(self, device: str, gid: Callable[[], Gid], timeouts: RcTimeouts) -> None:
         self._gid = gid
-        super().__init__(device, lambda: SocketAddress(gid().ip), patience)
+        super().__init__(device, lambda: SocketAddress(gid().ip), timeouts)
 
     def _create(self) -> CmId:
         return self._channel.create(PORT_SPACE_IB)
@@ -37,4 +37,4 @@ class IbRdmaCm(RdmaCm):
         return ours, PortAddress(request.destination.gid, request.pkey, request.service_id)
 
     def _listen(self, services: Mapping[int, PKey]) -> None:
-        """Nobody can."""
+        """Do nothing: rdma_cm does not listen on these service IDs."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The communication manager of a port, for all interfaces on it: one thread, whoever makes the connections.
+"""The communication manager of a port, with one thread for all interfaces on it.
 
-`CmService` knows who asks and who is told; `GsiCm` makes connections by datagrams of its
-own, `RdmaCm` by the kernel's manager. What is said is in `proto.rc_events`.
+`CmService` dispatches requests and events between interfaces and connections. `GsiCm` makes the
+connections by datagrams of its own, `RdmaCm` by the kernel's manager. `proto.rc_events` defines the
+requests and events.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Deliver = Callable[[Event], None]
 
 
 class Subscriber:
-    """One interface: what it listens to, and how it hears (on the manager's thread)."""
+    """One interface: its service IDs, and the function that takes its events on the manager's thread."""
 
     def __init__(self, service_ids: frozenset[int], deliver: Deliver, pkey: PKey) -> None:
         self.service_ids = service_ids
@@ -40,15 +41,15 @@ class Subscriber:
 
 
 class CmService(Worker):
-    """Makes connections for the interfaces of one port; every method from any thread.
+    """Makes connections for the interfaces of one port. Any thread may call the methods.
 
-    Events come on a thread of its own, with no lock held that a request would wait for.
+    The manager's thread delivers events. An interface may make requests while it takes an event.
     """
 
     forms: ClassVar[tuple[ServiceForm, ...]]
-    """How a peer can be asked, in the order of trying (C7)."""
+    """The forms of service ID by which we connect to a peer, in the order in which we try them (C7)."""
     accepts: ClassVar[bool] = True
-    """Whether peers can ask us, too."""
+    """Whether peers can connect to us, too."""
 
     def __init__(self) -> None:
         super().__init__("ipoibu-cm")
@@ -59,9 +60,9 @@ class CmService(Worker):
     def subscribe(
         self, service_ids: frozenset[int], deliver: Deliver, pkey: PKey = DEFAULT_PKEY
     ) -> Subscriber:
-        """Requests for these service IDs in the partition go to `deliver`, which must not block.
+        """Pass peers' requests for these service IDs in the partition to `deliver`, which must not block.
 
-        `LinkError` where nobody can listen for them.
+        `LinkError`: the manager cannot listen for them.
         """
         subscriber = Subscriber(service_ids, deliver, pkey)
         with self._lock:
@@ -74,7 +75,7 @@ class CmService(Worker):
         return subscriber
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Its connections end, with a farewell each; it hears no more. Safe to repeat."""
+        """Disconnect all connections of the subscriber and deliver no more events. Safe to repeat."""
         with self._lock:
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)
@@ -83,7 +84,7 @@ class CmService(Worker):
                 self.request(subscriber, Disconnect(handle))
 
     def request(self, subscriber: Subscriber, request: Request) -> None:
-        """What the interface's policy wants; answers come as events."""
+        """Carry out a request of the interface's policy; the results are events."""
         with self._lock:
             if self._closing:
                 return
@@ -94,16 +95,16 @@ class CmService(Worker):
                 self._disown(request.handle)
             self._wake()
 
-    # ---- of a kind of manager, both with the lock
+    # ---- for subclasses, with the lock held
 
     @abstractmethod
     def _listen(self, services: Mapping[int, PKey]) -> None:
-        """Take requests for these from now on, and no others; `LinkError` and all is as it was."""
+        """Accept requests for these services from now on, and no others. `LinkError`: nothing changed."""
 
     @abstractmethod
     def _ask(self, request: Request) -> None: ...
 
-    # ---- with the lock
+    # ---- with the lock held
 
     def _services(self) -> dict[int, PKey]:
         return {name: each.pkey for each in self._subscribers for name in each.service_ids}
@@ -117,7 +118,7 @@ class CmService(Worker):
         if owner is not None:
             owner.handles.discard(handle)
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         if isinstance(event, Requested):
             for subscriber in self._subscribers:
                 if event.service_id in subscriber.service_ids:
@@ -125,7 +126,7 @@ class CmService(Worker):
                     break
         owner = self._owners.get(event.handle)
         if owner is None:
-            return  # its interface has gone meanwhile
+            return  # the interface has closed meanwhile
         if isinstance(event, Ended):
             self._disown(event.handle)
         owner.deliver(event)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of a mesh: what `proto.mesh` wants, by librdmacm on queue pairs of pyverbs.
+"""The connections of a mesh: carries out the effects of `proto.mesh` by librdmacm and pyverbs.
 
     dial:    address, route, queue pair, its receives (READY), connect, ESTABLISHED
     accept:  CONNECT_REQUEST, queue pair, its receives (READY), accept, ESTABLISHED
-    part:    the core lets go of the queue pair (GONE), which is destroyed, and forgotten by the core
+    part:    the core releases the queue pair (GONE); we destroy it, and the core forgets it
 
-iWARP has receives posted before a connection is there, since the peer may use them at once.
+On iWARP the receives are posted before the connection exists, because the peer may send at once.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RESOLVE_MS: Final = round(RDMACM_RESOLVE_S * 1000)
-_LOOKS_MAX: Final = 256  # events of the core handled before others have a turn
+_CORE_EVENTS_MAX: Final = 256  # events of the core in one round
 _IGNORED: Final = (CmEventType.TIMEWAIT_EXIT, CmEventType.ADDR_CHANGE)
 
 
 @dataclass(slots=True)
 class _Wire:
-    """One connection, or one that will be. `is_ours`: we asked.
+    """One connection, or an attempt at one. `is_ours`: we sent the request.
 
-    `is_dialing`: the kernel is at it on a thread of its own, and its identifier is left alone meanwhile.
+    `is_dialing`: a thread is inside the kernel's connect call; meanwhile we do not touch the identifier.
     """
 
     handle: Handle
@@ -76,7 +76,7 @@ class _Wire:
 
 
 class MeshConnections(Worker):
-    """Runs a `Mesh` on a thread of its own; every method from any thread."""
+    """Runs a `Mesh` on a thread of its own. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class MeshConnections(Worker):
         create: Callable[[], Any],
         config: MeshConfig,
     ) -> None:
-        """Listens from here on; `LinkError` if it cannot."""
+        """Begin to listen, or raise `LinkError`."""
         super().__init__("ipoibu-mesh")
         self._device, self._info, self._core, self._create = device, info, core, create
         self._module = native()
@@ -111,7 +111,7 @@ class MeshConnections(Worker):
             raise
         self._start()
 
-    # ---- what others want
+    # ---- requests
 
     def seeds(self, locators: set[Locator]) -> None:
         self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
@@ -131,7 +131,7 @@ class MeshConnections(Worker):
             self._learned = learned
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """As `Endpoint.connections` has it; nobody counts by peer."""
+        """Describe the connections for `Endpoint.connections`; there are no counters for each peer."""
         mtu_bytes = self._mesh.config.ours.mtu_bytes
         unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
         traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
@@ -169,26 +169,26 @@ class MeshConnections(Worker):
                 break
             with self._guarded(f"{event.type.name} of the mesh"):
                 self._event(event)
-        for _ in range(_LOOKS_MAX):
-            heard = self._core.next_event()
-            more |= heard is not None
-            if heard is None:
+        for _ in range(_CORE_EVENTS_MAX):
+            core_event = self._core.next_event()
+            more |= core_event is not None
+            if core_event is None:
                 break
             with self._guarded("a message of the mesh"):
-                self._heard(*heard)
+                self._core_event(*core_event)
         with self._guarded("a timer of the mesh"):
             self._effects.run_timer(time.monotonic())
         if more:
             return 0.0
         return self._effects.wait_ms(time.monotonic())
 
-    def _say_farewell(self) -> None:
+    def _disconnect_all(self) -> None:
         for wire in self._wires.values():
             if wire.qp is not None:
                 self._device.fail(wire.qp)
 
     def _release(self) -> None:
-        """The pump does not run, so nothing is waited for."""
+        """Free everything. The pump has stopped, so that no GONE will come."""
         self._effects.stop()
         given_up = [wire for wire in self._wires.values() if wire.is_dialing]
         for wire in self._wires.values():
@@ -203,7 +203,7 @@ class MeshConnections(Worker):
             return
         self._channel.close()
 
-    # ---- what the kernel says
+    # ---- events of the kernel
 
     def _event(self, event: CmEvent) -> None:
         if event.type is CmEventType.CONNECT_REQUEST:
@@ -238,12 +238,12 @@ class MeshConnections(Worker):
         wire.id.resolve_route(_RESOLVE_MS)
 
     def _prepare(self, wire: _Wire) -> None:
-        """A queue pair with receives: READY says when they are there."""
+        """Create a queue pair. The core posts its receives, and READY follows."""
         qp = self._create()
         try:
             self._device.raise_rc(qp, self._info.port, 0)
             self._core.add(wire.handle, qp, cmd_fd=self._device.cmd_fd)
-        except BaseException:  # the core has nothing of it to let go
+        except BaseException:  # the core does not have the queue pair
             self._device.destroy(qp)
             raise
         wire.qp = qp
@@ -260,22 +260,22 @@ class MeshConnections(Worker):
         self._part(wire)
         self._effects.perform(self._mesh.ended(time.monotonic(), wire.handle, private))
 
-    # ---- what the core says
+    # ---- events of the core
 
-    def _heard(self, handle: Handle, what: int, message: bytes) -> None:
+    def _core_event(self, handle: Handle, kind: int, message: bytes) -> None:
         wire = self._wires.get(handle)
         module = self._module
         if wire is None:
             return
-        if what == module.MESH_GONE:
+        if kind == module.MESH_GONE:
             self._destroy(wire)
         elif wire.is_leaving:
             return
-        elif what == module.MESH_READY:
+        elif kind == module.MESH_READY:
             self._try(wire, lambda: self._ready(wire))
-        elif what == module.MESH_CONTROL:
+        elif kind == module.MESH_CONTROL:
             self._effects.perform(self._mesh.control(time.monotonic(), handle, message))
-        elif what == module.MESH_BROKEN:
+        elif kind == module.MESH_BROKEN:
             self._lose(wire)
 
     def _ready(self, wire: _Wire) -> None:
@@ -288,7 +288,7 @@ class MeshConnections(Worker):
             wire.id.accept(qpn, self._greeting, rnr_retries=0, has_srq=False)
 
     def _dialing(self, wire: _Wire) -> None:
-        """siw connects its TCP within the call, which takes minutes where packets are dropped."""
+        """Connect on a thread: siw opens its TCP connection in the call, which may take minutes."""
         failure: OSError | None = None
         try:
             qpn = Qpn(wire.qp.qp_num)
@@ -298,7 +298,7 @@ class MeshConnections(Worker):
         with self._lock:
             wire.is_dialing = False
             if self._closing:
-                return  # close() has given it up
+                return  # close() gave up on this connection
             if wire.is_over:
                 self._destroy(wire)
             elif failure is not None and not wire.is_leaving:
@@ -323,8 +323,8 @@ class MeshConnections(Worker):
                 self._part(self._wires[handle])
             case Name(handle, greeting, speaks_first):
                 if self._is_known(handle):
-                    station = greeting.hwaddr
-                    core.name(handle, station.gid.raw, station.qpn, greeting.window, speaks_first)
+                    peer = greeting.hwaddr
+                    core.name(handle, peer.gid.raw, peer.qpn, greeting.window, speaks_first)
             case SendControl(handle, message):
                 if self._is_known(handle):
                     core.send_control(handle, message)
@@ -360,20 +360,20 @@ class MeshConnections(Worker):
         return SocketAddress(ip, locator.port, scope)
 
     def _refuse(self, wire: _Wire) -> None:
-        with contextlib.suppress(OSError):  # the asker has gone
+        with contextlib.suppress(OSError):  # the peer is gone
             wire.id.reject(self._greeting)
         self._destroy(wire)
 
     def _part(self, wire: _Wire) -> None:
-        """Nothing more is heard of it; what the core has of it comes back first."""
+        """Begin to end the connection and ignore its events. GONE follows when the core has released it."""
         if wire.is_leaving:
             return
         wire.is_leaving = True
         if wire.qp is None:
             self._destroy(wire)
             return
-        if not wire.is_dialing:  # else the kernel would have us wait for that call's end
-            with contextlib.suppress(OSError):  # it was not connected, or is not any more
+        if not wire.is_dialing:  # a disconnect would wait for the connect call to end
+            with contextlib.suppress(OSError):  # it was not connected, or the connection ended
                 wire.id.disconnect()
         self._device.fail(wire.qp)
         try:
@@ -391,5 +391,7 @@ class MeshConnections(Worker):
         if wire.qp is not None:
             self._device.destroy(wire.qp)
             wire.qp = None
-            with contextlib.suppress(OSError):  # out of memory: they come back with the interface
+            with contextlib.suppress(
+                OSError
+            ):  # out of memory: closing the interface frees the buffers
                 self._core.forget(wire.handle)

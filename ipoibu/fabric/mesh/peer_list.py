@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the peers of a mesh are, as an operator says it: HOST[:PORT], on the command line or in a file.
+"""The peers of a mesh as the operator lists them: HOST[:PORT], on the command line or in a file.
 
-A file is looked at every two seconds and read again when it has changed; a name stands for all its
-addresses, and is resolved anew now and then. Resolving takes its time, so there is a thread for it.
+A thread checks the file every two seconds, reads it again when it has changed, and resolves the names
+again now and then. A name stands for all its addresses.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def parse_peer(text: str) -> tuple[str, int]:
     bare = _bare_ipv6(text)
     if bare is not None:
         return bare, MESH_PORT
-    found = _FORM.fullmatch(text)
-    if found is not None:
-        host, port = found["v6"] or found["host"], int(found["port"] or MESH_PORT)
-        is_host = _is_name(host) if found["host"] else _bare_ipv6(host) is not None
+    match = _FORM.fullmatch(text)
+    if match is not None:
+        host, port = match["v6"] or match["host"], int(match["port"] or MESH_PORT)
+        is_host = _is_name(host) if match["host"] else _bare_ipv6(host) is not None
         if is_host and 0 < port < 1 << 16:
             return host, port
     raise UsageError(f"{text!r} is no peer: expected HOST, HOST:PORT or [IPV6]:PORT")
@@ -53,7 +53,7 @@ def _bare_ipv6(text: str) -> str | None:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the resolver can be asked for it: "a..b" it answers with no `OSError`."""
+    """Return whether the resolver accepts the name: for "a..b" it raises no `OSError` but another error."""
     try:
         text.encode("idna")
     except UnicodeError:
@@ -62,7 +62,7 @@ def _is_name(text: str) -> bool:
 
 
 def read_peers(path: Path) -> list[tuple[str, int]]:
-    """One peer a line; `#` begins a comment. `UsageError` names the line."""
+    """Read one peer from each line; `#` begins a comment. `UsageError` names the line."""
     peers = []
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -79,8 +79,8 @@ def read_peers(path: Path) -> list[tuple[str, int]]:
 
 
 def resolve(peers: Iterable[tuple[str, int]]) -> set[Locator]:
-    """All addresses of all names; a name that has none now is logged."""
-    found = set()
+    """Return all addresses of all names; log a name that has none now."""
+    locators = set()
     for host, port in peers:
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -90,21 +90,21 @@ def resolve(peers: Iterable[tuple[str, int]]) -> set[Locator]:
         for family, _, _, _, address in infos:
             if family in (socket.AF_INET, socket.AF_INET6):
                 ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-                found.add(Locator(ip, port))
-    return found
+                locators.add(Locator(ip, port))
+    return locators
 
 
 class PeerSource:
-    """Tells `deliver`, on a thread of its own, where the peers are: first soon, then at every change."""
+    """Calls `deliver` with the peers' addresses, on a thread of its own: soon, and after every change."""
 
     def __init__(self, options: MeshOptions, deliver: Deliver) -> None:
-        """`UsageError` for a peer or a file that cannot be read."""
+        """Read the peers and the file; `UsageError` names what is wrong with them."""
         self._given = [parse_peer(text) for text in options.peers]
         self._file = options.file
         self._deliver = deliver
         self._in_file: list[tuple[str, int]] = [] if self._file is None else read_peers(self._file)
-        self._stamp = self._look()
-        self._told: set[Locator] | None = None
+        self._stamp = self._file_stamp()
+        self._delivered: set[Locator] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ipoibu-peers", daemon=True)
 
@@ -112,7 +112,7 @@ class PeerSource:
         self._thread.start()
 
     def close(self) -> None:
-        """Returns at once; a look-up that is under way ends by itself."""
+        """Stop the thread, without waiting for a look-up to end."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -120,14 +120,14 @@ class PeerSource:
         while not self._stop.is_set():
             changed = self._read_again()
             if changed or time.monotonic() >= resolved_at + MESH_RESOLVE_S:
-                found = resolve([*self._given, *self._in_file])
+                locators = resolve([*self._given, *self._in_file])
                 resolved_at = time.monotonic()
-                if found != self._told and not self._stop.is_set():
-                    self._told = found
-                    self._deliver(found)
+                if locators != self._delivered and not self._stop.is_set():
+                    self._delivered = locators
+                    self._deliver(locators)
             self._stop.wait(MESH_FILE_S)
 
-    def _look(self) -> tuple[int, int] | None:
+    def _file_stamp(self) -> tuple[int, int] | None:
         if self._file is None:
             return None
         try:
@@ -137,8 +137,8 @@ class PeerSource:
         return seen.st_mtime_ns, seen.st_size
 
     def _read_again(self) -> bool:
-        """What was read before stays when the new file is wrong, or gone."""
-        stamp = self._look()
+        """Read a changed file; keep the peers of the old one if the new file is wrong or missing."""
+        stamp = self._file_stamp()
         if self._file is None or stamp in (None, self._stamp):
             return False
         self._stamp = stamp

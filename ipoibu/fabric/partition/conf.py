@@ -8,11 +8,11 @@ must not stand alone on one; an `mgid=` takes the rest of its line. Words may be
 compares only as many letters as were given. Definitions of the same P_Key are one partition; of groups
 with one MGID the first counts.
 
-What OpenSM passes over is passed over here too, but told (`Partitions.warnings`): both have to come to
-the same parameters. What makes it give the whole file up and go on with the default partition alone,
-or make no group, is a `UsageError`; so is a number that does not fit, which OpenSM would cut. In one
-thing this follows the manual instead: `scope=` of a definition is the broadcast group's, though OpenSM
-3.3.23 makes that with scope 2 whatever is said (`line` knows a way that works there too).
+This parser skips what OpenSM skips, with a warning (`Partitions.warnings`): both have to arrive at the
+same parameters. `UsageError`: OpenSM would reject the whole file and use the default partition alone, or
+make no group, or truncate a number. In one point the parser follows the manual and not the code: `scope=`
+of a definition is the broadcast group's, though OpenSM 3.3.23 always makes that group with scope 2
+(`partition_line` writes a line that works with both).
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ DEFAULT_PATH: Final = "/etc/opensm/partitions.conf"
 
 
 def read(path: str | Path) -> Partitions:
-    """Read a file, and log its warnings; `UsageError` if there is none, or it is wrong."""
+    """Read a file and log its warnings; `UsageError` if it does not exist or is wrong."""
     try:
         text = Path(path).read_text("utf-8", "surrogateescape")
     except PermissionError as error:
         raise NotPermitted(f"{path}: not readable for this user") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    found = parse(text, str(path))
-    for warning in found.warnings:
+    partitions = parse(text, str(path))
+    for warning in partitions.warnings:
         _log.warning("%s", warning)
-    return found
+    return partitions
 
 
 def parse(text: str, name: str = "partitions.conf") -> Partitions:
-    """Read the text of a file called `name`; `UsageError` with the line for what cannot be understood."""
+    """Parse the text of a file called `name`; `UsageError` names the line that is wrong."""
     return _Parser(name).parse(text)
 
 
 @dataclass(slots=True)
 class _Flags:
-    """Group parameters as they are being collected; 0 is "not given" for the Q_Key."""
+    """The group parameters of a definition so far; a Q_Key of 0 is not given."""
 
     mtu: int = DEFAULT_MTU
     rate: int = DEFAULT_RATE
@@ -76,11 +76,11 @@ class _Flags:
     flow_label: int = 0
 
     def copy(self) -> _Flags:
-        """What an `mgid=` line inherits: everything but the traffic class, as OpenSM has it."""
+        """Copy what an `mgid=` line inherits: all but the traffic class, as in OpenSM."""
         return _Flags(self.mtu, self.rate, self.sl, set(self.scopes), self.qkey, 0, self.flow_label)
 
 
-# In OpenSM's order, which decides what an abbreviation means: the attribute, and its largest value.
+# Flag: attribute and largest value. OpenSM's order decides what an abbreviation means.
 _GROUP_FLAGS: Final = {
     "mtu": ("mtu", max(MTU_BYTES)),
     "rate": ("rate", 0x3F),
@@ -122,7 +122,7 @@ class _Parser:
         return Partitions(tuple(self._partitions.values()), tuple(self._warnings), self._name)
 
     def _part(self, part: str) -> None:
-        """One line's share of a definition."""
+        """Parse the part of a definition that one line has."""
         if not part.strip():
             return
         if self._open is None:
@@ -163,7 +163,7 @@ class _Parser:
         if known is None:
             known = Partition(name or f"{pkey:04x}", PKey(pkey))
             self._partitions[pkey] = known
-        if not known.groups:  # the one that made it, or the last that could have
+        if not known.groups:  # the definition that made the group, or the last one without a group
             known.place = self._place()
         known.is_first |= is_first
         for scope in (sorted(self._flags.scopes) or [DEFAULT_SCOPE]) if is_ipoib else ():
@@ -285,7 +285,7 @@ class _Parser:
             partition.members.append(Member(known, membership))
 
     def _membership(self, value: str | None) -> MemberType | None:
-        """In OpenSM's order: an empty word would be the first."""
+        """Compare in OpenSM's order; an empty word would match the first."""
         for known in (MemberType.FULL, MemberType.BOTH, MemberType.LIMITED):
             if value and known.value.startswith(value):
                 return known
@@ -312,13 +312,13 @@ class _Parser:
 
 
 def _pair(token: str) -> tuple[str, str | None]:
-    """`word[=value]` without the blanks around either."""
+    """Split `word[=value]` and strip both."""
     word, equals, value = token.partition("=")
     return word.strip(), value.strip() if equals else None
 
 
 def _integer(text: str) -> int:
-    """A number as C's strtoul with base 0 has it: 0x, a leading zero for octal, or decimal."""
+    """Read a number as C's strtoul with base 0: hexadecimal after 0x, octal after 0, or decimal."""
     if text[:1] == "0" and text[1:].isdigit():
         return int(text, 8)
     if not text.isascii() or "_" in text:

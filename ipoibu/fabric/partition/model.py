@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Partitions as a subnet manager has them: who is a member, which groups it makes, what they are like."""
+"""Partitions as a subnet manager has them: their members, their groups, and the groups' parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IP_SIGNATURES: Final = (b"\x40\x1b", b"\x60\x1b")  # RFC 4391 §4
 
 
 class MemberType(enum.Enum):
-    """How a port is in a partition; limited members do not hear each other."""
+    """The membership of a port; limited members cannot communicate with each other."""
 
     LIMITED = "limited"
     FULL = "full"
@@ -31,7 +31,7 @@ class MemberType(enum.Enum):
 
 
 class Ports(enum.Enum):
-    """Words for many ports at once."""
+    """Words that stand for many ports."""
 
     ALL = "ALL"
     ALL_CAS = "ALL_CAS"
@@ -50,7 +50,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A multicast group that OpenSM creates by itself; parameters as the broadcast group's (B1)."""
+    """A multicast group that OpenSM creates; it has the parameters of a broadcast group (B1)."""
 
     mgid: Gid
     qkey: int
@@ -68,7 +68,7 @@ class Group:
 
 @dataclass(slots=True)
 class Partition:
-    """All definitions of one P_Key, whose membership bit is not looked at."""
+    """All definitions of one P_Key, without regard to its membership bit."""
 
     name: str
     pkey: PKey
@@ -78,18 +78,18 @@ class Partition:
     place: str = field(default="partitions.conf", compare=False)  # file and line of the first
 
     def membership(self, guid: int, *, is_sm: bool = False) -> MemberType | None:
-        """How the port of a channel adapter is in the partition; None: not at all."""
+        """Return the membership of a channel adapter's port; None if it is no member."""
         words = {Ports.ALL, Ports.ALL_CAS, guid} | ({Ports.SELF} if is_sm else set())
         rules = [member.membership for member in self.members if member.ports in words]
         return rules[-1] if rules else None
 
     def broadcast_groups(self) -> list[Group]:
-        """What makes the partition one for IPoIB, one per scope; empty without the `ipoib` flag."""
+        """Return the broadcast groups, one for each scope; there are none without the `ipoib` flag."""
         full = self.pkey.full
         return [group for group in self.groups if group.mgid == broadcast(full, group.scope)]
 
     def broadcast_group(self, scope: int | None = None) -> Group:
-        """The group of the link: of several scopes link-local comes first, then the narrowest.
+        """Return the link's group: of several scopes the link-local one, else the narrowest.
 
         `LinkError` with the line to add if the partition is not for IPoIB or lacks the scope.
         """
@@ -104,7 +104,7 @@ class Partition:
         return group
 
     def params(self, port: PortInfo, scope: int | None = None) -> PartitionParams:
-        """The parameters of the link on `port`, where no subnet administrator tells them.
+        """Return the parameters of the link on `port`, for a port without a subnet administrator.
 
         `LinkError` as `broadcast_group`, or if the port cannot carry the link's MTU (B2); `UsageError`
         for an IP group with a Q_Key of its own: a queue pair has one (E6).
@@ -127,14 +127,14 @@ class Partition:
         return replace(params, groups=tuple(self._own_params(group)))
 
     def _own_params(self, link: Group) -> Iterator[GroupParams]:
-        """The IP groups of the link that differ from its broadcast group."""
+        """Yield the IP groups of the link that differ from its broadcast group."""
         for group in self.groups:
             if group.mgid.raw[2:4] not in IP_SIGNATURES or group.scope != link.scope:
                 continue
             if group.qkey != link.qkey:
                 raise UsageError(
                     f"{group.place}: group {group.mgid} has Q_Key {group.qkey:#x} and the broadcast "
-                    f"group {link.qkey:#x}: nobody could receive it; give both the same"
+                    f"group {link.qkey:#x}: no queue pair could receive both; give both the same"
                 )
             own = (group.sl, group.traffic_class, group.flow_label)
             if own != (link.sl, link.traffic_class, link.flow_label):
@@ -143,7 +143,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """A whole file; `warnings` are whole sentences, each with its line."""
+    """The contents of a file; each of `warnings` is a sentence with its line."""
 
     partitions: tuple[Partition, ...]
     warnings: tuple[str, ...] = ()
@@ -153,10 +153,10 @@ class Partitions:
         return iter(self.partitions)
 
     def partition(self, pkey: PKey) -> Partition:
-        """The partition of `pkey`, full or limited; `LinkError` with the line to add if there is none."""
-        for found in self.partitions:
-            if found.pkey.full == pkey.full:
-                return found
+        """Return the partition of `pkey`, full or limited; `LinkError` names the line to add."""
+        for partition in self.partitions:
+            if partition.pkey.full == pkey.full:
+                return partition
         raise LinkError(
             f"{self.name} has no partition {pkey.full}: add the line: {partition_line(pkey)}"
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The link's parameters where no subnet administrator gives them: from options, or partitions.conf.
+"""The link's parameters without a subnet administrator: from options, or from partitions.conf.
 
-With a file it is the file that every member of the link reads: an option may ask for less than it
-says (a smaller IP MTU), never for something else.
+Every member of the link reads the same file. An option may ask for less than the file allows (a smaller
+IP MTU), but must not contradict it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def link_params(
     mtu_bytes: int | None = None,
     partitions: Path | None = None,
 ) -> PartitionParams:
-    """The parameters of the link on `port`; None stands for what the file, or the default, says.
+    """Return the parameters of the link on `port`; None stands for the value of the file, or the default.
 
-    `mtu_bytes` is the IP MTU. `UsageError` for options that are wrong or contradict the file,
-    `LinkError` if the partition does not have this port or the port cannot carry the link; both name
-    the file and the line.
+    `mtu_bytes` is the IP MTU. `UsageError`: an option is wrong or contradicts the file. `LinkError`: the
+    port is no member of the partition or cannot carry the link. Both name the file and the line.
     """
     if partitions is None:
         return partition_params(
@@ -40,16 +39,16 @@ def link_params(
             qkey=DEFAULT_QKEY if qkey is None else qkey,
             mtu_bytes=_ib_mtu_for(port, mtu_bytes),
         )
-    found = read(partitions).partition(PKey.parse(str(pkey)))
+    partition = read(partitions).partition(PKey.parse(str(pkey)))
     guid = int.from_bytes(port.guid, "big")
-    membership = found.membership(guid)  # nobody is SELF: there is no subnet manager
+    membership = partition.membership(guid)  # no port is SELF: there is no subnet manager
     if membership is None:
         raise LinkError(
-            f"{found.place}: {port.device}/{port.port} is no member of partition {found.name} "
+            f"{partition.place}: {port.device}/{port.port} is no member of partition {partition.name} "
             f"({pkey.full}): add 0x{guid:016x}=full to its members"
         )
-    params = found.params(port)
-    place = found.broadcast_group().place
+    params = partition.params(port)
+    place = partition.broadcast_group().place
     if qkey not in (None, params.qkey):
         raise UsageError(f"{place}: the link's Q_Key is {params.qkey:#x}, not {qkey:#x}")
     largest = params.mtu_bytes - ENCAP_LEN
@@ -59,7 +58,7 @@ def link_params(
 
 
 def _ib_mtu_for(port: PortInfo, ip_mtu_bytes: int | None) -> int | None:
-    """The InfiniBand MTU that carries this IP MTU; None where the default does (T1)."""
+    """Return the InfiniBand MTU that carries this IP MTU; None if the default does (T1)."""
     if port.link_layer == IWARP:
         return None if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
     needed = 0 if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN

@@ -3,8 +3,8 @@
 
 Control is that of a real InfiniBand port: LID, P_Keys, groups and paths come from the subnet
 administrator that the port UMAD (a device of libibumad, such as ibsim's) belongs to. Data is RoCEv2 on
-NETDEV. What joins the two is the GID: the net device's link-local address has to be the port's GID, so
-that the LID of a path, which the SA tells with the GID, leads to the same place.
+NETDEV. The GID connects the two: the net device's link-local address has to be the port's GID, so that
+the LID and the GID of a path lead to the same port.
 """
 
 from __future__ import annotations

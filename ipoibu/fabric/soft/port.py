@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The built-in HCA as a fabric: `soft:NETDEV`."""
+"""The built-in HCA as a port and a fabric: `soft:NETDEV`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SoftPort(Port):
 
     def active(self) -> bool:
         error = self._hca.check()
-        if error == errno.ENODEV:  # another one of the same name would be another HCA
+        if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         return error == 0
 
@@ -111,7 +111,7 @@ class SoftPort(Port):
         return self._cm
 
     def close(self) -> None:
-        """Give the UDP port back; the queue pairs are closed before."""
+        """Release the UDP port. The caller has closed the fabrics."""
         if self._cm is not None:
             self._cm.close()
             self._cm = None
@@ -119,7 +119,7 @@ class SoftPort(Port):
 
 
 class SoftUd(Fabric):
-    """A UD queue pair of the built-in HCA, with connections beside it if it is to have them."""
+    """A UD queue pair of the built-in HCA, with connections beside it if asked for."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class SoftUd(Fabric):
             ) from error
 
     def detach(self, mgid: Gid) -> None:
-        """Leave the group; one that was never joined is left as it is."""
+        """Leave the group; does nothing for a group that was never joined."""
         try:
             self._ud.detach(mgid.raw)
         except OSError as error:
@@ -169,7 +169,7 @@ class SoftUd(Fabric):
                 ) from error
 
     def open_tx_queues(self, count: int) -> list[SoftTxQueue]:
-        """Each with a socket of its own, on whatever port: peers see one queue pair."""
+        """Each TX queue has a UDP socket of its own, on any port. Peers see one queue pair."""
         try:
             for _ in range(count):
                 self._tx_queues.append(SoftTxQueue(self._ud))

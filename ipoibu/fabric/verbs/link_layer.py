@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What RoCE and InfiniBand ports of RDMA devices do differently: the GID, groups, who is asked for paths."""
+"""The differences between RoCE and InfiniBand ports of RDMA devices: GID, groups, paths and the CM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipoibu.errors import LinkError
 from ipoibu.fabric.cm.gsi import UmadGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.librdmacm import SocketAddress
-from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
+from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
 from ipoibu.fabric.cm.rdma_cm_ib import IbRdmaCm
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.sa.client import SaClient
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class Membership(Protocol):
-    """What a group needs besides being attached; `LinkError` is not known here, `OSError` is."""
+    """Memberships of the net device that a group needs besides attaching. Errors are `OSError`."""
 
     def join(self, group: bytes) -> int:
-        """A number to leave by."""
+        """Join the group; returns a number for `leave`."""
         ...
 
     def leave(self, group: bytes, number: int) -> None: ...
@@ -37,9 +37,9 @@ class Membership(Protocol):
 
 
 class LinkLayer(Protocol):
-    """A port's link layer. `entry` is the GID that is sent from.
+    """A port's link layer. `entry` is the GID from which we send.
 
-    `resolves`: making an address handle may take a second, since the kernel looks for a MAC.
+    `resolves`: making an address handle may take a second, because the kernel resolves a MAC address.
     `has_lids`: groups are attached by their LID, and unicast needs no GRH on the subnet.
     """
 
@@ -52,15 +52,15 @@ class LinkLayer(Protocol):
 
     @property
     def netdev(self) -> str | None:
-        """The net device below, where there is one."""
+        """The net device below, or None."""
         ...
 
     def has_gid(self) -> bool:
-        """Whether `entry` is still the port's."""
+        """Return whether the port still has the GID of `entry`."""
         ...
 
     def choose(self, state: PortState) -> None:
-        """Take the `entry` to use from now on; `LinkError` says why there is none."""
+        """Choose the `entry` to use from now on; `LinkError` gives the reason if there is none."""
         ...
 
     def membership(self) -> Membership: ...
@@ -71,14 +71,14 @@ class LinkLayer(Protocol):
 
 
 def open_link_layer(device: VerbsDevice, port: int, state: PortState) -> LinkLayer:
-    """The port's; `LinkError` says why it cannot carry IP over InfiniBand."""
+    """Open the port's link layer; `LinkError`: the port cannot carry IP over InfiniBand."""
     if state.link_layer == "InfiniBand":
         return InfinibandLinkLayer(device, port, state)
     return RoceLinkLayer(device, port, state)
 
 
 class RoceLinkLayer:
-    """A GID is an IPv6 address of the net device, a group one of its IPv6 groups."""
+    """Each GID is an IPv6 address of the net device, each group one of its IPv6 groups."""
 
     resolves = True
     has_lids = False
@@ -109,24 +109,24 @@ class RoceLinkLayer:
         return in_table and (entry.ifindex, entry.gid) in local_addresses()
 
     def membership(self) -> Membership:
-        """IPv6 group memberships: without one, nothing arrives."""
+        """Open the IPv6 memberships: the net device drops the packets of groups without one."""
         membership: Membership = native().Membership(self.entry.ifindex)
         return membership
 
     def cm(self) -> CmService:
-        patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
-        return RdmaCm(self._device.name, self._address, patience)
+        timeouts = RcTimeouts(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
+        return RdmaCm(self._device.name, self._address, timeouts)
 
     def _address(self) -> SocketAddress:
-        """What rdma_cm knows the port by."""
+        """Return the address by which rdma_cm knows the port."""
         return SocketAddress(self.entry.gid.ip, scope=self.entry.ifindex)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the link layer has nothing open."""
 
 
 class InfinibandLinkLayer:
-    """The GID is the port's first, groups and paths are the subnet administrator's (B1)."""
+    """The GID is the port's first one; groups and paths come from the subnet administrator (B1)."""
 
     resolves = False
     has_lids = True
@@ -139,7 +139,7 @@ class InfinibandLinkLayer:
         self.sa = SaClient.start(lambda: SaClient.open(device.name, port))
 
     def choose(self, state: PortState) -> None:
-        """The first GID is made of the subnet's prefix and the port's GUID (A3)."""
+        """Take the first GID, which consists of the subnet's prefix and the port's GUID (A3)."""
         self._read()
 
     def _read(self) -> None:
@@ -150,26 +150,26 @@ class InfinibandLinkLayer:
         return self._device.gid(self._port, 0) == self.entry.gid
 
     def membership(self) -> Membership:
-        """None on this host: it is the administrator's to know, and `Subnet`'s to ask for."""
-        return _Nothing()
+        """Return memberships that do nothing: `Subnet` joins groups at the subnet administrator."""
+        return _NoMembership()
 
     def cm(self) -> CmService:
-        """Our own manager, unless the kernel has one: that does not let others answer (`rdmacm_ib`)."""
-        patience = Patience(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
+        """Start our own manager; if the kernel's is loaded, use that (`IbRdmaCm`), which only connects."""
+        timeouts = RcTimeouts(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
         info = self.sa.info
         try:
             services = UmadGsiPort(self._device.name, self._port, lambda: self.sa.info)
         except LinkError as error:
-            _log.warning("%s; only connections that we ask for are made", error)
-            return IbRdmaCm(self._device.name, lambda: self.entry.gid, patience)
+            _log.warning("%s; we can connect to peers, but they cannot connect to us", error)
+            return IbRdmaCm(self._device.name, lambda: self.entry.gid, timeouts)
         config = CmConfig(
             gid=info.gid,
             lid=info.lid,
             ca_guid=info.guid,
             path_mtu_bytes=self._mtu_bytes,
-            ack_timeout=patience.ack_timeout,
-            connection_retries=patience.retries,
-            rnr_retries=patience.rnr_retries,
+            ack_timeout=timeouts.ack_timeout,
+            connection_retries=timeouts.retries,
+            rnr_retries=timeouts.rnr_retries,
         )
         return GsiCm(services, config)
 
@@ -177,7 +177,7 @@ class InfinibandLinkLayer:
         self.sa.close()
 
 
-class _Nothing:
+class _NoMembership:
     def join(self, group: bytes) -> int:
         return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The compiled part that verbs needs, where it is there."""
+"""The optional compiled module of the RDMA devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipoibu.errors import NoSuchDevice
 
 
 def native() -> ModuleType:
-    """The compiled part; `NoSuchDevice` where it was not built, or libibverbs is gone."""
+    """Import the module; `NoSuchDevice` if it was not built, or libibverbs is missing."""
     try:
         return importlib.import_module("ipoibu._verbs")
     except ModuleNotFoundError as error:

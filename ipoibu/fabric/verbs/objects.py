@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""pyverbs: the one module that imports it, and turns its objects and errors into ours.
+"""The only module that imports pyverbs, and turns its objects and errors into ours.
 
-Knows rdma-core's pyverbs from 44 (Debian 12) to 59. It is imported when a device is first asked
-for, not before: installing, importing and testing ipoibu needs no RDMA library.
+It works with rdma-core's pyverbs from 44 (Debian 12) to 59. The first RDMA device imports pyverbs:
+installing, importing and testing ipoibu needs no RDMA library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNMATCHED: Final = "IBVERBS_PRIVATE"  # the symbol version that ties pyverbs to
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """A port as it is now; `link_layer` is "InfiniBand" or "Ethernet"."""
+    """The present state of a port; `link_layer` is "InfiniBand" or "Ethernet"."""
 
     active: bool
     active_mtu_bytes: int
@@ -47,9 +47,8 @@ class PortState:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a device: address handles, work requests in a queue, completions, multicast groups.
-
-    Then shared receive queues, and the work requests of one.
+    """The limits of a device: address handles, work requests of a queue, completions of a completion
+    queue, multicast groups, shared receive queues, and work requests of one of those.
     """
 
     max_ah: int
@@ -62,9 +61,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class UdObjects:
-    """The pyverbs objects of one UD queue pair; the queue pair is closed before the others.
+    """The pyverbs objects of one UD queue pair. The queue pair has to be closed before the others.
 
-    A device that is gone refuses to be tidied up: that is logged, and the rest closed all the same.
+    A device that is gone refuses to close an object; we log that and close the other objects.
     """
 
     qp: Any
@@ -82,9 +81,9 @@ class UdObjects:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedObjects:
-    """The pyverbs objects that all RC queue pairs of an interface share; those are closed before.
+    """The pyverbs objects that all RC queue pairs of an interface share. Those have to be closed before.
 
-    `srq` is None where each queue pair has receives of its own.
+    `srq` is None if each queue pair has receives of its own.
     """
 
     srq: Any | None
@@ -106,7 +105,7 @@ def _close(item: Any) -> None:
 
 
 def load() -> SimpleNamespace:
-    """pyverbs' modules; `NoSuchDevice` says what to install, or that it does not fit libibverbs."""
+    """Import pyverbs' modules; `NoSuchDevice` names what to install, or the mismatch with libibverbs."""
     try:
         with _logging_kept():
             modules = SimpleNamespace(
@@ -127,7 +126,7 @@ def load() -> SimpleNamespace:
 
 
 def import_problem(text: str) -> str:
-    """What to say of a pyverbs that is there but does not load, with what mends it."""
+    """Describe why an installed pyverbs does not load, with the remedy."""
     if _UNMATCHED in text:
         return (
             "pyverbs does not fit the libibverbs that is installed: a build from PyPI runs only "
@@ -138,7 +137,7 @@ def import_problem(text: str) -> str:
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """Importing pyverbs sets up the root logger; that is for the application to do."""
+    """Undo the root logger's set-up by pyverbs' import: that is up to the application."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -151,12 +150,12 @@ def _logging_kept() -> Iterator[None]:
 
 
 def device_names() -> list[str]:
-    """The RDMA devices that libibverbs can open, sorted."""
+    """Return the sorted names of the RDMA devices that libibverbs can open."""
     return sorted(device.name.decode() for device in _devices(load()))
 
 
 def is_iwarp(name: str) -> bool:
-    """Whether a device of that name is there and of the kind that has connections only."""
+    """Return whether the name is that of an iWARP device, which has connections only."""
     return _is_iwarp(load(), name)
 
 
@@ -172,7 +171,7 @@ def _devices(pyverbs: SimpleNamespace) -> list[Any]:
     try:
         return list(pyverbs.device.get_device_list())
     except pyverbs.pyverbs_error.PyverbsError:
-        return []  # so it answers on a machine without any RDMA support
+        return []  # the answer of a machine without RDMA support
 
 
 class VerbsDevice:
@@ -217,7 +216,7 @@ class VerbsDevice:
         except self._pyverbs.pyverbs_error.PyverbsError as error:
             raise translate(self.name, what, error) from error
 
-    # ---- what there is
+    # ---- questions
 
     @property
     def cmd_fd(self) -> int:
@@ -237,7 +236,7 @@ class VerbsDevice:
         )
 
     def gids(self, port: int, count: int) -> list[GidEntry]:
-        """The GIDs of the port, in the order of the table; `count` is the table's length."""
+        """Return the port's GIDs in the order of the table; `count` is the table's length."""
         with self._translated("GID table"):
             table = self._context.query_gid_table(count * max(port, 1))
         return [
@@ -256,7 +255,7 @@ class VerbsDevice:
             return Gid.parse(str(self._context.query_gid(port, index)))
 
     def pkeys(self, port: int, count: int) -> list[PKey]:
-        """The port's P_Key table, in order; pyverbs hands it over in network order."""
+        """Return the port's P_Key table, in order; pyverbs has the keys in network byte order."""
         with self._translated("P_Key table"):
             return [
                 PKey(socket.ntohs(self._context.query_pkey(port, index))) for index in range(count)
@@ -274,10 +273,10 @@ class VerbsDevice:
             attr.max_srq_wr,
         )
 
-    # ---- what is made
+    # ---- creating
 
     def create_ud(self, send_depth: int, recv_depth: int, inline_bytes: int) -> UdObjects:
-        """A UD queue pair in RESET, without inline sends where the device refuses so many bytes."""
+        """Create a UD queue pair in RESET, without inline sends if the device refuses so many bytes."""
         channel, send_cq, recv_cq = made = self._create_cqs(send_depth, recv_depth)
         try:
             qp = self._create_qp(send_cq, recv_cq, send_depth, recv_depth, inline_bytes)
@@ -288,7 +287,7 @@ class VerbsDevice:
         return UdObjects(qp, send_cq, recv_cq, channel)
 
     def _create_cqs(self, *depths: int) -> list[Any]:
-        """A completion channel, and completion queues on it."""
+        """Create a completion channel, and completion queues on it."""
         made: list[Any] = []
         try:
             with self._translated("completion queue"):
@@ -302,7 +301,7 @@ class VerbsDevice:
         return made
 
     def create_connected(self, recv_depth: int, send_depth: int) -> ConnectedObjects:
-        """A shared receive queue, and completion queues for all that goes by RC."""
+        """Create a shared receive queue, and the completion queues of all RC queue pairs."""
         channel, send_cq, recv_cq = made = self._create_cqs(send_depth, recv_depth)
         srq = self._pyverbs.srq
         try:
@@ -315,7 +314,7 @@ class VerbsDevice:
         return ConnectedObjects(shared, send_cq, recv_cq, channel)
 
     def create_mesh(self, recv_depth: int, send_depth: int) -> ConnectedObjects:
-        """Completion queues for RC queue pairs that share nothing else."""
+        """Create completion queues for RC queue pairs that share nothing else."""
         channel, send_cq, recv_cq = self._create_cqs(send_depth, recv_depth)
         return ConnectedObjects(None, send_cq, recv_cq, channel)
 
@@ -326,7 +325,7 @@ class VerbsDevice:
         inline_bytes: int,
         recv_depth: int = 0,
     ) -> Any:
-        """An RC queue pair in RESET; `LinkError` where the device refuses so many inline bytes."""
+        """Create an RC queue pair in RESET; `LinkError` if the device refuses so many inline bytes."""
         pyverbs = self._pyverbs
         with self._translated("connected queue pair"):
             cap = pyverbs.qp.QPCap(send_depth, recv_depth, 2, 1 if recv_depth else 0, inline_bytes)
@@ -341,7 +340,7 @@ class VerbsDevice:
             return pyverbs.qp.QP(self._pd, attr)
 
     def raise_rc(self, qp: Any, port: int, pkey_index: int) -> None:
-        """From RESET to INIT; nothing but SEND is let in."""
+        """Move the queue pair from RESET to INIT; peers may use nothing but SEND."""
         enums = self._pyverbs.enums
         attr = self._pyverbs.qp.QPAttr(port_num=port)
         attr.qp_state = enums.IBV_QPS_INIT
@@ -350,8 +349,8 @@ class VerbsDevice:
         self._modify(qp, attr, "PKEY_INDEX", "PORT", "ACCESS_FLAGS")
 
     def program_rc(self, qp: Any, to: RcAttributes, port: int, sgid_index: int) -> None:
-        """From INIT to RTR and RTS. On RoCE the kernel looks the peer's MAC up, which the hand-shake
-        that led here has made it learn."""
+        """Move the queue pair from INIT to RTR and RTS. On RoCE the kernel looks up the peer's MAC address,
+        which it learned from the CM messages."""
         pyverbs, dest = self._pyverbs, to.destination
         attr = pyverbs.qp.QPAttr(port_num=port)
         attr.qp_state = pyverbs.enums.IBV_QPS_RTR
@@ -372,7 +371,7 @@ class VerbsDevice:
         attr.path_mtu = mtu_code(to.path_mtu_bytes)
         attr.dest_qp_num = int(dest.qpn)
         attr.rq_psn = to.receive_psn
-        attr.max_dest_rd_atomic = 1  # 0 is refused by some, and there are no reads
+        attr.max_dest_rd_atomic = 1  # some devices refuse 0; we use no RDMA reads
         attr.min_rnr_timer = to.rnr_timer
         self._modify(
             qp,
@@ -388,7 +387,7 @@ class VerbsDevice:
         self._modify(qp, attr, "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC")
 
     def fail(self, qp: Any) -> None:
-        """To ERROR, from wherever it is; a device that is gone may refuse."""
+        """Move the queue pair to ERROR from any state; a device that is gone may refuse."""
         attr = self._pyverbs.qp.QPAttr()
         attr.qp_state = self._pyverbs.enums.IBV_QPS_ERR
         try:
@@ -423,7 +422,7 @@ class VerbsDevice:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Close what we opened; queue pairs are closed before."""
+        """Close what we opened. The caller has closed the queue pairs."""
         if self._own_pd:
             _close(self._pd)
         if not self.is_lent:
@@ -443,7 +442,7 @@ def _missing(name: str, names: list[str]) -> str:
 
 
 def translate(name: str, what: str, error: Exception) -> IpoibuError:
-    """One of pyverbs' errors as ours, with what mends it."""
+    """Turn an error of pyverbs into ours, with the remedy."""
     code = getattr(error, "error_code", -1)
     if code in (errno.EACCES, errno.EPERM):
         return NotPermitted(f"{name}: {what}: not permitted; run as root, or open /dev/infiniband")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A RoCE or InfiniBand port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/verbs.md.
 
-Device, protection domain, completion queues and queue pair are pyverbs objects (verbs_objects);
-packets are posted and polled in C (ext/verbs) on the queue pair that is inside of them.
+Device, protection domain, completion queues and queue pair are pyverbs objects (`objects.py`). The C
+code (ext/verbs) posts and polls packets on the libibverbs queue pair inside the pyverbs object.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ HANDLES_SHARE: Final = 0.75  # of the device's address handles; other programs n
 
 
 class VerbsPort(Port):
-    """A port of an RDMA device, opened by name or on what the application has open already.
+    """A port of an RDMA device, opened by name or on objects that the application has opened.
 
-    `context` is a pyverbs `Context`, `pd` a `PD` of it; both stay the application's, who closes
-    them after the port. Asynchronous events of a lent context are the application's to read: the
-    port then notices a change of state or GID by looking, once a second. A port whose link layer
-    is InfiniBand has an `sa`: the parameters of its links, groups and paths are asked for.
+    `context` is a pyverbs `Context`, `pd` a `PD` of it. The application owns both and closes them after
+    the port. It also reads the asynchronous events of its context; the port then detects a change of
+    state or GID by polling once a second. A port whose link layer is InfiniBand has an SA client, `sa`,
+    which supplies the parameters of links, groups and paths.
 
-    `NoSuchDevice` lists the devices that are there; `LinkError` says why the port cannot carry
-    IP over InfiniBand.
+    `NoSuchDevice` lists the devices that exist; `LinkError`: the port cannot carry IP over InfiniBand.
     """
 
     def __init__(
@@ -98,10 +97,10 @@ class VerbsPort(Port):
         )
 
     def active(self) -> bool:
-        """Whether the port carries traffic; keeps `info.gid` up to date.
+        """Return whether the port carries traffic; keeps `info.gid` up to date.
 
-        A port that was down between two calls is reported as down once. `LinkError`: the device is
-        gone for good.
+        A port that was down between two calls counts as down once. `LinkError`: the device is gone for
+        good.
         """
         _verbs = native()
         events = 0
@@ -120,7 +119,7 @@ class VerbsPort(Port):
         return why is None and not events & _verbs.PORT_DOWN
 
     def _notify_sa_client(self, events: int) -> None:
-        """What the kernel's ipoib_event makes of the same (docs/sa.md)."""
+        """Flush as the kernel's ipoib_event does after the same events (docs/sa.md)."""
         if self.sa is None:
             return
         _verbs = native()
@@ -145,7 +144,7 @@ class VerbsPort(Port):
         return None
 
     def _follow_gid(self, state: PortState) -> str | None:
-        """Take the port's new address when ours has gone; why there is none, or None."""
+        """Take the port's new GID if ours has gone. Return the reason if there is none, else None."""
         try:
             if self.link.has_gid():
                 return None
@@ -170,7 +169,7 @@ class VerbsPort(Port):
         return ud
 
     def may_control(self) -> bool:
-        """B3: the kernel asks for CAP_NET_RAW."""
+        """B3: the kernel requires CAP_NET_RAW."""
         return may_control()
 
     def cm(self) -> CmService:

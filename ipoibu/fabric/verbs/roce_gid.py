@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The RoCE profile: which of a port's GIDs an endpoint takes, and what its MTU allows."""
+"""The RoCE profile: the choice of a port's GID, and the MTU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_IB_MTU_NETDEV: Final = 2128  # carries the default InfiniBand MTU of 204
 
 @dataclass(frozen=True, slots=True)
 class GidEntry:
-    """One entry of a port's GID table; `ifindex` is the net device's that has the address."""
+    """One entry of a port's GID table; `ifindex` is that of the net device with the address."""
 
     index: int
     gid: Gid
@@ -29,13 +29,12 @@ class GidEntry:
 def choose_gid(
     entries: Iterable[GidEntry], addresses: Collection[tuple[int, Gid]], place: str
 ) -> GidEntry:
-    """The entry whose GID is our address: RoCE v2, of IPv6, link-local before routable.
+    """Choose the entry for our address: RoCE v2, of IPv6, link-local before routable.
 
-    IPv6, because the network type of a packet is that of its source GID, and an MGID is an IPv6
-    group; link-local, because it is there without configuration on every port of the link. The
-    default GID is in the table even where its net device has no such address, which nobody could
-    answer to: `addresses` are the pairs of ifindex and address that are there. A `LinkError` says
-    what kind of GIDs `place` has instead.
+    IPv6, because a packet has the network type of its source GID, and an MGID is an IPv6 group;
+    link-local, because every port of the link has one without configuration. The default GID is in the
+    table even if the net device lacks the address, and then no peer can answer us: `addresses` are the
+    pairs of ifindex and address that exist. `LinkError` describes the GIDs that `place` has instead.
     """
     entries = list(entries)
     of_ipv6 = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
@@ -57,7 +56,7 @@ def choose_gid(
 
 
 def local_addresses(table: Path = Path("/proc/net/if_inet6")) -> set[tuple[int, Gid]]:
-    """Every IPv6 address of this network namespace with its device's ifindex; empty without IPv6."""
+    """Return every IPv6 address of this network namespace with its ifindex; empty without IPv6."""
     try:
         lines = table.read_text().splitlines()
     except OSError:
@@ -75,17 +74,17 @@ def _is_mapped(gid: Gid) -> bool:
 
 
 def mtu_from_code(code: int, place: str) -> int:
-    """The InfiniBand MTU in bytes of the code 1..5 that verbs uses."""
+    """Return the InfiniBand MTU in bytes of a verbs code 1..5."""
     if not 1 <= code <= len(IB_MTUS):
         raise LinkError(f"{place} reports an MTU code of {code}: no InfiniBand MTU")
     return IB_MTUS[code - 1]
 
 
 def mtu_code(mtu_bytes: int) -> int:
-    """The code of an InfiniBand MTU."""
+    """Return the verbs code of an InfiniBand MTU."""
     return IB_MTUS.index(mtu_bytes) + 1
 
 
 def netdev_mtu_for(ib_mtu_bytes: int) -> int:
-    """The smallest MTU of the net device with which the port has this InfiniBand MTU."""
+    """Return the smallest MTU of the net device that allows this InfiniBand MTU."""
     return ib_mtu_bytes + ROCE_OVERHEAD_BYTES

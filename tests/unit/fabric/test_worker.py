@@ -52,7 +52,7 @@ class Echo(Worker):
         self.served.notify_all()
         return self.wait_ms if number is None else 0.0
 
-    def _say_farewell(self) -> None:
+    def _disconnect_all(self) -> None:
         self.ends.append("farewell")
 
     def _release(self) -> None:

@@ -17,7 +17,7 @@ from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, SocketAddress
-from ipoibu.fabric.cm.rdma_cm import Patience, RdmaCm
+from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
 from ipoibu.ib import Destination, RcAttributes
 from ipoibu.proto.rc_events import (
     Accept,
@@ -211,7 +211,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], RdmaCm]]:
     made: list[RdmaCm] = []
 
     def manager() -> RdmaCm:
-        made.append(RdmaCm("rxe0", lambda: OURS, Patience(14, 5, 6)))
+        made.append(RdmaCm("rxe0", lambda: OURS, RcTimeouts(14, 5, 6)))
         return made[-1]
 
     yield manager

@@ -12,7 +12,7 @@ import pytest
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.librdmacm import PORT_SPACE_IB, CmEventType, PortAddress
-from ipoibu.fabric.cm.rdma_cm import Patience
+from ipoibu.fabric.cm.rdma_cm import RcTimeouts
 from ipoibu.fabric.cm.rdma_cm_ib import IbRdmaCm
 from ipoibu.ib import Destination
 from ipoibu.proto.rc_events import Connect, Event, Handle, Replied, Role
@@ -35,7 +35,7 @@ class SpaceChannel(Channel):
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[IbRdmaCm]:
     monkeypatch.setattr(rdma_cm, "EventChannel", SpaceChannel)
-    made = IbRdmaCm("mlx5_0", lambda: OURS, Patience(14, 5, 6))
+    made = IbRdmaCm("mlx5_0", lambda: OURS, RcTimeouts(14, 5, 6))
     yield made
     made.close()
 
