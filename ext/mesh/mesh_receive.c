@@ -27,8 +27,8 @@ int mesh_post(void *self, const struct ipu_recv *recvs, int n)
         return -EIO;
     while (taken < n && m->stock_count < m->slot_count)
         m->stock[m->stock_count++] = recvs[taken++];
-    LIST_FOREACH(peer, &m->peers, all)
-    mesh_feed(m, peer);
+    LIST_FOREACH (peer, &m->peers, all)
+        mesh_feed(m, peer);
     return taken;
 }
 
@@ -233,8 +233,7 @@ int mesh_received(void *self, struct ipu_received *done, int max)
         n += take(m, &completion->wc[completion->wc_next++], &done[n]);
     if (completion->wc_next == seen && n == 0)
         return 0;
-    LIST_FOREACH(peer, &m->peers, all)
-    {
+    LIST_FOREACH (peer, &m->peers, all) {
         mesh_feed(m, peer);
         mesh_send_waiting(m, peer);
     }

@@ -13,6 +13,20 @@
 _Static_assert(sizeof(struct ipu_dest) == 32, "compared and hashed as bytes");
 _Static_assert(offsetof(struct ipu_ah, older) <= 64, "what is hot fits a cache line");
 
+static bool is_live(const void *slot)
+{
+    return *(struct ipu_ah *const *)slot != NULL;
+}
+
+static uint32_t hash_of(const void *slot, const struct ipu_hash_seed *seed)
+{
+    (void)seed;
+    return (*(struct ipu_ah *const *)slot)->hash;
+}
+
+static const struct ipu_hash_layout layout = {
+    .bytes = sizeof(struct ipu_ah *), .is_live = is_live, .hash = hash_of};
+
 int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabric, uint32_t max,
                       uint32_t max_idle, const struct ipu_hash_seed *seed)
 {
@@ -36,8 +50,7 @@ int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabri
 static struct ipu_ah **slot_of(struct ipu_ah_cache *cache, const struct ipu_dest *dest,
                                uint32_t hash)
 {
-    uint32_t i = hash & cache->mask;
-    for (;; i = (i + 1) & cache->mask) {
+    IPU_HASH_TABLE_PROBE (i, hash, cache->mask) {
         struct ipu_ah *ah = cache->slots[i];
         if (!ah || (ah->hash == hash && memcmp(&ah->dest, dest, sizeof *dest) == 0))
             return &cache->slots[i];
@@ -46,18 +59,14 @@ static struct ipu_ah **slot_of(struct ipu_ah_cache *cache, const struct ipu_dest
 
 static int grow(struct ipu_ah_cache *cache)
 {
-    struct ipu_ah **old = cache->slots;
-    uint32_t old_mask = cache->mask;
-    struct ipu_ah **slots = calloc(2 * ((size_t)old_mask + 1), sizeof(struct ipu_ah *));
+    uint32_t mask = 2 * cache->mask + 1;
+    struct ipu_ah **slots = calloc((size_t)mask + 1, sizeof(struct ipu_ah *));
     if (!slots)
         return -ENOMEM;
+    ipu_hash_table_copy(&layout, &cache->seed, cache->slots, cache->mask, slots, mask);
+    free(cache->slots);
     cache->slots = slots;
-    cache->mask = 2 * old_mask + 1;
-    for (uint32_t i = 0; i <= old_mask; i++) {
-        if (old[i])
-            *slot_of(cache, &old[i]->dest, old[i]->hash) = old[i];
-    }
-    free(old);
+    cache->mask = mask;
     return 0;
 }
 
@@ -89,19 +98,8 @@ static void evict(struct ipu_ah_cache *cache)
 {
     struct ipu_ah *ah = cache->oldest;
     idle_remove(cache, ah);
-
-    /* Close the gap, as in ipu_neigh_delete(). */
-    uint32_t mask = cache->mask;
-    uint32_t gap = (uint32_t)(slot_of(cache, &ah->dest, ah->hash) - cache->slots);
-    for (uint32_t i = (gap + 1) & mask; cache->slots[i]; i = (i + 1) & mask) {
-        uint32_t from_home = (i - cache->slots[i]->hash) & mask;
-        uint32_t from_gap = (i - gap) & mask;
-        if (from_home >= from_gap) {
-            cache->slots[gap] = cache->slots[i];
-            gap = i;
-        }
-    }
-    cache->slots[gap] = NULL;
+    uint32_t at = (uint32_t)(slot_of(cache, &ah->dest, ah->hash) - cache->slots);
+    ipu_hash_table_delete(&layout, &cache->seed, cache->slots, cache->mask, at);
     cache->count--;
     cache->evicted++;
     destroy(cache, ah);
@@ -143,7 +141,7 @@ static int create(struct ipu_ah_cache *cache, const struct ipu_dest *dest, uint3
             return -ENOSPC;
         evict(cache);
     }
-    if (((uint64_t)cache->count + 1) * 4 > ((uint64_t)cache->mask + 1) * 3 && grow(cache) != 0)
+    if (ipu_hash_table_is_crowded(cache->count, cache->mask) && grow(cache) != 0)
         return -ENOMEM;
     struct ipu_ah *new = aligned_alloc(64, sizeof *new);
     if (!new)

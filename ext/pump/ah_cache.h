@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "core/hash.h"
+#include "core/hash_table.h"
 #include "fabric/fabric.h"
 
 /* An address handle and its destination; only the first cache line is hot. */
@@ -24,7 +24,7 @@ struct ipu_ah {
  */
 struct ipu_ah_cache {
     const struct ipu_fabric *fabric;
-    struct ipu_ah **slots; /* open addressing, as in neigh.h */
+    struct ipu_ah **slots;
     uint32_t mask;
     uint32_t count; /* handles in all */
     uint32_t idle;

@@ -13,6 +13,20 @@
 
 _Static_assert(sizeof(struct ipu_neigh) == 32, "two entries to a cache line");
 
+static bool is_live(const void *slot)
+{
+    return ((const struct ipu_neigh *)slot)->live;
+}
+
+static uint32_t hash_of(const void *slot, const struct ipu_hash_seed *seed)
+{
+    (void)seed;
+    return ((const struct ipu_neigh *)slot)->hash;
+}
+
+static const struct ipu_hash_layout layout = {
+    .bytes = sizeof(struct ipu_neigh), .is_live = is_live, .hash = hash_of};
+
 /*
  * aligned_alloc, since calloc would let entries straddle cache lines. Huge pages, where they are to
  * be had, make a look-up in a large table miss the TLB less, and growing fault less.
@@ -51,35 +65,17 @@ void ipu_neigh_free(struct ipu_neigh_table *table)
     memset(table, 0, sizeof *table);
 }
 
-static struct ipu_neigh *empty_slot(struct ipu_neigh *slots, uint32_t mask, uint32_t hash)
-{
-    uint32_t i = hash & mask;
-    while (slots[i].live)
-        i = (i + 1) & mask;
-    return &slots[i];
-}
-
 static int grow(struct ipu_neigh_table *table)
 {
     uint32_t mask = 2 * table->mask + 1;
     struct ipu_neigh *slots = new_slots(mask + 1);
     if (!slots)
         return -ENOMEM;
-    for (uint32_t i = 0; i <= table->mask; i++) {
-        const struct ipu_neigh *old = &table->slots[i];
-        if (old->live)
-            *empty_slot(slots, mask, old->hash) = *old;
-    }
+    ipu_hash_table_copy(&layout, &table->seed, table->slots, table->mask, slots, mask);
     free(table->slots);
     table->slots = slots;
     table->mask = mask;
     return 0;
-}
-
-static bool crowded(const struct ipu_neigh_table *table)
-{
-    uint64_t slots = (uint64_t)table->mask + 1;
-    return ((uint64_t)table->count + 1) * 4 > slots * 3;
 }
 
 int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
@@ -94,10 +90,10 @@ int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop
     } else {
         if (table->count == table->max)
             return -ENOSPC;
-        if (crowded(table) && grow(table) != 0)
+        if (ipu_hash_table_is_crowded(table->count, table->mask) && grow(table) != 0)
             return -ENOMEM;
         uint32_t hash = (uint32_t)ipu_hash_16(&table->seed, next_hop);
-        slot = empty_slot(table->slots, table->mask, hash);
+        slot = ipu_hash_table_empty(&layout, table->slots, table->mask, hash);
         slot->next_hop = *next_hop;
         slot->hash = hash;
         slot->live = 1;
@@ -117,19 +113,8 @@ int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_
     if (!slot)
         return -ENOENT;
     *former = slot->ah;
-
-    /* Close the gap: an entry moves back unless that would put it before its home slot. */
-    uint32_t mask = table->mask;
-    uint32_t gap = (uint32_t)(slot - table->slots);
-    for (uint32_t i = (gap + 1) & mask; table->slots[i].live; i = (i + 1) & mask) {
-        uint32_t from_home = (i - table->slots[i].hash) & mask;
-        uint32_t from_gap = (i - gap) & mask;
-        if (from_home >= from_gap) {
-            table->slots[gap] = table->slots[i];
-            gap = i;
-        }
-    }
-    memset(&table->slots[gap], 0, sizeof table->slots[gap]);
+    ipu_hash_table_delete(&layout, &table->seed, table->slots, table->mask,
+                          (uint32_t)(slot - table->slots));
     table->count--;
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/hash.h"
+#include "core/hash_table.h"
 
 struct ipu_ah;
 
@@ -29,8 +29,7 @@ struct ipu_neigh {
 };
 
 /*
- * The next-hop table: linear probing, at most 3/4 full, deletion by shifting back, so no tombstones
- * and no clean-up. Doubles up to the cap, all at once (ext/README.md has the cost). One thread
+ * The next-hop table. Doubles up to the cap, all at once (ext/README.md has the cost). One thread
  * only.
  */
 struct ipu_neigh_table {
@@ -52,7 +51,7 @@ static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *tab
                                                const struct in6_addr *next_hop)
 {
     uint32_t hash = (uint32_t)ipu_hash_16(&table->seed, next_hop);
-    for (uint32_t i = hash & table->mask;; i = (i + 1) & table->mask) {
+    IPU_HASH_TABLE_PROBE (i, hash, table->mask) {
         struct ipu_neigh *slot = &table->slots[i];
         if (!slot->live)
             return NULL;

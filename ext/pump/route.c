@@ -61,11 +61,25 @@ static bool is_multicast(struct bits bits)
     return bits.high >> 56 == 0xFF;
 }
 
-static uint32_t hash_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
-                        unsigned length)
+static uint32_t hash(const struct ipu_hash_seed *seed, const struct in6_addr *prefix,
+                     unsigned length)
 {
-    return (uint32_t)ipu_hash_16(&table->seed, prefix) + length * UINT32_C(0x9E3779B1);
+    return (uint32_t)ipu_hash_16(seed, prefix) + length * UINT32_C(0x9E3779B1);
 }
+
+static bool is_live(const void *slot)
+{
+    return ((const struct ipu_route *)slot)->live;
+}
+
+static uint32_t hash_of(const void *slot, const struct ipu_hash_seed *seed)
+{
+    const struct ipu_route *route = slot;
+    return hash(seed, &route->prefix, route->length);
+}
+
+static const struct ipu_hash_layout layout = {
+    .bytes = sizeof(struct ipu_route), .is_live = is_live, .hash = hash_of};
 
 static struct ipu_route *new_slots(uint32_t n)
 {
@@ -98,8 +112,7 @@ void ipu_route_free(struct ipu_route_table *table)
 static struct ipu_route *slot_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
                                  unsigned length)
 {
-    uint32_t i = hash_of(table, prefix, length) & table->mask;
-    for (;; i = (i + 1) & table->mask) {
+    IPU_HASH_TABLE_PROBE (i, hash(&table->seed, prefix, length), table->mask) {
         struct ipu_route *slot = &table->slots[i];
         if (!slot->live)
             return slot;
@@ -110,18 +123,14 @@ static struct ipu_route *slot_of(const struct ipu_route_table *table, const stru
 
 static int grow(struct ipu_route_table *table)
 {
-    struct ipu_route *old = table->slots;
-    uint32_t old_mask = table->mask;
-    struct ipu_route *slots = new_slots(2 * (old_mask + 1));
+    uint32_t mask = 2 * table->mask + 1;
+    struct ipu_route *slots = new_slots(mask + 1);
     if (!slots)
         return -ENOMEM;
+    ipu_hash_table_copy(&layout, &table->seed, table->slots, table->mask, slots, mask);
+    free(table->slots);
     table->slots = slots;
-    table->mask = 2 * old_mask + 1;
-    for (uint32_t i = 0; i <= old_mask; i++) {
-        if (old[i].live)
-            *slot_of(table, &old[i].prefix, old[i].length) = old[i];
-    }
-    free(old);
+    table->mask = mask;
     return 0;
 }
 
@@ -144,7 +153,7 @@ int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, 
     if (!slot->live) {
         if (table->count == table->max)
             return -ENOSPC;
-        if (((uint64_t)table->count + 1) * 4 > ((uint64_t)table->mask + 1) * 3) {
+        if (ipu_hash_table_is_crowded(table->count, table->mask)) {
             if (grow(table) != 0)
                 return -ENOMEM;
             slot = slot_of(table, &start, length);
@@ -169,20 +178,8 @@ int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefi
     struct ipu_route *slot = slot_of(table, &start, length);
     if (!slot->live)
         return -ENOENT;
-
-    /* Close the gap, as in ipu_neigh_delete(). */
-    uint32_t mask = table->mask;
-    uint32_t gap = (uint32_t)(slot - table->slots);
-    for (uint32_t i = (gap + 1) & mask; table->slots[i].live; i = (i + 1) & mask) {
-        const struct ipu_route *route = &table->slots[i];
-        uint32_t from_home = (i - hash_of(table, &route->prefix, route->length)) & mask;
-        uint32_t from_gap = (i - gap) & mask;
-        if (from_home >= from_gap) {
-            table->slots[gap] = *route;
-            gap = i;
-        }
-    }
-    memset(&table->slots[gap], 0, sizeof table->slots[gap]);
+    ipu_hash_table_delete(&layout, &table->seed, table->slots, table->mask,
+                          (uint32_t)(slot - table->slots));
     table->count--;
     if (--table->used[length] == 0)
         table->lengths[length / 64] &= ~(UINT64_C(1) << (length % 64));

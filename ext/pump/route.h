@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <stdint.h>
 
-#include "core/hash.h"
+#include "core/hash_table.h"
 
 enum ipu_route_kind {
     IPU_ROUTE_ON_LINK = 0,   /* the next hop is the destination */
