@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "core/frame.h"
-
-#define IPV4_MIN_HEADER 20u
+#include "core/ip_header.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -116,7 +115,7 @@ int ipu_csum_complete(uint8_t *frame, size_t len)
      * sum of the pseudo header and takes part. */
     size_t start = vnet.csum_start;
     size_t field = start + vnet.csum_offset;
-    if (start < IPV4_MIN_HEADER || field + sizeof(uint16_t) > packet_len)
+    if (start < IPU_IPV4_HEADER || field + sizeof(uint16_t) > packet_len)
         return -EINVAL;
     uint16_t csum = ipu_csum_finish(ipu_csum_add(0, packet + start, packet_len - start));
     if (csum == 0)

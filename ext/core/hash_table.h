@@ -46,7 +46,7 @@ IPU_HASH_TABLE_INLINE void *ipu_hash_table_at(const struct ipu_hash_layout *layo
 IPU_HASH_TABLE_INLINE void *ipu_hash_table_empty(const struct ipu_hash_layout *layout, void *slots,
                                                  uint32_t mask, uint32_t hash)
 {
-    IPU_HASH_TABLE_PROBE (i, hash, mask) {
+    IPU_HASH_TABLE_PROBE(i, hash, mask) {
         void *slot = ipu_hash_table_at(layout, slots, i);
         if (!layout->is_live(slot))
             return slot;
@@ -71,7 +71,7 @@ IPU_HASH_TABLE_INLINE void ipu_hash_table_delete(const struct ipu_hash_layout *l
                                                  const struct ipu_hash_seed *seed, void *slots,
                                                  uint32_t mask, uint32_t gap)
 {
-    IPU_HASH_TABLE_PROBE (i, gap + 1, mask) {
+    IPU_HASH_TABLE_PROBE(i, gap + 1, mask) {
         const void *slot = ipu_hash_table_at(layout, slots, i);
         if (!layout->is_live(slot))
             break;

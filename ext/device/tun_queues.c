@@ -6,14 +6,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/ip_header.h"
 #include "device/vnet.h"
 
-enum {
-    IPV4_HEADER = 20,
-    IPV4_FRAGMENT = 0x3fff, /* more fragments, or an offset: all but DF (RFC 791 §3.1) */
-    IPV6_HEADER = 40,
-    PORTS_LEN = 4,
-};
+enum { PORTS_LEN = 4 };
 
 /* One end of a flow. */
 struct end {
@@ -59,18 +55,19 @@ static uint32_t choose(const struct ipu_tun_queues *tun, const uint8_t *addresse
 uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *ip, size_t len)
 {
     uint8_t protocol = 0;
-    if (len >= IPV4_HEADER && ip[0] >> 4 == 4) {
+    if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
         size_t header = (size_t)(ip[0] & 15) * 4;
-        bool is_fragment = ((ip[6] << 8 | ip[7]) & IPV4_FRAGMENT) != 0;
-        if (has_ports(ip[9]) && !is_fragment && header >= IPV4_HEADER && header + PORTS_LEN <= len)
+        bool is_fragment = (ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK) != 0;
+        if (has_ports(ip[9]) && !is_fragment && header >= IPU_IPV4_HEADER &&
+            header + PORTS_LEN <= len)
             protocol = ip[9];
         return choose(tun, ip + 12, 4, ip + (protocol != 0 ? header : 0), protocol);
     }
-    if (len >= IPV6_HEADER && ip[0] >> 4 == 6) {
+    if (len >= IPU_IPV6_HEADER && ip[0] >> 4 == 6) {
         /* Behind an extension header, that of a fragment too, there may be anything. */
-        if (has_ports(ip[6]) && IPV6_HEADER + PORTS_LEN <= len)
+        if (has_ports(ip[6]) && IPU_IPV6_HEADER + PORTS_LEN <= len)
             protocol = ip[6];
-        return choose(tun, ip + 8, 16, ip + (protocol != 0 ? IPV6_HEADER : 0), protocol);
+        return choose(tun, ip + 8, 16, ip + (protocol != 0 ? IPU_IPV6_HEADER : 0), protocol);
     }
     return 0;
 }

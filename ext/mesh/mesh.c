@@ -39,7 +39,7 @@ struct ipu_mesh_peer *mesh_peer_by_number(struct ipu_mesh *m, uint32_t qp_num)
 struct ipu_mesh_peer *mesh_peer_by_id(struct ipu_mesh *m, uint64_t id)
 {
     struct ipu_mesh_peer *peer;
-    LIST_FOREACH (peer, &m->peers, all)
+    LIST_FOREACH(peer, &m->peers, all)
         if (peer->id == id)
             return peer;
     return NULL;

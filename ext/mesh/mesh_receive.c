@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/frame.h"
+#include "core/ip_header.h"
 #include "mesh/mesh_state.h"
 
 enum {
@@ -10,10 +11,6 @@ enum {
     ARP_OPERATION = 7, /* the low byte of it */
     ARP_SENDER_IP = 28,
     ARP_TARGET_IP = 52,
-    IPV4_HEADER = 20,
-    IPV4_DESTINATION = 16,
-    IPV6_HEADER = 40,
-    IPV6_DESTINATION = 24,
 };
 
 /* ---- receives */
@@ -27,7 +24,7 @@ int mesh_post(void *self, const struct ipu_recv *recvs, int n)
         return -EIO;
     while (taken < n && m->stock_count < m->slot_count)
         m->stock[m->stock_count++] = recvs[taken++];
-    LIST_FOREACH (peer, &m->peers, all)
+    LIST_FOREACH(peer, &m->peers, all)
         mesh_feed(m, peer);
     return taken;
 }
@@ -103,22 +100,23 @@ void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 static struct in6_addr destination(const struct ipu_mesh *m, const uint8_t *frame, uint32_t len)
 {
     const uint8_t *packet = frame + IPU_ENCAP_LEN;
-    uint32_t type = (uint32_t)(frame[0] << 8 | frame[1]), packet_len = len - IPU_ENCAP_LEN;
+    uint32_t type = ipu_ip_get16(frame), packet_len = len - IPU_ENCAP_LEN;
     struct in6_addr mgid = m->broadcast;
     if (type == IPU_TYPE_ARP && packet_len >= ARP_LEN &&
         (packet[ARP_OPERATION] == 1 ||
          memcmp(packet + ARP_SENDER_IP, packet + ARP_TARGET_IP, 4) == 0))
         return mgid;
-    if (type == IPU_TYPE_IPV4 && packet_len >= IPV4_HEADER &&
-        packet[IPV4_DESTINATION] >> 4 == 0xe) { /* G3 */
+    if (type == IPU_TYPE_IPV4 && packet_len >= IPU_IPV4_HEADER &&
+        packet[IPU_IPV4_DESTINATION] >> 4 == 0xe) { /* G3 */
         memset(mgid.s6_addr + 6, 0, 6);
-        memcpy(mgid.s6_addr + 12, packet + IPV4_DESTINATION, 4);
+        memcpy(mgid.s6_addr + 12, packet + IPU_IPV4_DESTINATION, 4);
         mgid.s6_addr[12] &= 0x0f;
         return mgid;
     }
-    if (type == IPU_TYPE_IPV6 && packet_len >= IPV6_HEADER && packet[IPV6_DESTINATION] == 0xff) {
+    if (type == IPU_TYPE_IPV6 && packet_len >= IPU_IPV6_HEADER &&
+        packet[IPU_IPV6_DESTINATION] == 0xff) {
         mgid.s6_addr[2] = 0x60; /* G2 */
-        memcpy(mgid.s6_addr + 6, packet + IPV6_DESTINATION + 6, 10);
+        memcpy(mgid.s6_addr + 6, packet + IPU_IPV6_DESTINATION + 6, 10);
         return mgid;
     }
     return m->fabric.gid;
@@ -156,8 +154,7 @@ static void control_untrusted(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
         MESH_COUNT(m, rx_bad_control);
         return;
     }
-    uint32_t limit = (uint32_t)message[4] << 24 | (uint32_t)message[5] << 16 |
-                     (uint32_t)message[6] << 8 | message[7];
+    uint32_t limit = ipu_ip_get32(message + 4);
     uint32_t more = limit - peer->sent; /* never less than it had said, and no more than it may */
     if ((int32_t)(limit - peer->limit) <= 0 || more > IPU_MESH_WINDOW) {
         MESH_COUNT(m, rx_bad_control);
@@ -198,7 +195,7 @@ static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_receive
         return false;
     }
     peer->may_send = true; /* who was asked speaks second (MPA) */
-    uint32_t type = wc->byte_len >= 2 ? (uint32_t)(frame[0] << 8 | frame[1]) : 0;
+    uint32_t type = wc->byte_len >= 2 ? ipu_ip_get16(frame) : 0;
     if (wc->byte_len >= IPU_ENCAP_LEN && type == IPU_MESH_TYPE) {
         control_untrusted(m, peer, frame + IPU_ENCAP_LEN, wc->byte_len - IPU_ENCAP_LEN);
         restock(m, &recv);
@@ -233,7 +230,7 @@ int mesh_received(void *self, struct ipu_received *done, int max)
         n += take(m, &completion->wc[completion->wc_next++], &done[n]);
     if (completion->wc_next == seen && n == 0)
         return 0;
-    LIST_FOREACH (peer, &m->peers, all) {
+    LIST_FOREACH(peer, &m->peers, all) {
         mesh_feed(m, peer);
         mesh_send_waiting(m, peer);
     }

@@ -44,7 +44,7 @@ static struct ipu_mesh_peer *peer_of(struct ipu_mesh *m, struct mesh_handle *han
     if (handle->version == m->version)
         return handle->peer;
     struct ipu_mesh_peer *peer, *found = NULL;
-    LIST_FOREACH (peer, &m->peers, all) {
+    LIST_FOREACH(peer, &m->peers, all) {
         if (peer->named && !peer->leaving && peer->qpn == handle->qpn &&
             memcmp(&peer->gid, &handle->gid, sizeof peer->gid) == 0)
             found = peer;
@@ -167,7 +167,7 @@ static void send_to_group(struct ipu_mesh *m, const struct mesh_handle *handle,
     copy.cookie = CAST | index;
     m->casts[index] =
         (struct mesh_cast){.cookie = send->cookie, .left = 1}; /* ours, until all have it */
-    LIST_FOREACH (peer, &m->peers, all) {
+    LIST_FOREACH(peer, &m->peers, all) {
         if (!may_hear(peer) || !is_in(m, peer, &handle->gid))
             continue;
         anybody = true;

@@ -50,7 +50,7 @@ int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabri
 static struct ipu_ah **slot_of(struct ipu_ah_cache *cache, const struct ipu_dest *dest,
                                uint32_t hash)
 {
-    IPU_HASH_TABLE_PROBE (i, hash, cache->mask) {
+    IPU_HASH_TABLE_PROBE(i, hash, cache->mask) {
         struct ipu_ah *ah = cache->slots[i];
         if (!ah || (ah->hash == hash && memcmp(&ah->dest, dest, sizeof *dest) == 0))
             return &cache->slots[i];

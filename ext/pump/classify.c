@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "core/frame.h"
+#include "core/ip_header.h"
 
 enum {
-    IPV4_HEADER = 20,
-    IPV6_HEADER = 40,
     ICMP6_MLD_QUERY = 130, /* RFC 2710 §3 */
     ICMP6_MLD_DONE = 132,
     ICMP6_MLD2_REPORT = 143, /* RFC 3810 §5.2 */
@@ -16,11 +15,6 @@ enum {
     ICMP6_NA = 136,
     ICMP6_REDIRECT = 137,
 };
-
-static uint16_t be16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] << 8 | p[1]);
-}
 
 struct in6_addr ipu_classify_map4(const uint8_t v4[4])
 {
@@ -32,7 +26,7 @@ struct in6_addr ipu_classify_map4(const uint8_t v4[4])
 /* The type of an ICMPv6 message behind at most one hop-by-hop header, where MLD has it, or -1. */
 static int icmp6_type(const uint8_t *ip, size_t len)
 {
-    size_t at = IPV6_HEADER;
+    size_t at = IPU_IPV6_HEADER;
     uint8_t next = ip[6];
     if (next == IPPROTO_HOPOPTS && len >= at + 8) {
         next = ip[at];
@@ -44,7 +38,8 @@ static int icmp6_type(const uint8_t *ip, size_t len)
 static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flow)
 {
     size_t header = (size_t)(ip[0] & 15) * 4;
-    if (len < IPV4_HEADER || header < IPV4_HEADER || be16(ip + 2) < header || be16(ip + 2) > len)
+    if (len < IPU_IPV4_HEADER || header < IPU_IPV4_HEADER || ipu_ip_get16(ip + 2) < header ||
+        ipu_ip_get16(ip + 2) > len)
         return IPU_TX_MALFORMED;
     flow->type = IPU_TYPE_IPV4;
     flow->dst = ipu_classify_map4(ip + 16);
@@ -54,7 +49,7 @@ static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flo
 
 static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flow)
 {
-    if (len < IPV6_HEADER || IPV6_HEADER + (size_t)be16(ip + 4) > len)
+    if (len < IPU_IPV6_HEADER || IPU_IPV6_HEADER + (size_t)ipu_ip_get16(ip + 4) > len)
         return IPU_TX_MALFORMED;
     flow->type = IPU_TYPE_IPV6;
     memcpy(&flow->dst, ip + 24, 16);
@@ -89,14 +84,14 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
     const uint8_t *ip = frame + IPU_ENCAP_LEN;
     size_t n = len - IPU_ENCAP_LEN;
     int type;
-    switch (be16(frame)) {
+    switch (ipu_ip_get16(frame)) {
     case IPU_TYPE_IPV4:
-        return n >= IPV4_HEADER && ip[0] >> 4 == 4 ? IPU_RX_DELIVER : IPU_RX_MALFORMED;
+        return n >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip) ? IPU_RX_DELIVER : IPU_RX_MALFORMED;
     case IPU_TYPE_IPV6:
-        if (n < IPV6_HEADER || ip[0] >> 4 != 6)
+        if (n < IPU_IPV6_HEADER || ip[0] >> 4 != 6)
             return IPU_RX_MALFORMED;
         /* RFC 6980: ND has no fragment header; one behind other extensions is no ND of ours. */
-        type = ip[6] == IPPROTO_ICMPV6 && n > IPV6_HEADER ? ip[IPV6_HEADER] : -1;
+        type = ip[6] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER ? ip[IPU_IPV6_HEADER] : -1;
         return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
     case IPU_TYPE_ARP:
         return IPU_RX_ENGINE;

@@ -5,21 +5,12 @@
 #include <string.h>
 
 #include "core/csum.h"
+#include "core/ip_header.h"
 #include "device/vnet.h"
-
-enum {
-    IPV4_HEADER = 20,
-    IPV6_HEADER = 40,
-    TCP_HEADER = 20,
-    TCP_CSUM = 16,
-    UDP_HEADER = 8,
-    UDP_CSUM = 6,
-};
 
 enum { PSH = 0x08, ACK = 0x10 };
 
-#define IPV4_DF       0x4000u
-#define IPV4_FRAGMENT 0xBFFFu /* all but DF: offset, more fragments, reserved */
+#define IPV4_NOT_DF 0xBFFFu /* offset, more fragments, reserved */
 
 /* A packet as far as its ports could be read. */
 struct packet {
@@ -33,67 +24,47 @@ struct packet {
     bool last; /* ends its run */
 };
 
-static uint16_t get16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    return (uint32_t)get16(at) << 16 | get16(at + 2);
-}
-
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static bool is_v4(const uint8_t *ip)
-{
-    return ip[0] >> 4 == 4;
-}
-
 /* ---- looking at one packet ------------------------------------------------------------------- */
 
 /* Whether it is TCP or UDP of a kind that has a flow here. */
 static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
 {
-    bool v4 = is_v4(ip);
+    bool v4 = ipu_ip_is_v4(ip);
     uint8_t protocol = v4 ? ip[9] : ip[6];
     *packet = (struct packet){.ip = ip,
                               .len = (uint32_t)len,
-                              .start = v4 ? IPV4_HEADER : IPV6_HEADER,
+                              .start = v4 ? IPU_IPV4_HEADER : IPU_IPV6_HEADER,
                               .tcp = protocol == IPPROTO_TCP};
     if (len > IPU_VNET_PACKET_MAX || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
         return false;
-    if (v4 ? ip[0] != 0x45 || get16(ip + 2) != len || get16(ip + 6) & IPV4_FRAGMENT
-           : IPV6_HEADER + (size_t)get16(ip + 4) != len)
+    if (v4 ? ip[0] != 0x45 || ipu_ip_get16(ip + 2) != len || ipu_ip_get16(ip + 6) & IPV4_NOT_DF
+           : IPU_IPV6_HEADER + (size_t)ipu_ip_get16(ip + 4) != len)
         return false;
-    return len >= packet->start + (packet->tcp ? (uint32_t)TCP_HEADER : (uint32_t)UDP_HEADER);
+    return len >=
+           packet->start + (packet->tcp ? (uint32_t)IPU_TCP_HEADER : (uint32_t)IPU_UDP_HEADER);
 }
 
 /* Whether it may be part of a run, going by itself; the checksums are left for later. */
 static bool may_merge(struct packet *packet)
 {
     const uint8_t *at = packet->ip + packet->start;
-    packet->id = get16(packet->ip + 4);
+    packet->id = ipu_ip_get16(packet->ip + 4);
     if (!packet->tcp) {
-        packet->head_len = packet->start + UDP_HEADER;
-        return get16(at + 4) == packet->len - packet->start && get16(at + UDP_CSUM) != 0 &&
-               packet->len > packet->head_len;
+        packet->head_len = packet->start + IPU_UDP_HEADER;
+        return ipu_ip_get16(at + 4) == packet->len - packet->start &&
+               ipu_ip_get16(at + IPU_UDP_CSUM) != 0 && packet->len > packet->head_len;
     }
     uint32_t header = (at[12] >> 4) * 4u;
     packet->head_len = packet->start + header;
-    packet->seq = get32(at + 4);
+    packet->seq = ipu_ip_get32(at + 4);
     packet->last = at[13] & PSH;
-    return header >= TCP_HEADER && packet->len > packet->head_len && (at[12] & 15) == 0 &&
+    return header >= IPU_TCP_HEADER && packet->len > packet->head_len && (at[12] & 15) == 0 &&
            (at[13] & ~PSH) == ACK;
 }
 
 static bool csum_right(const uint8_t *ip, uint32_t start, uint32_t len, bool tcp)
 {
-    if (is_v4(ip) && ipu_csum_finish(ipu_csum_add(0, ip, start)) != 0)
+    if (ipu_ip_is_v4(ip) && ipu_csum_finish(ipu_csum_add(0, ip, start)) != 0)
         return false;
     uint64_t sum = ipu_csum_pseudo(ip, tcp ? IPPROTO_TCP : IPPROTO_UDP, len - start);
     return ipu_csum_finish(ipu_csum_add(sum, ip + start, len - start)) == 0;
@@ -107,16 +78,17 @@ static bool same_flow(const struct ipu_run *run, const struct packet *packet)
     if (run->tcp != packet->tcp || run->start != packet->start ||
         memcmp(a + run->start, b + run->start, 4) != 0)
         return false;
-    return is_v4(a) ? memcmp(a + 12, b + 12, 8) == 0 : memcmp(a + 8, b + 8, 32) == 0;
+    return ipu_ip_is_v4(a) ? memcmp(a + 12, b + 12, 8) == 0 : memcmp(a + 8, b + 8, 32) == 0;
 }
 
 static bool same_ip_header(const struct ipu_run *run, const struct packet *packet)
 {
     const uint8_t *a = run->ip, *b = packet->ip;
-    if (!is_v4(a)) /* version, class, flow label; hop limit */
+    if (!ipu_ip_is_v4(a)) /* version, class, flow label; hop limit */
         return memcmp(a, b, 4) == 0 && a[7] == b[7];
-    bool ids = get16(a + 6) & IPV4_DF || packet->id == run->next_id; /* RFC 6864: DF, no id */
-    return ids && a[1] == b[1] && get16(a + 6) == get16(b + 6) && a[8] == b[8];
+    bool ids =
+        ipu_ip_get16(a + 6) & IPU_IPV4_DF || packet->id == run->next_id; /* RFC 6864: DF, no id */
+    return ids && a[1] == b[1] && ipu_ip_get16(a + 6) == ipu_ip_get16(b + 6) && a[8] == b[8];
 }
 
 /* The acknowledgement, the length of the header, the window, the urgent pointer, all options. */
@@ -172,21 +144,21 @@ static void write_headers(struct ipu_run *run)
 {
     uint8_t *ip = run->ip, *transport = ip + run->start;
     uint32_t transport_len = run->len - run->start;
-    bool v4 = is_v4(ip);
+    bool v4 = ipu_ip_is_v4(ip);
     if (v4) {
-        put16(ip + 2, run->len);
+        ipu_ip_put16(ip + 2, run->len);
         memset(ip + 10, 0, 2);
-        uint16_t csum = ipu_csum_finish(ipu_csum_add(0, ip, IPV4_HEADER));
+        uint16_t csum = ipu_csum_finish(ipu_csum_add(0, ip, IPU_IPV4_HEADER));
         memcpy(ip + 10, &csum, sizeof csum);
     } else {
-        put16(ip + 4, transport_len);
+        ipu_ip_put16(ip + 4, transport_len);
     }
     if (!run->tcp)
-        put16(transport + 4, transport_len);
+        ipu_ip_put16(transport + 4, transport_len);
     uint8_t type = !run->tcp ? VIRTIO_NET_HDR_GSO_UDP_L4
                    : v4      ? VIRTIO_NET_HDR_GSO_TCPV4
                              : VIRTIO_NET_HDR_GSO_TCPV6;
-    uint16_t csum_offset = run->tcp ? TCP_CSUM : UDP_CSUM;
+    uint16_t csum_offset = run->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM;
     uint64_t sum = ipu_csum_pseudo(ip, run->tcp ? IPPROTO_TCP : IPPROTO_UDP, transport_len);
     uint16_t pseudo = (uint16_t)~ipu_csum_finish(sum);
     memcpy(transport + csum_offset, &pseudo, sizeof pseudo);

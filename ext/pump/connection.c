@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/csum.h"
 #include "core/frame.h"
+#include "core/ip_header.h"
 #include "device/vnet.h"
 #include "pump/pump_state.h"
 
@@ -25,7 +26,6 @@ enum {
      * CPU, and no longer (4 ms was too short beside other work). A peer that stands still costs the
      * others this much once. */
     HOLD_NS = 20000000,
-    IPV4_HEADER = 20,
     REFILL = 16, /* receives are given back in batches of so many */
 };
 
@@ -314,7 +314,7 @@ static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
     uint32_t start = header.csum_start;
     if (pump->device->offload == 0 || header.flags != VIRTIO_NET_HDR_F_NEEDS_CSUM ||
         ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
-        start < IPV4_HEADER || start + header.csum_offset + 2u > ip_len) {
+        start < IPU_IPV4_HEADER || start + header.csum_offset + 2u > ip_len) {
         IPU_COUNT(pump, rx_bad_superframe);
         return;
     }
@@ -364,7 +364,7 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
         return;
     }
     const uint8_t *encap = message + head - IPU_ENCAP_LEN;
-    if ((encap[0] << 8 | encap[1]) == IPU_TYPE_ARP) { /* C9: IP alone; ARP is the datagrams' */
+    if (ipu_ip_get16(encap) == IPU_TYPE_ARP) { /* C9: IP alone; ARP is the datagrams' */
         IPU_COUNT(pump, rx_type);
         return;
     }

@@ -51,7 +51,7 @@ static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *tab
                                                const struct in6_addr *next_hop)
 {
     uint32_t hash = (uint32_t)ipu_hash_16(&table->seed, next_hop);
-    IPU_HASH_TABLE_PROBE (i, hash, table->mask) {
+    IPU_HASH_TABLE_PROBE(i, hash, table->mask) {
         struct ipu_neigh *slot = &table->slots[i];
         if (!slot->live)
             return NULL;

@@ -112,7 +112,7 @@ void ipu_route_free(struct ipu_route_table *table)
 static struct ipu_route *slot_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
                                  unsigned length)
 {
-    IPU_HASH_TABLE_PROBE (i, hash(&table->seed, prefix, length), table->mask) {
+    IPU_HASH_TABLE_PROBE(i, hash(&table->seed, prefix, length), table->mask) {
         struct ipu_route *slot = &table->slots[i];
         if (!slot->live)
             return slot;

@@ -6,48 +6,24 @@
 #include <string.h>
 
 #include "core/csum.h"
+#include "core/ip_header.h"
 #include "device/vnet.h"
 
-enum {
-    IPV4_HEADER = 20,
-    IPV6_HEADER = 40,
-    TCP_HEADER = 20,
-    TCP_SEQ = 4, /* offsets in the header */
-    TCP_FLAGS = 13,
-    TCP_CSUM = 16,
-    UDP_HEADER = 8,
-    UDP_LEN = 4,
-    UDP_CSUM = 6,
-    IPV4_LEN = 2,
-    IPV4_ID = 4,
-    IPV4_CSUM = 10,
-};
-
 enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
-
-static uint16_t get16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
 
 /* Where the transport header starts and which it is, or 0. All of the packet is the IP packet. */
 static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protocol)
 {
-    if (len >= IPV4_HEADER && ip[0] >> 4 == 4) {
+    if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
         uint32_t start = (ip[0] & 15u) * 4;
-        bool fragment = get16(ip + 6) & 0x3FFF;
+        bool fragment = ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK;
         *protocol = ip[9];
-        return start >= IPV4_HEADER && get16(ip + 2) == len && !fragment ? start : 0;
+        return start >= IPU_IPV4_HEADER && ipu_ip_get16(ip + 2) == len && !fragment ? start : 0;
     }
-    if (len < IPV6_HEADER || ip[0] >> 4 != 6 || IPV6_HEADER + (uint32_t)get16(ip + 4) != len)
+    if (len < IPU_IPV6_HEADER || ip[0] >> 4 != 6 ||
+        IPU_IPV6_HEADER + (uint32_t)ipu_ip_get16(ip + 4) != len)
         return 0;
-    uint32_t start = IPV6_HEADER;
+    uint32_t start = IPU_IPV6_HEADER;
     *protocol = ip[6];
     while (*protocol == IPPROTO_HOPOPTS || *protocol == IPPROTO_ROUTING ||
            *protocol == IPPROTO_DSTOPTS) {
@@ -64,16 +40,16 @@ static uint32_t transport_len(const struct virtio_net_hdr *vnet, const uint8_t *
                               uint32_t len, uint8_t protocol)
 {
     uint8_t type = vnet->gso_type & (uint8_t)~VIRTIO_NET_HDR_GSO_ECN;
-    if (protocol == IPPROTO_TCP && start + TCP_HEADER <= len) {
-        uint8_t wanted = ip[0] >> 4 == 4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
+    if (protocol == IPPROTO_TCP && start + IPU_TCP_HEADER <= len) {
+        uint8_t wanted = ipu_ip_is_v4(ip) ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
         uint32_t header = (ip[start + 12] >> 4) * 4u;
-        bool good = type == wanted && vnet->csum_offset == TCP_CSUM && header >= TCP_HEADER;
+        bool good = type == wanted && vnet->csum_offset == IPU_TCP_CSUM && header >= IPU_TCP_HEADER;
         return good ? header : 0;
     }
-    if (protocol == IPPROTO_UDP && start + UDP_HEADER <= len &&
-        vnet->gso_type == VIRTIO_NET_HDR_GSO_UDP_L4 && vnet->csum_offset == UDP_CSUM &&
-        get16(ip + start + 4) == len - start)
-        return UDP_HEADER;
+    if (protocol == IPPROTO_UDP && start + IPU_UDP_HEADER <= len &&
+        vnet->gso_type == VIRTIO_NET_HDR_GSO_UDP_L4 && vnet->csum_offset == IPU_UDP_CSUM &&
+        ipu_ip_get16(ip + start + 4) == len - start)
+        return IPU_UDP_HEADER;
     return 0;
 }
 
@@ -93,24 +69,24 @@ static void sum_headers(struct ipu_segment *segment)
     /* The checksum field holds the sum of the pseudo header, length included. It is taken from
      * there, not from the IP header: behind a routing header that names another destination. */
     uint16_t pseudo;
-    memcpy(&pseudo, transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), sizeof pseudo);
+    memcpy(&pseudo, transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), sizeof pseudo);
     if (segment->tcp) {
-        segment->seq = (uint32_t)get16(transport + TCP_SEQ) << 16 | get16(transport + TCP_SEQ + 2);
-        segment->flags = transport[TCP_FLAGS];
-        memset(transport + TCP_SEQ, 0, 4);
-        transport[TCP_FLAGS] = 0;
-        memset(transport + TCP_CSUM, 0, 2);
+        segment->seq = ipu_ip_get32(transport + IPU_TCP_SEQ);
+        segment->flags = transport[IPU_TCP_FLAGS];
+        memset(transport + IPU_TCP_SEQ, 0, 4);
+        transport[IPU_TCP_FLAGS] = 0;
+        memset(transport + IPU_TCP_CSUM, 0, 2);
     } else {
-        memset(transport + UDP_LEN, 0, 4); /* the length and the checksum */
+        memset(transport + IPU_UDP_LEN, 0, 4); /* the length and the checksum */
     }
     uint64_t sum =
         (uint64_t)pseudo + (uint16_t)~htons((uint16_t)(segment->packet_len - segment->start));
     sum = ipu_csum_add(sum, transport, segment->head_len - segment->start);
     segment->transport_sum = (uint16_t)~ipu_csum_finish(sum);
-    if (head[0] >> 4 == 4) {
-        segment->id = get16(head + IPV4_ID);
-        memset(head + IPV4_LEN, 0, 4); /* the length and the id */
-        memset(head + IPV4_CSUM, 0, 2);
+    if (ipu_ip_is_v4(head)) {
+        segment->id = ipu_ip_get16(head + IPU_IPV4_ID);
+        memset(head + IPU_IPV4_LEN, 0, 4); /* the length and the id */
+        memset(head + IPU_IPV4_CSUM, 0, 2);
         segment->ip_sum = (uint16_t)~ipu_csum_finish(ipu_csum_add(0, head, segment->start));
     }
 }
@@ -162,10 +138,10 @@ int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu)
 static void finish_ipv4(const struct ipu_segment *segment, uint8_t *ip, uint32_t len)
 {
     uint16_t id = (uint16_t)(segment->id + segment->count); /* RFC 791: distinct ids */
-    put16(ip + IPV4_LEN, len);
-    put16(ip + IPV4_ID, id);
+    ipu_ip_put16(ip + IPU_IPV4_LEN, len);
+    ipu_ip_put16(ip + IPU_IPV4_ID, id);
     uint16_t csum = ipu_csum_finish((uint64_t)segment->ip_sum + htons((uint16_t)len) + htons(id));
-    memcpy(ip + IPV4_CSUM, &csum, sizeof csum);
+    memcpy(ip + IPU_IPV4_CSUM, &csum, sizeof csum);
 }
 
 /* Writes the fields of this segment, and gives their sum. */
@@ -177,8 +153,8 @@ static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
         flags &= (uint8_t) ~(FIN | PSH);
     if (segment->count > 0)
         flags &= (uint8_t)~CWR; /* RFC 3168 §6.1.2: once */
-    memcpy(tcp + TCP_SEQ, &seq, sizeof seq);
-    tcp[TCP_FLAGS] = flags;
+    memcpy(tcp + IPU_TCP_SEQ, &seq, sizeof seq);
+    tcp[IPU_TCP_FLAGS] = flags;
     return (uint64_t)seq + htons(flags);
 }
 
@@ -190,21 +166,21 @@ uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint
     uint8_t *transport = head + segment->start;
     memmove(head, segment->ip, segment->head_len);
 
-    if (head[0] >> 4 == 4)
+    if (ipu_ip_is_v4(head))
         finish_ipv4(segment, head, segment->start + len);
     else
-        put16(head + 4, segment->start + len - IPV6_HEADER);
+        ipu_ip_put16(head + 4, segment->start + len - IPU_IPV6_HEADER);
     uint64_t sum = (uint64_t)segment->transport_sum + htons((uint16_t)len);
     if (segment->tcp) {
         sum += finish_tcp(segment, transport);
     } else {
         sum += htons((uint16_t)len);
-        put16(transport + UDP_LEN, len);
+        ipu_ip_put16(transport + IPU_UDP_LEN, len);
     }
     uint16_t csum = ipu_csum_finish(ipu_csum_add(sum, segment->ip + segment->at, n));
     if (csum == 0)
         csum = 0xFFFF; /* RFC 768; equal in value for TCP */
-    memcpy(transport + (segment->tcp ? TCP_CSUM : UDP_CSUM), &csum, sizeof csum);
+    memcpy(transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), &csum, sizeof csum);
 
     *payload = segment->ip + segment->at;
     segment->at += n;

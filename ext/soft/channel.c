@@ -73,9 +73,9 @@ void soft_channel_review(struct soft_hca *hca)
     struct soft_channel *channel;
     bool attended = false;
 
-    LIST_FOREACH (channel, &hca->channels, entry)
+    LIST_FOREACH(channel, &hca->channels, entry)
         attended |= channel->attended && !channel->background;
-    LIST_FOREACH (channel, &hca->channels, entry) {
+    LIST_FOREACH(channel, &hca->channels, entry) {
         bool watches = hca->short_of == NULL && !(channel->background && attended);
 
         if (watches == channel->watches)
@@ -127,7 +127,7 @@ void soft_channel_want_writable(struct soft_hca *hca)
 {
     struct soft_channel *channel;
 
-    LIST_FOREACH (channel, &hca->channels, entry)
+    LIST_FOREACH(channel, &hca->channels, entry)
         update(channel);
 }
 

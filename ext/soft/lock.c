@@ -34,7 +34,7 @@ static void wake_sleepers(struct soft_hca *hca)
     bool pending = hca->udp != NULL && soft_udp_pending(hca->udp);
     struct soft_cq *cq;
 
-    LIST_FOREACH (cq, &hca->cqs, entry) {
+    LIST_FOREACH(cq, &hca->cqs, entry) {
         if (cq->channel->armed && (soft_cq_count(cq) > 0 || (pending && cq->channel->watches)))
             wake(cq->channel);
     }

@@ -151,7 +151,7 @@ void ipu_verbs_handle_close(struct ipu_verbs *v)
 {
     struct ipu_verbs_handle *handle;
     reap_until(v, UINT64_MAX);
-    LIST_FOREACH (handle, &v->handles, all) {
+    LIST_FOREACH(handle, &v->handles, all) {
         if (handle->ah != NULL) {
             IPU_VERBS_COUNT(v, handles_destroyed);
             ibv_destroy_ah(handle->ah);
