@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The rooms of the C side include each other only as the table in ext/README.md says."""
+
+from __future__ import annotations
+
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+EXT = Path(__file__).resolve().parents[2] / "ext"
+SOURCES = sorted(
+    path.relative_to(EXT)
+    for kind in "ch"
+    for path in EXT.glob(f"*/*.{kind}")
+    if path.parent.name != "tests"
+)
+NAMED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+def _written() -> dict[str, set[str]]:
+    """Each room with those that it may include, in the order of the table."""
+    table = (EXT / "README.md").read_text("utf-8").split("## The rooms")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", table, re.MULTILINE)
+    rooms = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows}
+    for name, allowed in rows:
+        if allowed.strip() == "all":
+            rooms[name] = set(rooms) - {name}
+    return rooms
+
+
+ROOMS = _written()
+
+
+def _included(source: Path) -> list[Path]:
+    """What a file includes; soft's files name each other without their room."""
+    names = NAMED.findall((EXT / source).read_text("utf-8"))
+    return [source.parent / name if source.parts[0] == "soft" else Path(name) for name in names]
+
+
+def test_the_table_names_every_room_below_those_that_it_may_include() -> None:
+    assert set(ROOMS) == {source.parts[0] for source in SOURCES}
+    above: set[str] = set()
+    for room, allowed in ROOMS.items():
+        assert allowed <= above, room
+        above.add(room)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_a_file_includes_only_what_its_room_may(source: Path) -> None:
+    room = source.parts[0]
+    for header in _included(source):
+        assert (EXT / header).is_file(), f"{header}: no such file"
+        assert header.parts[0] in ROOMS[room] | {room}, f"{room} may not include {header}"
+
+
+def test_the_cython_side_names_headers_with_their_room() -> None:
+    for source in [*EXT.glob("python/*.pxd"), *EXT.glob("python/*.pyx")]:
+        for name in re.findall(r'cdef extern from "([^"<]+)"', source.read_text("utf-8")):
+            assert (EXT / name).is_file(), f"{source.name} names {name}"
+
+
+def test_no_header_includes_itself_by_way_of_others() -> None:
+    headers = {source: set(_included(source)) for source in SOURCES if source.suffix == ".h"}
+    assert list(TopologicalSorter(headers).static_order())  # raises CycleError
