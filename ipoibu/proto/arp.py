@@ -67,9 +67,9 @@ class ArpResolver:
         elif not is_host(sender) or self._addresses.is_directed_broadcast(sender):
             self._context.count("arp_sender")
         elif not self._addresses.is_ours(message.target_ip):
-            self._neighbours.heard(now, sender, hwaddr, solicited=False, override=True)
+            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
         elif message.operation == arp.REPLY and not _is_multicast(source):
-            self._neighbours.heard(now, sender, hwaddr, solicited=True, override=True)
+            self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:

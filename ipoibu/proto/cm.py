@@ -112,8 +112,8 @@ class Cm:
         return len(self._by_id)
 
     def snapshot(self) -> Iterator[tuple[Handle, State]]:
-        for found in self._by_id.values():
-            yield found.handle, found.state
+        for conn in self._by_id.values():
+            yield conn.handle, conn.state
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class Cm:
         """Do what the policy wants; what is about a connection that is over is ignored."""
         if isinstance(request, Connect):
             self._connect(now, request)
-        elif (found := self._by_handle.get(request.handle)) is not None:
-            self._continue(now, found, request)
+        elif (conn := self._by_handle.get(request.handle)) is not None:
+            self._continue(now, conn, request)
         return self._take()
 
     def received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
@@ -155,10 +155,10 @@ class Cm:
 
     def stop(self, now: float) -> list[CmEffect]:
         """One farewell to everybody, then nothing is left; the answers will find nothing."""
-        for found in list(self._by_handle.values()):
-            self._disconnect(now, found)
-        for found in list(self._by_id.values()):
-            self._remove(found)
+        for conn in list(self._by_handle.values()):
+            self._disconnect(now, conn)
+        for conn in list(self._by_id.values()):
+            self._remove(conn)
         self._services = {}
         return self._take()
 
@@ -172,7 +172,7 @@ class Cm:
             self._effects.append(Ended(connect.handle, Cause.FULL))
             return
         local_id, wait_s = self._new_id(), seconds(self.config.response_timeout)
-        found = CmConnection(
+        conn = CmConnection(
             handle=connect.handle,
             local_id=local_id,
             gid=connect.destination.gid,
@@ -186,31 +186,31 @@ class Cm:
             qpn=connect.qpn,
             connect=connect,
         )
-        self._insert(found)
-        self._feed(now, found, Input.CONNECT)
+        self._insert(conn)
+        self._feed(now, conn, Input.CONNECT)
 
     def _continue(
-        self, now: float, found: CmConnection, request: Confirm | Accept | Reject | Disconnect
+        self, now: float, conn: CmConnection, request: Confirm | Accept | Reject | Disconnect
     ) -> None:
         match request:
             case Confirm():
-                self._feed(now, found, Input.CONFIRM)
+                self._feed(now, conn, Input.CONFIRM)
             case Accept():
-                found.qpn, found.private = request.qpn, request.private
-                self._feed(now, found, Input.ACCEPT)
+                conn.qpn, conn.private = request.qpn, request.private
+                self._feed(now, conn, Input.ACCEPT)
             case Reject():
-                found.refusal, found.private = request.reason, request.private
-                self._drop(found)
-                self._feed(now, found, Input.REJECT)
+                conn.refusal, conn.private = request.reason, request.private
+                self._drop(conn)
+                self._feed(now, conn, Input.REJECT)
             case Disconnect():
-                self._disconnect(now, found)
+                self._disconnect(now, conn)
 
-    def _disconnect(self, now: float, found: CmConnection) -> None:
-        found.refusal, found.private = Reason.CONSUMER, b""
-        if not found.remote_id:  # the peer can know the request by our GUID alone, §12.6.7.2
-            self._refuse_by_guid(found)
-        self._drop(found)
-        self._feed(now, found, Input.DISCONNECT)
+    def _disconnect(self, now: float, conn: CmConnection) -> None:
+        conn.refusal, conn.private = Reason.CONSUMER, b""
+        if not conn.remote_id:  # the peer can know the request by our GUID alone, §12.6.7.2
+            self._refuse_by_guid(conn)
+        self._drop(conn)
+        self._feed(now, conn, Input.DISCONNECT)
 
     # -- what peers say --------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Cm:
         psn, local_id = self._rng.getrandbits(_PSN_BITS), self._new_id()
         handle = Handle(Role.PASSIVE, next(self._serials))
         attributes = self.config.requested(source, req, psn)
-        found = CmConnection(
+        conn = CmConnection(
             handle=handle,
             local_id=local_id,
             gid=gid,
@@ -246,10 +246,10 @@ class Cm:
             remote_qpn=req.qpn,
             event=Requested(handle, gid, req.service_id, attributes, private(req)),
         )
-        self._insert(found)
-        self._by_request[found.request_key] = found
-        self._by_qpn[found.qpn_key] = found
-        self._feed(now, found, Input.REQ)
+        self._insert(conn)
+        self._by_request[conn.request_key] = conn
+        self._by_qpn[conn.qpn_key] = conn
+        self._feed(now, conn, Input.REQ)
 
     def _refusal_untrusted(
         self, now: float, source: MadSource, req: Req
@@ -287,43 +287,43 @@ class Cm:
         return None
 
     def _answer_untrusted(self, now: float, source: MadSource, tid: int, message: Answer) -> None:
-        found = self._by_id.get(message.remote_id)
-        if isinstance(message, cm.Rej) and message.reason == Reason.TIMEOUT and found is None:
-            found = self._find_by_guid_untrusted(source, message)
-        elif found is not None and not found.is_meant_by(message):
-            found = None
-        if found is None:
+        conn = self._by_id.get(message.remote_id)
+        if isinstance(message, cm.Rej) and message.reason == Reason.TIMEOUT and conn is None:
+            conn = self._find_by_guid_untrusted(source, message)
+        elif conn is not None and not conn.is_meant_by(message):
+            conn = None
+        if conn is None:
             self._stranger(now, source, tid, message)
-        elif not found.is_from(source):
+        elif not conn.is_from(source):
             self._count("cm_foreign")
         elif isinstance(message, Rep):
-            self._rep_untrusted(now, source, found, message)
+            self._rep_untrusted(now, source, conn, message)
         else:
             match message:
                 case cm.Mra():
-                    found.respite_s = min(seconds(message.service_timeout), CM_RESPITE_MAX_S)
+                    conn.respite_s = min(seconds(message.service_timeout), CM_RESPITE_MAX_S)
                 case cm.Rej():
-                    found.reason = message.reason
-                    found.cause = CAUSES.get(message.reason, Cause.INCOMPATIBLE)
+                    conn.reason = message.reason
+                    conn.cause = CAUSES.get(message.reason, Cause.INCOMPATIBLE)
                 case cm.Dreq():
-                    found.cause, found.tid = Cause.DISCONNECTED, tid
-            self._feed(now, found, _INPUTS[type(message)])
+                    conn.cause, conn.tid = Cause.DISCONNECTED, tid
+            self._feed(now, conn, _INPUTS[type(message)])
 
-    def _rep_untrusted(self, now: float, source: MadSource, found: CmConnection, rep: Rep) -> None:
-        if not found.remote_id:
+    def _rep_untrusted(self, now: float, source: MadSource, conn: CmConnection, rep: Rep) -> None:
+        if not conn.remote_id:
             if not rep.local_id or not is_connectable(rep.qpn):
                 self._count("cm_unexpected")  # asked again until it makes sense, or in vain
                 return
-            found.remote_id, found.remote_guid = rep.local_id, rep.ca_guid
-            found.remote_qpn, found.peer = rep.qpn, source.answer(found.gid)
-            stale = self._by_qpn.get(found.qpn_key)
+            conn.remote_id, conn.remote_guid = rep.local_id, rep.ca_guid
+            conn.remote_qpn, conn.peer = rep.qpn, source.answer(conn.gid)
+            stale = self._by_qpn.get(conn.qpn_key)
             if stale is not None:
                 self._end_stale(now, stale)
-                self._end_stale(now, found)
+                self._end_stale(now, conn)
                 return
-            self._by_qpn[found.qpn_key] = found
-            found.event = found.replied(self.config, rep)
-        self._feed(now, found, Input.REP)
+            self._by_qpn[conn.qpn_key] = conn
+            conn.event = conn.replied(self.config, rep)
+        self._feed(now, conn, Input.REP)
 
     def _find_by_guid_untrusted(self, source: MadSource, rej: cm.Rej) -> CmConnection | None:
         """Who gives up asking does not know our id: §12.6.7.2 has it send its GUID."""
@@ -356,116 +356,116 @@ class Cm:
 
     # -- one step --------------------------------------------------------------------------------
 
-    def _feed(self, now: float, found: CmConnection, fed: Input) -> None:
-        before, actions = self._machine.feed(found, found.local_id, fed)
-        if found.state is not before:
-            self._account(found, before)
+    def _feed(self, now: float, conn: CmConnection, fed: Input) -> None:
+        before, actions = self._machine.feed(conn, conn.local_id, fed)
+        if conn.state is not before:
+            self._account(conn, before)
         for action in actions:
-            self._act(now, found, before, action)
+            self._act(now, conn, before, action)
 
-    def _act(self, now: float, found: CmConnection, before: State, action: Action) -> None:
+    def _act(self, now: float, conn: CmConnection, before: State, action: Action) -> None:
         match action:
-            case Action.TELL_REQUESTED | Action.TELL_REPLIED:
-                assert found.event is not None, "what is told has come before"
-                self._effects.append(found.event)
-                found.event = None
-            case Action.TELL_ESTABLISHED:
-                self._effects.append(Established(found.handle))
-            case Action.TELL_ENDED:
-                self._drop(found)
-                self._effects.append(Ended(found.handle, found.cause, found.reason))
+            case Action.REPORT_REQUESTED | Action.REPORT_REPLIED:
+                assert conn.event is not None, "what is told has come before"
+                self._effects.append(conn.event)
+                conn.event = None
+            case Action.REPORT_ESTABLISHED:
+                self._effects.append(Established(conn.handle))
+            case Action.REPORT_ENDED:
+                self._drop(conn)
+                self._effects.append(Ended(conn.handle, conn.cause, conn.reason))
             case Action.DUPLICATE:
                 self._count("cm_duplicate")
             case Action.ARM:
-                self._machine.arm(found.local_id, now + self._duration_s(found))
+                self._machine.arm(conn.local_id, now + self._duration_s(conn))
             case Action.FORGET:
-                self._remove(found)
+                self._remove(conn)
             case _:
-                self._send(found, before, action)
+                self._send(conn, before, action)
 
-    def _send(self, found: CmConnection, before: State, action: Action) -> None:
+    def _send(self, conn: CmConnection, before: State, action: Action) -> None:
         message: cm.Spoken
         match action:
             case Action.SEND_REQ:
-                message = found.req(self.config)
+                message = conn.req(self.config)
             case Action.SEND_REP:
-                message = found.rep(self.config)
+                message = conn.rep(self.config)
             case Action.SEND_RTU:
-                message = found.rtu()
+                message = conn.rtu()
             case Action.SEND_MRA:
-                message = found.mra()
+                message = conn.mra()
             case Action.SEND_DREQ:
-                message, found.tid = found.dreq(), self._tid_high | found.local_id
+                message, conn.tid = conn.dreq(), self._tid_high | conn.local_id
             case Action.SEND_DREP:
-                message = found.drep()
+                message = conn.drep()
             case _:
-                message = found.rej(before)
-        sends = found.sends[action] = found.sends.get(action, 0) + 1
+                message = conn.rej(before)
+        sends = conn.sends[action] = conn.sends.get(action, 0) + 1
         if sends > 1:
             self._count("cm_retry")
-        self._effects.append(SendMad(found.peer, cm.pack(found.tid, message), found.pkey))
+        self._effects.append(SendMad(conn.peer, cm.pack(conn.tid, message), conn.pkey))
 
     def _ring(self, now: float, local_id: int) -> None:
-        found = self._by_id[local_id]
-        message = _MESSAGE.get(found.state)
-        if message is None or found.sends[message] <= found.retries:
-            found.refusal, found.cause = Reason.NO_RESOURCES, Cause.OVERDUE
-            self._feed(now, found, Input.TIMEOUT)
+        conn = self._by_id[local_id]
+        message = _MESSAGE.get(conn.state)
+        if message is None or conn.sends[message] <= conn.retries:
+            conn.refusal, conn.cause = Reason.NO_RESOURCES, Cause.OVERDUE
+            self._feed(now, conn, Input.TIMEOUT)
             return
         self._count("cm_spent")
-        found.cause = Cause.NO_ANSWER
-        self._refuse_by_guid(found)
-        self._feed(now, found, Input.SPENT)
+        conn.cause = Cause.NO_ANSWER
+        self._refuse_by_guid(conn)
+        self._feed(now, conn, Input.SPENT)
 
-    def _duration_s(self, found: CmConnection) -> float:
-        match found.state:
+    def _duration_s(self, conn: CmConnection) -> float:
+        match conn.state:
             case State.MRA_RECEIVED | State.MRA_REP_RECEIVED:
-                return found.respite_s + found.wait_s
+                return conn.respite_s + conn.wait_s
             case State.REQ_RECEIVED | State.REP_RECEIVED:
-                return found.hurry_s
+                return conn.hurry_s
             case State.MRA_SENT | State.MRA_REP_SENT:
                 return seconds(CM_SERVICE_TIMEOUT_CODE)
             case State.TIME_WAIT:
                 return CM_TIMEWAIT_S
             case _:
-                return found.wait_s
+                return conn.wait_s
 
     def _end_stale(self, now: float, stale: CmConnection) -> None:
         self._count("cm_stale")
         stale.refusal, stale.cause = Reason.STALE_CONNECTION, Cause.STALE
         self._feed(now, stale, Input.STALE)
 
-    def _refuse_by_guid(self, found: CmConnection) -> None:
-        found.refusal, found.private = Reason.TIMEOUT, b""
-        found.info = self.config.ca_guid.to_bytes(_GUID_LEN, "big")
+    def _refuse_by_guid(self, conn: CmConnection) -> None:
+        conn.refusal, conn.private = Reason.TIMEOUT, b""
+        conn.info = self.config.ca_guid.to_bytes(_GUID_LEN, "big")
 
     # -- the tables ------------------------------------------------------------------------------
 
-    def _account(self, found: CmConnection, before: State) -> None:
+    def _account(self, conn: CmConnection, before: State) -> None:
         """Keep what is counted by state."""
-        after = found.state
+        after = conn.state
         if (before in HALF_OPEN) != (after in HALF_OPEN):
-            self._half_open[found.gid] += 1 if after in HALF_OPEN else -1
-            if not self._half_open[found.gid]:
-                del self._half_open[found.gid]
-        if after in OVER and self._by_qpn.get(found.qpn_key) is found:
-            del self._by_qpn[found.qpn_key]
+            self._half_open[conn.gid] += 1 if after in HALF_OPEN else -1
+            if not self._half_open[conn.gid]:
+                del self._half_open[conn.gid]
+        if after in OVER and self._by_qpn.get(conn.qpn_key) is conn:
+            del self._by_qpn[conn.qpn_key]
         if after is State.TIME_WAIT:
-            self._time_wait[found.local_id] = found
+            self._time_wait[conn.local_id] = conn
 
-    def _insert(self, found: CmConnection) -> None:
-        self._by_id[found.local_id] = self._by_handle[found.handle] = found
+    def _insert(self, conn: CmConnection) -> None:
+        self._by_id[conn.local_id] = self._by_handle[conn.handle] = conn
 
-    def _drop(self, found: CmConnection) -> None:
+    def _drop(self, conn: CmConnection) -> None:
         """The policy is done with it."""
-        self._by_handle.pop(found.handle, None)
+        self._by_handle.pop(conn.handle, None)
 
-    def _remove(self, found: CmConnection) -> None:
-        self._drop(found)
-        self._machine.cancel(found.local_id)
-        self._time_wait.pop(found.local_id, None)
-        self._by_request.pop(found.request_key, None)
-        del self._by_id[found.local_id]
+    def _remove(self, conn: CmConnection) -> None:
+        self._drop(conn)
+        self._machine.cancel(conn.local_id)
+        self._time_wait.pop(conn.local_id, None)
+        self._by_request.pop(conn.request_key, None)
+        del self._by_id[conn.local_id]
 
     def _make_room(self) -> bool:
         """Whether there is room for one more; time-wait is shortened for it."""

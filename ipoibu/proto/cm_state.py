@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One connection's hand-shake: InfiniBand volume 1, §12.9, both sides in one machine.
+"""The CM state of one connection: InfiniBand volume 1, §12.9, both sides in one machine.
 
-    CLOSED            nothing, or nothing any more
-    REQ_SENT          active: asked                            REQ_RECEIVED  passive: being thought about
-    MRA_RECEIVED      active: asked, and told to wait          MRA_SENT      passive: told the peer to wait
-    REP_RECEIVED      active: answered; our queue pair next    REP_SENT      passive: accepted, no RTU yet
-    MRA_REP_SENT      active: told the peer to wait            MRA_REP_RECEIVED   passive: told to wait
-    ESTABLISHED
-    DREQ_SENT         we ended it, the peer does not know yet
-    TIME_WAIT         over; datagrams that are late are not taken for new ones
+    CLOSED            no connection, or none any more
+    REQ_SENT          active: REQ sent, no answer yet
+    MRA_RECEIVED      active: REQ sent, the peer asks for time
+    REP_RECEIVED      active: REP received, our queue pair is not programmed yet
+    MRA_REP_SENT      active: REP received, we asked for time
+    REQ_RECEIVED      passive: REQ received, decision pending
+    MRA_SENT          passive: REQ received, we asked for time
+    REP_SENT          passive: REP sent, no RTU yet
+    MRA_REP_RECEIVED  passive: REP sent, the peer asks for time
+    ESTABLISHED       both ends may send
+    DREQ_SENT         we ended the connection, the peer has not confirmed
+    TIME_WAIT         over; late datagrams must not be taken for those of a new connection
 
-Messages that the other side of a hand-shake would get (an RTU for the active one, say) never come here.
-In CLOSED the answers are for a peer who believes in a connection that is not there; whoever feeds CLOSED
-limits their rate.
-A request that was rejected leaves nothing behind: if the REJ is lost, the next REQ is refused again.
-What may be established on the other side ends in TIME_WAIT.
+`Cm` does not feed messages that only the other side can receive (an RTU on the active side, say).
+In CLOSED, a peer that believes in a connection that does not exist gets an answer; `Cm` limits the rate.
+A rejected request leaves no state: if the REJ is lost, the next REQ is refused again. A connection that
+may be established on the other side ends in TIME_WAIT.
 """
 
 from __future__ import annotations
@@ -41,89 +44,89 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    CONNECT = "we ask for a connection"
-    CONFIRM = "our queue pair is ready for the reply"
-    ACCEPT = "our queue pair is ready for the request"
-    REJECT = "we do not want it"
-    DISCONNECT = "we end it"
-    REQ = "a request for a connection, new or again"
+    CONNECT = "the policy asks for a connection"
+    CONFIRM = "the policy has programmed the queue pair for the reply"
+    ACCEPT = "the policy has programmed the queue pair for the request"
+    REJECT = "the policy refuses the request or the reply"
+    DISCONNECT = "the policy ends the connection"
+    REQ = "the peer asks for a connection, for the first time or again"
     MRA = "the peer needs longer"
     REP = "the peer accepts"
     RTU = "the peer is ready"
     REJ = "the peer refuses"
-    DREQ = "the peer ends it"
-    DREP = "the peer knows that it is over"
+    DREQ = "the peer ends the connection"
+    DREP = "the peer confirms the end"
     STALE = "the peer uses its queue pair for another connection"
     TIMEOUT = "the state's time is over"
-    SPENT = "and so are the retries"
+    SPENT = "the state's time is over, and all retries are sent"
 
 
 class Action(enum.Enum):
     SEND_REQ = "send the request"
-    SEND_MRA = "ask for time"
-    SEND_REP = "accept"
-    SEND_RTU = "say that we are ready"
+    SEND_MRA = "ask the peer for time"
+    SEND_REP = "accept the request"
+    SEND_RTU = "confirm the reply"
     SEND_REJ = "refuse"
-    SEND_DREQ = "say that it is over"
-    SEND_DREP = "confirm that it is over"
-    TELL_REQUESTED = "ask the policy"
-    TELL_REPLIED = "tell of the reply"
-    TELL_ESTABLISHED = "tell that it begins"
-    TELL_ENDED = "tell that it is over"
-    DUPLICATE = "count a message that came again"
+    SEND_DREQ = "end the connection"
+    SEND_DREP = "confirm the end"
+    REPORT_REQUESTED = "report the request to the policy"
+    REPORT_REPLIED = "report the reply to the policy"
+    REPORT_ESTABLISHED = "report to the policy that the connection is established"
+    REPORT_ENDED = "report the end to the policy"
+    DUPLICATE = "count a repeated message"
     ARM = "start the state's timer"
-    FORGET = "remove"
+    FORGET = "remove the connection"
 
 
 _S, _I, _A = State, Input, Action
-_REFUSED: Final = (_S.CLOSED, (_A.TELL_ENDED, _A.FORGET))
-_GIVEN_UP: Final = (_S.CLOSED, (_A.SEND_REJ, _A.TELL_ENDED, _A.FORGET))
+_REFUSED: Final = (_S.CLOSED, (_A.REPORT_ENDED, _A.FORGET))
+_GIVEN_UP: Final = (_S.CLOSED, (_A.SEND_REJ, _A.REPORT_ENDED, _A.FORGET))
 _UNWANTED: Final = (_S.CLOSED, (_A.SEND_REJ, _A.FORGET))
-_ENDED: Final = (_S.TIME_WAIT, (_A.TELL_ENDED, _A.ARM))
-_LOST: Final = (_S.DREQ_SENT, (_A.SEND_DREQ, _A.TELL_ENDED, _A.ARM))
+_ENDED: Final = (_S.TIME_WAIT, (_A.REPORT_ENDED, _A.ARM))
+_LOST: Final = (_S.DREQ_SENT, (_A.SEND_DREQ, _A.REPORT_ENDED, _A.ARM))
 _DUPLICATE: Final = (_A.DUPLICATE,)
 
 # fmt: off
-MACHINE: Final = Table("Hand-shake", State.CLOSED, {
-    (_S.CLOSED, _I.CONNECT):    (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM)),
-    (_S.CLOSED, _I.REQ):        (_S.REQ_RECEIVED, (_A.TELL_REQUESTED, _A.ARM)),
-    (_S.CLOSED, _I.REP):        (_S.CLOSED, (_A.SEND_REJ,)),
-    (_S.CLOSED, _I.DREQ):       (_S.CLOSED, (_A.SEND_DREP,)),
-    (_S.CLOSED, _I.MRA):        (_S.CLOSED, ()),
-    (_S.CLOSED, _I.RTU):        (_S.CLOSED, ()),
-    (_S.CLOSED, _I.REJ):        (_S.CLOSED, ()),
-    (_S.CLOSED, _I.DREP):       (_S.CLOSED, ()),
+MACHINE: Final = Table("CM connection", State.CLOSED, {
+    (_S.CLOSED, _I.CONNECT): (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM)),
+    (_S.CLOSED, _I.REQ):     (_S.REQ_RECEIVED, (_A.REPORT_REQUESTED, _A.ARM)),
+    (_S.CLOSED, _I.REP):     (_S.CLOSED, (_A.SEND_REJ,)),
+    (_S.CLOSED, _I.DREQ):    (_S.CLOSED, (_A.SEND_DREP,)),
+    (_S.CLOSED, _I.MRA):     (_S.CLOSED, ()),
+    (_S.CLOSED, _I.RTU):     (_S.CLOSED, ()),
+    (_S.CLOSED, _I.REJ):     (_S.CLOSED, ()),
+    (_S.CLOSED, _I.DREP):    (_S.CLOSED, ()),
     # active: asked. The peer's id comes with the REP, so it cannot end anything before.
     (_S.REQ_SENT, _I.MRA):        (_S.MRA_RECEIVED, (_A.ARM,)),
-    (_S.REQ_SENT, _I.REP):        (_S.REP_RECEIVED, (_A.TELL_REPLIED, _A.ARM)),
+    (_S.REQ_SENT, _I.REP):        (_S.REP_RECEIVED, (_A.REPORT_REPLIED, _A.ARM)),
     (_S.REQ_SENT, _I.REJ):        _REFUSED,
-    (_S.REQ_SENT, _I.STALE):      _GIVEN_UP,  # so says the REP
+    (_S.REQ_SENT, _I.STALE):      _GIVEN_UP,  # the REP's queue pair shows it
     (_S.REQ_SENT, _I.TIMEOUT):    (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM)),
     (_S.REQ_SENT, _I.SPENT):      _GIVEN_UP,
     (_S.REQ_SENT, _I.DISCONNECT): _UNWANTED,
-    (_S.MRA_RECEIVED, _I.MRA):        (_S.MRA_RECEIVED, _DUPLICATE),  # no more time by asking again
-    (_S.MRA_RECEIVED, _I.REP):        (_S.REP_RECEIVED, (_A.TELL_REPLIED, _A.ARM)),
+    (_S.MRA_RECEIVED, _I.MRA):        (_S.MRA_RECEIVED, _DUPLICATE),  # asking again gives no more time
+    (_S.MRA_RECEIVED, _I.REP):        (_S.REP_RECEIVED, (_A.REPORT_REPLIED, _A.ARM)),
     (_S.MRA_RECEIVED, _I.REJ):        _REFUSED,
     (_S.MRA_RECEIVED, _I.STALE):      _GIVEN_UP,
     (_S.MRA_RECEIVED, _I.TIMEOUT):    (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM)),
     (_S.MRA_RECEIVED, _I.SPENT):      _GIVEN_UP,
     (_S.MRA_RECEIVED, _I.DISCONNECT): _UNWANTED,
     # active: answered, and the policy has to confirm
-    (_S.REP_RECEIVED, _I.CONFIRM):    (_S.ESTABLISHED, (_A.SEND_RTU, _A.TELL_ESTABLISHED)),
+    (_S.REP_RECEIVED, _I.CONFIRM):    (_S.ESTABLISHED, (_A.SEND_RTU, _A.REPORT_ESTABLISHED)),
     (_S.REP_RECEIVED, _I.REJECT):     _UNWANTED,
     (_S.REP_RECEIVED, _I.DISCONNECT): _UNWANTED,
     (_S.REP_RECEIVED, _I.REP):        (_S.REP_RECEIVED, _DUPLICATE),
     (_S.REP_RECEIVED, _I.REJ):        _REFUSED,
-    (_S.REP_RECEIVED, _I.DREQ):       (_S.CLOSED, (_A.SEND_DREP, _A.TELL_ENDED, _A.FORGET)),
+    (_S.REP_RECEIVED, _I.DREQ):       (_S.CLOSED, (_A.SEND_DREP, _A.REPORT_ENDED, _A.FORGET)),
     (_S.REP_RECEIVED, _I.DREP):       (_S.REP_RECEIVED, ()),
     (_S.REP_RECEIVED, _I.STALE):      _GIVEN_UP,
     (_S.REP_RECEIVED, _I.TIMEOUT):    (_S.MRA_REP_SENT, (_A.SEND_MRA, _A.ARM)),
-    (_S.MRA_REP_SENT, _I.CONFIRM):    (_S.ESTABLISHED, (_A.SEND_RTU, _A.TELL_ESTABLISHED)),
+    (_S.MRA_REP_SENT, _I.CONFIRM):    (_S.ESTABLISHED, (_A.SEND_RTU, _A.REPORT_ESTABLISHED)),
     (_S.MRA_REP_SENT, _I.REJECT):     _UNWANTED,
     (_S.MRA_REP_SENT, _I.DISCONNECT): _UNWANTED,
     (_S.MRA_REP_SENT, _I.REP):        (_S.MRA_REP_SENT, (_A.DUPLICATE, _A.SEND_MRA)),
     (_S.MRA_REP_SENT, _I.REJ):        _REFUSED,
-    (_S.MRA_REP_SENT, _I.DREQ):       (_S.CLOSED, (_A.SEND_DREP, _A.TELL_ENDED, _A.FORGET)),
+    (_S.MRA_REP_SENT, _I.DREQ):       (_S.CLOSED, (_A.SEND_DREP, _A.REPORT_ENDED, _A.FORGET)),
     (_S.MRA_REP_SENT, _I.DREP):       (_S.MRA_REP_SENT, ()),
     (_S.MRA_REP_SENT, _I.STALE):      _GIVEN_UP,
     (_S.MRA_REP_SENT, _I.TIMEOUT):    _GIVEN_UP,
@@ -152,21 +155,21 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
     (_S.MRA_SENT, _I.TIMEOUT):    _GIVEN_UP,
     # passive: accepted. The peer may be ESTABLISHED and its RTU lost; §12.9.7 has a REJ end that, which
     # goes once and can be lost as well. A DREQ is repeated, and understood by Linux in every state.
-    (_S.REP_SENT, _I.RTU):        (_S.ESTABLISHED, (_A.TELL_ESTABLISHED,)),
+    (_S.REP_SENT, _I.RTU):        (_S.ESTABLISHED, (_A.REPORT_ESTABLISHED,)),
     (_S.REP_SENT, _I.MRA):        (_S.MRA_REP_RECEIVED, (_A.ARM,)),
     (_S.REP_SENT, _I.REQ):        (_S.REP_SENT, (_A.DUPLICATE, _A.SEND_REP)),
     (_S.REP_SENT, _I.REJ):        _ENDED,
-    (_S.REP_SENT, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.TELL_ENDED, _A.ARM)),
+    (_S.REP_SENT, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.REPORT_ENDED, _A.ARM)),
     (_S.REP_SENT, _I.DREP):       (_S.REP_SENT, ()),
     (_S.REP_SENT, _I.STALE):      _LOST,
     (_S.REP_SENT, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.REP_SENT, _I.SPENT):      _LOST,
     (_S.REP_SENT, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),
-    (_S.MRA_REP_RECEIVED, _I.RTU):        (_S.ESTABLISHED, (_A.TELL_ESTABLISHED,)),
+    (_S.MRA_REP_RECEIVED, _I.RTU):        (_S.ESTABLISHED, (_A.REPORT_ESTABLISHED,)),
     (_S.MRA_REP_RECEIVED, _I.MRA):        (_S.MRA_REP_RECEIVED, _DUPLICATE),
     (_S.MRA_REP_RECEIVED, _I.REQ):        (_S.MRA_REP_RECEIVED, _DUPLICATE),
     (_S.MRA_REP_RECEIVED, _I.REJ):        _ENDED,
-    (_S.MRA_REP_RECEIVED, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.TELL_ENDED, _A.ARM)),
+    (_S.MRA_REP_RECEIVED, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.REPORT_ENDED, _A.ARM)),
     (_S.MRA_REP_RECEIVED, _I.DREP):       (_S.MRA_REP_RECEIVED, ()),
     (_S.MRA_REP_RECEIVED, _I.STALE):      _LOST,
     (_S.MRA_REP_RECEIVED, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
@@ -178,12 +181,12 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
     (_S.ESTABLISHED, _I.RTU):        (_S.ESTABLISHED, _DUPLICATE),
     (_S.ESTABLISHED, _I.MRA):        (_S.ESTABLISHED, ()),
     (_S.ESTABLISHED, _I.REJ):        _ENDED,
-    (_S.ESTABLISHED, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.TELL_ENDED, _A.ARM)),
+    (_S.ESTABLISHED, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.REPORT_ENDED, _A.ARM)),
     (_S.ESTABLISHED, _I.DREP):       (_S.ESTABLISHED, ()),
-    (_S.ESTABLISHED, _I.STALE):      (_S.DREQ_SENT, (_A.SEND_DREQ, _A.TELL_ENDED, _A.ARM)),
+    (_S.ESTABLISHED, _I.STALE):      (_S.DREQ_SENT, (_A.SEND_DREQ, _A.REPORT_ENDED, _A.ARM)),
     (_S.ESTABLISHED, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),
     (_S.DREQ_SENT, _I.REQ):     (_S.DREQ_SENT, _DUPLICATE),
-    (_S.DREQ_SENT, _I.REP):     (_S.DREQ_SENT, _DUPLICATE),  # our DREQ is the answer, again and again
+    (_S.DREQ_SENT, _I.REP):     (_S.DREQ_SENT, _DUPLICATE),  # the repeated DREQ answers it
     (_S.DREQ_SENT, _I.RTU):     (_S.DREQ_SENT, _DUPLICATE),
     (_S.DREQ_SENT, _I.MRA):     (_S.DREQ_SENT, ()),
     (_S.DREQ_SENT, _I.REJ):     (_S.TIME_WAIT, (_A.ARM,)),
@@ -205,7 +208,7 @@ MACHINE: Final = Table("Hand-shake", State.CLOSED, {
 HALF_OPEN: Final = frozenset(
     {State.REQ_RECEIVED, State.MRA_SENT, State.REP_SENT, State.MRA_REP_RECEIVED}
 )
-"""A peer's request that is no connection yet."""
+"""A peer's request that is not established yet."""
 
 OVER: Final = frozenset({State.CLOSED, State.DREQ_SENT, State.TIME_WAIT})
-"""The policy is done with it."""
+"""The policy has given the connection up."""

@@ -27,17 +27,17 @@ from ipoibu.wire.encap import Encap, EtherType
 
 @dataclass(frozen=True, slots=True)
 class LinkConfig:
-    """What an engine is told about its link, until `Engine.renewed`.
+    """The engine's configuration, until `Engine.renewed`.
 
     `hwaddr` is the port's GID with our queue pair; `mtu_bytes` the IP MTU of the interface, 0 for the
-    largest (T1). No probes mean that an address is taken without asking whether it is another's.
+    largest (T1). With 0 probes the engine takes an address without duplicate address detection.
     """
 
     params: PartitionParams
     hwaddr: HwAddr
     mtu_bytes: int = 0
-    has_sa: bool = False  # a subnet administrator tells paths and groups
-    is_router: bool = False  # what our neighbour advertisements say, RFC 4861 §4.4
+    has_sa: bool = False  # a subnet administrator gives paths and groups
+    is_router: bool = False  # the Router flag of our neighbour advertisements, RFC 4861 §4.4
     arp_probes: int = ARP_PROBES
     dad_transmits: int = DAD_TRANSMITS
     announce_count: int = ANNOUNCE_COUNT
@@ -60,7 +60,7 @@ class LinkConfig:
 
 @dataclass(frozen=True, slots=True)
 class FrameSource:
-    """Where a datagram came from, as the completion and its GRH say; not what its bytes claim.
+    """The sender of a datagram, from the completion and the GRH, which the payload cannot forge.
 
     The GIDs are None where there was no GRH (E4).
     """
@@ -71,35 +71,35 @@ class FrameSource:
 
 
 def is_host(ip: IpAddress) -> bool:
-    """Whether a station can have `ip`: what a peer says about any other address is nonsense."""
+    """Whether a host can have `ip`: messages about any other address are invalid."""
     return not (
         ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip == mgid.LIMITED_BROADCAST
     )
 
 
 class Resolver(Protocol):
-    """What neighbours and addresses ask of ARP and of neighbour discovery alike."""
+    """The messages that ARP and neighbour discovery send for `Neighbours` and `Addresses`."""
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
     ) -> None:
-        """Ask who has `target`: everybody, or the station `known` alone (A5).
+        """Ask who has `target`: all hosts, or the host `known` alone (A5).
 
-        `preferred` is the source of a packet that waits for the answer, if one does.
+        `preferred` is the source of the packet that waits for the answer, if there is one.
         """
         ...
 
     def probe(self, address: IpAddress) -> None:
-        """Ask whether another station has `address`, without claiming it."""
+        """Ask whether another host has `address`, without claiming it."""
         ...
 
     def announce(self, address: IpAddress) -> None:
-        """Tell everybody that we have `address`."""
+        """Announce to all hosts that we have `address`."""
         ...
 
 
 class EngineContext:
-    """One engine's identity and the effects that its machines have asked for since the last `take`."""
+    """What the machines of one engine share: configuration, identity, timers, randomness, effects."""
 
     def __init__(self, config: LinkConfig, rng: random.Random) -> None:
         self.config = config
@@ -111,7 +111,7 @@ class EngineContext:
         self._groups = {group.mgid: group for group in config.params.groups}
 
     def renew(self, config: LinkConfig) -> None:
-        """The link is another, and so are we."""
+        """Another queue pair, and perhaps another link."""
         self.config = config
         self.hwaddr = config.hwaddr
         self._groups = {group.mgid: group for group in config.params.groups}
@@ -123,24 +123,24 @@ class EngineContext:
         self._effects.append(Count(reason))
 
     def take(self, now: float = 0.0) -> list[Effect]:
-        """The effects in the order of their emission, once."""
+        """The effects since the last call, in the order of their emission."""
         effects, self._effects = self._effects, []
         return effects if self.paths is None else self.paths.pass_on(now, effects)
 
     def is_echo(self, source: FrameSource) -> bool:
-        """Our own multicast came back (E8).
+        """Whether a datagram is our own multicast that came back (E8).
 
-        Multicast always has a GRH (E5); what has none is another's, though its queue pair may have
-        the same number as ours.
+        Multicast always has a GRH (E5). A datagram without GRH is another host's, even if its queue pair
+        has the same number as ours.
         """
         return source.qpn == self.hwaddr.qpn and source.sgid == self.hwaddr.gid
 
     def unicast(self, hwaddr: HwAddr) -> Destination:
-        """The way to one station; without a subnet administrator the link's parameters serve all."""
+        """The destination of one host, with the parameters that all hosts of the link share."""
         return self._destination(hwaddr.gid, hwaddr.qpn)
 
     def group(self, gid: Gid) -> Destination:
-        """The way to a multicast group, with its own parameters or the broadcast group's (B1)."""
+        """The destination of a multicast group, with its own parameters or the broadcast group's (B1)."""
         destination = self._destination(gid, Qpn(MULTICAST_QPN))
         own = self._groups.get(gid)
         if own is None:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Our own addresses: ask before taking one, then tell everybody. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
+"""Our own addresses: probe for an address, then announce it. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
 
-    WAITING      for the link, and for the groups in which others would object
-    TENTATIVE    probing; not to be used, and not answered for
-    ANNOUNCING   ours; gratuitous ARP or unsolicited advertisements are going out (A5)
+    WAITING      for the link, and for the groups in which an owner would object
+    TENTATIVE    probing; the address is not used, and requests for it are not answered
+    ANNOUNCING   ours; we send gratuitous ARP or unsolicited advertisements (A5)
     PREFERRED    ours
-    DUPLICATE    another station's; given up until the link comes up again
+    DUPLICATE    another host has it; given up until the link comes up again
 
-IPv6 probes start without the random delay of RFC 4862 §5.4.2: hosts on a fabric do not come up at one
-beacon's word, and peers that still know our former queue pair are waiting for the announcement.
+IPv6 probes start without the random delay of RFC 4862 §5.4.2: no common signal brings all hosts of a
+fabric up at once, and peers that still know our former queue pair wait for the announcement.
 Once an address is ours we keep it: RFC 5227 §2.4 (c), one defence in ten seconds.
 """
 
@@ -46,18 +46,18 @@ class State(enum.Enum):
 
 class Input(enum.Enum):
     READY = "the link is up and the groups are joined"
-    UNCHECKED = "the same, and nobody is to be asked"
+    UNCHECKED = "likewise, and no probes are configured"
     LINK_DOWN = "the link is down"
     TIMEOUT = "the interval is over"
-    SPENT = "and so are the messages"
-    CLAIMED = "another station uses the address"
-    PROBED = "another station probes for the address"
+    SPENT = "the interval is over, and all messages are sent"
+    CLAIMED = "another host uses the address"
+    PROBED = "another host probes for the address"
 
 
 class Action(enum.Enum):
-    PROBE = "ask whether another has it"
-    ANNOUNCE = "tell that we have it"
-    DEFEND = "tell it again, at most every 10 s"
+    PROBE = "ask whether another host has the address"
+    ANNOUNCE = "announce that we have it"
+    DEFEND = "announce it again, at most every 10 s"
     ACCEPT = "verdict: ours"
     GIVE_UP = "verdict: duplicate"
     ARM = "start the interval"
@@ -76,7 +76,7 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.TENTATIVE, _I.TIMEOUT):    (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
     (_S.TENTATIVE, _I.SPENT):      (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
     (_S.TENTATIVE, _I.CLAIMED):    (_S.DUPLICATE, (_A.GIVE_UP,)),
-    # RFC 5227 §2.1.1, RFC 4862 §5.4.3: two that ask at the same time both lose
+    # RFC 5227 §2.1.1, RFC 4862 §5.4.3: of two hosts that probe at the same time both lose
     (_S.TENTATIVE, _I.PROBED):     (_S.DUPLICATE, (_A.GIVE_UP,)),
     (_S.ANNOUNCING, _I.LINK_DOWN): (_S.WAITING, ()),
     (_S.ANNOUNCING, _I.TIMEOUT):   (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
@@ -104,21 +104,21 @@ class _Address:
 
 
 class Addresses:
-    """All addresses of one interface. `accepted(now, ip)` is called when one becomes ours.
+    """All addresses of one interface; calls `accepted(now, ip)` when one becomes ours.
 
-    `hears(ip)` tells whether the groups are joined in which others would object to `ip`.
+    `is_joined(ip)`: whether we receive the groups in which an owner of `ip` would object.
     """
 
     def __init__(
         self,
         context: EngineContext,
         resolvers: Mapping[int, Resolver],
-        hears: Callable[[IpAddress], bool],
+        is_joined: Callable[[IpAddress], bool],
         accepted: Callable[[float, IpAddress], None],
     ) -> None:
         self._context = context
         self._resolvers = resolvers
-        self._hears = hears
+        self._is_joined = is_joined
         self._accepted = accepted
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._addresses: dict[IpAddress, _Address] = {}
@@ -142,9 +142,9 @@ class Addresses:
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """The address to ask from: that of the packet that waits, one of the target's subnet, or any.
 
-        RFC 4861 §7.2.2: the peer will answer to it, so it had better be the one that it sees next.
+        RFC 4861 §7.2.2: the peer makes an entry for it, so it should be the source of the next packet.
         """
-        # The packet's own family may be the other one, where a gateway is (RFC 5549).
+        # With a gateway of the other family, the packet's source is of the other family too (RFC 5549).
         usable = preferred is not None and preferred.version == target.version
         if preferred is not None and usable and self.is_ours(preferred):
             return preferred
@@ -193,7 +193,7 @@ class Addresses:
         self.group_joined(now)
 
     def group_joined(self, now: float) -> None:
-        """Begin with the addresses that have waited for it. RFC 4862 §5.4.2: join, then probe."""
+        """Begin with the addresses that wait for the group. RFC 4862 §5.4.2: join, then probe."""
         for address in list(self._addresses.values()):
             self._begin(now, address)
 
@@ -203,7 +203,7 @@ class Addresses:
             self._feed(now, address, Input.LINK_DOWN)
 
     def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
-        """Another station acts as the owner of `ip`, one of our addresses (`in`)."""
+        """Another host acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]
         self._context.count("address_conflict")
         if address.conflicts.add():
@@ -212,7 +212,7 @@ class Addresses:
         self._feed(now, address, Input.CLAIMED)
 
     def probed(self, now: float, ip: IpAddress) -> None:
-        """Another station asks whether it may have `ip`, one of our addresses (`in`)."""
+        """Another host probes for `ip`, one of our addresses (`in`)."""
         self._feed(now, self._addresses[ip], Input.PROBED)
 
     def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
@@ -224,7 +224,7 @@ class Addresses:
     def _begin(self, now: float, address: _Address) -> None:
         if address.state is not State.WAITING or not self._is_link_up:
             return
-        if self._hears(address.ip):
+        if self._is_joined(address.ip):
             unchecked = self._probes(address) == 0
             self._feed(now, address, Input.UNCHECKED if unchecked else Input.READY)
 

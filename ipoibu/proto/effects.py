@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the engine asks the world to do: plain values, returned in order by every input.
+"""Effects: plain values that every input of the engine returns, in the order to carry them out.
 
-The endpoint carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Deliver` become
-records on the pump's command ring; `Attach`, `Detach` go to the fabric; `FindPath`, `JoinToSend`,
-`LeaveToSend` and, where there is one, joins to the subnet administrator; the rest to the host side.
+The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket` and `Deliver` become commands
+to the pump; `Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave
+the group; `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA client; the rest to the host side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NeighAction(enum.IntEnum):
     """What the pump does with a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
 
     SEND = 0  # to `destination`
-    NOTIFY = 1  # to `destination`, and tell the engine of the first use (`Engine.used`), once
+    NOTIFY = 1  # to `destination`, and report the first use to the engine, once (`Engine.used`)
     HOLD = 2  # a counted drop: resolution is under way and the pending queue is full
     UNREACHABLE = 3  # a counted drop, reported to the engine at a bounded rate
 
@@ -29,7 +29,7 @@ class Publish:
     """Write the pump's table entry of `next_hop` (unicast, group or 255.255.255.255).
 
     `mtu_bytes` bounds the IP packet towards it; `destination` is None for HOLD and UNREACHABLE.
-    `hwaddr` is the station behind a unicast destination, as it announced itself: for connected mode.
+    `hwaddr` is the hardware address that a unicast destination announced: for connected mode.
     """
 
     next_hop: IpAddress
@@ -56,9 +56,9 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendPacket:
-    """Put an IP packet that missed before onto the transmit path again; it must hit now.
+    """Send an IP packet that missed before; it must hit now.
 
-    `next_hop` is the entry that it is to hit, where that is known.
+    `next_hop` is the entry that it has to hit, if that is known.
     """
 
     packet: bytes
@@ -97,7 +97,7 @@ class FindPath:
 class JoinToSend:
     """Ask the SA for a membership that only sends; answered as `FindPath` is (M1).
 
-    `detour` is the group of all routers, for packets that go beyond the link to a group nobody made.
+    `detour` is the group of all routers, for packets beyond the link to a group that does not exist.
     """
 
     mgid: Gid
@@ -106,14 +106,14 @@ class JoinToSend:
 
 @dataclass(frozen=True, slots=True)
 class LeaveToSend:
-    """Give that membership up; needs no answer."""
+    """Give up the membership of `JoinToSend`; needs no answer."""
 
     mgid: Gid
 
 
 @dataclass(frozen=True, slots=True)
 class AddressVerdict:
-    """Duplicate address detection ended: `duplicate` tells whether another station has the address."""
+    """Duplicate address detection ended; `duplicate`: whether another host has the address."""
 
     address: IpAddress
     duplicate: bool

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The engine of one IPoIB interface, sans-IO: every input returns what is to be done, in order.
+"""The engine of one IPoIB interface, sans-IO: every input returns effects, in order.
 
-`now` is monotonic seconds and never runs backwards; randomness is passed in; nothing here knows a
-socket, a clock or a thread. One caller at a time. No input raises for what a peer or the local stack
-put into a packet: that ends in a `Count`. What raises is a caller's mistake.
+`now` is monotonic seconds and never runs backwards. The caller passes randomness in; the engine uses no
+socket, clock or thread. One caller at a time. A packet of a peer or of the local stack never makes an
+input raise: a bad one ends in a `Count`. An input raises only for a caller's mistake.
 
     frame ----> arp, ndisc ----> neighbours (neigh) ---.
                      '---------> addresses (dad) ------+----> effects
     miss, used ----> neighbours, groups (group) -------'
     host_packet ---> membership ----> groups
-    attached, port_event ----> link: opens and closes all of them
+    attached, port_event ----> link: opens and closes groups and addresses
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class AddressInfo:
 
 
 class Engine:
-    """Everything of an interface that is not the hit path; see the module."""
+    """All decisions of an interface beside the pump's hit path; see the module."""
 
     def __init__(self, config: LinkConfig, rng: random.Random) -> None:
         self._context = context = EngineContext(config, rng)
         resolvers: dict[int, Resolver] = {}
         self._errors = IcmpErrors(context)
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
-        self._addresses = Addresses(context, resolvers, self._hears, self._accepted)
+        self._addresses = Addresses(context, resolvers, self._is_joined, self._accepted)
         self._arp = ArpResolver(context, self._neighbours, self._addresses)
         self._nd = NdResolver(context, self._neighbours, self._addresses)
         resolvers.update({4: self._arp, 6: self._nd})
@@ -79,17 +79,17 @@ class Engine:
     # -- the link --------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Ask for the broadcast group; all else waits for it (B1)."""
+        """Join the broadcast group; everything else waits for it (B1)."""
         self._link.feed(now, link.Input.START)
         return self._context.take(now)
 
     def stop(self, now: float) -> list[Effect]:
-        """Leave everything; addresses and group users are kept for another `start`."""
+        """Leave all groups; addresses and group users stay for another `start`."""
         self._link.feed(now, link.Input.STOP)
         return self._context.take(now)
 
     def port_event(self, now: float, event: str, hwaddr: HwAddr | None = None) -> list[Effect]:
-        """`down`, `up`, or `gid` with the station's new address."""
+        """`down`, `up`, or `gid` with our new hardware address."""
         if event not in link.PORT_EVENTS:
             raise ValueError(f"{event!r} is not a port event")
         self._context.hwaddr = hwaddr or self._context.hwaddr
@@ -97,8 +97,11 @@ class Engine:
         return self._context.take(now)
 
     def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
-        """Another queue pair, and perhaps another link; while the port is down. `UsageError` if IPv6
-        fits now and did not, or the other way round: what was refused for that has to come anew."""
+        """Another queue pair, and perhaps another link; only while the port is down.
+
+        `UsageError` if IPv6 now fits and did not before, or the other way round: the interface must start
+        again, because the engine has refused addresses and groups for that reason.
+        """
         config = replace(self._context.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
         if config.carries_ipv6 != self._context.config.carries_ipv6:
             raise UsageError(
@@ -108,11 +111,11 @@ class Engine:
         self._context.renew(config)
 
     def router_changed(self, is_router: bool) -> None:
-        """What our neighbour advertisements say from now on (RFC 4861 §4.4)."""
+        """Set the Router flag of our neighbour advertisements (RFC 4861 §4.4)."""
         self._context.config = replace(self._context.config, is_router=is_router)
 
     def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> list[Effect]:
-        """A station says of itself which addresses it has, as stations of a mesh do when they meet."""
+        """A peer announces its own addresses, as hosts of a mesh do when they connect."""
         for address in addresses:
             if address in self._addresses:
                 self._addresses.claimed(now, address, hwaddr)
@@ -120,10 +123,10 @@ class Engine:
                 self._neighbours.introduced(now, address, hwaddr)
         return self._context.take(now)
 
-    def attached(self, now: float, mgid: Gid, found: SaPath | None = None) -> list[Effect]:
-        """The fabric receives the group's datagrams; `found` is the SA's word on sending to it."""
-        if self._context.paths is not None and found is not None:
-            self._context.paths.joined(now, mgid, found)
+    def attached(self, now: float, mgid: Gid, path: SaPath | None = None) -> list[Effect]:
+        """The fabric receives the group's datagrams; `path` is how to send to it, under an SA."""
+        if self._context.paths is not None and path is not None:
+            self._context.paths.joined(now, mgid, path)
         self._groups.attached(now, mgid)
         is_broadcast = mgid == self._context.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
@@ -132,36 +135,36 @@ class Engine:
         return self._context.take(now)
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> list[Effect]:
-        """The fabric refused the group, for `reason`; it is asked again after a while."""
+        """The fabric refused the group, for `reason`; the engine asks again after a while."""
         if self._context.paths is not None and mgid != self._context.mgid(LIMITED_BROADCAST):
-            self._context.paths.resigned(now, mgid)  # B4: who sends may create what is gone
+            self._context.paths.resigned(now, mgid)  # B4: a join to send may create it again
         self._groups.attach_failed(now, mgid, reason)
         return self._context.take(now)
 
     # -- the subnet administrator ----------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, found: SaPath) -> list[Effect]:
+    def found(self, now: float, gid: Gid, path: SaPath) -> list[Effect]:
         """The SA's answer to `FindPath` or `JoinToSend`."""
         if self._context.paths is not None:
-            self._context.paths.found(now, gid, found)
+            self._context.paths.found(now, gid, path)
         return self._context.take(now)
 
     def not_found(self, now: float, gid: Gid, reason: str) -> list[Effect]:
-        """The SA refused, or said nothing; it is asked again after a while."""
+        """The SA refused, or did not answer; the engine asks again after a while."""
         if self._context.paths is not None:
             self._context.paths.refused(now, gid, reason)
         return self._context.take(now)
 
     def sa_changed(self, now: float) -> list[Effect]:
-        """The SA may have forgotten us, or be another: a light flush. What is in use stays in use, all
-        groups are joined and all paths asked for again."""
+        """The SA may have forgotten us, or be another: a light flush. The engine joins all groups and asks
+        for all paths again, and uses the present ones meanwhile."""
         if self._context.paths is not None:
             self._groups.renew()
             self._context.paths.revalidate(now)
         return self._context.take(now)
 
     def group_changed(self, now: float, mgid: Gid, *, exists: bool) -> list[Effect]:
-        """The SA reports that somebody created the group, or that it is gone (M2)."""
+        """The SA reports that the group was created, or that it is gone (M2)."""
         if self._context.paths is not None:
             if not exists:
                 self._groups.renew(mgid)
@@ -184,7 +187,7 @@ class Engine:
         return self._context.take(now)
 
     def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
-        """The pump has no entry for `next_hop`, where `packet` wants to go."""
+        """The pump has no entry for `next_hop`, the next hop of `packet`."""
         self._miss(now, next_hop, packet)
         return self._context.take(now)
 
@@ -197,7 +200,7 @@ class Engine:
         return self._context.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
-        """An IGMP or MLD packet of the local stack: followed, then sent to its group."""
+        """An IGMP or MLD packet of the local stack: follow its report, then send it to its group."""
         try:
             header = ip.parse_untrusted(packet)
             version = header.source.version
@@ -216,14 +219,14 @@ class Engine:
     def too_big(
         self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int
     ) -> list[Effect]:
-        """The pump dropped `packet`: larger than the `mtu_bytes` of `next_hop` (C13)."""
+        """The pump dropped `packet`, which is larger than the `mtu_bytes` of `next_hop` (C13)."""
         self._errors.too_big(now, packet, mtu_bytes)
         return self._context.take(now)
 
     # -- addresses and groups --------------------------------------------------------------------
 
     def address_added(self, now: float, interface: IpInterface) -> list[Effect]:
-        """The host has a new address; it is probed for, then announced. An IPv6 one needs 1280 (T3)."""
+        """The host has a new address: probe for it, then announce it. IPv6 needs an MTU of 1280 (T3)."""
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
             return self._context.take(now)
@@ -246,7 +249,7 @@ class Engine:
         return self._context.take(now)
 
     def join(self, now: float, group: IpAddress) -> list[Effect]:
-        """The application wants the group's packets; as often as it says so, it has to `leave`."""
+        """The application joins the group; each `join` needs one `leave`."""
         if not group.is_multicast:
             raise UsageError(f"{group} is not a multicast group")
         if not self._refuse_ipv6(group) and self._groups.join(now, group):
@@ -254,7 +257,7 @@ class Engine:
         return self._context.take(now)
 
     def leave(self, now: float, group: IpAddress) -> list[Effect]:
-        """The application no longer wants the group's packets; `UsageError` if it never did."""
+        """The application leaves the group; `UsageError` if it has not joined it."""
         if not self._explicit[group]:
             raise UsageError(f"{group} was not joined")
         self._explicit -= Counter((group,))
@@ -264,12 +267,12 @@ class Engine:
     # -- time ------------------------------------------------------------------------------------
 
     def timer(self, now: float) -> list[Effect]:
-        """Do what is due; to be called at `deadline`, harmless at any other time."""
+        """Ring the timers that are due; call it at `deadline`, harmless at any other time."""
         self._context.timers.run(now)
         return self._context.take(now)
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """When `timer` has something to do next; None if no timer runs."""
         return self._context.timers.deadline()
 
     # -- what is shown ---------------------------------------------------------------------------
@@ -305,9 +308,9 @@ class Engine:
                 if self._context.paths is not None:
                     self._context.paths.clear(now)
 
-    def _hears(self, address: IpAddress) -> bool:
+    def _is_joined(self, address: IpAddress) -> bool:
         if isinstance(address, IPv4Address):
-            return True  # ARP objects on the broadcast group, and the link is up
+            return True  # ARP uses the broadcast group, and the link is up
         groups = (ALL_NODES, solicited_node(address))
         return all(self._groups.is_member(group) for group in groups)
 
@@ -348,7 +351,7 @@ class Engine:
         )
 
     def _refuse_ipv6(self, address: IpAddress) -> bool:
-        """T3: say so, and leave it."""
+        """T3: count and log an IPv6 address that the link cannot carry."""
         config = self._context.config
         if address.version == 4 or config.carries_ipv6:
             return False

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Multicast groups: receiving, per MGID (`MEMBERSHIP`), and sending, per IP group (`SENDING`).
 
-The two are separate because they are about different things. Several IP groups can share one MGID
-(RFC 4391 §4 keeps the low 80 bits of an IPv6 group), so receiving is counted per MGID over all of its
-users, while the pump looks a destination up by its IP address. Without a subnet administrator sending
-needs no join: the group's parameters are the broadcast group's.
+Several IP groups can share one MGID (RFC 4391 §4 keeps the low 80 bits of an IPv6 group). So the
+membership counts the users of all IP groups of an MGID, while the pump looks a destination up by its IP
+address. Without a subnet administrator sending needs no join: the group has the broadcast group's
+parameters.
 
 Receiving                                          Sending
-    NONE       nobody wants it                         NONE       the pump reports a miss
-    PARKED     wanted, while the link is not up        QUIET      not used since it was published
+    NONE       no user                                 NONE       the pump reports a miss
+    PARKED     has users, but the link is not up       QUIET      not used since it was published
     JOINING    the fabric was asked                    BUSY       used since then
-    MEMBER     received                                PERMANENT  255.255.255.255
+    MEMBER     the fabric receives it                  PERMANENT  255.255.255.255
     BACKOFF    refused; asked again in 1, 2 .. 16 s
     LINGERING  no users, kept for a second (M4)
 
 A send-only group is withdrawn after one to two idle times without use (M8): the first turns BUSY into
-QUIET and makes the pump tell us of the next use, the second ends it.
+QUIET and makes the pump report the next use, the second withdraws the group.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Member(enum.Enum):
 
 
 class MemberInput(enum.Enum):
-    WANTED = "the first user came"
-    UNWANTED = "the last user went"
+    WANTED = "the first user joined"
+    UNWANTED = "the last user left"
     OPENED = "the link is up"
     CLOSED = "the link is down"
-    ATTACHED = "the fabric receives it"
-    REFUSED = "the fabric does not"
+    ATTACHED = "the fabric receives the group"
+    REFUSED = "the fabric refuses the group"
     TIMEOUT = "the state's time is over"
 
 
 class MemberAction(enum.Enum):
-    ATTACH = "ask the fabric"
-    DETACH = "tell the fabric to stop"
+    ATTACH = "have the fabric receive the group"
+    DETACH = "have the fabric stop receiving it"
     COMPLAIN = "count and log the refusal"
     SETTLE = "forget earlier refusals"
     ARM = "start the state's timer"
@@ -71,7 +71,7 @@ class MemberAction(enum.Enum):
 
 _M, _MI, _MA = Member, MemberInput, MemberAction
 
-# Answers of the fabric come late: they have a row in every state.
+# The fabric answers late: its answers have a row in every state.
 # fmt: off
 MEMBERSHIP: Final = Table("Group, receiving", Member.NONE, {
     (_M.NONE, _MI.WANTED):        (_M.PARKED, ()),
@@ -112,11 +112,11 @@ class Sender(enum.Enum):
 
 
 class SenderInput(enum.Enum):
-    MISS = "a packet has no entry in the pump"
-    USED = "the pump sent by a NOTIFY entry"
+    MISS = "the pump has no entry for a packet"
+    USED = "the pump used a NOTIFY entry"
     PINNED = "the link is up"
     TIMEOUT = "the idle time is over"
-    DROPPED = "the link is down, or the table full"
+    DROPPED = "the link is down, or the table is full"
 
 
 class SenderAction(enum.Enum):
@@ -124,7 +124,7 @@ class SenderAction(enum.Enum):
     NOTIFY = "publish NOTIFY"
     RESEND = "send the packet"
     ARM = "start the idle timer"
-    FORGET = "withdraw and remove"
+    FORGET = "withdraw the entry, and remove it"
 
 
 _S, _SI, _SA = Sender, SenderInput, SenderAction
@@ -184,10 +184,10 @@ class _Sender:
 
 
 class Groups:
-    """All groups of one link; at most `cap` are received and as many are sent to.
+    """All groups of one link: at most `cap` to receive, and at most as many to send to.
 
-    Receiving beyond the cap is refused, because only our own host asks for it; of those sent to, the
-    one used longest ago makes room, since the next packet brings it back.
+    `join` refuses a group beyond the cap, because only our own host asks for it. Of the groups that the
+    host sends to, the one used longest ago makes room, since the next packet brings it back.
     """
 
     def __init__(self, context: EngineContext, cap: int = GROUPS_MAX) -> None:
@@ -223,7 +223,7 @@ class Groups:
         return True
 
     def leave(self, now: float, ip: IpAddress) -> None:
-        """One user less; the group stays for a second in case that it is joined again."""
+        """One user less; the group stays joined for a second in case that a user comes back."""
         group = self._groups.get(self._context.mgid(ip))
         if group is None or not group.users[ip]:
             self._context.count("group_not_joined")
@@ -235,13 +235,13 @@ class Groups:
             self._feed(now, group, MemberInput.UNWANTED)
 
     def begin(self, now: float, ip: IpAddress) -> None:
-        """Join this one group although the link is not up: the broadcast group, which makes it so (B1)."""
+        """Join the broadcast group before the link is up: the link comes up by it (B1)."""
         group = self._groups[self._context.mgid(ip)]
         if group.state is Member.PARKED:
             self._feed(now, group, MemberInput.OPENED)
 
     def open(self, now: float) -> None:
-        """The link is up: join what is wanted, and let broadcasts go out."""
+        """The link is up: join all groups that have users, and let broadcasts go out."""
         self._is_open = True
         for group in list(self._groups.values()):
             if group.state is Member.PARKED:
@@ -249,7 +249,7 @@ class Groups:
         self._feed_sender(now, LIMITED_BROADCAST, SenderInput.PINNED)
 
     def close(self, now: float) -> None:
-        """The link is down: leave everything; users stay, and are served again by `open`."""
+        """The link is down: leave all groups; they keep their users for the next `open`."""
         self._is_open = False
         for ip in list(self._senders):
             self._feed_sender(now, ip, SenderInput.DROPPED)
@@ -257,7 +257,7 @@ class Groups:
             self._feed(now, group, MemberInput.CLOSED)
 
     def renew(self, only: Gid | None = None) -> None:
-        """Ask for every group that we receive again, the broadcast group first (B1), or for one."""
+        """Ask again for every group that we receive, the broadcast group first (B1), or only for one."""
         broadcast = self._context.mgid(LIMITED_BROADCAST)
         members = [
             group.mgid
@@ -272,20 +272,20 @@ class Groups:
             self._feed(now, self._groups[mgid], MemberInput.ATTACHED)
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
-        """`reason` is the fabric's word on it, for the log (M6)."""
+        """The fabric refused the group; `reason` goes to the log (M6)."""
         if mgid in self._groups:
             self._feed(now, self._groups[mgid], MemberInput.REFUSED, reason)
 
     def miss(self, now: float, ip: IpAddress, packet: bytes, via: IpAddress | None = None) -> None:
-        """A packet to a group that is not published. `via` is the group whose MGID serves, if not `ip`:
-        a subnet's broadcast address goes where 255.255.255.255 does."""
+        """A packet to a group that is not published. `via` is the group whose MGID to use, if not that of
+        `ip`: a subnet's broadcast address uses that of 255.255.255.255."""
         self._feed_sender(now, ip, SenderInput.MISS, packet, via or ip)
 
     def used(self, now: float, ip: IpAddress) -> None:
         self._feed_sender(now, ip, SenderInput.USED)
 
     def withdraw(self, now: float, ip: IpAddress) -> None:
-        """Stop sending to `ip` as a group, if that was so."""
+        """Stop sending to `ip` as a group."""
         if ip in self._senders:
             self._feed_sender(now, ip, SenderInput.DROPPED)
 
@@ -296,7 +296,7 @@ class Groups:
     def snapshot(self, now: float) -> Iterator[GroupInfo]:
         sent: dict[Gid, dict[IpAddress, float]] = {}
         for ip, sender in self._senders.items():
-            if sender.state is not Sender.PERMANENT:  # nobody tells how it is used
+            if sender.state is not Sender.PERMANENT:  # the pump does not report its use
                 sent.setdefault(sender.mgid, {})[ip] = now - sender.since
         for mgid in dict.fromkeys([*self._groups, *sent]):
             group = self._groups.get(mgid) or _Group(mgid)

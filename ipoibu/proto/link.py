@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The link: nothing works before the broadcast group is joined (RFC 4391 §5, B1).
+"""The link: it is up once the broadcast group is joined (RFC 4391 §5, B1).
 
 STOPPED   not started, or stopped
 DOWN      started, but the port is down
-JOINING   the broadcast group is asked for; its own machine tries again until it is there
-UP        everything else may happen
+JOINING   joining the broadcast group; the group's own machine tries until it is joined
+UP        groups are joined, addresses probed, packets sent
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Input(enum.Enum):
 
 
 class Action(enum.Enum):
-    JOIN_BROADCAST = "ask for the broadcast group"
+    JOIN_BROADCAST = "join the broadcast group"
     OPEN = "bring groups and addresses up"
     CLOSE = "leave groups, forget neighbours"
 
@@ -70,7 +70,7 @@ PORT_EVENTS: Final = {"up": Input.PORT_UP, "down": Input.PORT_DOWN, "gid": Input
 
 
 class IpoibLink:
-    """The machine with its one state; `act(now, action)` carries its actions out."""
+    """The state of the link; `act(now, action)` carries an action out."""
 
     def __init__(self, act: Callable[[float, Action], None]) -> None:
         self._act = act

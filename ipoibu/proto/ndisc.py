@@ -136,7 +136,7 @@ class NdResolver:
         if target in self._addresses:
             self._addresses.claimed(now, target, message.lladdr)
             return
-        believed = self._neighbours.heard(
+        believed = self._neighbours.advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
         if believed and self._neighbours.set_router(target, message.router):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The neighbour cache, for IPv4 and IPv6 alike: entries, packets that wait, eviction.
 
-What happens to an entry is in `nud`; here it is carried out. Resolvers speak ARP and ND for us.
+The table in `nud` decides, and `Neighbours` carries its actions out. Resolvers send ARP and ND messages.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class _Entry:
 
 
 class Neighbours:
-    """Every neighbour of one link. `refuse(now, packet)` answers a packet that cannot be delivered.
+    """Every neighbour of one link; `refuse(now, packet)` answers a packet that cannot be delivered.
 
-    At most `cap` entries: the one least recently confirmed makes room, those never confirmed first,
-    so that strangers who introduce themselves can only push out each other.
+    At most `cap` entries. The one least recently confirmed makes room, and those never confirmed go
+    first, so that unknown peers who introduce themselves can only push out each other.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Neighbours:
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
-        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, oldest proof first
+        self._known: OrderedDict[IpAddress, None] = (
+            OrderedDict()
+        )  # evictable, confirmed longest ago first
         self._pending = 0
 
     def __len__(self) -> int:
@@ -98,18 +100,18 @@ class Neighbours:
         self._feed(now, ip, Input.USED)
 
     def introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
-        """A peer turned to us and gave its own address: it may get an entry. RFC 826, RFC 4861 §7.2.3."""
+        """A peer asked us and gave its own address: it may get an entry. RFC 826, RFC 4861 §7.2.3."""
         if ip in self._entries:
-            self.heard(now, ip, hwaddr, solicited=False, override=True)
+            self.advertised(now, ip, hwaddr, solicited=False, override=True)
         else:
             self._feed(now, ip, Input.INTRODUCED, hwaddr=hwaddr)
 
-    def heard(
+    def advertised(
         self, now: float, ip: IpAddress, hwaddr: HwAddr | None, *, solicited: bool, override: bool
     ) -> bool:
-        """An advertisement of whatever kind; `hwaddr` None vouches for the address that we have.
+        """An advertisement of any kind; with `hwaddr` None it confirms the address that we have.
 
-        Whether the rest of the advertisement is to be believed too.
+        Returns whether the rest of the advertisement is valid too.
         """
         entry = self._entries.get(ip)
         cached = Cached.NOTHING
@@ -126,14 +128,14 @@ class Neighbours:
         return fed is not Input.DISPUTED
 
     def suspect(self, now: float, ip: IpAddress, prober: HwAddr) -> None:
-        """`prober` asks whether it may have `ip`: a probe teaches nothing (RFC 5227 §2.1), yet when it
-        is not the station that we have, that one has probably restarted with a new queue pair (A5)."""
+        """`prober` asks whether it may have `ip`. A probe proves nothing (RFC 5227 §2.1), but if the prober
+        is not the host that we have, that host has probably restarted with a new queue pair (A5)."""
         entry = self._entries.get(ip)
         if entry is not None and entry.hwaddr and not entry.hwaddr.same_station(prober):
             self._feed(now, ip, Input.SUSPECTED)
 
     def hwaddr(self, ip: IpAddress) -> HwAddr | None:
-        """The address that we have for `ip`, vouched for or not."""
+        """The address that we have for `ip`, confirmed or not."""
         entry = self._entries.get(ip)
         return entry.hwaddr if entry else None
 
@@ -147,7 +149,7 @@ class Neighbours:
         return ceased
 
     def source_ready(self, now: float, version: int) -> None:
-        """An address to ask from became ours: ask at once for whoever is being waited for."""
+        """An address to ask from became ours: solicit at once all neighbours that packets wait for."""
         waiting = [
             entry
             for entry in self._entries.values()
@@ -158,7 +160,7 @@ class Neighbours:
             self._feed(now, entry.ip, Input.SOURCE_READY)
 
     def flush(self, now: float) -> None:
-        """Forget everybody: the link is down, and queue pairs are volatile (A5)."""
+        """Forget all neighbours: the link is down, and queue pairs are volatile (A5)."""
         for ip in list(self._entries):
             self._feed(now, ip, Input.FLUSHED)
 
@@ -231,7 +233,7 @@ class Neighbours:
                 self._resolvers[entry.ip.version].solicit(now, entry.ip, known, preferred)
             case Action.ARM:
                 self._arm(now, entry)
-            case Action.DOUBT:
+            case Action.REVALIDATE:
                 if self._context.paths is not None and entry.hwaddr is not None:
                     self._context.paths.revalidate(now, entry.hwaddr.gid)
             case Action.FORGET:
@@ -262,8 +264,8 @@ class Neighbours:
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.
 
-        RFC 4861 §7.2.2 would have it displace the oldest one. Then every packet of a sender in a
-        hurry had to come here; with HOLD the pump drops what is too much, and the first ones arrive.
+        By RFC 4861 §7.2.2 it would displace the oldest one. Then the pump would have to report every
+        packet of a fast sender; with HOLD the pump itself drops the later ones.
         """
         if len(entry.pending) >= NEIGH_PENDING_PACKETS:
             self._context.count("neigh_pending_full")
@@ -298,7 +300,7 @@ class Neighbours:
         return True
 
     def _rank(self, entry: _Entry, fed: Input) -> None:
-        """Keep the two orders of eviction; a new proof moves an entry to the far end."""
+        """Keep the two orders of eviction; a new confirmation moves an entry to the far end."""
         proven = fed in (Input.CONFIRMED, Input.REPLACED)
         entry.confirmed |= proven
         if entry.state not in EVICTABLE or proven:
@@ -310,7 +312,7 @@ class Neighbours:
 
 
 def _source(packet: bytes) -> IpAddress | None:
-    """Where a packet that waits came from; it is our own host's, yet may be anything."""
+    """The source of a packet that waits; our own host made the packet, but it may hold anything."""
     try:
         return parse_untrusted(packet).source
     except BadFrame:

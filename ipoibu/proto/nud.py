@@ -2,16 +2,16 @@
 """Neighbour unreachability detection, one machine for ARP and ND: RFC 4861 §7.3 and its Appendix C.
 
     NONE         no entry; the pump reports a miss
-    INCOMPLETE   asking everybody; packets wait here, a few of them
+    INCOMPLETE   asking all hosts; a few packets wait here
     REACHABLE    confirmed not long ago                             pump: SEND
-    STALE        an address, but nobody vouches for it lately       pump: NOTIFY, sends and tells us once
+    STALE        an address without a recent confirmation           pump: NOTIFY, sends and reports once
     DELAY        in use again: give the upper layers 5 s            pump: sends on
-    PROBE        asking that very station, three times (A5)         pump: sends on
-    FAILED       nobody answered: refuse for a second, then forget  pump: UNREACHABLE
+    PROBE        asking the known host itself, three times (A5)     pump: sends on
+    FAILED       no answer: refuse for a second, then forget        pump: UNREACHABLE
 
 FAILED is our negative cache and not in the RFC, which sends the ICMP errors and deletes the entry.
-Evidence from peers is first classified by the flags of a neighbour advertisement (`EVIDENCE`, RFC 4861
-§7.2.5); an ARP reply to us counts as solicited and overriding, a gratuitous one as overriding only.
+`EVIDENCE` first classifies a peer's message by the flags of a neighbour advertisement (RFC 4861 §7.2.5);
+an ARP reply to us counts as solicited and overriding, a gratuitous one as overriding only.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    MISS = "a packet has no entry in the pump"
-    USED = "the pump sent by a NOTIFY entry"
-    INTRODUCED = "an unknown peer asked us and told its address"
-    HEARD = "the address we have, said again"
-    CONFIRMED = "the address we have, in answer to us"
-    REPLACED = "another address, in answer to us"
-    MOVED = "another address, unasked, to be believed"
-    DISPUTED = "another address, not to override ours"
-    SUSPECTED = "another station probes for this address"
+    MISS = "the pump has no entry for a packet"
+    USED = "the pump used a NOTIFY entry"
+    INTRODUCED = "an unknown peer asked us and gave its address"
+    REPEATED = "an unsolicited message repeats the address that we have"
+    CONFIRMED = "an answer confirms the address that we have"
+    REPLACED = "an answer gives another address"
+    MOVED = "an unsolicited message gives another address, and overrides"
+    DISPUTED = "a message gives another address, and does not override"
+    SUSPECTED = "another host probes for this address"
     SOURCE_READY = "we now have an address to ask from"
     TIMEOUT = "the state's time is over"
-    EXHAUSTED = "and so are the solicitations"
+    EXHAUSTED = "the state's time is over, and all solicitations are sent"
     EVICTED = "the table is full"
     FLUSHED = "the link is down"
 
@@ -63,17 +63,17 @@ class Action(enum.Enum):
     QUEUE = "keep the packet"
     RESEND = "send the packet"
     REFUSE = "answer the packet with unreachable"
-    RECORD = "take the address"
+    RECORD = "store the address"
     SEND = "publish SEND"
     NOTIFY = "publish NOTIFY"
     BLOCK = "publish UNREACHABLE"
-    RELEASE = "send what waits"
-    REJECT = "answer what waits with unreachable"
-    ASK = "solicit everybody"
-    PROBE = "solicit the station"
+    RELEASE = "send the packets that wait"
+    REJECT = "answer the packets that wait with unreachable"
+    ASK = "solicit all hosts"
+    PROBE = "solicit the known host"
     ARM = "start the state's timer"
-    DOUBT = "have the SA asked for the path again"
-    FORGET = "withdraw and remove"
+    REVALIDATE = "ask the SA for the path again"
+    FORGET = "withdraw the entry, and remove it"
 
 
 class Cached(enum.Enum):
@@ -84,7 +84,7 @@ class Cached(enum.Enum):
     OTHER = "it differs"
 
 
-# RFC 4861 §7.2.5: (Solicited, Override, cached address) of an advertisement -> what it is to us
+# RFC 4861 §7.2.5: (Solicited, Override, cached address) of an advertisement -> input
 EVIDENCE: Final[Mapping[tuple[bool, bool, Cached], Input]] = {
     (True, True, Cached.NOTHING): Input.REPLACED,
     (True, False, Cached.NOTHING): Input.REPLACED,
@@ -92,8 +92,8 @@ EVIDENCE: Final[Mapping[tuple[bool, bool, Cached], Input]] = {
     (False, False, Cached.NOTHING): Input.MOVED,
     (True, True, Cached.SAME): Input.CONFIRMED,
     (True, False, Cached.SAME): Input.CONFIRMED,
-    (False, True, Cached.SAME): Input.HEARD,
-    (False, False, Cached.SAME): Input.HEARD,
+    (False, True, Cached.SAME): Input.REPEATED,
+    (False, False, Cached.SAME): Input.REPEATED,
     (True, True, Cached.OTHER): Input.REPLACED,
     (True, False, Cached.OTHER): Input.DISPUTED,
     (False, True, Cached.OTHER): Input.MOVED,
@@ -107,12 +107,12 @@ _A = Action
 # fmt: off
 MACHINE: Final = Table("Neighbour", State.NONE, {
     # no entry: only our own packets and those who turn to us make one (R2, N5)
-    (_N, Input.MISS):         (_I, (_A.QUEUE, _A.ASK, _A.ARM)),
-    (_N, Input.INTRODUCED):   (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_N, Input.REPLACED):     (_N, ()),
-    (_N, Input.MOVED):        (_N, ()),
-    (_N, Input.USED):         (_N, ()),
-    (_N, Input.SUSPECTED):    (_N, ()),
+    (_N, Input.MISS):       (_I, (_A.QUEUE, _A.ASK, _A.ARM)),
+    (_N, Input.INTRODUCED): (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_N, Input.REPLACED):   (_N, ()),
+    (_N, Input.MOVED):      (_N, ()),
+    (_N, Input.USED):       (_N, ()),
+    (_N, Input.SUSPECTED):  (_N, ()),
     # RFC 4861 §7.2.2: asking
     (_I, Input.MISS):         (_I, (_A.QUEUE,)),
     (_I, Input.SOURCE_READY): (_I, (_A.ASK, _A.ARM)),
@@ -124,62 +124,62 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_I, Input.SUSPECTED):    (_I, ()),
     (_I, Input.FLUSHED):      (_N, (_A.REJECT, _A.FORGET)),
     # confirmed
-    (_R, Input.MISS):         (_R, (_A.RESEND,)),
-    (_R, Input.USED):         (_R, ()),
-    (_R, Input.TIMEOUT):      (_S, (_A.NOTIFY, _A.ARM)),
-    (_R, Input.HEARD):        (_R, ()),
-    (_R, Input.CONFIRMED):    (_R, (_A.ARM,)),
-    (_R, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
-    (_R, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_R, Input.DISPUTED):     (_S, (_A.NOTIFY, _A.ARM)),
-    (_R, Input.SUSPECTED):    (_P, (_A.PROBE, _A.ARM)),
-    (_R, Input.EVICTED):      (_N, (_A.FORGET,)),
-    (_R, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    (_R, Input.MISS):      (_R, (_A.RESEND,)),
+    (_R, Input.USED):      (_R, ()),
+    (_R, Input.TIMEOUT):   (_S, (_A.NOTIFY, _A.ARM)),
+    (_R, Input.REPEATED):  (_R, ()),
+    (_R, Input.CONFIRMED): (_R, (_A.ARM,)),
+    (_R, Input.REPLACED):  (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_R, Input.MOVED):     (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_R, Input.DISPUTED):  (_S, (_A.NOTIFY, _A.ARM)),
+    (_R, Input.SUSPECTED): (_P, (_A.PROBE, _A.ARM)),
+    (_R, Input.EVICTED):   (_N, (_A.FORGET,)),
+    (_R, Input.FLUSHED):   (_N, (_A.FORGET,)),
     # usable, not vouched for
-    (_S, Input.MISS):         (_S, (_A.RESEND,)),
-    (_S, Input.USED):         (_D, (_A.ARM,)),
-    (_S, Input.TIMEOUT):      (_N, (_A.FORGET,)),
-    (_S, Input.HEARD):        (_S, ()),
-    (_S, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
-    (_S, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
-    (_S, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_S, Input.DISPUTED):     (_S, ()),
-    (_S, Input.SUSPECTED):    (_S, ()),
-    (_S, Input.EVICTED):      (_N, (_A.FORGET,)),
-    (_S, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    (_S, Input.MISS):      (_S, (_A.RESEND,)),
+    (_S, Input.USED):      (_D, (_A.ARM,)),
+    (_S, Input.TIMEOUT):   (_N, (_A.FORGET,)),
+    (_S, Input.REPEATED):  (_S, ()),
+    (_S, Input.CONFIRMED): (_R, (_A.SEND, _A.ARM)),
+    (_S, Input.REPLACED):  (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_S, Input.MOVED):     (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_S, Input.DISPUTED):  (_S, ()),
+    (_S, Input.SUSPECTED): (_S, ()),
+    (_S, Input.EVICTED):   (_N, (_A.FORGET,)),
+    (_S, Input.FLUSHED):   (_N, (_A.FORGET,)),
     # RFC 4861 §7.3.3: in use; the pump keeps sending to the address we have
-    (_D, Input.MISS):         (_D, (_A.RESEND,)),
-    (_D, Input.USED):         (_D, ()),
-    (_D, Input.TIMEOUT):      (_P, (_A.PROBE, _A.ARM)),
-    (_D, Input.HEARD):        (_D, ()),
-    (_D, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
-    (_D, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
-    (_D, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_D, Input.DISPUTED):     (_D, ()),
-    (_D, Input.SUSPECTED):    (_D, ()),
-    (_D, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    (_D, Input.MISS):      (_D, (_A.RESEND,)),
+    (_D, Input.USED):      (_D, ()),
+    (_D, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
+    (_D, Input.REPEATED):  (_D, ()),
+    (_D, Input.CONFIRMED): (_R, (_A.SEND, _A.ARM)),
+    (_D, Input.REPLACED):  (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_D, Input.MOVED):     (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_D, Input.DISPUTED):  (_D, ()),
+    (_D, Input.SUSPECTED): (_D, ()),
+    (_D, Input.FLUSHED):   (_N, (_A.FORGET,)),
     # asking the station; no answer means no entry, and the next packet asks everybody. Its answer would
     # lead to the same port: the station may be there, and the path another (B6).
-    (_P, Input.MISS):         (_P, (_A.RESEND,)),
-    (_P, Input.USED):         (_P, ()),
-    (_P, Input.TIMEOUT):      (_P, (_A.PROBE, _A.ARM)),
-    (_P, Input.EXHAUSTED):    (_N, (_A.DOUBT, _A.FORGET)),
-    (_P, Input.HEARD):        (_P, ()),
-    (_P, Input.CONFIRMED):    (_R, (_A.SEND, _A.ARM)),
-    (_P, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
-    (_P, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_P, Input.DISPUTED):     (_P, ()),
-    (_P, Input.SUSPECTED):    (_P, ()),
-    (_P, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    (_P, Input.MISS):      (_P, (_A.RESEND,)),
+    (_P, Input.USED):      (_P, ()),
+    (_P, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
+    (_P, Input.EXHAUSTED): (_N, (_A.REVALIDATE, _A.FORGET)),
+    (_P, Input.REPEATED):  (_P, ()),
+    (_P, Input.CONFIRMED): (_R, (_A.SEND, _A.ARM)),
+    (_P, Input.REPLACED):  (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_P, Input.MOVED):     (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_P, Input.DISPUTED):  (_P, ()),
+    (_P, Input.SUSPECTED): (_P, ()),
+    (_P, Input.FLUSHED):   (_N, (_A.FORGET,)),
     # the negative cache; whoever speaks up after all is welcome
-    (_F, Input.MISS):         (_F, (_A.REFUSE,)),
-    (_F, Input.USED):         (_F, ()),
-    (_F, Input.TIMEOUT):      (_N, (_A.FORGET,)),
-    (_F, Input.REPLACED):     (_R, (_A.RECORD, _A.SEND, _A.ARM)),
-    (_F, Input.MOVED):        (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
-    (_F, Input.SUSPECTED):    (_F, ()),
-    (_F, Input.EVICTED):      (_N, (_A.FORGET,)),
-    (_F, Input.FLUSHED):      (_N, (_A.FORGET,)),
+    (_F, Input.MISS):      (_F, (_A.REFUSE,)),
+    (_F, Input.USED):      (_F, ()),
+    (_F, Input.TIMEOUT):   (_N, (_A.FORGET,)),
+    (_F, Input.REPLACED):  (_R, (_A.RECORD, _A.SEND, _A.ARM)),
+    (_F, Input.MOVED):     (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
+    (_F, Input.SUSPECTED): (_F, ()),
+    (_F, Input.EVICTED):   (_N, (_A.FORGET,)),
+    (_F, Input.FLUSHED):   (_N, (_A.FORGET,)),
 })
 # fmt: on
 

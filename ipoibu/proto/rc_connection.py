@@ -248,17 +248,17 @@ class RcConnectionTable:
     def get(self, handle: Handle) -> RcConnection | None:
         return self._all.get(handle)
 
-    def add(self, found: RcConnection) -> None:
-        self._all[found.handle] = found
-        self._ports.setdefault(found.hwaddr.gid, _Port()).handles[found.handle] = None
+    def add(self, conn: RcConnection) -> None:
+        self._all[conn.handle] = conn
+        self._ports.setdefault(conn.hwaddr.gid, _Port()).handles[conn.handle] = None
 
-    def remove(self, found: RcConnection) -> None:
-        del self._all[found.handle]
-        self._used.pop(found.handle, None)
-        port = self._ports[found.hwaddr.gid]
-        del port.handles[found.handle]
+    def remove(self, conn: RcConnection) -> None:
+        del self._all[conn.handle]
+        self._used.pop(conn.handle, None)
+        port = self._ports[conn.hwaddr.gid]
+        del port.handles[conn.handle]
         if not port.handles:
-            del self._ports[found.hwaddr.gid]
+            del self._ports[conn.hwaddr.gid]
 
     def on(self, gid: Gid) -> list[RcConnection]:
         """Those with stations on a port, in the order of their making."""
@@ -267,11 +267,11 @@ class RcConnectionTable:
 
     def of(self, hwaddr: HwAddr) -> list[RcConnection]:
         """Those with one station."""
-        return [found for found in self.on(hwaddr.gid) if found.hwaddr == hwaddr]
+        return [conn for conn in self.on(hwaddr.gid) if conn.hwaddr == hwaddr]
 
     def passive_on(self, gid: Gid) -> int:
         """How many connections a port has made to us, those under way included."""
-        return sum(found.handle.role is Role.PASSIVE for found in self.on(gid))
+        return sum(conn.handle.role is Role.PASSIVE for conn in self.on(gid))
 
     def touch(self, handle: Handle) -> None:
         """It was used."""

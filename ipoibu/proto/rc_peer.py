@@ -49,7 +49,7 @@ class Input(enum.Enum):
 class Action(enum.Enum):
     START = "make a connection"
     ABANDON = "drop what was there or under way"
-    WATCH = "route by datagram, and be told of the next packet"
+    UD_NOTIFY = "route by datagram, and be told of the next packet"
     UD = "route by datagram"
     RC = "route by the connection"
     PENALIZE = "count the failure, wait longer next time"
@@ -61,37 +61,37 @@ _S, _I, _A = State, Input, Action
 
 # fmt: off
 MACHINE: Final = Table("RcPeer", State.NONE, {
-    (_S.NONE, _I.WANTED):         (_S.TRYING, (_A.UD, _A.START)),
-    (_S.NONE, _I.EXPECTED):       (_S.AWAITING, (_A.UD,)),
-    (_S.NONE, _I.SERVED):         (_S.UP, (_A.RC,)),
-    (_S.NONE, _I.GONE):           (_S.NONE, ()),
-    (_S.TRYING, _I.WANTED):       (_S.TRYING, ()),
-    (_S.TRYING, _I.EXPECTED):     (_S.AWAITING, (_A.ABANDON,)),
-    (_S.TRYING, _I.SERVED):       (_S.UP, (_A.ABANDON, _A.RC)),
-    (_S.TRYING, _I.OTHER_FORM):   (_S.TRYING, (_A.START,)),
-    (_S.TRYING, _I.FAILED):       (_S.BACKOFF, (_A.PENALIZE, _A.ARM)),
-    (_S.TRYING, _I.GONE):         (_S.NONE, (_A.ABANDON, _A.WATCH, _A.FORGET)),
-    (_S.AWAITING, _I.WANTED):     (_S.AWAITING, ()),
-    (_S.AWAITING, _I.EXPECTED):   (_S.AWAITING, ()),
-    (_S.AWAITING, _I.SERVED):     (_S.UP, (_A.RC,)),
-    (_S.AWAITING, _I.FAILED):     (_S.READY, (_A.WATCH, _A.ARM)),  # its failure, so no penalty
-    (_S.AWAITING, _I.GONE):       (_S.NONE, (_A.WATCH, _A.FORGET)),
-    (_S.UP, _I.WANTED):           (_S.UP, ()),
-    (_S.UP, _I.EXPECTED):         (_S.UP, ()),
-    (_S.UP, _I.SERVED):           (_S.UP, (_A.ABANDON, _A.RC)),
-    (_S.UP, _I.LOST):             (_S.NONE, (_A.WATCH, _A.FORGET)),
-    (_S.UP, _I.FLAPPED):          (_S.BACKOFF, (_A.UD, _A.PENALIZE, _A.ARM)),
-    (_S.UP, _I.GONE):             (_S.NONE, (_A.ABANDON, _A.WATCH, _A.FORGET)),
-    (_S.BACKOFF, _I.WANTED):      (_S.BACKOFF, ()),
-    (_S.BACKOFF, _I.EXPECTED):    (_S.AWAITING, ()),
-    (_S.BACKOFF, _I.SERVED):      (_S.UP, (_A.RC,)),
-    (_S.BACKOFF, _I.GONE):        (_S.NONE, (_A.WATCH, _A.FORGET)),
-    (_S.BACKOFF, _I.TIMEOUT):     (_S.READY, (_A.WATCH, _A.ARM)),
-    (_S.READY, _I.WANTED):        (_S.TRYING, (_A.UD, _A.START)),
-    (_S.READY, _I.EXPECTED):      (_S.AWAITING, (_A.UD,)),
-    (_S.READY, _I.SERVED):        (_S.UP, (_A.RC,)),
-    (_S.READY, _I.GONE):          (_S.NONE, (_A.FORGET,)),
-    (_S.READY, _I.TIMEOUT):       (_S.NONE, (_A.FORGET,)),
+    (_S.NONE, _I.WANTED):   (_S.TRYING, (_A.UD, _A.START)),
+    (_S.NONE, _I.EXPECTED): (_S.AWAITING, (_A.UD,)),
+    (_S.NONE, _I.SERVED):   (_S.UP, (_A.RC,)),
+    (_S.NONE, _I.GONE):     (_S.NONE, ()),
+    (_S.TRYING, _I.WANTED):     (_S.TRYING, ()),
+    (_S.TRYING, _I.EXPECTED):   (_S.AWAITING, (_A.ABANDON,)),
+    (_S.TRYING, _I.SERVED):     (_S.UP, (_A.ABANDON, _A.RC)),
+    (_S.TRYING, _I.OTHER_FORM): (_S.TRYING, (_A.START,)),
+    (_S.TRYING, _I.FAILED):     (_S.BACKOFF, (_A.PENALIZE, _A.ARM)),
+    (_S.TRYING, _I.GONE):       (_S.NONE, (_A.ABANDON, _A.UD_NOTIFY, _A.FORGET)),
+    (_S.AWAITING, _I.WANTED):   (_S.AWAITING, ()),
+    (_S.AWAITING, _I.EXPECTED): (_S.AWAITING, ()),
+    (_S.AWAITING, _I.SERVED):   (_S.UP, (_A.RC,)),
+    (_S.AWAITING, _I.FAILED):   (_S.READY, (_A.UD_NOTIFY, _A.ARM)),  # its failure, so no penalty
+    (_S.AWAITING, _I.GONE):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
+    (_S.UP, _I.WANTED):   (_S.UP, ()),
+    (_S.UP, _I.EXPECTED): (_S.UP, ()),
+    (_S.UP, _I.SERVED):   (_S.UP, (_A.ABANDON, _A.RC)),
+    (_S.UP, _I.LOST):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
+    (_S.UP, _I.FLAPPED):  (_S.BACKOFF, (_A.UD, _A.PENALIZE, _A.ARM)),
+    (_S.UP, _I.GONE):     (_S.NONE, (_A.ABANDON, _A.UD_NOTIFY, _A.FORGET)),
+    (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, ()),
+    (_S.BACKOFF, _I.EXPECTED): (_S.AWAITING, ()),
+    (_S.BACKOFF, _I.SERVED):   (_S.UP, (_A.RC,)),
+    (_S.BACKOFF, _I.GONE):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
+    (_S.BACKOFF, _I.TIMEOUT):  (_S.READY, (_A.UD_NOTIFY, _A.ARM)),
+    (_S.READY, _I.WANTED):   (_S.TRYING, (_A.UD, _A.START)),
+    (_S.READY, _I.EXPECTED): (_S.AWAITING, (_A.UD,)),
+    (_S.READY, _I.SERVED):   (_S.UP, (_A.RC,)),
+    (_S.READY, _I.GONE):     (_S.NONE, (_A.FORGET,)),
+    (_S.READY, _I.TIMEOUT):  (_S.NONE, (_A.FORGET,)),
 })
 # fmt: on
 

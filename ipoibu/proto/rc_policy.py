@@ -113,8 +113,8 @@ class RcPolicy:
         self._is_open = False
         for peer in list(self._peers.values()):
             self._feed_peer(now, peer, _PeerInput.GONE)
-        for found in list(self._connections):
-            self._feed(now, found, _ConnectionInput.DROPPED)
+        for conn in list(self._connections):
+            self._feed(now, conn, _ConnectionInput.DROPPED)
         return self._take()
 
     # -- what the engine and the pump tell -------------------------------------------------------
@@ -124,8 +124,8 @@ class RcPolicy:
         bare = replace(hwaddr, flags=0)
         if not self._is_open or not hwaddr.flags & RC_FLAG:
             return TxRoute(bare, TxMode.UD)
-        found = self._peers.get(bare)
-        return found.route if found and found.route else TxRoute(bare, TxMode.UD_NOTIFY)
+        peer = self._peers.get(bare)
+        return peer.route if peer and peer.route else TxRoute(bare, TxMode.UD_NOTIFY)
 
     def wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
         """A packet went by datagram to a station whose way is WATCHED; `destination` is the path there."""
@@ -143,45 +143,45 @@ class RcPolicy:
         bare = replace(hwaddr, flags=0)
         if bare in self._peers:
             self._feed_peer(now, self._peers[bare], _PeerInput.GONE)
-        for found in self._connections.of(bare):
-            self._feed(now, found, _ConnectionInput.DROPPED)
+        for conn in self._connections.of(bare):
+            self._feed(now, conn, _ConnectionInput.DROPPED)
         return self._take()
 
     def active(self, now: float, handles: Iterable[Handle]) -> list[RcEffect]:
         """These connections carried packets, either way, since this was last told."""
         for handle in handles:
-            found = self._connections.get(handle)
-            if found is not None and found.state is rc_connection.State.LIVE:
-                self._feed(now, found, _ConnectionInput.USED)
+            conn = self._connections.get(handle)
+            if conn is not None and conn.state is rc_connection.State.LIVE:
+                self._feed(now, conn, _ConnectionInput.USED)
         return self._take()
 
     # -- what the fabric tells -------------------------------------------------------------------
 
     def opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
         """The queue pair is there, in INIT."""
-        found = self._connections.get(handle)
-        if found is not None:
-            found.qpn = qpn
-            self._feed(now, found, _ConnectionInput.OPENED)
+        conn = self._connections.get(handle)
+        if conn is not None:
+            conn.qpn = qpn
+            self._feed(now, conn, _ConnectionInput.OPENED)
         return self._take()
 
     def open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
         """There is no queue pair, for the fabric's `reason`."""
-        found = self._connections.get(handle)
-        if found is not None:
+        conn = self._connections.get(handle)
+        if conn is not None:
             self._count("connection_no_qp")
-            self._log(logging.WARNING, f"no queue pair for {found.hwaddr}: {reason}")
-            found.refusal, found.cause = Reason.NO_QP, Cause.BROKEN
-            self._feed(now, found, _ConnectionInput.UNOPENED)
+            self._log(logging.WARNING, f"no queue pair for {conn.hwaddr}: {reason}")
+            conn.refusal, conn.cause = Reason.NO_QP, Cause.BROKEN
+            self._feed(now, conn, _ConnectionInput.UNOPENED)
         return self._take()
 
     def broken(self, now: float, handle: Handle) -> list[RcEffect]:
         """The queue pair could not be programmed, or a send by it failed."""
-        found = self._connections.get(handle)
-        if found is not None:
+        conn = self._connections.get(handle)
+        if conn is not None:
             self._count("connection_broken")
-            found.cause = Cause.BROKEN
-            self._feed(now, found, _ConnectionInput.BROKEN)
+            conn.cause = Cause.BROKEN
+            self._feed(now, conn, _ConnectionInput.BROKEN)
         return self._take()
 
     # -- what the connection manager tells -------------------------------------------------------
@@ -190,16 +190,16 @@ class RcPolicy:
         if isinstance(event, Requested):
             self._requested_untrusted(now, event)
             return self._take()
-        found = self._connections.get(event.handle)
-        if found is not None:
+        conn = self._connections.get(event.handle)
+        if conn is not None:
             match event:
                 case Replied():
-                    self._replied_untrusted(now, found, event)
+                    self._replied_untrusted(now, conn, event)
                 case Established():
-                    self._feed(now, found, _ConnectionInput.ESTABLISHED)
+                    self._feed(now, conn, _ConnectionInput.ESTABLISHED)
                 case Ended():
-                    found.cause = event.cause
-                    self._feed(now, found, _ConnectionInput.ENDED)
+                    conn.cause = event.cause
+                    self._feed(now, conn, _ConnectionInput.ENDED)
         return self._take()
 
     # -- time, and what is shown -----------------------------------------------------------------
@@ -213,21 +213,21 @@ class RcPolicy:
         return self._timers.deadline()
 
     def snapshot(self, now: float) -> Iterator[RcConnectionInfo]:
-        for found in self._connections:
-            peer = self._peers.get(found.hwaddr)
-            is_serving = peer is not None and peer.serving == found.handle
-            is_live = found.state is rc_connection.State.LIVE
-            theirs, attributes = found.theirs, found.attributes
+        for conn in self._connections:
+            peer = self._peers.get(conn.hwaddr)
+            is_serving = peer is not None and peer.serving == conn.handle
+            is_live = conn.state is rc_connection.State.LIVE
+            theirs, attributes = conn.theirs, conn.attributes
             yield RcConnectionInfo(
-                found.handle,
-                found.hwaddr,
-                found.state,
-                found.qpn,
+                conn.handle,
+                conn.hwaddr,
+                conn.state,
+                conn.qpn,
                 attributes.destination.qpn if attributes else None,
                 self.config.mtu_bytes(theirs) if theirs and is_serving else 0,
                 bool(theirs and self.config.superframes(theirs)),
-                now - found.since if is_live else 0.0,
-                now - found.used if is_live else 0.0,
+                now - conn.since if is_live else 0.0,
+                now - conn.used if is_live else 0.0,
             )
 
     # -- peers' words ----------------------------------------------------------------------------
@@ -251,9 +251,9 @@ class RcPolicy:
                 self._reject(event.handle, Reason.NO_RESOURCES)
                 return
             self._feed_peer(now, peer, _PeerInput.EXPECTED)
-        found = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=event.attributes)
-        self._connections.add(found)
-        self._feed(now, found, _ConnectionInput.REQUESTED)
+        conn = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=event.attributes)
+        self._connections.add(conn)
+        self._feed(now, conn, _ConnectionInput.REQUESTED)
 
     def _refusal(self, now: float, hwaddr: HwAddr, theirs: Private) -> Reason | None:
         """Why a request is not taken. It is counted; the peer learns no more than a number."""
@@ -284,89 +284,89 @@ class RcPolicy:
         attempt = self._connections.get(peer.attempt) if peer and peer.attempt else None
         return attempt is not None and attempt.state is rc_connection.State.ASKING
 
-    def _replied_untrusted(self, now: float, found: RcConnection, event: Replied) -> None:
-        found.attributes = event.attributes
+    def _replied_untrusted(self, now: float, conn: RcConnection, event: Replied) -> None:
+        conn.attributes = event.attributes
         try:
-            found.theirs = cm_private.parse_untrusted(event.private)
+            conn.theirs = cm_private.parse_untrusted(event.private)
         except BadFrame as error:
             self._count(error.reason)
-            self._misfit(now, found)
+            self._misfit(now, conn)
             return
-        is_other = found.theirs.qpn != found.hwaddr.qpn
-        if is_other or self.config.mtu_bytes(found.theirs) < self.config.datagram_mtu_bytes:
+        is_other = conn.theirs.qpn != conn.hwaddr.qpn
+        if is_other or self.config.mtu_bytes(conn.theirs) < self.config.datagram_mtu_bytes:
             self._count("connection_other" if is_other else "connection_mtu")
-            self._misfit(now, found)
+            self._misfit(now, conn)
         else:
-            self._feed(now, found, _ConnectionInput.REPLIED)
+            self._feed(now, conn, _ConnectionInput.REPLIED)
 
-    def _misfit(self, now: float, found: RcConnection) -> None:
-        found.refusal, found.cause = Reason.CONSUMER, Cause.INCOMPATIBLE
-        self._feed(now, found, _ConnectionInput.MISFIT)
+    def _misfit(self, now: float, conn: RcConnection) -> None:
+        conn.refusal, conn.cause = Reason.CONSUMER, Cause.INCOMPATIBLE
+        self._feed(now, conn, _ConnectionInput.MISFIT)
 
     # -- connections -----------------------------------------------------------------------------
 
-    def _feed(self, now: float, found: RcConnection, fed: rc_connection.Input) -> None:
-        _, actions = self._connection_machine.feed(found, found.handle, fed)
+    def _feed(self, now: float, conn: RcConnection, fed: rc_connection.Input) -> None:
+        _, actions = self._connection_machine.feed(conn, conn.handle, fed)
         for action in actions:
-            self._act(now, found, fed, action)
+            self._act(now, conn, fed, action)
 
     def _act(
         self,
         now: float,
-        found: RcConnection,
+        conn: RcConnection,
         fed: rc_connection.Input,
         action: rc_connection.Action,
     ) -> None:
-        emit, handle = self._effects.append, found.handle
+        emit, handle = self._effects.append, conn.handle
         match action:
             case rc_connection.Action.OPEN:
                 emit(OpenQp(handle))
             case rc_connection.Action.CONNECT:
-                emit(self._connect(found))
+                emit(self._connect(conn))
             case rc_connection.Action.PROGRAM:
-                assert found.attributes is not None, "both ends have spoken"
-                emit(ProgramQp(handle, found.attributes, self._has_superframes(found)))
+                assert conn.attributes is not None, "both ends have spoken"
+                emit(ProgramQp(handle, conn.attributes, self._has_superframes(conn)))
             case rc_connection.Action.ACCEPT:
-                assert found.qpn is not None, "it was opened"
-                ours = self.config.private(has_superframes=self._has_superframes(found))
-                emit(Accept(handle, found.qpn, ours))
+                assert conn.qpn is not None, "it was opened"
+                ours = self.config.private(has_superframes=self._has_superframes(conn))
+                emit(Accept(handle, conn.qpn, ours))
             case rc_connection.Action.CONFIRM:
                 emit(Confirm(handle))
             case rc_connection.Action.REJECT:
-                self._reject(handle, found.refusal)
+                self._reject(handle, conn.refusal)
             case rc_connection.Action.DISCONNECT:
                 emit(Disconnect(handle))
             case rc_connection.Action.CLOSE:
                 emit(CloseQp(handle))
             case rc_connection.Action.ARM:
-                found.used = now
+                conn.used = now
                 self._connections.touch(handle)
                 self._connection_machine.arm(handle, now + self._patience_s(handle.role))
             case rc_connection.Action.SERVE:
-                self._serve(now, found)
+                self._serve(now, conn)
             case rc_connection.Action.FORGET:
-                self._connections.remove(found)
+                self._connections.remove(conn)
             case rc_connection.Action.REPORT:
-                self._report(now, found, fed)
+                self._report(now, conn, fed)
 
-    def _connect(self, found: RcConnection) -> Connect:
-        peer = self._peers[found.hwaddr]
+    def _connect(self, conn: RcConnection) -> Connect:
+        peer = self._peers[conn.hwaddr]
         assert peer.destination is not None, "it was wanted"
-        assert found.qpn is not None, "it was opened"
-        assert found.form is not None, "it is ours"
+        assert conn.qpn is not None, "it was opened"
+        assert conn.form is not None, "it is ours"
         return Connect(
-            found.handle,
+            conn.handle,
             peer.destination,
-            cm_private.service_id(found.form, found.hwaddr.qpn),
-            found.qpn,
+            cm_private.service_id(conn.form, conn.hwaddr.qpn),
+            conn.qpn,
             self.config.path_mtu_bytes,
             self.config.private(has_superframes=True),
             self.config.pkey,
         )
 
-    def _has_superframes(self, found: RcConnection) -> bool:
+    def _has_superframes(self, conn: RcConnection) -> bool:
         """Both ends have to want them: the accepting one knows, and says no more than was asked."""
-        return found.theirs is not None and bool(self.config.superframes(found.theirs))
+        return conn.theirs is not None and bool(self.config.superframes(conn.theirs))
 
     def _patience_s(self, role: Role) -> float:
         """Whoever asked ends what is idle; who was asked waits for that twice as long. Linux, told that a
@@ -377,31 +377,31 @@ class RcPolicy:
         self._count("connection_idle")
         self._feed(now, self._connections[handle], _ConnectionInput.TIMEOUT)
 
-    def _serve(self, now: float, found: RcConnection) -> None:
-        found.since = now
-        self._log(logging.INFO, f"connected to {found.hwaddr}, {found.handle.role.value}")
-        if found.handle.role is Role.PASSIVE:
-            self._supersede(now, found)
-        if found.handle.role is Role.ACTIVE or self.config.profile is Profile.RFC:
-            peer = self._peer(now, found.hwaddr)
+    def _serve(self, now: float, conn: RcConnection) -> None:
+        conn.since = now
+        self._log(logging.INFO, f"connected to {conn.hwaddr}, {conn.handle.role.value}")
+        if conn.handle.role is Role.PASSIVE:
+            self._supersede(now, conn)
+        if conn.handle.role is Role.ACTIVE or self.config.profile is Profile.RFC:
+            peer = self._peer(now, conn.hwaddr)
             if peer is not None:
-                if peer.attempt == found.handle:
+                if peer.attempt == conn.handle:
                     peer.attempt = None
-                peer.candidate = found.handle
+                peer.candidate = conn.handle
                 self._feed_peer(now, peer, _PeerInput.SERVED)
 
-    def _supersede(self, now: float, found: RcConnection) -> None:
+    def _supersede(self, now: float, conn: RcConnection) -> None:
         """What a peer's new connection says about older ones.
 
         From the same station: it has lost the older one, or wants this instead. From another queue pair
         on the same port: the station has probably restarted. Probably, since a port may have several
         stations; so each is thought dead once at most, and whoever is alive connects again for good.
         """
-        for other in self._connections.on(found.hwaddr.gid):
+        for other in self._connections.on(conn.hwaddr.gid):
             qpn = other.hwaddr.qpn
-            if other is found or other.state is not rc_connection.State.LIVE:
+            if other is conn or other.state is not rc_connection.State.LIVE:
                 continue  # nothing to supersede, or it has just gone with another one
-            if qpn == found.hwaddr.qpn:
+            if qpn == conn.hwaddr.qpn:
                 if other.handle.role is Role.PASSIVE and not self._is_serving(other):
                     self._count("connection_replaced")
                     self._feed(now, other, _ConnectionInput.DROPPED)
@@ -411,25 +411,25 @@ class RcPolicy:
                     if doomed.state is rc_connection.State.LIVE:
                         self._feed(now, doomed, _ConnectionInput.EVICTED)
 
-    def _report(self, now: float, found: RcConnection, fed: rc_connection.Input) -> None:
+    def _report(self, now: float, conn: RcConnection, fed: rc_connection.Input) -> None:
         """What the end of a connection means for the way to its peer."""
-        peer = self._peers.get(found.hwaddr)
+        peer = self._peers.get(conn.hwaddr)
         if peer is None:
             return
-        if peer.serving == found.handle:
+        if peer.serving == conn.handle:
             peer.serving = None
-            settled = now - found.since >= CONNECTION_SETTLED_S
+            settled = now - conn.since >= CONNECTION_SETTLED_S
             wanted = fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED)
-            peer.cause = found.cause
+            peer.cause = conn.cause
             self._feed_peer(now, peer, _PeerInput.LOST if settled or wanted else _PeerInput.FLAPPED)
-        elif peer.attempt == found.handle:
-            peer.attempt, peer.cause = None, found.cause
+        elif peer.attempt == conn.handle:
+            peer.attempt, peer.cause = None, conn.cause
             peer.forms_tried += 1
-            if found.cause is Cause.NO_SERVICE and peer.forms_tried < len(self.config.forms):
+            if conn.cause is Cause.NO_SERVICE and peer.forms_tried < len(self.config.forms):
                 self._feed_peer(now, peer, _PeerInput.OTHER_FORM)
             else:
                 self._feed_peer(now, peer, _PeerInput.FAILED)
-        elif peer.state is rc_peer.State.AWAITING and not self._connections.of(found.hwaddr):
+        elif peer.state is rc_peer.State.AWAITING and not self._connections.of(conn.hwaddr):
             self._feed_peer(now, peer, _PeerInput.FAILED)
 
     def _make_room(self, now: float) -> bool:
@@ -444,23 +444,23 @@ class RcPolicy:
         self._feed(now, oldest, _ConnectionInput.EVICTED)
         return True
 
-    def _is_serving(self, found: RcConnection) -> bool:
-        peer = self._peers.get(found.hwaddr)
-        return peer is not None and peer.serving == found.handle
+    def _is_serving(self, conn: RcConnection) -> bool:
+        peer = self._peers.get(conn.hwaddr)
+        return peer is not None and peer.serving == conn.handle
 
     # -- peers -----------------------------------------------------------------------------------
 
     def _peer(self, now: float, hwaddr: HwAddr) -> RcPeer | None:
         """The peer's record, made if there is room; those that only rest make it."""
-        found = self._peers.get(hwaddr)
-        if found is None:
+        peer = self._peers.get(hwaddr)
+        if peer is None:
             if len(self._peers) >= self.config.peers_max:
                 if not self._resting:
                     return None
                 self._count("connection_peer_evicted")
                 self._feed_peer(now, self._peers[next(iter(self._resting))], _PeerInput.GONE)
-            found = self._peers[hwaddr] = RcPeer(hwaddr)
-        return found
+            peer = self._peers[hwaddr] = RcPeer(hwaddr)
+        return peer
 
     def _feed_peer(self, now: float, peer: RcPeer, fed: rc_peer.Input) -> None:
         before, actions = self._peer_machine.feed(peer, peer.hwaddr, fed)
@@ -474,7 +474,7 @@ class RcPolicy:
                     self._start(now, peer)
                 case rc_peer.Action.ABANDON:
                     self._abandon(now, peer)
-                case rc_peer.Action.WATCH:
+                case rc_peer.Action.UD_NOTIFY:
                     self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD_NOTIFY))
                 case rc_peer.Action.UD:
                     self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD))
@@ -492,10 +492,10 @@ class RcPolicy:
             self._feed_peer(now, peer, _PeerInput.FAILED)
             return
         form = self.config.forms[peer.forms_tried]
-        found = RcConnection(Handle(Role.ACTIVE, next(self._serials)), peer.hwaddr, form=form)
-        peer.attempt = found.handle
-        self._connections.add(found)
-        self._feed(now, found, _ConnectionInput.START)
+        conn = RcConnection(Handle(Role.ACTIVE, next(self._serials)), peer.hwaddr, form=form)
+        peer.attempt = conn.handle
+        self._connections.add(conn)
+        self._feed(now, conn, _ConnectionInput.START)
 
     def _abandon(self, now: float, peer: RcPeer) -> None:
         handles = (peer.attempt, peer.serving)
@@ -506,17 +506,17 @@ class RcPolicy:
 
     def _connected(self, peer: RcPeer) -> None:
         assert peer.candidate is not None, "it was served"
-        found = self._connections[peer.candidate]
-        assert found.theirs is not None, "both ends have spoken"
-        peer.serving, peer.candidate, peer.forms_tried = found.handle, None, 0
+        conn = self._connections[peer.candidate]
+        assert conn.theirs is not None, "both ends have spoken"
+        peer.serving, peer.candidate, peer.forms_tried = conn.handle, None, 0
         self._steer(
             peer,
             TxRoute(
                 peer.hwaddr,
                 TxMode.RC,
-                found.handle,
-                self.config.mtu_bytes(found.theirs),
-                self.config.superframes(found.theirs),
+                conn.handle,
+                self.config.mtu_bytes(conn.theirs),
+                self.config.superframes(conn.theirs),
             ),
         )
 

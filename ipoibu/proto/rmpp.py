@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Receiving a table that takes more than one datagram: InfiniBand volume 1, §13.6.6.
+"""Receives a table of several datagrams: InfiniBand volume 1, §13.6.6.
 
-The sender may send segment 1 at first, then what our last ACK allows. We acknowledge when the window
-is used up, when a segment comes twice (our ACK was lost) and at the end. Segments that overtook
-another wait inside the window, so that one loss does not cost all that follow.
+The sender may send segment 1 first, then the window of our last ACK. We acknowledge when the window is
+used up, when a segment comes twice (our ACK was lost) and at the end. A segment that arrives early waits
+inside the window, so that the loss of one segment does not cost the later ones.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _DATA_MAX: Final = rmpp.SEGMENT_LEN - sa.OWN_HEADER_LEN  # bytes of records in a
 
 
 class Progress(enum.Enum):
-    """What one more segment brought."""
+    """What one more segment changed."""
 
-    IGNORED = "nothing, or one that has to wait for those before it"
-    REPEATED = "one that is there already: the sender missed our ACK"
+    IGNORED = "nothing: the segment waits for earlier ones, or is of no use"
+    REPEATED = "a segment that came before: the sender missed our ACK"
     GROWN = "more of the table"
     WINDOW = "more of the table, and the sender waits for an ACK"
-    WHOLE = "that was all of it"
-    BROKEN = "the transfer makes no sense, or is too long"
+    WHOLE = "the whole table"
+    BROKEN = "an invalid segment, or a table that is too long"
 
 
 class Transfer:
-    """One transfer on its way in; memory is bounded by `cap_bytes` and the window."""
+    """One transfer that we receive; `cap_bytes` and the window bound its memory."""
 
     def __init__(self, cap_bytes: int = SA_TABLE_BYTES_MAX) -> None:
         self._cap_bytes = cap_bytes
@@ -46,7 +46,7 @@ class Transfer:
 
     @property
     def data(self) -> bytes:
-        """What is there in order; the table once `WHOLE` was said."""
+        """The segments received in order: the table, after `WHOLE`."""
         return b"".join(self._parts)
 
     @property
@@ -67,13 +67,13 @@ class Transfer:
 
     def _advance(self) -> Progress:
         progress = Progress.IGNORED
-        while (found := self._ahead.pop(len(self._parts) + 1, None)) is not None:
-            header, data = found
+        while (segment := self._ahead.pop(len(self._parts) + 1, None)) is not None:
+            header, data = segment
             if header.is_last:
-                told = header.second_word - sa.OWN_HEADER_LEN
-                if not 0 <= told <= min(_DATA_MAX, len(data)):
+                size = header.second_word - sa.OWN_HEADER_LEN
+                if not 0 <= size <= min(_DATA_MAX, len(data)):
                     return self._broken(Status.INCONSISTENT_LENGTH)
-                self._parts.append(data[:told])
+                self._parts.append(data[:size])
                 self._is_whole = True
                 return Progress.WHOLE
             if len(data) != _DATA_MAX:
@@ -83,7 +83,7 @@ class Transfer:
                 return self._broken(Status.RESOURCES_EXHAUSTED)
             if progress is Progress.IGNORED:
                 progress = Progress.GROWN
-            # the first segment travels alone until it is acknowledged
+            # the sender sends the first segment alone, and waits for its ACK
             if len(self._parts) in (1, self._window_last):
                 self._window_last = len(self._parts) + SA_WINDOW_SEGMENTS
                 progress = Progress.WINDOW

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The subnet administrator said no: each status as an error that tells what to change (M6).
+"""Refusals of the subnet administrator (SA): each status as an error that says what to change (M6).
 
-The SA gives a number and no reason. What it may have meant follows from what was asked, from the group
-as it stands there, and from the port's own P_Key table; `Asked` holds all three.
+The SA gives a number and no reason. The reason follows from the request, from the group as the SA has it,
+and from the port's own P_Key table; `Asked` holds all three.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ipoibu.wire.sa import MTU_CODES, Status
 
 
 class SaError(LinkError):
-    """The SA refused a request; `status` is the number that it gave, 0 if it gave none."""
+    """The SA refused a request; `status` is the SA's number, 0 without an answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -29,31 +29,31 @@ class SaError(LinkError):
 
 
 class NoAnswer(SaError):
-    """Nobody answered, or what came made no sense."""
+    """No answer came, or an invalid one."""
 
 
 class NoResources(SaError):
-    """0x0100: the SA ran out of something, multicast LIDs as a rule."""
+    """0x0100: the SA has no resources left, as a rule no multicast LIDs."""
 
 
 class InvalidRequest(SaError):
-    """0x0200: something in the request does not fit the group, the port or the rules."""
+    """0x0200: the request does not fit the group, the port or the rules."""
 
 
 class NoRecords(SaError):
-    """0x0300: nothing there is like what was asked for, or nothing that we may see."""
+    """0x0300: no record matches, or none that this port may see."""
 
 
 class TooManyRecords(SaError):
-    """0x0400: more than one, where one was asked for."""
+    """0x0400: several records match a request for one."""
 
 
 class InvalidGid(SaError):
-    """0x0500: the SA does not know the GID, or it is none for this purpose."""
+    """0x0500: the SA does not know the GID, or the GID is of the wrong kind."""
 
 
 class InsufficientComponents(SaError):
-    """0x0600: the request leaves out what would be needed; as a rule, to create an absent group."""
+    """0x0600: the request lacks components, as a rule those to create an absent group."""
 
 
 class Denied(SaError):
@@ -83,16 +83,16 @@ _ERRORS: Final[dict[int, type[SaError]]] = {
 class Asked:
     """A request in the operator's terms.
 
-    `what` names it ("join", "leave", "path"); `record` is what was asked of a group, and `found` the
-    group as the SA has it, if that is known. `guid` is the port's, `is_member` whether its P_Key table
-    has the partition, None if that is not known.
+    `what` names the request ("join", "leave", "path"); `record` holds its components for a group, and
+    `group` the group as the SA has it, if known. `guid` is the port's; `is_member`: whether its P_Key table
+    has the partition, None if unknown.
     """
 
     what: str
     gid: Gid | None = None
     pkey: PKey | None = None
     record: McMemberRecord | None = None
-    found: McMemberRecord | None = None
+    group: McMemberRecord | None = None
     guid: int | None = None
     is_member: bool | None = None
 
@@ -150,28 +150,28 @@ def _missing(asked: Asked) -> str:
 
 
 def _invalid(asked: Asked) -> str:
-    record, found = asked.record, asked.found
+    record, group = asked.record, asked.group
     if record is None:
         return "the port is not a member of the group in that way"
-    if found is None:
+    if group is None:
         if record.join_state is not None and not record.join_state & JoinState.FULL_MEMBER:
             return "there is no such group, and this kind of join may not create one"
         return "the group cannot be created with these parameters: see mtu= and rate= in partitions.conf"
-    if record.mtu_bytes not in (None, found.mtu_bytes):
+    if record.mtu_bytes not in (None, group.mtu_bytes):
         code = MTU_CODES[record.mtu_bytes or 0]
         return (
-            f"the group has MTU {found.mtu_bytes}; ask for that, or set mtu={code} in the "
+            f"the group has MTU {group.mtu_bytes}; ask for that, or set mtu={code} in the "
             "partition's line of partitions.conf"
         )
-    if record.rate not in (None, found.rate):
+    if record.rate not in (None, group.rate):
         return (
-            f"the group has rate {found.rate}, not {record.rate}; ask for that, or set "
+            f"the group has rate {group.rate}, not {record.rate}; ask for that, or set "
             f"rate={record.rate} in the partition's line of partitions.conf"
         )
-    if record.pkey is not None and found.pkey is not None and record.pkey.full != found.pkey.full:
-        return f"the group belongs to P_Key {found.pkey}"
+    if record.pkey is not None and group.pkey is not None and record.pkey.full != group.pkey.full:
+        return f"the group belongs to P_Key {group.pkey}"
     return (
-        f"the port cannot carry the group's MTU {found.mtu_bytes} or rate {found.rate}; lower mtu= "
+        f"the port cannot carry the group's MTU {group.mtu_bytes} or rate {group.rate}; lower mtu= "
         "or rate= in the partition's line of partitions.conf"
     )
 

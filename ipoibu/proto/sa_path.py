@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PathTable through a subnet that is administered: a path to a port, a membership to send to a group.
+"""Paths under a subnet administrator (SA): a path to each port, a membership to send to each group.
 
-Where there is a subnet administrator (SA), a destination needs what only the SA can tell (LID, service
-level, rate). The other machines decide as if there was none; what they emit passes through here, and
-whatever goes to a place that is not known yet waits for the SA's answer. A entry that is known stays in
-use while it is asked for again, so that traffic outlives the SA (light flush).
+Only the SA knows the LID, service level and rate of a destination. The other machines decide as if there
+was no SA. Their effects pass through `PathTable`, which holds back what goes to a destination without a
+path until the SA answers. A path stays in use while the table asks for it again, so that traffic goes on
+when the SA does not answer (light flush).
 
-NONE     nobody sends there
-ASKED    the SA was asked
-KNOWN    in use
-STALE    in use, but the SA was asked again: it may have changed or forgotten it
-BACKOFF  refused; asked again in 1, 2 .. 16 s, as in STALE
+NONE     nothing is sent there
+ASKED    the SA was asked and has not answered
+KNOWN    the path is in use
+STALE    the path is in use and the SA was asked again: it may have changed or forgotten the path
+BACKOFF  the SA refused; the table asks again after 1, 2 .. 16 s, as it does in STALE
 """
 
 from __future__ import annotations
@@ -62,51 +62,51 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    WANTED = "something goes there"
-    FOUND = "the SA tells the entry"
-    REFUSED = "the SA does not"
-    REVALIDATE = "the SA may have changed it"
+    WANTED = "a packet or a neighbour needs the path"
+    FOUND = "the SA gives the path"
+    REFUSED = "the SA refuses, or does not answer"
+    REVALIDATE = "the SA may have changed the path"
     TIMEOUT = "the state's time is over"
-    UNUSED = "nothing goes there any more"
+    UNUSED = "nothing uses the path any more"
 
 
 class Action(enum.Enum):
     ASK = "ask the SA"
-    LEARN = "take the entry, let out what waits"
+    LEARN = "use the path, and send the packets that wait"
     COMPLAIN = "count and log the refusal"
-    DROP = "drop what waits"
+    DROP = "drop the packets that wait"
     ARM = "start the state's timer"
-    LEAVE = "tell the SA if it is a group"
+    LEAVE = "leave the group at the SA, if it is one"
 
 
 _S, _I, _A = State, Input, Action
 
 # fmt: off
 MACHINE: Final = Table("SA path", State.NONE, {
-    (_S.NONE, _I.WANTED):      (_S.ASKED, (_A.ASK,)),
-    (_S.NONE, _I.FOUND):       (_S.KNOWN, (_A.LEARN,)),
-    (_S.ASKED, _I.WANTED):     (_S.ASKED, ()),
-    (_S.ASKED, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
-    (_S.ASKED, _I.REFUSED):    (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
-    (_S.ASKED, _I.REVALIDATE):    (_S.ASKED, ()),
-    (_S.ASKED, _I.UNUSED):     (_S.NONE, (_A.DROP, _A.LEAVE)),
-    (_S.KNOWN, _I.WANTED):     (_S.KNOWN, ()),
-    (_S.KNOWN, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
-    (_S.KNOWN, _I.REFUSED):    (_S.KNOWN, ()),
-    (_S.KNOWN, _I.REVALIDATE):    (_S.STALE, (_A.ASK, _A.ARM)),
-    (_S.KNOWN, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
-    (_S.STALE, _I.WANTED):     (_S.STALE, ()),
-    (_S.STALE, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
-    (_S.STALE, _I.REFUSED):    (_S.STALE, (_A.COMPLAIN,)),
-    (_S.STALE, _I.REVALIDATE):    (_S.STALE, ()),
-    (_S.STALE, _I.TIMEOUT):    (_S.STALE, (_A.ASK, _A.ARM)),
-    (_S.STALE, _I.UNUSED):     (_S.NONE, (_A.LEAVE,)),
-    (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, (_A.DROP,)),
-    (_S.BACKOFF, _I.FOUND):    (_S.KNOWN, (_A.LEARN,)),
-    (_S.BACKOFF, _I.REFUSED):  (_S.BACKOFF, ()),
-    (_S.BACKOFF, _I.REVALIDATE):  (_S.ASKED, (_A.ASK,)),
-    (_S.BACKOFF, _I.TIMEOUT):  (_S.ASKED, (_A.ASK,)),
-    (_S.BACKOFF, _I.UNUSED):   (_S.NONE, ()),
+    (_S.NONE, _I.WANTED):        (_S.ASKED, (_A.ASK,)),
+    (_S.NONE, _I.FOUND):         (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.WANTED):       (_S.ASKED, ()),
+    (_S.ASKED, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.REFUSED):      (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
+    (_S.ASKED, _I.REVALIDATE):   (_S.ASKED, ()),
+    (_S.ASKED, _I.UNUSED):       (_S.NONE, (_A.DROP, _A.LEAVE)),
+    (_S.KNOWN, _I.WANTED):       (_S.KNOWN, ()),
+    (_S.KNOWN, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.KNOWN, _I.REFUSED):      (_S.KNOWN, ()),
+    (_S.KNOWN, _I.REVALIDATE):   (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.KNOWN, _I.UNUSED):       (_S.NONE, (_A.LEAVE,)),
+    (_S.STALE, _I.WANTED):       (_S.STALE, ()),
+    (_S.STALE, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.STALE, _I.REFUSED):      (_S.STALE, (_A.COMPLAIN,)),
+    (_S.STALE, _I.REVALIDATE):   (_S.STALE, ()),
+    (_S.STALE, _I.TIMEOUT):      (_S.STALE, (_A.ASK, _A.ARM)),
+    (_S.STALE, _I.UNUSED):       (_S.NONE, (_A.LEAVE,)),
+    (_S.BACKOFF, _I.WANTED):     (_S.BACKOFF, (_A.DROP,)),
+    (_S.BACKOFF, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.BACKOFF, _I.REFUSED):    (_S.BACKOFF, ()),
+    (_S.BACKOFF, _I.REVALIDATE): (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.TIMEOUT):    (_S.ASKED, (_A.ASK,)),
+    (_S.BACKOFF, _I.UNUSED):     (_S.NONE, ()),
 })
 # fmt: on
 
@@ -119,7 +119,7 @@ LINK_SCOPE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SaPath:
-    """The SA's answer; `mtu_bytes` is the largest IP packet that the entry carries."""
+    """The SA's answer; `mtu_bytes` is the largest IP packet that the path carries."""
 
     destination: Destination
     mtu_bytes: int = IP_PACKET_MAX_BYTES
@@ -130,8 +130,8 @@ class _Entry:
     gid: Gid
     used: float
     state: State = State.NONE
-    found: SaPath | None = None
-    was_asked: bool = False  # of a group: we are a send-only member, or may be
+    path: SaPath | None = None
+    was_asked: bool = False  # if it is a group: we are a send-only member, or may be
     backoff: Backoff = field(
         default_factory=lambda: Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
     )
@@ -140,7 +140,7 @@ class _Entry:
 
 
 class PathTable:
-    """Every entry of one link; at most `cap`, of which those used longest ago go that nobody needs."""
+    """All paths of one link, at most `cap`: the one unused for longest, by no neighbour, makes room."""
 
     def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX) -> None:
         self._timers = timers
@@ -158,7 +158,7 @@ class PathTable:
         return self._entries[gid].state if gid in self._entries else State.NONE
 
     def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
-        """What of the effects may happen now, and what became possible since the last call."""
+        """The effects that may happen now, and those that became possible since the last call."""
         for effect in effects:
             match effect:
                 case Publish(next_hop, _, destination) if destination is not None:
@@ -180,42 +180,42 @@ class PathTable:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, found: SaPath) -> None:
-        """The SA's answer to `FindPath` or `JoinToSend`; one that nobody waits for is of no use."""
-        self._feed(now, gid, Input.FOUND, found)
+    def found(self, now: float, gid: Gid, path: SaPath) -> None:
+        """The SA's answer to `FindPath` or `JoinToSend`; ignored if the path is no longer wanted."""
+        self._feed(now, gid, Input.FOUND, path)
 
     def refused(self, now: float, gid: Gid, reason: str) -> None:
         self._feed(now, gid, Input.REFUSED, reason=reason)
 
-    def joined(self, now: float, group: Gid, found: SaPath) -> None:
-        """We receive the group, and so may send to it."""
-        self._members[group] = found
-        self._feed(now, group, Input.FOUND, found)
+    def joined(self, now: float, group: Gid, path: SaPath) -> None:
+        """We are a member of the group, and so may send to it."""
+        self._members[group] = path
+        self._feed(now, group, Input.FOUND, path)
 
     def resigned(self, now: float, group: Gid) -> None:
-        """We no longer receive the group; who still sends to it needs a membership of its own."""
+        """We left the group; sending to it now needs a membership that only sends."""
         if self._members.pop(group, None) is not None:
             self._feed(now, group, Input.REVALIDATE)
 
     def revalidate(self, now: float, only: Gid | None = None) -> None:
-        """The SA, or what it knows, may be another: ask for everything again, or for one entry, and use it
+        """The SA or its records may have changed: ask again for all paths or `only` one, and use them
         meanwhile."""
         for gid in list(self._entries) if only is None else (only,):
             if gid not in self._members:
                 self._feed(now, gid, Input.REVALIDATE)
 
     def changed(self, now: float, group: Gid, *, exists: bool) -> None:
-        """A group that now `exists` is asked for at once if it was refused or had a detour; one that is
-        gone if it was in use. So the existence of groups is remembered, and corrected (M5)."""
+        """Ask at once for a group that now `exists` if the SA refused it or it had a detour, and for one that
+        is gone if it was in use: so the table remembers which groups exist, and corrects that (M5)."""
         entry = self._entries.get(group)
         if entry is None or group in self._members:
             return
-        has_detour = entry.found is not None and entry.found.destination.gid != group
+        has_detour = entry.path is not None and entry.path.destination.gid != group
         if not exists or has_detour or entry.state is State.BACKOFF:
             self._feed(now, group, Input.REVALIDATE)
 
     def clear(self, now: float) -> None:
-        """The link is down."""
+        """The link is down: forget all paths."""
         for gid in list(self._entries):
             self._feed(now, gid, Input.UNUSED)
 
@@ -227,8 +227,8 @@ class PathTable:
         if self._next_hops.get(next_hop) != destination.gid:
             self._unlink(next_hop)
         entry = self._want(now, destination.gid, wanted)
-        found = entry.found if entry is not None else None
-        self._out.append(_routed(wanted, found) if found else _held(wanted))
+        path = entry.path if entry is not None else None
+        self._out.append(_routed(wanted, path) if path else _held(wanted))
 
     def _unlink(self, next_hop: IpAddress) -> None:
         gid = self._next_hops.pop(next_hop, None)
@@ -236,12 +236,12 @@ class PathTable:
             return
         entry = self._entries[gid]
         del entry.published[next_hop]
-        for waiting in [one for one in entry.waiting if _next_hop(one) == next_hop]:
+        for waiting in [it for it in entry.waiting if _next_hop(it) == next_hop]:
             entry.waiting.remove(waiting)
             self._out.append(Count("way_unresolved"))
 
     def _want(self, now: float, gid: Gid, wanted: Publish | None = None) -> _Entry | None:
-        """The entry, asked for if need be; None (counted) when there is no room for another."""
+        """The entry, made and asked for if need be; None (counted) when the table is full."""
         entry = self._entries.get(gid)
         if entry is None:
             if not self._make_room(now):
@@ -264,8 +264,8 @@ class PathTable:
         if entry is None:
             return
         entry.used = now
-        if entry.found is not None:
-            self._out.append(_routed(effect, entry.found))
+        if entry.path is not None:
+            self._out.append(_routed(effect, entry.path))
         elif entry.state is State.BACKOFF:
             self._out.append(Count("way_unresolved"))
         elif len(entry.waiting) >= SA_PATH_PENDING_PACKETS:
@@ -278,7 +278,7 @@ class PathTable:
         now: float,
         gid: Gid,
         fed: Input,
-        found: SaPath | None = None,
+        path: SaPath | None = None,
         reason: str = "",
     ) -> None:
         entry = self._entries.get(gid)
@@ -286,19 +286,19 @@ class PathTable:
             return
         _, actions = self._machine.feed(entry, gid, fed)
         for action in actions:
-            self._act(now, entry, action, found, reason)
+            self._act(now, entry, action, path, reason)
         if entry.state is State.NONE:
             self._forget(entry)
 
     def _act(
-        self, now: float, entry: _Entry, action: Action, found: SaPath | None, reason: str
+        self, now: float, entry: _Entry, action: Action, path: SaPath | None, reason: str
     ) -> None:
         match action:
             case Action.ASK:
                 entry.was_asked = True
                 self._out.append(_query_for(entry))
             case Action.LEARN:
-                entry.found = found
+                entry.path = path
                 entry.backoff.reset()
                 self._release(entry)
             case Action.COMPLAIN:
@@ -313,11 +313,11 @@ class PathTable:
                     self._out.append(LeaveToSend(entry.gid))
 
     def _release(self, entry: _Entry) -> None:
-        assert entry.found is not None, "it was just learnt"
+        assert entry.path is not None, "it was just learnt"
         for wanted in entry.published.values():
-            self._out.append(_routed(wanted, entry.found))
+            self._out.append(_routed(wanted, entry.path))
         for waiting in entry.waiting:
-            self._out.append(_routed(waiting, entry.found))
+            self._out.append(_routed(waiting, entry.path))
         entry.waiting.clear()
 
     def _complain(self, entry: _Entry, reason: str) -> None:
@@ -338,7 +338,7 @@ class PathTable:
         self._feed(now, gid, Input.TIMEOUT)
 
     def _look(self, now: float, gid: Gid) -> None:
-        """M8: a entry that nothing went for a while is given up, a group is left."""
+        """M8: give up a path that nothing used for a while, and leave its group."""
         entry = self._entries[gid]
         if entry.published:
             entry.used = now
@@ -373,8 +373,8 @@ def _leaves_link(ip: IpAddress) -> bool:
 
 
 def _all_routers(group: Gid) -> Gid:
-    """RFC 4391 §12: they forward what nobody on the link has asked for."""
-    parts = mgid.parse_untrusted(group)  # one that we made
+    """RFC 4391 §12: routers forward the groups that no host on the link has joined."""
+    parts = mgid.parse_untrusted(group)  # an MGID that we made
     return mgid.of_group(ALL_ROUTERS[parts.family], parts.pkey, parts.scope)
 
 
@@ -386,13 +386,13 @@ def _held(wanted: Publish) -> Publish:
     return Publish(wanted.next_hop, NeighAction.HOLD, None, wanted.mtu_bytes)
 
 
-def _routed(effect: Effect, found: SaPath) -> Effect:
-    """The effect with the SA's entry in place of the link's common parameters; its queue pair stays."""
+def _routed(effect: Effect, path: SaPath) -> Effect:
+    """The effect with the SA's path in place of the link's common parameters; its queue pair stays."""
     match effect:
         case Publish(destination=Destination(qpn=qpn), mtu_bytes=mtu_bytes):
-            destination = replace(found.destination, qpn=qpn)
-            narrowest = min(mtu_bytes, found.mtu_bytes)
+            destination = replace(path.destination, qpn=qpn)
+            narrowest = min(mtu_bytes, path.mtu_bytes)
             return replace(effect, destination=destination, mtu_bytes=narrowest)
         case SendFrame(Destination(qpn=qpn)):
-            return replace(effect, destination=replace(found.destination, qpn=qpn))
+            return replace(effect, destination=replace(path.destination, qpn=qpn))
     return effect

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the subnet administrator's records mean to a link: its parameters, and paths to groups and ports."""
+"""From the subnet administrator's records to the link's parameters and to paths to groups and ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipoibu.wire.pathrecord import PathRecord
 
 
 def link_params(record: McMemberRecord) -> PartitionParams:
-    """The link's parameters, as the broadcast group's record tells them (B1)."""
+    """The link's parameters from the broadcast group's record (B1)."""
     assert record.mtu_bytes is not None, "an answer has every field"
     return PartitionParams(
         pkey=PKey(record.pkey or 0),
@@ -28,7 +28,7 @@ def link_params(record: McMemberRecord) -> PartitionParams:
 
 
 def path_to_group(record: McMemberRecord) -> SaPath:
-    """Where datagrams for the group go (E5), and how long they may be."""
+    """The path to a group (E5), and the largest datagram on it."""
     assert record.mgid is not None, "an answer has every field"
     assert record.mtu_bytes is not None, "an answer has every field"
     destination = Destination(
@@ -45,7 +45,7 @@ def path_to_group(record: McMemberRecord) -> SaPath:
 
 
 def path_from_record(path: PathRecord, qpn: Qpn) -> SaPath:
-    """Where datagrams for the queue pair behind a path go (B6), and how long they may be."""
+    """The path to the queue pair of a port (B6), and the largest datagram on it."""
     destination = Destination(
         path.dgid,
         qpn,

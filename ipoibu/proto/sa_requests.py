@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asking the subnet administrator, sans-IO: requests go in, datagrams and answers come out.
+"""Requests to the subnet administrator (SA), sans-IO: requests go in, datagrams and answers come out.
 
-Every attempt has a transaction id of its own: Linux refuses to send one that it still waits for, and
-an answer to an earlier attempt is as good as any. A request that nobody answers is sent again after a
-time that doubles, with jitter; those that exceed what may be outstanding wait in line.
+Every attempt has a transaction id of its own: Linux refuses to send an id whose answer it still waits
+for, and an answer to an earlier attempt is as good as any. Without an answer the client sends a request
+again after a time that doubles, with jitter. Requests beyond the allowed number wait in a queue.
 
-Of the SA itself we know whether it answers. One that fell silent is asked for its ClassPortInfo until
-it is back: an SM that was restarted has forgotten who joined what, so whoever did has to join again.
+The client also knows whether the SA answers at all. It asks a silent SA for its ClassPortInfo until the
+SA answers again: a restarted subnet manager has forgotten all memberships, so every member has to join
+again.
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ class Service(enum.Enum):
 
 
 class ServiceInput(enum.Enum):
-    HEARD = "a datagram of the SA"
-    UNANSWERED = "a request was given up"
-    TIMEOUT = "time to ask again"
+    ANSWERED = "the SA answered a request"
+    UNANSWERED = "the client gave a request up"
+    TIMEOUT = "the probe timer expired"
 
 
 class ServiceAction(enum.Enum):
-    TELL_SILENT = "tell that the SA is silent"
-    TELL_RETURNED = "tell that it is back"
-    PROBE = "ask for its ClassPortInfo"
+    REPORT_SILENT = "report that the SA does not answer"
+    REPORT_RETURNED = "report that the SA answers again"
+    PROBE = "ask the SA for its ClassPortInfo"
     ARM = "start the probe timer"
 
 
@@ -73,9 +74,9 @@ _V, _VI, _VA = Service, ServiceInput, ServiceAction
 
 # fmt: off
 SERVICE: Final = Table("SA", Service.ANSWERING, {
-    (_V.ANSWERING, _VI.HEARD):      (_V.ANSWERING, ()),
-    (_V.ANSWERING, _VI.UNANSWERED): (_V.SILENT, (_VA.TELL_SILENT, _VA.ARM)),
-    (_V.SILENT, _VI.HEARD):         (_V.ANSWERING, (_VA.TELL_RETURNED,)),
+    (_V.ANSWERING, _VI.ANSWERED):   (_V.ANSWERING, ()),
+    (_V.ANSWERING, _VI.UNANSWERED): (_V.SILENT, (_VA.REPORT_SILENT, _VA.ARM)),
+    (_V.SILENT, _VI.ANSWERED):      (_V.ANSWERING, (_VA.REPORT_RETURNED,)),
     (_V.SILENT, _VI.UNANSWERED):    (_V.SILENT, ()),
     (_V.SILENT, _VI.TIMEOUT):       (_V.SILENT, (_VA.PROBE, _VA.ARM)),
 })
@@ -84,7 +85,7 @@ SERVICE: Final = Table("SA", Service.ANSWERING, {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient a client is. `timeout_s` is the first attempt's; each later one waits twice as long."""
+    """The client's time-outs and limits; `timeout_s` is for the first attempt and doubles with each retry."""
 
     timeout_s: float = SA_TIMEOUT_S
     attempts: int = SA_ATTEMPTS
@@ -98,7 +99,7 @@ class Pace:
 
     @property
     def longest_s(self) -> float:
-        """No request lives longer than this without an answer, once it is its turn."""
+        """A request without an answer ends at the latest so long after it was first sent."""
         return self.timeout_s * ((1 << self.attempts) - 1) * (1 + SA_JITTER)
 
 
@@ -107,7 +108,7 @@ PACE: Final = Pace()
 
 @dataclass(frozen=True, slots=True)
 class SaAddress:
-    """Where a datagram came from."""
+    """The sender of a datagram."""
 
     lid: int
     qpn: int = mad.GSI_QPN
@@ -117,8 +118,8 @@ class SaAddress:
 class Transmit:
     """Send `raw`, to the SA unless it answers `to`.
 
-    An answer may come for `wait_s`; 0 if none is expected. Before a retry it is worth asking where
-    the SA is.
+    An answer may come for `wait_s`; 0 if none is expected. `is_retry`: look up the SA's address again
+    before sending, it may have moved.
     """
 
     raw: bytes
@@ -141,13 +142,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """An event that was subscribed to; it is acknowledged already."""
+    """An event of a subscription; the client has acknowledged it."""
 
     notice: Notice
 
 
 class Change(enum.Enum):
-    """What became of the SA."""
+    """Whether the SA answers."""
 
     SILENT = "silent"
     RETURNED = "returned"
@@ -181,16 +182,16 @@ class _Sa:
 
     probing: Backoff
     state: Service = SERVICE.initial
-    heard_s: float = float("-inf")  # when its latest answer came
+    answered_s: float = float("-inf")  # when its latest answer came
 
 
 class SaRequests:
-    """All requests of one client; `key` is the caller's name for one, unique while it is under way."""
+    """All requests of one client; the caller names a request by a `key`, unique while it is under way."""
 
     def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
         self.sa_lid = 0
-        """Where the SA is; datagrams from elsewhere are dropped. 0 while nobody knows."""
+        """The SA's LID, 0 if unknown; datagrams from other LIDs are dropped."""
         self._rng = rng
         self._timers = Timers()
         self._effects: list[SaEffect] = []
@@ -217,7 +218,7 @@ class SaRequests:
     # -- inputs ----------------------------------------------------------------------------------
 
     def request(self, now: float, key: Hashable, query: Query) -> list[SaEffect]:
-        """Ask; `Answered` or `Failed` with `key` ends it, unless it is cancelled before."""
+        """Send a request; `Answered` or `Failed` with its `key` ends it, unless `cancel` comes first."""
         if key in self._requests:
             raise ValueError(f"request {key!r} is under way already")
         if len(self._queue) >= self.pace.queue:
@@ -228,10 +229,10 @@ class SaRequests:
         return self._take()
 
     def cancel(self, now: float, key: Hashable) -> list[SaEffect]:
-        """Forget a request; nothing happens if it is not under way."""
-        found = self._requests.get(key)
-        if found is not None:
-            self._feed(now, found, Input.CANCEL)
+        """Forget a request, if it is under way."""
+        request = self._requests.get(key)
+        if request is not None:
+            self._feed(now, request, Input.CANCEL)
         return self._take()
 
     def stop(self, now: float) -> list[SaEffect]:
@@ -246,7 +247,7 @@ class SaRequests:
         return self._take()
 
     def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
-        """A datagram came; whatever it holds, nothing is raised."""
+        """A datagram arrived; a bad one is counted, and never raises."""
         try:
             self._received_untrusted(now, peer, sa.parse_untrusted(raw))
         except BadFrame as error:
@@ -274,51 +275,51 @@ class SaRequests:
 
     def _answer(self, now: float, received: SaMad) -> None:
         tid = received.tid & 0xFFFFFFFF
-        found = self._by_tid.get(tid)
-        if found is None and tid not in self._recent:
+        request = self._by_tid.get(tid)
+        if request is None and tid not in self._recent:
             self._count("sa_unexpected")
             return
-        self._sa.heard_s = now
-        self._feed_sa(now, ServiceInput.HEARD)
-        if found is None:
+        self._sa.answered_s = now
+        self._feed_sa(now, ServiceInput.ANSWERED)
+        if request is None:
             self._late(tid, received)
-        elif (received.method, received.attribute) != (found.response, found.query.attribute):
+        elif (received.method, received.attribute) != (request.response, request.query.attribute):
             self._count("sa_unexpected")
         elif received.rmpp.type is rmpp.Type.DATA:
-            self._segment(now, found, tid, received)
+            self._segment(now, request, tid, received)
         elif received.rmpp.type is not rmpp.Type.NONE:
-            self._feed(now, found, Input.STOPPED)
+            self._feed(now, request, Input.STOPPED)
         elif received.status == Status.BUSY:
             self._count("sa_busy")
-            self._feed(now, found, Input.BUSY)
+            self._feed(now, request, Input.BUSY)
         else:
-            found.answer = Answer(received.status, received.data, received.record_bytes)
-            self._feed(now, found, Input.ANSWER)
+            request.answer = Answer(received.status, received.data, received.record_bytes)
+            self._feed(now, request, Input.ANSWER)
 
-    def _segment(self, now: float, found: Transaction, tid: int, received: SaMad) -> None:
-        if found.transfer is not None and found.transfer_tid != tid:
+    def _segment(self, now: float, request: Transaction, tid: int, received: SaMad) -> None:
+        if request.transfer is not None and request.transfer_tid != tid:
             self._count("sa_duplicate")  # another attempt's transfer is under way
             return
-        transfer = found.transfer or Transfer()
+        transfer = request.transfer or Transfer()
         progress = transfer.add(received.rmpp, received.data)
         if progress is Progress.IGNORED:
             return
-        found.transfer, found.transfer_tid = transfer, tid
+        request.transfer, request.transfer_tid = transfer, tid
         if progress is Progress.WHOLE:
-            found.answer = Answer(received.status, transfer.data, received.record_bytes)
+            request.answer = Answer(received.status, transfer.data, received.record_bytes)
         elif progress is Progress.REPEATED:
             self._count("sa_duplicate")
-        self._feed(now, found, _PROGRESS[progress])
+        self._feed(now, request, _PROGRESS[progress])
 
     def _late(self, tid: int, received: SaMad) -> None:
         self._count("sa_duplicate" if self._recent[tid] else "sa_late")
         if received.rmpp.type is rmpp.Type.DATA and received.rmpp.is_last:
-            # our last ACK was lost, or the sender does not know yet that we gave up
+            # our last ACK was lost, or the sender does not know yet that we gave the request up
             segment = received.rmpp.first_word
             self._send_rmpp(received.method, received.attribute, tid, rmpp.ack(segment, segment))
 
     def _report_untrusted(self, peer: SaAddress, received: SaMad) -> None:
-        """Acknowledge, whatever it says: the SA repeats a report until then. Tell it only once."""
+        """Acknowledge every report, because the SA repeats it until then, but report its event once."""
         response = SaMad(
             Method.REPORT_RESPONSE, received.attribute, received.tid, data=received.data
         )
@@ -326,15 +327,15 @@ class SaRequests:
         if received.attribute != Attribute.NOTICE:
             self._count("sa_unexpected")
             return
-        heard = notice.notice_untrusted(received.data)
-        report = peer, received.tid, heard  # an SA that was restarted begins with the same ids
+        event = notice.notice_untrusted(received.data)
+        report = peer, received.tid, event  # a restarted SA begins with the same ids
         if report in self._reports:
             self._count("sa_duplicate")
             return
         self._reports[report] = None
         if len(self._reports) > SA_RECENT_MAX:
             self._reports.popitem(last=False)
-        self._effects.append(Reported(heard))
+        self._effects.append(Reported(event))
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -362,7 +363,7 @@ class SaRequests:
             case Action.SEND:
                 self._send(request)
             case Action.ARM:
-                self._machine.arm(request.key, now + self._patience_s(request))
+                self._machine.arm(request.key, now + self._timeout_s(request))
             case Action.ACKNOWLEDGE:
                 assert request.transfer is not None, "only a segment asks for an ACK"
                 self._send_rmpp_of(request, request.transfer.ack)
@@ -373,14 +374,16 @@ class SaRequests:
                 request.transfer = None
             case Action.FINISH:
                 if not request.is_probe:
-                    assert request.answer is not None, "an answer is there before it is fed"
+                    assert request.answer is not None, (
+                        "the answer is set before ANSWER or WHOLE is fed"
+                    )
                     self._effects.append(Answered(request.key, request.answer))
             case Action.GIVE_UP:
                 if not request.is_probe:
                     self._count("sa_failed")
                     self._effects.append(Failed(request.key, _FAILURES[fed]))
-                # an SA that answered others meanwhile is not silent
-                if fed is Input.SPENT and self._sa.heard_s < request.since_s:
+                # an SA that answered other requests meanwhile is not silent
+                if fed is Input.SPENT and self._sa.answered_s < request.since_s:
                     self._feed_sa(now, ServiceInput.UNANSWERED)
 
     def _forget(self, now: float, request: Transaction, before: State) -> None:
@@ -401,7 +404,7 @@ class SaRequests:
         is_spent = len(request.tids) >= request.attempts
         self._feed(now, request, Input.SPENT if is_spent else Input.TIMEOUT)
 
-    def _patience_s(self, request: Transaction) -> float:
+    def _timeout_s(self, request: Transaction) -> float:
         if request.state is State.RECEIVING:
             return self.pace.timeout_s
         doubled = self.pace.timeout_s * (1 << len(request.tids) - 1)
@@ -425,7 +428,7 @@ class SaRequests:
         self._send_rmpp(request.response, query.attribute, request.transfer_tid, header)
 
     def _send_rmpp(self, method: int, attribute: int, tid: int, header: rmpp.Rmpp) -> None:
-        """An RMPP answer has the method of what it answers, the response bit turned."""
+        """An RMPP reply has the method of the message that it answers, with the response bit inverted."""
         packed = SaMad(method ^ mad.RESPONSE, attribute, self._tid_high | tid, rmpp=header).pack()
         self._effects.append(Transmit(packed))
 
@@ -437,9 +440,9 @@ class SaRequests:
             self._sa.probing.reset()
         for action in actions:
             match action:
-                case ServiceAction.TELL_SILENT:
+                case ServiceAction.REPORT_SILENT:
                     self._effects.append(Turned(Change.SILENT))
-                case ServiceAction.TELL_RETURNED:
+                case ServiceAction.REPORT_RETURNED:
                     self._effects.append(Turned(Change.RETURNED))
                 case ServiceAction.PROBE:
                     self._probe(now)
@@ -448,7 +451,7 @@ class SaRequests:
                     self._sa_machine.arm(None, now + wait_s)
 
     def _probe(self, now: float) -> None:
-        """One attempt, out of turn: the line may be long, and nobody in it gets an answer."""
+        """One attempt ahead of the queue, in which the requests get no answer anyway."""
         key = object()
         probe = self._requests[key] = Transaction(key, _PROBE, attempts=1, is_probe=True)
         self._feed(now, probe, Input.TURN)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One request to the subnet administrator: its states, and what it asks and gets.
+"""One request to the subnet administrator: its state machine, its query and its answer.
 
-QUEUED      not sent yet: too many others are
+QUEUED      not sent yet: too many others are outstanding
 WAITING     sent, no answer so far
-RECEIVING   the answer is a table, and more of it is to come
+RECEIVING   the answer is a table, of which segments are missing
 DONE        answered, given up or cancelled; late answers are counted
 """
 
@@ -28,27 +28,27 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    TURN = "few enough others are outstanding"
+    TURN = "the number of outstanding requests allows another"
     ANSWER = "an answer in one datagram"
-    BUSY = "the SA says that it is busy"
+    BUSY = "the SA is busy"
     GROWN = "a segment of the answer"
     WINDOW = "a segment, and the sender waits for an ACK"
-    REPEATED = "a segment that is there already"
+    REPEATED = "a segment that came before"
     WHOLE = "the last segment"
-    BROKEN = "a segment that makes no sense"
+    BROKEN = "an invalid segment"
     STOPPED = "the sender ends the transfer"
-    TIMEOUT = "nothing came in time"
-    SPENT = "and it was the last attempt"
-    CANCEL = "the caller wants no answer any more"
+    TIMEOUT = "no answer came in time"
+    SPENT = "no answer came to the last attempt"
+    CANCEL = "the caller no longer wants the answer"
 
 
 class Action(enum.Enum):
-    SEND = "send the request, with a new transaction id"
+    SEND = "send the request with a new transaction id"
     ARM = "start the state's timer"
     ACKNOWLEDGE = "send an RMPP ACK"
     ABORT = "send an RMPP ABORT"
-    FINISH = "hand the answer over"
-    GIVE_UP = "tell that there is no answer"
+    FINISH = "report the answer"
+    GIVE_UP = "report that there is no answer"
 
 
 _S, _I, _A = State, Input, Action
@@ -58,7 +58,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.QUEUED, _I.TURN):        (_S.WAITING, (_A.SEND, _A.ARM)),
     (_S.QUEUED, _I.CANCEL):      (_S.DONE, ()),
     (_S.WAITING, _I.ANSWER):     (_S.DONE, (_A.FINISH,)),
-    (_S.WAITING, _I.BUSY):       (_S.WAITING, ()),  # the timer will send it again
+    (_S.WAITING, _I.BUSY):       (_S.WAITING, ()),  # the timer sends it again
     (_S.WAITING, _I.GROWN):      (_S.RECEIVING, (_A.ARM,)),
     (_S.WAITING, _I.WINDOW):     (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
     (_S.WAITING, _I.WHOLE):      (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
@@ -71,7 +71,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.RECEIVING, _I.BUSY):     (_S.RECEIVING, ()),
     (_S.RECEIVING, _I.GROWN):    (_S.RECEIVING, (_A.ARM,)),
     (_S.RECEIVING, _I.WINDOW):   (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
-    (_S.RECEIVING, _I.REPEATED): (_S.RECEIVING, (_A.ACKNOWLEDGE,)),  # no progress, so no more time
+    (_S.RECEIVING, _I.REPEATED): (_S.RECEIVING, (_A.ACKNOWLEDGE,)),  # no progress gives no more time
     (_S.RECEIVING, _I.WHOLE):    (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
     (_S.RECEIVING, _I.BROKEN):   (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
     (_S.RECEIVING, _I.STOPPED):  (_S.DONE, (_A.GIVE_UP,)),
@@ -84,7 +84,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A request: `data` is the packed record, `mask` says which of its components are meant."""
+    """A request: `data` is the packed record, `mask` the components of it that count."""
 
     method: Method
     attribute: Attribute
@@ -94,7 +94,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the SA said. `record_bytes` is told in tables only; `status` 0 is success."""
+    """The SA's answer; `status` 0 is success, and only tables have `record_bytes`."""
 
     status: int
     data: bytes
@@ -122,10 +122,10 @@ class Transaction:
 
     key: Hashable
     query: Query
-    attempts: int  # how many it may take
+    attempts: int  # at most
     is_probe: bool = False
     state: State = State.QUEUED
-    since_s: float = 0.0  # when it was sent first
+    since_s: float = 0.0  # when it was first sent
     tids: list[int] = field(default_factory=list)
     transfer: Transfer | None = None
     transfer_tid: int = 0

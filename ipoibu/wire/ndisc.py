@@ -199,9 +199,9 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
     Checked as by `parse_untrusted`; extension headers and other options are kept as they are.
     """
     opened = _open_untrusted(packet)
-    found = _message_untrusted(opened).lladdr
+    hwaddr = _message_untrusted(opened).lladdr
     kept = (option.pack() for option in opened.options if option.type not in _LINK_LAYER)
-    return _seal(opened.header, opened.extensions, opened.fixed + b"".join(kept)), found
+    return _seal(opened.header, opened.extensions, opened.fixed + b"".join(kept)), hwaddr
 
 
 def _open_untrusted(packet: Octets) -> _Opened:
@@ -259,8 +259,8 @@ def _message_untrusted(opened: _Opened) -> Message:
             target, flags = _target_untrusted(fixed), fixed[4]
             if destination.is_multicast and flags & _SOLICITED:
                 raise BadFrame("nd_destination")
-            said = (bool(flags & bit) for bit in (_ROUTER, _SOLICITED, _OVERRIDE))
-            return NeighbourAdvertisement(source, destination, target, lladdr, options, *said)
+            flags_set = (bool(flags & bit) for bit in (_ROUTER, _SOLICITED, _OVERRIDE))
+            return NeighbourAdvertisement(source, destination, target, lladdr, options, *flags_set)
         case Kind.REDIRECT:
             target, redirected = _target_untrusted(fixed), IPv6Address(fixed[24:40])
             if not source.is_link_local:

@@ -71,13 +71,13 @@ def split_untrusted(
     The first one counts. `lladdr_length` for one that belongs to another medium; its two bytes
     before the address are not looked at.
     """
-    found: HwAddr | None = None
+    hwaddr: HwAddr | None = None
     others = []
     for option in options:
         if option.type != kind:
             others.append(option)
         elif len(option.body) != _LINK_LAYER_UNITS * _UNIT_BYTES - 2:
             raise BadFrame("lladdr_length")
-        elif found is None:
-            found = lladdr.parse_untrusted(option.body[2:])
-    return found, tuple(others)
+        elif hwaddr is None:
+            hwaddr = lladdr.parse_untrusted(option.body[2:])
+    return hwaddr, tuple(others)

@@ -179,7 +179,7 @@ class Memberships:
         except InvalidRequest as error:
             # The SA does not say which field is wrong: its record of the group shows that.
             existing = await self._existing(record)
-            raise refusal(error.status, replace(asked, found=existing)) from None
+            raise refusal(error.status, replace(asked, group=existing)) from None
 
     async def _existing(self, record: McMemberRecord) -> McMemberRecord | None:
         assert record.mgid is not None, "a join names its group"

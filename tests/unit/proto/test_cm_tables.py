@@ -120,13 +120,15 @@ def test_every_end_is_told_once_unless_the_policy_made_it() -> None:
     for state, fed, following, actions in MACHINE:
         ends = state not in OVER and following in OVER
         ours = fed in (Input.REJECT, Input.DISCONNECT)
-        assert (Action.TELL_ENDED in actions) == (ends and not ours), f"{fed.name} in {state.name}"
+        assert (Action.REPORT_ENDED in actions) == (ends and not ours), (
+            f"{fed.name} in {state.name}"
+        )
 
 
 def test_the_beginning_is_told_when_it_begins() -> None:
     for state, fed, following, actions in MACHINE:
         begins = following is State.ESTABLISHED and state is not following
-        assert (Action.TELL_ESTABLISHED in actions) == begins, f"{fed.name} in {state.name}"
+        assert (Action.REPORT_ESTABLISHED in actions) == begins, f"{fed.name} in {state.name}"
 
 
 def test_what_leaves_the_table_is_forgotten() -> None:
@@ -216,7 +218,7 @@ def test_packets_requests_and_good_news_may_come_at_any_time(state: rc_peer.Stat
 
 def test_a_peer_is_always_reached_somehow() -> None:
     """Leaving UP says how else; entering it says by what."""
-    paths = {rc_peer.Action.WATCH, rc_peer.Action.UD}
+    paths = {rc_peer.Action.UD_NOTIFY, rc_peer.Action.UD}
     for state, fed, following, actions in rc_peer.MACHINE:
         if state is rc_peer.State.UP and following is not state:
             assert paths & set(actions), fed.name
@@ -234,7 +236,7 @@ def test_the_next_packet_is_told_exactly_where_it_would_start_something() -> Non
     assert starts == {rc_peer.State.NONE, rc_peer.State.READY}
     for state, fed, following, actions in rc_peer.MACHINE:
         if following in starts and state not in starts:
-            assert rc_peer.Action.WATCH in actions, f"{fed.name} in {state.name}"
+            assert rc_peer.Action.UD_NOTIFY in actions, f"{fed.name} in {state.name}"
 
 
 def test_nothing_can_follow_what_may_fail_at_once() -> None:

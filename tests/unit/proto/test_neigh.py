@@ -405,7 +405,7 @@ def v4(i: int) -> IPv4Address:
 
 
 def confirm(neighbours: Neighbours, i: int, now: float) -> None:
-    neighbours.heard(now, v4(i), station_number(i), solicited=True, override=True)
+    neighbours.advertised(now, v4(i), station_number(i), solicited=True, override=True)
 
 
 def ips(neighbours: Neighbours) -> list[int]:
@@ -493,7 +493,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(i=peers, at=st.one_of(st.none(), st.integers(0, 3)), s=st.booleans(), o=st.booleans())
     def heard(self, i: int, at: int | None, s: bool, o: bool) -> None:
         lladdr = None if at is None else station_number(at)
-        self.neighbours.heard(self.now, v4(i), lladdr, solicited=s, override=o)
+        self.neighbours.advertised(self.now, v4(i), lladdr, solicited=s, override=o)
         self.settle()
 
     @rule(i=peers, at=st.integers(0, 3))

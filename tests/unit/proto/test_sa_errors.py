@@ -28,9 +28,9 @@ ASKED: Final = Asked("join", GROUP, DEFAULT, JOIN, FOUND, GUID, is_member=True)
 
 
 def text(status: int, asked: Asked = ASKED) -> str:
-    found = str(sa_errors.refusal(status, asked))
-    assert "\n" not in found
-    return found
+    message = str(sa_errors.refusal(status, asked))
+    assert "\n" not in message
+    return message
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_port_too_small_for_the_group_is_told_what_to_lower() -> None:
 
 def test_m1_a_join_that_may_not_create_is_told_so() -> None:
     state = JoinState.SEND_ONLY_NON_MEMBER
-    asked = replace(ASKED, record=replace(JOIN, join_state=state), found=None)
+    asked = replace(ASKED, record=replace(JOIN, join_state=state), group=None)
     assert "this kind of join may not create one" in text(0x0200, asked)
-    assert "cannot be created with these parameters" in text(0x0200, replace(ASKED, found=None))
+    assert "cannot be created with these parameters" in text(0x0200, replace(ASKED, group=None))
 
 
 def test_a_wrong_leave_is_told() -> None:
