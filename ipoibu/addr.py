@@ -12,7 +12,7 @@ from ipoibu.errors import UsageError
 
 GID_LEN: Final = 16
 HWADDR_LEN: Final = 20
-MULTICAST_QPN: Final = 0xFFFFFF  # RFC 4391 §4: every multicast datagram names this queue pair (E5)
+MULTICAST_QPN: Final = 0xFFFFFF  # RFC 4391 §4: the queue pair of every multicast datagram (E5)
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -31,7 +31,7 @@ class Gid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the colon form of an IPv6 address; `UsageError` if it is none."""
+        """Read the colon form of an IPv6 address; `UsageError` for any other text."""
         try:
             return cls(ipaddress.IPv6Address(text).packed)
         except ValueError as error:
@@ -41,14 +41,14 @@ class Gid:
 
     @classmethod
     def of_ip(cls, address: IpAddress) -> Self:
-        """The GID that an IP address is on RoCE v2."""
+        """The GID of an IP address on RoCE v2."""
         if isinstance(address, ipaddress.IPv4Address):
             return cls(bytes(10) + b"\xff\xff" + address.packed)
         return cls(address.packed)
 
     @property
     def ip(self) -> IpAddress:
-        """The IP address that the GID is on RoCE v2."""
+        """The IP address of the GID on RoCE v2."""
         address = ipaddress.IPv6Address(self.raw)
         return address.ipv4_mapped or address
 
@@ -121,7 +121,7 @@ RC_FLAG: Final = 0x80  # RFC 4755 §3.1: the sender accepts reliable-connected m
 
 
 DEFAULT_PKEY: Final = PKey(0xFFFF)
-"""That of the default partition, as a full member."""
+"""The key of the default partition, as a full member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +137,14 @@ class HwAddr:
 
     @classmethod
     def unpack(cls, raw: bytes) -> Self:
-        """Read exactly 20 bytes; `ValueError` otherwise (callers check a peer's length first)."""
+        """Read exactly 20 bytes, else `ValueError`: callers check the length of a peer's bytes first."""
         if len(raw) != HWADDR_LEN:
             raise ValueError(f"a hardware address has {HWADDR_LEN} bytes, not {len(raw)}")
         return cls(Qpn(int.from_bytes(raw[1:4], "big")), Gid(bytes(raw[4:])), raw[0])
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the 20 colon-separated octets that `ip link` prints; `UsageError` if it is not that."""
+        """Read the 20 colon-separated octets that `ip link` prints; `UsageError` for any other text."""
         if not re.fullmatch(r"([0-9a-fA-F]{2}:){19}[0-9a-fA-F]{2}", text):
             raise UsageError(f"{text!r} is not a 20-byte hardware address")
         return cls.unpack(bytes.fromhex(text.replace(":", "")))
@@ -153,7 +153,7 @@ class HwAddr:
         return bytes((self.flags,)) + int(self.qpn).to_bytes(3, "big") + self.gid.raw
 
     def same_station(self, other: HwAddr) -> bool:
-        """RFC 4755 §3.3: addresses are compared with the flags octet masked (A6)."""
+        """Whether both are the same host's: RFC 4755 §3.3 masks the flags octet (A6)."""
         return self.qpn == other.qpn and self.gid == other.gid
 
     def __str__(self) -> str:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The two families of errors: what a peer did (`BadFrame`) and what we or the user did (`IpoibuError`).
+"""The two families of errors: a peer's (`BadFrame`), and ours or the user's (`IpoibuError`).
 
-A `BadFrame` never leaves the library: whoever reads a peer's bytes turns it into a counter by reason.
-Every `IpoibuError` carries the exit code the command line ends with, and a message of one line that
-says what is wrong, where, and what to do.
+A `BadFrame` never leaves the library: the code that reads a peer's bytes counts it by its reason. Every
+`IpoibuError` has the exit code of the command line, and a message of one line that says what is wrong,
+where, and what to do.
 """
 
 from __future__ import annotations
 
 
 class BadFrame(ValueError):
-    """A peer's bytes are not what they claim to be; `reason` is the drop counter's name.
+    """A peer's bytes are invalid; `reason` is the drop counter's name.
 
-    `reason` is a short snake_case word from a fixed set per codec, never text from the peer.
+    `reason` is a short snake_case name from the codec's fixed set, never text from the peer.
     """
 
     def __init__(self, reason: str) -> None:
@@ -21,19 +21,19 @@ class BadFrame(ValueError):
 
 
 class IpoibuError(Exception):
-    """Base of every error that a user of the library can meet; `exit_code` is the command line's."""
+    """Base of every error that the library raises to its user; `exit_code` is the command line's."""
 
     exit_code = 1
 
 
 class UsageError(IpoibuError):
-    """The caller's words are wrong: a malformed CIDR, P_Key, MTU or option."""
+    """The caller gave a malformed CIDR, P_Key, MTU or option."""
 
     exit_code = 2
 
 
 class NoSuchDevice(IpoibuError):
-    """The device, port or interface that was named does not exist."""
+    """The named device, port or interface does not exist."""
 
     exit_code = 3
 
@@ -45,7 +45,7 @@ class NotPermitted(IpoibuError):
 
 
 class LinkError(IpoibuError):
-    """The device is there but cannot carry IPoIB: no link-local address, MTU too small, port down."""
+    """The device exists but cannot carry IPoIB: no link-local address, MTU too small, port down."""
 
 
 class Closed(IpoibuError):

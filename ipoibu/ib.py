@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Values that every layer speaks of: destinations, connection attributes, ports and partitions."""
+"""Values that all layers share: destinations, connection attributes, ports and partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipoibu.addr import Gid, PKey, Qpn
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a datagram goes on the fabric: the address vector and the queue pair. Units as in a path record.
+    """A datagram's address vector and queue pair; units as in a path record.
 
     `dlid` is 0 where the fabric routes by GID (RoCE, soft); `qpn` is 0xFFFFFF for a multicast `gid` (E5).
     """
@@ -26,17 +26,17 @@ class Destination:
 
     @property
     def needs_grh(self) -> bool:
-        """Only what stays on an InfiniBand subnet and is for one port goes without (E4, B6)."""
+        """Only a unicast packet inside one InfiniBand subnet needs no GRH (E4, B6)."""
         return self.dlid == 0 or self.hop_limit > 1 or self.gid.is_multicast
 
 
 @dataclass(frozen=True, slots=True)
 class RcAttributes:
-    """What takes a connected queue pair from INIT to RTR (ready to receive) and RTS (to send).
+    """The attributes that take a connected queue pair from INIT to RTR (ready to receive) and RTS (to send).
 
-    `destination` is the address vector with the peer's queue pair. `receive_psn` is what the peer sends
-    first, `send_psn` what we do. `ack_timeout` is a code, 4.096 µs times 2 to its power; so is
-    `rnr_timer`, by a table of its own (0 is the longest, 655 ms).
+    `destination` is the address vector with the peer's queue pair. `receive_psn` is the peer's first PSN,
+    `send_psn` ours. `ack_timeout` is a code, 4.096 µs times 2 to its power; `rnr_timer` is a code by a table
+    of its own (0 is the longest, 655 ms).
     """
 
     destination: Destination
@@ -51,7 +51,7 @@ class RcAttributes:
 
 @dataclass(frozen=True, slots=True)
 class GroupParams:
-    """What an administrator gave one multicast group apart from the broadcast group's parameters."""
+    """A multicast group's own parameters, where partitions.conf gives others than the broadcast group's."""
 
     mgid: Gid
     sl: int
@@ -61,7 +61,7 @@ class GroupParams:
 
 @dataclass(frozen=True, slots=True)
 class PartitionParams:
-    """What every member of the IPoIB link agrees on; from the broadcast group or from configuration (B1).
+    """The parameters that all hosts of a link share; from the broadcast group or the configuration (B1).
 
     `mtu_bytes` is the InfiniBand MTU (256..4096): the IP MTU of datagram mode is 4 less. `pkey` is
     the link's and always full (E7); `is_limited` is this port's own membership.
@@ -81,7 +81,7 @@ class PartitionParams:
 
     @property
     def own_pkey(self) -> PKey:
-        """The key of this port's table that the queue pair uses: limited for a limited member."""
+        """The P_Key of the queue pair, as in the port's table: limited for a limited member."""
         return PKey(self.pkey & 0x7FFF) if self.is_limited else self.pkey
 
 
@@ -90,11 +90,11 @@ IWARP = "iWARP"  # a link layer
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """A port as found when it was opened. `active_mtu_bytes` is its InfiniBand MTU (256..4096).
+    """A port, as it was when opened; `active_mtu_bytes` is its InfiniBand MTU (256..4096).
 
-    `guid` is the port GUID as it stands in the GID's low 64 bits (A3); `link_layer` is "InfiniBand"
-    or "Ethernet", as `rdma link` has it, or "iWARP", whose MTU is that of the mesh (docs/mesh.md);
-    `netdev` is the net device below, where there is one.
+    `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
+    "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/mesh.md); `netdev` is the
+    net device below, if there is one.
     """
 
     device: str

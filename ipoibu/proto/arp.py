@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ARP as the neighbours' and addresses' way to speak: RFC 826, RFC 5227, RFC 4391 §9.2 (R1-R3).
+"""ARP for neighbours and addresses: RFC 826, RFC 5227, RFC 4391 §9.2 (R1-R3).
 
-What a message says to the neighbour cache, in the terms of RFC 4861 §7.2.5:
+The effect of a message on the neighbour cache, in the terms of RFC 4861 §7.2.5:
 
-    a unicast reply to us       solicited, override      confirms, or replaces
-    anything else directed to   introduction             makes an entry, or moves one (R2)
-    one of our addresses
-    anything else overheard     override                 moves an entry that is there (R2), as the
-                                                         gratuitous ARP of a restarted peer does (A5)
-    a probe (sender 0.0.0.0)    nothing, by RFC 5227 §2.1; see `Neighbours.suspect`
+    a unicast reply to us         solicited, override     confirms an entry, or replaces its address
+    any other message to one      introduction            makes an entry, or moves one (R2)
+    of our addresses
+    any other message             override                moves an existing entry (R2), as the
+                                                          gratuitous ARP of a restarted peer does (A5)
+    a probe (sender 0.0.0.0)      none, by RFC 5227 §2.1; see `Neighbours.suspect`
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_ADDRESS: Final = IPv4Address(0)
 
 
 class ArpResolver:
-    """Speaks ARP for IPv4, and hears it; a `Resolver`."""
+    """Sends and receives ARP for IPv4; a `Resolver`."""
 
     def __init__(
         self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
@@ -47,7 +47,7 @@ class ArpResolver:
         self._ask(_v4(source), _v4(target), known)
 
     def probe(self, address: IpAddress) -> None:
-        """RFC 5227 §2.1.1: from nobody, so that no cache is touched."""
+        """RFC 5227 §2.1.1: from 0.0.0.0, so that no host changes its cache."""
         self._ask(_NO_ADDRESS, _v4(address))
 
     def announce(self, address: IpAddress) -> None:
@@ -55,7 +55,7 @@ class ArpResolver:
         self._ask(_v4(address), _v4(address))
 
     def receive_untrusted(self, now: float, source: FrameSource, payload: bytes) -> None:
-        """Take one message from behind the encapsulation header; `BadFrame` if it is none."""
+        """Take one ARP message, without the encapsulation header; `BadFrame` for an invalid one."""
         message = arp.parse_untrusted(payload)
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
         if hwaddr.same_station(self._context.hwaddr):
@@ -63,7 +63,7 @@ class ArpResolver:
         elif sender in self._addresses:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
-            self._hear_probe(now, message)
+            self._take_probe(now, message)
         elif not is_host(sender) or self._addresses.is_directed_broadcast(sender):
             self._context.count("arp_sender")
         elif not self._addresses.is_ours(message.target_ip):
@@ -75,7 +75,7 @@ class ArpResolver:
             if message.operation == arp.REQUEST:
                 self._answer(message)
 
-    def _hear_probe(self, now: float, message: arp.Arp) -> None:
+    def _take_probe(self, now: float, message: arp.Arp) -> None:
         target = message.target_ip
         if message.operation != arp.REQUEST:
             self._context.count("arp_sender")
@@ -87,7 +87,7 @@ class ArpResolver:
             self._addresses.probed(now, target)
 
     def _answer(self, message: arp.Arp) -> None:
-        """To the asker alone, and over UD (R1, N6)."""
+        """Answer the asker alone, by datagram (R1, N6)."""
         self._send(message.answer(self._context.hwaddr), message.sender_hwaddr)
 
     def _ask(self, source: IPv4Address, target: IPv4Address, known: HwAddr | None = None) -> None:
@@ -107,5 +107,5 @@ def _is_multicast(source: FrameSource) -> bool:
 
 
 def _v4(ip: IpAddress) -> IPv4Address:
-    assert isinstance(ip, IPv4Address), "resolvers are chosen by IP version"
+    assert isinstance(ip, IPv4Address), "the resolver for IPv4 gets IPv4 addresses"
     return ip

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A communication manager over the general services queue pair, sans-IO (InfiniBand volume 1, §12.9).
 
-`Cm` finds out which connection a datagram is about, keeps the caps, and carries out what the table of
-`handshake` says; when and with whom to connect is the policy's (`connection`), which talks to it in the
-values of `rc`. Everything that a peer can set is bounded here: its time-outs and retries by ours, the
-number of its requests by caps, the rate of answers to what is about no connection by a token bucket.
-A datagram about a connection has to come from the port that the connection is with.
+`Cm` finds the connection that a datagram names, keeps the caps, and carries out the actions of the table in
+`cm_state`. The policy (`rc_policy`) decides when and with whom to connect; requests and events between the
+two are in `rc_events`. `Cm` bounds everything that a peer can set: its time-outs and retries by ours, the
+number of its requests by caps, the rate of answers to messages about no connection by a token bucket. A
+datagram about a connection must come from the port of the connection's peer.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ _MESSAGE: Final = {
     State.MRA_REP_RECEIVED: Action.SEND_REP,
     State.DREQ_SENT: Action.SEND_DREQ,
 }
-"""What is sent again in states that retry."""
+"""The message that a state sends again."""
 
 
 class Cm:
-    """Every hand-shake of one port; a `rc.ConnectionManager`."""
+    """All CM connections of one port; a `ConnectionManager`."""
 
     def __init__(self, config: CmConfig, rng: random.Random) -> None:
         self.config = config
@@ -101,14 +101,14 @@ class Cm:
         self._tid_high = rng.getrandbits(32) << 32
         self._answers = TokenBucket(CM_ANSWERS_PER_S, CM_ANSWERS_BURST)
         self._by_id: dict[int, CmConnection] = {}
-        self._by_handle: dict[Handle, CmConnection] = {}  # those whose end the policy does not know
-        self._by_request: dict[Key, CmConnection] = {}  # passive ones
-        self._by_qpn: dict[Key, CmConnection] = {}  # those that are not over
+        self._by_handle: dict[Handle, CmConnection] = {}  # the policy does not know of their end
+        self._by_request: dict[Key, CmConnection] = {}  # passive
+        self._by_qpn: dict[Key, CmConnection] = {}  # not over
         self._time_wait: OrderedDict[int, CmConnection] = OrderedDict()  # the oldest first
         self._half_open: Counter[Gid] = Counter()
 
     def __len__(self) -> int:
-        """Connections in whatever state, those in time-wait too."""
+        """The number of connections in any state, time-wait included."""
         return len(self._by_id)
 
     def snapshot(self) -> Iterator[tuple[Handle, State]]:
@@ -118,11 +118,11 @@ class Cm:
     # -- inputs ----------------------------------------------------------------------------------
 
     def listen(self, services: Mapping[int, PKey]) -> None:
-        """Take requests for these service IDs, in these partitions, from now on."""
+        """From now on, take requests for these service IDs in these partitions."""
         self._services = services
 
     def request(self, now: float, request: Request) -> list[CmEffect]:
-        """Do what the policy wants; what is about a connection that is over is ignored."""
+        """A request of the policy; ignored if its connection is over."""
         if isinstance(request, Connect):
             self._connect(now, request)
         elif (conn := self._by_handle.get(request.handle)) is not None:
@@ -130,7 +130,7 @@ class Cm:
         return self._take()
 
     def received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
-        """A datagram of the class came to queue pair 1; whatever it holds, nothing is raised."""
+        """A CM datagram arrived at queue pair 1; a bad one is counted, and never raises."""
         try:
             tid, message = cm.parse_untrusted(raw)
         except BadFrame as error:
@@ -154,7 +154,7 @@ class Cm:
         return self._timers.deadline()
 
     def stop(self, now: float) -> list[CmEffect]:
-        """One farewell to everybody, then nothing is left; the answers will find nothing."""
+        """End every connection with one message to the peer, and forget it; answers are ignored."""
         for conn in list(self._by_handle.values()):
             self._disconnect(now, conn)
         for conn in list(self._by_id.values()):
@@ -162,7 +162,7 @@ class Cm:
         self._services = {}
         return self._take()
 
-    # -- what the policy wants -------------------------------------------------------------------
+    # -- requests of the policy ------------------------------------------------------------------
 
     def _connect(self, now: float, connect: Connect) -> None:
         if connect.handle in self._by_handle:
@@ -207,19 +207,19 @@ class Cm:
 
     def _disconnect(self, now: float, conn: CmConnection) -> None:
         conn.refusal, conn.private = Reason.CONSUMER, b""
-        if not conn.remote_id:  # the peer can know the request by our GUID alone, §12.6.7.2
+        if not conn.remote_id:  # only our GUID names the request to the peer, §12.6.7.2
             self._refuse_by_guid(conn)
         self._drop(conn)
         self._feed(now, conn, Input.DISCONNECT)
 
-    # -- what peers say --------------------------------------------------------------------------
+    # -- messages of peers -----------------------------------------------------------------------
 
     def _req_untrusted(self, now: float, source: MadSource, tid: int, req: Req) -> None:
         gid = req.primary.local_gid
-        again = self._by_request.get((gid, req.ca_guid, req.local_id))
-        if again is not None:
-            if again.is_from(source):
-                self._feed(now, again, Input.REQ)
+        known = self._by_request.get((gid, req.ca_guid, req.local_id))
+        if known is not None:
+            if known.is_from(source):
+                self._feed(now, known, Input.REQ)
             else:
                 self._count("cm_foreign")
             return
@@ -254,13 +254,13 @@ class Cm:
     def _refusal_untrusted(
         self, now: float, source: MadSource, req: Req
     ) -> tuple[Reason, bytes] | None:
-        """Why a new request is not even shown to the policy."""
+        """The reason to refuse a new request before the policy sees it, or None."""
         partition = self._services.get(req.service_id)
         if partition is None:
             return Reason.INVALID_SERVICE_ID, b""
         if req.pkey.full != partition.full:
             return Reason.UNSUPPORTED, b""
-        if not req.local_id:  # 0 is what others say when they mean none
+        if not req.local_id:  # 0 means none
             return Reason.INVALID_COMM_ID, b""
         refusal = self.config.refusal(source, req)
         if refusal is not None:
@@ -272,7 +272,7 @@ class Cm:
             return Reason.CONSUMER, b""
         gid = req.primary.local_gid
         stale = self._by_qpn.get((gid, req.ca_guid, req.qpn))
-        if stale is not None:  # the peer has lost what we have; it may ask again when that is over
+        if stale is not None:  # the peer has lost this connection; it may ask again once it is over
             self._end_stale(now, stale)
             return Reason.STALE_CONNECTION, b""
         if (
@@ -293,7 +293,7 @@ class Cm:
         elif conn is not None and not conn.is_meant_by(message):
             conn = None
         if conn is None:
-            self._stranger(now, source, tid, message)
+            self._answer_unknown(now, source, tid, message)
         elif not conn.is_from(source):
             self._count("cm_foreign")
         elif isinstance(message, Rep):
@@ -312,7 +312,7 @@ class Cm:
     def _rep_untrusted(self, now: float, source: MadSource, conn: CmConnection, rep: Rep) -> None:
         if not conn.remote_id:
             if not rep.local_id or not is_connectable(rep.qpn):
-                self._count("cm_unexpected")  # asked again until it makes sense, or in vain
+                self._count("cm_unexpected")  # REQ is repeated until a valid REP comes, or in vain
                 return
             conn.remote_id, conn.remote_guid = rep.local_id, rep.ca_guid
             conn.remote_qpn, conn.peer = rep.qpn, source.answer(conn.gid)
@@ -326,15 +326,15 @@ class Cm:
         self._feed(now, conn, Input.REP)
 
     def _find_by_guid_untrusted(self, source: MadSource, rej: cm.Rej) -> CmConnection | None:
-        """Who gives up asking does not know our id: §12.6.7.2 has it send its GUID."""
+        """A peer that gives its REQ up does not know our id, so it sends its GUID: §12.6.7.2."""
         guid = int.from_bytes(rej.info[:_GUID_LEN], "big")
         if source.gid is not None:
             return self._by_request.get((source.gid, guid, rej.local_id))
         wanted = (guid, rej.local_id)
         return next((it for key, it in self._by_request.items() if key[1:] == wanted), None)
 
-    def _stranger(self, now: float, source: MadSource, tid: int, message: Answer) -> None:
-        """A message about no connection: a peer that believes in one is told, so that it can end."""
+    def _answer_unknown(self, now: float, source: MadSource, tid: int, message: Answer) -> None:
+        """Answer a message about an unknown connection, so that the peer can end it."""
         self._count("cm_unexpected")
         _, actions = MACHINE.step(State.CLOSED, _INPUTS[type(message)])
         if not actions or source.gid is None:
@@ -366,7 +366,7 @@ class Cm:
     def _act(self, now: float, conn: CmConnection, before: State, action: Action) -> None:
         match action:
             case Action.REPORT_REQUESTED | Action.REPORT_REPLIED:
-                assert conn.event is not None, "what is told has come before"
+                assert conn.event is not None, "it was set before the input"
                 self._effects.append(conn.event)
                 conn.event = None
             case Action.REPORT_ESTABLISHED:
@@ -442,7 +442,7 @@ class Cm:
     # -- the tables ------------------------------------------------------------------------------
 
     def _account(self, conn: CmConnection, before: State) -> None:
-        """Keep what is counted by state."""
+        """Update the tables that depend on the state."""
         after = conn.state
         if (before in HALF_OPEN) != (after in HALF_OPEN):
             self._half_open[conn.gid] += 1 if after in HALF_OPEN else -1
@@ -457,7 +457,7 @@ class Cm:
         self._by_id[conn.local_id] = self._by_handle[conn.handle] = conn
 
     def _drop(self, conn: CmConnection) -> None:
-        """The policy is done with it."""
+        """The policy has given the connection up: forget its handle."""
         self._by_handle.pop(conn.handle, None)
 
     def _remove(self, conn: CmConnection) -> None:
@@ -468,7 +468,7 @@ class Cm:
         del self._by_id[conn.local_id]
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more; time-wait is shortened for it."""
+        """Whether there is room for one more connection; the oldest in time-wait makes it."""
         if len(self._by_id) < self.config.connections_max:
             return True
         if not self._time_wait:
@@ -478,7 +478,7 @@ class Cm:
         return True
 
     def _new_id(self) -> int:
-        """Random, so that nobody off the path can speak for a peer; 0 means none."""
+        """A random id, so that a host off the path cannot forge a peer's messages; 0 means none."""
         while (local_id := self._rng.getrandbits(_ID_BITS)) in self._by_id or not local_id:
             pass
         return local_id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the communication manager keeps of one connection, and the messages that it writes from it."""
+"""One connection of the communication manager: its data, and the messages made from it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ipoibu.wire.cm_setup import Path, Rep, Req
 from ipoibu.wire.sa import MTU_BYTES, MTU_CODES
 
 Key = tuple[Gid, int, int]  # the peer's port, its CA GUID, its communication id or queue pair
-Answer = Rep | Mra | Rtu | Rej | Dreq | Drep  # whatever names a connection of ours
+Answer = Rep | Mra | Rtu | Rej | Dreq | Drep  # all messages that name a connection of ours
 
 _NO_QPN: Final = Qpn(0)
-_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the general services'
-_ACK_TIMEOUT_MAX_CODE: Final = 20  # 4.3 s; a peer may ask for 2.4 hours, and 0 is for ever
+_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the GSI's
+_ACK_TIMEOUT_MAX_CODE: Final = 20  # 4.3 s; a peer may ask for 2.4 hours, and 0 means no time-out
 _NO_FAILOVER: Final = 1  # REP:Failover Accepted: alternate paths are not supported
-_ABOUT: Final = {  # which message of the peer's a state is about
+_ABOUT: Final = {  # the peer's message that a state answers
     State.REQ_RECEIVED: About.REQ,
     State.MRA_SENT: About.REQ,
     State.REP_RECEIVED: About.REP,
@@ -45,9 +45,9 @@ _ABOUT: Final = {  # which message of the peer's a state is about
 
 @dataclass(frozen=True, slots=True)
 class MadSource:
-    """Where a management datagram came from, as its completion and its GRH say; no GID without one.
+    """The sender of a management datagram, from its completion and its GRH; without a GRH no GID.
 
-    `pkey` is the partition that it came in, in which an answer goes back.
+    `pkey` is the datagram's partition, which its answer uses too.
     """
 
     qpn: Qpn
@@ -57,16 +57,16 @@ class MadSource:
     pkey: PKey = DEFAULT_PKEY
 
     def answer(self, gid: Gid) -> Destination:
-        """The way back; `gid` is the peer's, which a datagram without GRH has told elsewhere."""
+        """The destination of an answer; `gid` is the peer's, from the message if there was no GRH."""
         return Destination(gid, self.qpn, dlid=self.lid, sl=self.sl)
 
 
 @dataclass(frozen=True, slots=True)
 class CmConfig:
-    """The port, and how patient its manager is. Codes stand for 4.096 µs times 2 to their power.
+    """The port, with the manager's time-outs and caps. A code stands for 4.096 µs times 2 to its power.
 
-    `path_mtu_bytes` is the largest InfiniBand MTU that the port takes. `retries` are of a CM message;
-    `connection_retries` and `rnr_retries` of a packet on a connection (C11).
+    `path_mtu_bytes` is the largest InfiniBand MTU of the port. `retries` is for a CM message;
+    `connection_retries` and `rnr_retries` are for a packet on a connection (C11).
     """
 
     gid: Gid
@@ -83,13 +83,13 @@ class CmConfig:
     half_open_per_port_max: int = CM_HALF_OPEN_PER_PORT_MAX
 
     def refusal(self, source: MadSource, req: Req) -> tuple[Reason, bytes] | None:
-        """Why a request cannot be for this port, and what would do instead."""
+        """The reason why this port cannot take a request, and the value that it would take instead."""
         path = req.primary
         if req.transport is not Transport.RC:
             return Reason.INVALID_TRANSPORT, b""
         if path.remote_gid != self.gid:
             return Reason.INVALID_GID, self.gid.raw
-        # Whoever asks for packets to be sent to a third party gets none.
+        # A peer must not direct our packets to a third host.
         if source.gid not in (None, path.local_gid) or not is_unicast(path.local_gid):
             return Reason.INVALID_GID, b""
         if not is_connectable(req.qpn):
@@ -99,7 +99,7 @@ class CmConfig:
         return None
 
     def requested(self, source: MadSource, req: Req, psn: int) -> RcAttributes:
-        """The queue pair that a request wants here; `psn` is what our answer makes the peer start with."""
+        """The attributes of our queue pair for a request; `psn` is the peer's first PSN, from our REP."""
         path = req.primary
         lid = source.lid if path.local_lid in (0, LID_PERMISSIVE) else path.local_lid
         return RcAttributes(
@@ -124,16 +124,16 @@ class CmConfig:
 
 @dataclass(slots=True)
 class CmConnection:
-    """One hand-shake. What the peer tells of itself is 0 until it has.
+    """One connection; the `remote_...` fields are 0 until the peer's message gives them.
 
-    `psn` is ours to choose and the peer's to start with; `hurry_s` how long the peer waits until it
-    wonders whether we are there; `sends` counts how often each message went out.
+    We choose `psn`, and the peer starts with it. `hurry_s` is half of the peer's time-out: an MRA has to
+    arrive before the rest is over. `sends` counts how often each message was sent.
     """
 
     handle: Handle
     local_id: int
     gid: Gid
-    peer: Destination  # its general services
+    peer: Destination  # its GSI
     tid: int
     psn: int
     wait_s: float
@@ -147,7 +147,7 @@ class CmConnection:
     remote_qpn: Qpn = _NO_QPN
     respite_s: float = 0.0
     connect: Connect | None = None
-    event: Requested | Replied | None = None  # what the policy is to be told
+    event: Requested | Replied | None = None  # the next report to the policy
     sends: dict[Action, int] = field(default_factory=dict)
     refusal: Reason = Reason.CONSUMER  # ours
     info: bytes = b""
@@ -164,13 +164,13 @@ class CmConnection:
         return self.gid, self.remote_guid, self.remote_qpn
 
     def is_from(self, source: MadSource) -> bool:
-        """Whether a datagram comes from the port that the connection is with."""
+        """Whether a datagram comes from the port of the connection's peer."""
         if source.gid is None:
             return source.lid == self.peer.dlid
         return source.gid == self.gid
 
     def is_meant_by(self, message: Answer) -> bool:
-        """Whether a message that names our id can be for us: its kind, and the peer's id (`handshake`)."""
+        """Whether a message with our id is for this connection: its kind and the peer's id fit."""
         is_active = self.handle.role is Role.ACTIVE
         is_known = 0 < self.remote_id == message.local_id
         match message:
@@ -188,11 +188,11 @@ class CmConnection:
                 return is_known
 
     def req(self, config: CmConfig) -> Req:
-        """Ask as Linux does: LIDs mean nothing where a router may be on the way."""
+        """The REQ, as Linux sends it: a path through a router has no LIDs."""
         connect = self.connect
-        assert connect is not None, "only a connection of ours is asked for"
-        way = connect.destination
-        is_local = way.hop_limit <= 1
+        assert connect is not None, "only an active connection sends a REQ"
+        path = connect.destination
+        is_local = path.hop_limit <= 1
         return Req(
             local_id=self.local_id,
             service_id=connect.service_id,
@@ -203,14 +203,14 @@ class CmConnection:
             mtu=MTU_CODES[connect.path_mtu_bytes],
             primary=Path(
                 config.gid,
-                way.gid,
+                path.gid,
                 local_lid=config.lid if is_local else LID_PERMISSIVE,
-                remote_lid=way.dlid if is_local else LID_PERMISSIVE,
-                flow_label=way.flow_label,
-                rate=way.static_rate,
-                traffic_class=way.traffic_class,
-                hop_limit=way.hop_limit,
-                sl=way.sl,
+                remote_lid=path.dlid if is_local else LID_PERMISSIVE,
+                flow_label=path.flow_label,
+                rate=path.static_rate,
+                traffic_class=path.traffic_class,
+                hop_limit=path.hop_limit,
+                sl=path.sl,
                 subnet_local=is_local,
                 ack_timeout=config.ack_timeout,
             ),
@@ -231,8 +231,8 @@ class CmConnection:
         return header.pack() + connect.private
 
     def replied(self, config: CmConfig, rep: Rep) -> Replied:
-        """What a reply makes of the queue pair that was offered."""
-        assert self.connect is not None, "a reply is to a request of ours"
+        """The event for a REP: the attributes of our queue pair."""
+        assert self.connect is not None, "a REP answers a REQ of ours"
         attributes = RcAttributes(
             destination=replace(self.connect.destination, qpn=rep.qpn),
             path_mtu_bytes=self.connect.path_mtu_bytes,
@@ -264,12 +264,12 @@ class CmConnection:
         return Mra(self.local_id, self.remote_id, _ABOUT[self.state], CM_SERVICE_TIMEOUT_CODE)
 
     def rej(self, before: State) -> Rej:
-        """`before` is the state in which there was something to reject."""
-        if before is State.TIME_WAIT:  # a message of a connection that is over has come again
+        """The REJ for the message that the state `before` answers."""
+        if before is State.TIME_WAIT:  # a repeated message of a connection that is over
             about = About.REP if self.handle.role is Role.ACTIVE else About.REQ
             return Rej(self.local_id, self.remote_id, about, Reason.STALE_CONNECTION)
         about = _ABOUT.get(before, About.OTHER)
-        local_id = 0 if before is State.REQ_RECEIVED else self.local_id  # it was never told
+        local_id = 0 if before is State.REQ_RECEIVED else self.local_id  # the peer does not know it
         return Rej(local_id, self.remote_id, about, self.refusal, self.info, self.private)
 
     def dreq(self) -> Dreq:
@@ -280,11 +280,11 @@ class CmConnection:
 
 
 def private(req: Req) -> bytes:
-    """What a request's sender says to the policy; `BadFrame` if rdma_cm's header is not one."""
+    """The private data of a REQ for the policy; `BadFrame` if rdma_cm's header is invalid."""
     if not cm_rdmacm.is_rdmacm(req.service_id):
         return req.private
-    _, said = cm_rdmacm.parse_untrusted(req.private)
-    return said
+    _, data = cm_rdmacm.parse_untrusted(req.private)
+    return data
 
 
 def is_unicast(gid: Gid) -> bool:
@@ -292,10 +292,10 @@ def is_unicast(gid: Gid) -> bool:
 
 
 def is_connectable(qpn: Qpn) -> bool:
-    """Whether a queue pair with this number can be connected: not a special one, nor a multicast's."""
+    """Whether a queue pair can have this number: neither a special one's nor that of multicast."""
     return _QPN_MIN <= qpn < MULTICAST_QPN
 
 
 def bounded_s(code: int) -> float:
-    """The time that a peer's code asks for, within our limits."""
+    """The time of a peer's code, within our limits."""
     return min(max(seconds(code), CM_WAIT_MIN_S), CM_WAIT_MAX_S)

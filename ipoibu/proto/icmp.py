@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ICMP errors towards our own host, for packets that the link cannot deliver (C13), at a bounded rate."""
+"""ICMP errors to our own host for packets that the link cannot deliver (C13), at a bounded rate."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ipoibu.wire import icmp
 
 
 class IcmpErrors:
-    """Speaks for the next hop. Which packets may be answered at all, `wire.icmp` knows."""
+    """Delivers ICMP errors; `wire.icmp` decides which packets may get one."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._bucket = TokenBucket(ICMP_ERRORS_PER_S, ICMP_ERRORS_BURST)
 
     def unreachable(self, now: float, packet: bytes) -> None:
-        """Nobody answers at the packet's next hop."""
+        """The packet's next hop does not answer."""
         try:
             self._deliver(now, icmp.unreachable_untrusted(packet))
         except BadFrame as error:
             self._context.count(error.reason)
 
     def too_big(self, now: float, packet: bytes, mtu_bytes: int) -> None:
-        """The packet is larger than its next hop takes."""
+        """The packet exceeds the MTU towards its next hop."""
         try:
             self._deliver(now, icmp.too_big_untrusted(packet, mtu_bytes))
         except BadFrame as error:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The parameters of a partition where no subnet administrator gives them: from configuration, checked.
+"""The parameters of a partition without a subnet administrator: from the configuration, checked.
 
-What a broadcast group would say (B1) comes from the operator. It has to be the same on every member
-of the link, so nothing is adjusted silently: what does not fit is refused with what would.
+The operator gives what would be the broadcast group's parameters (B1). They have to be the same on every
+host of the link, so nothing is adjusted silently: a value that does not fit is refused, and the error names
+the values that do.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def partition_params(
     flow_label: int = 0,
     rate: int = 0,
 ) -> PartitionParams:
-    """The parameters of a link on `port`; `UsageError` or `LinkError` in one line for what cannot be.
+    """The parameters of a link on `port`; `UsageError` or `LinkError` for values that do not fit.
 
-    `mtu_bytes` is the InfiniBand MTU, by default 2048 or what the port has, if that is less (T1). The
-    full-membership bit of `pkey` is set whatever was given, as Linux does for a child interface (E7).
+    `mtu_bytes` is the InfiniBand MTU, by default 2048 or the port's, if that is less (T1). The
+    full-membership bit of `pkey` is always set, as Linux does for a child interface (E7).
     """
     given = {
         "qkey": qkey,
@@ -82,10 +83,9 @@ def partition_params(
 def ip_mtu(
     params: PartitionParams, requested_bytes: int | None = None, *, ipv6: bool = True
 ) -> int:
-    """The IP MTU of an interface in datagram mode: the link's, or the smaller one that was asked for.
+    """The IP MTU of an interface in datagram mode: the link's, or the smaller one requested.
 
-    `UsageError` if it does not fit the link, or if the interface is to carry `ipv6` and offers less
-    than 1280 (T3).
+    `UsageError` if it does not fit the link, or is less than 1280 and the interface carries `ipv6` (T3).
     """
     largest = params.mtu_bytes - ENCAP_LEN
     mtu_bytes = largest if requested_bytes is None else requested_bytes
@@ -100,7 +100,7 @@ def ip_mtu(
 
 
 def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
-    """A mesh has no InfiniBand MTUs: any message does, up to the largest."""
+    """The MTU of a mesh, which is no InfiniBand MTU: any size up to the largest message."""
     if requested_bytes is None:
         return port.active_mtu_bytes
     if not IPV4_MIN_MTU + ENCAP_LEN <= requested_bytes <= port.active_mtu_bytes:
@@ -112,7 +112,7 @@ def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
 
 
 def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
-    """B2: the link's MTU fits the port."""
+    """B2: the link's MTU must fit the port."""
     place = f"{port.device}/{port.port}"
     if port.link_layer == IWARP:
         return _mesh_mtu(port, requested_bytes)

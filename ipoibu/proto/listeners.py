@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which groups the local stack wants, told by the IGMP and MLD reports that leave it (M3, M4).
+"""The groups that the local stack joins, from the IGMP and MLD reports that it sends (M3, M4).
 
-The kernel knows no other way to say it through a TUN. What a record means is the codec's `after`
-(RFC 3376 §5.1, RFC 3810 §6.1); here is kept what it was before, and every change of "member or not"
-becomes one user more or less of the group.
+Through a TUN the kernel reports its groups in no other way. `membership.after` gives the effect of a record
+(RFC 3376 §5.1, RFC 3810 §6.1); `Listeners` keeps the interest per group, and each change between member and
+non-member adds or removes one user of the group.
 
-IGMPv1 has no leave: a group reported that way stays until the engine stops.
+IGMPv1 has no leave message: a group that it reports stays joined until the engine stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PARSERS: Final = {4: igmp.parse_untrusted, 6: mld.parse_untrusted}
 
 
 class Listeners:
-    """The local stack's interest per group, and the users it makes in `groups`."""
+    """The local stack's interest per group; it counts as one user of the group in `groups`."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -32,7 +32,7 @@ class Listeners:
         return len(self._interest)
 
     def report_untrusted(self, now: float, version: int, packet: bytes) -> None:
-        """Follow one packet of the local stack; queries say nothing. `BadFrame` for a broken report."""
+        """Follow one packet of the local stack and ignore queries; `BadFrame` for an invalid report."""
         message = _PARSERS[version](packet)
         if message is None or isinstance(message, Query):
             return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Neighbour discovery as the neighbours' and addresses' way to speak: RFC 4861 §7.2, §6, §8 (N1-N6).
+"""Neighbour discovery for neighbours and addresses: RFC 4861 §7.2, §6, §8 (N1-N6).
 
-Router solicitations, router advertisements and redirects are the local stack's business but for the
-link-layer option: its address is learnt here, and the packet goes on without it.
+The local stack handles router solicitations, router advertisements and redirects. It cannot read their
+link-layer option: `NdResolver` takes the address from it, and delivers the packet without the option.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_ADDRESS = IPv6Address(0)
 
 
 class NdResolver:
-    """Speaks neighbour discovery for IPv6, and hears it; a `Resolver`."""
+    """Sends and receives neighbour discovery for IPv6; a `Resolver`."""
 
     def __init__(
         self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
@@ -43,7 +43,7 @@ class NdResolver:
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
     ) -> None:
-        """To the solicited-node group (N3), or to the station itself when probing it (§7.3.3)."""
+        """Ask the solicited-node group (N3), or the `known` host itself when probing it (§7.3.3)."""
         source = self._addresses.source_for(target, preferred)
         if source is None:
             self._context.count("nd_no_source")
@@ -74,17 +74,17 @@ class NdResolver:
         )
 
     def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
-        """Take one IPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
+        """Take one ICMPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
         message = ndisc.parse_untrusted(packet)
         if message.lladdr and message.lladdr.same_station(self._context.hwaddr):
             self._context.count("echo")
             return
         match message:
             case NeighbourAdvertisement():
-                self._hear_advertisement(now, message)
+                self._take_advertisement(now, message)
                 return
             case NeighbourSolicitation() if message.source.is_unspecified:
-                self._hear_probe(now, source, message)
+                self._take_probe(now, source, message)
                 return
         if message.source in self._addresses:
             self._addresses.claimed(now, message.source, message.lladdr)
@@ -94,7 +94,7 @@ class NdResolver:
             return
         match message:
             case NeighbourSolicitation():
-                self._hear_solicitation(now, source, message)
+                self._take_solicitation(now, source, message)
                 return
             case RouterSolicitation():
                 self._learn(now, message.source, message.lladdr, is_router=False)
@@ -105,10 +105,10 @@ class NdResolver:
                 self._learn(now, message.target, message.lladdr, is_router)
         self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
 
-    def _hear_solicitation(
+    def _take_solicitation(
         self, now: float, source: FrameSource, message: NeighbourSolicitation
     ) -> None:
-        """RFC 4861 §7.2.3. For a tentative or foreign target it is silently ignored."""
+        """RFC 4861 §7.2.3: answer for our own target; ignore a tentative or foreign one."""
         if not self._addresses.is_ours(message.target):
             return
         if message.lladdr is not None:
@@ -119,8 +119,8 @@ class NdResolver:
         else:
             self._answer(message, asker)
 
-    def _hear_probe(self, now: float, source: FrameSource, message: NeighbourSolicitation) -> None:
-        """RFC 4862 §5.4.3: another station wants to have the target."""
+    def _take_probe(self, now: float, source: FrameSource, message: NeighbourSolicitation) -> None:
+        """RFC 4862 §5.4.3: another host probes for the target."""
         prober = _sender(source)
         if message.target in self._addresses:
             if self._addresses.is_ours(message.target):
@@ -130,16 +130,16 @@ class NdResolver:
         elif prober is not None:
             self._neighbours.suspect(now, message.target, prober)
 
-    def _hear_advertisement(self, now: float, message: NeighbourAdvertisement) -> None:
+    def _take_advertisement(self, now: float, message: NeighbourAdvertisement) -> None:
         """RFC 4861 §7.2.5 and, for our own addresses, RFC 4862 §5.4.4."""
         target = message.target
         if target in self._addresses:
             self._addresses.claimed(now, target, message.lladdr)
             return
-        believed = self._neighbours.advertised(
+        is_valid = self._neighbours.advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
-        if believed and self._neighbours.set_router(target, message.router):
+        if is_valid and self._neighbours.set_router(target, message.router):
             self._context.emit(Log(logging.INFO, f"{target} is no longer a router"))
 
     def _learn(self, now: float, ip: IPv6Address, hwaddr: HwAddr | None, is_router: bool) -> None:
@@ -163,10 +163,10 @@ class NdResolver:
 
 
 def _sender(source: FrameSource) -> HwAddr | None:
-    """The station a datagram came from, if its GRH tells."""
+    """The hardware address of a datagram's sender, if the datagram had a GRH."""
     return None if source.sgid is None else HwAddr(source.qpn, source.sgid)
 
 
 def _v6(ip: IpAddress) -> IPv6Address:
-    assert isinstance(ip, IPv6Address), "resolvers are chosen by IP version"
+    assert isinstance(ip, IPv6Address), "the resolver for IPv6 gets IPv6 addresses"
     return ip

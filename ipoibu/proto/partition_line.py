@@ -18,7 +18,7 @@ FULL_BIT: Final = 0x8000
 def partition_line(
     pkey: PKey, *, guid: int | None = None, mtu_bytes: int | None = None, scope: int | None = None
 ) -> str:
-    """The definition that makes a partition one for IPoIB, ready to be put into partitions.conf."""
+    """The line for partitions.conf that makes a partition usable for IPoIB."""
     low = pkey & ~FULL_BIT
     name = DEFAULT_NAME if low == DEFAULT_PARTITION else f"ib{pkey.full:04x}"
     flags = "ipoib"
@@ -27,6 +27,6 @@ def partition_line(
     ports = "ALL" if guid is None or low == DEFAULT_PARTITION else f"0x{guid:016x}"
     added = f"{name}=0x{low:04x}, {flags} : {ports}=full"
     if scope not in (None, DEFAULT_SCOPE):
-        # OpenSM 3.3.23 makes the broadcast group of `ipoib` with scope 2, whatever scope= says
+        # OpenSM 3.3.23 makes the broadcast group of `ipoib` with scope 2, and ignores scope=
         added += f", mgid=ff1{scope:x}:401b::ffff:ffff, scope={scope}"
     return f"{added};"

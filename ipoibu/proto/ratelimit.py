@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two brakes: a token bucket for messages, and the thinning of repeated log lines."""
+"""Rate limits: a token bucket for messages, and the thinning of repeated log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TokenBucket:
         self._since = 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one more may go out at `now`, which never runs backwards."""
+        """Whether one more message may go out at `now`, which never runs backwards."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._since) * self._per_s)
         self._since = now
         if self._tokens < 1.0:
@@ -24,9 +24,9 @@ class TokenBucket:
 
 
 def should_log(occurrence: int) -> bool:
-    """Whether the n-th repetition of the same trouble is worth a line: 1, 2, 5, 10, 20, 50, 100 ...
+    """Whether to log the n-th occurrence of the same trouble: 1, 2, 5, 10, 20, 50, 100 ...
 
-    OpenSM thins its log the same way: the reader sees that it goes on, and the log stays readable.
+    OpenSM thins its log the same way: the reader sees that the trouble goes on, and the log stays short.
     """
     while occurrence >= 10 and occurrence % 10 == 0:
         occurrence //= 10

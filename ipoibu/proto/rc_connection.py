@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One connection as the policy sees it: its queue pair, and what both ends said of themselves.
+"""One connection as the policy sees it: its queue pair, and what both ends declared.
 
-    NONE       nothing, or nothing any more
-    OPENING    ours: its queue pair is being made        INVITED    the peer's: likewise
-    ASKING     ours: asked for                           REPLYING   the peer's: accepted, not confirmed
+    NONE       no connection, or none any more
+    OPENING    ours: the fabric makes the queue pair      INVITED    the peer's: likewise
+    ASKING     ours: the peer is asked                    REPLYING   the peer's: accepted, not confirmed
     LIVE       may carry packets
 
-How the two ends agree is in `handshake`; which stations get a connection in `peer`.
+`cm_state` has the exchange of CM messages, `rc_peer` the choice of peers to connect with.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    START = "we want it"
-    REQUESTED = "the peer wants it"
-    OPENED = "its queue pair is there"
-    UNOPENED = "its queue pair could not be made"
+    START = "we want the connection"
+    REQUESTED = "the peer wants the connection"
+    OPENED = "the fabric has made the queue pair"
+    UNOPENED = "the fabric could not make the queue pair"
     REPLIED = "the peer accepts"
-    MISFIT = "the peer accepts something that does not do"
+    MISFIT = "the peer's acceptance does not fit"
     ESTABLISHED = "both ends are ready"
-    ENDED = "the connection manager says that it is over"
-    BROKEN = "its queue pair failed"
-    USED = "it carried packets"
-    TIMEOUT = "it did not for long"
+    ENDED = "the connection manager reports the end"
+    BROKEN = "the queue pair failed"
+    USED = "the connection carried packets"
+    TIMEOUT = "the connection carried no packets for long"
     EVICTED = "another needs the room, or the peer has a new queue pair"
-    DROPPED = "nobody wants it"
+    DROPPED = "the connection is no longer needed"
 
 
 class Action(enum.Enum):
@@ -70,9 +70,9 @@ class Action(enum.Enum):
     DISCONNECT = "disconnect"
     CLOSE = "destroy the queue pair"
     ARM = "start the idle timer"
-    SERVE = "let it carry packets"
-    FORGET = "remove"
-    REPORT = "tell the peer's machine"
+    SERVE = "let the connection carry packets"
+    FORGET = "remove the connection"
+    REPORT = "feed the end to the peer's machine"
 
 
 _S, _I, _A = State, Input, Action
@@ -81,7 +81,7 @@ _CUT: Final = (_S.NONE, (_A.DISCONNECT, _A.CLOSE, _A.FORGET, _A.REPORT))
 _DROPPED: Final = (_S.NONE, (_A.DISCONNECT, _A.CLOSE, _A.FORGET))
 
 # fmt: off
-MACHINE: Final = Table("Connection", State.NONE, {
+MACHINE: Final = Table("RC connection", State.NONE, {
     (_S.NONE, _I.START):           (_S.OPENING, (_A.OPEN,)),
     (_S.NONE, _I.REQUESTED):       (_S.INVITED, (_A.OPEN,)),
     (_S.OPENING, _I.OPENED):       (_S.ASKING, (_A.CONNECT,)),
@@ -112,7 +112,7 @@ MACHINE: Final = Table("Connection", State.NONE, {
 
 
 class Profile(enum.Enum):
-    """How many connections two stations have (C6)."""
+    """How many connections two hosts have (C6)."""
 
     LINUX = "linux"
     RFC = "rfc"
@@ -120,9 +120,9 @@ class Profile(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RcConfig:
-    """The interface. `datagram_mtu_bytes` is its IP MTU by datagram, which every connection exceeds.
+    """The interface. `datagram_mtu_bytes` is its IP MTU by datagram; no connection has less.
 
-    `receive_mtu_bytes` is what a buffer of the shared receive queue takes of a message, encapsulation
+    `receive_mtu_bytes` is the largest message for a buffer of the shared receive queue, encapsulation
     header included (C4); `superframe_bytes` the same with vnet header, 0 for no super-frames.
     """
 
@@ -140,23 +140,23 @@ class RcConfig:
     peers_max: int = CONNECTION_PEERS_MAX
 
     def private(self, *, has_superframes: bool) -> bytes:
-        """What we say of ourselves (C3)."""
+        """Our private data (C3)."""
         superframe_bytes = self.superframe_bytes if has_superframes else 0
         return Private(self.hwaddr.qpn, self.receive_mtu_bytes, superframe_bytes).pack()
 
     def mtu_bytes(self, theirs: Private) -> int:
-        """The IP MTU towards a peer (C5): Linux minds what the receiver takes, the RFC both ends."""
+        """The IP MTU towards a peer (C5): Linux has the receiver's limit count, the RFC both ends'."""
         ours = self.receive_mtu_bytes
         if self.profile is Profile.LINUX:
             ours = cm_private.RECEIVE_MTU_MAX_BYTES
         return min(ours, theirs.receive_mtu_bytes) - ENCAP_LEN
 
     def superframes(self, theirs: Private) -> int:
-        """How large a message with vnet header may be, if both ends said that they take such."""
+        """The largest message with vnet header, if both ends declared that they take such; else 0."""
         return theirs.superframe_bytes if self.superframe_bytes else 0
 
 
-# Effects: besides these, every `rc.Request` is one, for the connection manager
+# Effects: besides these, every `rc_events.Request` is one, for the connection manager
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class OpenQp:
 
 @dataclass(frozen=True, slots=True)
 class ProgramQp:
-    """Take the queue pair to RTR and RTS, its messages with vnet header or without; `broken` if it fails."""
+    """Take the queue pair to RTR and RTS, for messages with or without vnet header; `broken` on failure."""
 
     handle: Handle
     attributes: RcAttributes
@@ -177,7 +177,7 @@ class ProgramQp:
 
 @dataclass(frozen=True, slots=True)
 class CloseQp:
-    """Destroy the queue pair. Nothing is said of it any more, and nothing will be."""
+    """Destroy the queue pair; no event about it follows."""
 
     handle: Handle
 
@@ -187,7 +187,7 @@ RcEffect = OpenQp | ProgramQp | CloseQp | Request | TxRoute | Count | Log
 
 @dataclass(slots=True)
 class RcConnection:
-    """What is kept of a connection. `theirs` is what the peer said of itself, `since` when it became LIVE."""
+    """One connection; `theirs` is the peer's private data, `since` the time when it became LIVE."""
 
     handle: Handle
     hwaddr: HwAddr
@@ -204,7 +204,7 @@ class RcConnection:
 
 @dataclass(frozen=True, slots=True)
 class RcConnectionInfo:
-    """A connection as `ipoibu conn` shows it; `mtu_bytes` is 0 where nothing is sent by it.
+    """A connection as `ipoibu conn` shows it; `mtu_bytes` is 0 if no packets are sent by it.
 
     `age_s` counts from its establishment, `idle_s` from the last known use.
     """
@@ -222,14 +222,14 @@ class RcConnectionInfo:
 
 @dataclass(slots=True)
 class _Port:
-    """A peer's port: the connections with it, and which of its queue pairs were thought dead before."""
+    """A peer's port: its connections, and its UD queue pairs that were suspected to be dead."""
 
     handles: dict[Handle, None] = field(default_factory=dict)
     suspected: set[Qpn] = field(default_factory=set)
 
 
 class RcConnectionTable:
-    """Every connection of an interface: by handle, by the peer's port, by their use."""
+    """Every connection of an interface: by handle, by the peer's port, by its last use."""
 
     def __init__(self) -> None:
         self._all: dict[Handle, RcConnection] = {}
@@ -261,29 +261,29 @@ class RcConnectionTable:
             del self._ports[conn.hwaddr.gid]
 
     def on(self, gid: Gid) -> list[RcConnection]:
-        """Those with stations on a port, in the order of their making."""
+        """The connections with peers on a port, the first made first."""
         port = self._ports.get(gid)
         return [self._all[handle] for handle in port.handles] if port else []
 
     def of(self, hwaddr: HwAddr) -> list[RcConnection]:
-        """Those with one station."""
+        """The connections with one peer."""
         return [conn for conn in self.on(hwaddr.gid) if conn.hwaddr == hwaddr]
 
     def passive_on(self, gid: Gid) -> int:
-        """How many connections a port has made to us, those under way included."""
+        """How many connections the hosts on a port have made to us, those under way included."""
         return sum(conn.handle.role is Role.PASSIVE for conn in self.on(gid))
 
     def touch(self, handle: Handle) -> None:
-        """It was used."""
+        """Note that the connection was used."""
         self._used[handle] = None
         self._used.move_to_end(handle)
 
     def oldest(self) -> RcConnection | None:
-        """The one that was used longest ago, of those that ever were."""
+        """Of the connections that were used, the one used longest ago."""
         return self._all[next(iter(self._used))] if self._used else None
 
     def suspect(self, hwaddr: HwAddr) -> bool:
-        """Whether this is the first time that the station is thought dead while its port has connections."""
+        """Whether the peer is suspected to be dead for the first time while its port has connections."""
         suspected = self._ports[hwaddr.gid].suspected
         if hwaddr.qpn in suspected:
             return False

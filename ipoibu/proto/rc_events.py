@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Between the policy of connected mode and whoever makes its connections: requests, events, one contract.
+"""Requests and events between the policy of connected mode and a connection manager.
 
-The policy (`connection`) knows stations and packets; a `ConnectionManager` knows hand-shakes. One is
-`cm.Cm`, which speaks over the queue pair 1 of the built-in HCA; another may stand on librdmacm. What
-they say to each other are the plain values below, and a connection's `Handle` is all they share:
+The policy (`rc_policy`) decides by peers and packets; a `ConnectionManager` makes the connections. `cm.Cm`
+does so over queue pair 1 of the built-in HCA, `fabric.cm.rdma_cm` by the kernel's rdma_cm. The two
+exchange the plain values below, and share nothing but a connection's `Handle`:
 
     Connect ->                          <- Requested
     <- Replied                          Accept ->
@@ -11,8 +11,8 @@ they say to each other are the plain values below, and a connection's `Handle` i
     <- Established
                Disconnect ->    or    <- Ended
 
-After `Reject`, `Disconnect` or `Ended` a handle is dead: no more events come with it, and requests with
-it are ignored, because they may have crossed with the end.
+After `Reject`, `Disconnect` or `Ended` a handle is dead: no more events name it, and the manager ignores
+requests that name it, because they may have crossed with the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ipoibu.wire.cm_code import Reason
 
 
 class Role(enum.Enum):
-    """Who asked for a connection."""
+    """Which end asked for a connection: we (active) or the peer."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
@@ -37,7 +37,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The name of a connection: serial numbers are the policy's for ACTIVE, the manager's for PASSIVE."""
+    """The name of a connection: the policy numbers ACTIVE ones, the manager PASSIVE ones."""
 
     role: Role
     serial: int
@@ -47,7 +47,7 @@ class Handle:
 
 
 class Cause(enum.Enum):
-    """Why a connection ended, or never was."""
+    """Why a connection ended, or could not be made."""
 
     NO_ANSWER = "nobody answered"
     NO_SERVICE = "nobody listens there"
@@ -82,7 +82,7 @@ CAUSES: Final[Mapping[int, Cause]] = {
     Reason.CONSUMER: Cause.DECLINED,
     Reason.DUPLICATE_COMM_ID: Cause.STALE,
 }
-"""What a peer's reason means to us; any other is `Cause.INCOMPATIBLE`."""
+"""The cause for a peer's reason; for any other it is `Cause.INCOMPATIBLE`."""
 
 
 # Requests
@@ -90,9 +90,9 @@ CAUSES: Final[Mapping[int, Cause]] = {
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Ask the station behind `destination` (its `qpn` does not matter) for a connection to `qpn` here.
+    """Ask the peer at `destination` (its `qpn` does not matter) for a connection to our `qpn`.
 
-    `pkey` is the partition of both.
+    Both ends are in the partition `pkey`.
     """
 
     handle: Handle
@@ -113,7 +113,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer to `Requested`: `qpn` is programmed and waits."""
+    """The answer to `Requested`: the queue pair `qpn` is programmed, and can receive."""
 
     handle: Handle
     qpn: Qpn
@@ -131,7 +131,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """End it, in whatever state it is."""
+    """End the connection, in any state."""
 
     handle: Handle
 
@@ -144,7 +144,7 @@ Request = Connect | Confirm | Accept | Reject | Disconnect
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A peer at `gid` asks for a connection; `private` is padded with zeros and not looked into yet."""
+    """A peer at `gid` asks for a connection; `private` is padded with zeros and not parsed yet."""
 
     handle: Handle
     gid: Gid
@@ -164,14 +164,14 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Both ends may send. Said once."""
+    """Both ends may send; reported once."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """There is no connection, or none any more. `reason` is the peer's word, 0 if it said none."""
+    """The connection ended, or could not be made; `reason` is the peer's number, 0 without one."""
 
     handle: Handle
     cause: Cause
@@ -195,14 +195,14 @@ CmEffect = Event | SendMad | Count | Log
 
 
 class ConnectionManager(Protocol):
-    """Whoever makes connections; sans-IO or not, it returns events and never calls back.
+    """Makes connections, sans-IO: every input returns events, and no input calls back.
 
-    Calls come from one thread. Events that come of themselves are returned by `timer`, or by inputs of
-    the implementation's own (`Cm.received`; librdmacm's event channel).
+    Calls come from one thread. `timer` and the implementation's own inputs (`Cm.received`) return the events
+    that no request has caused.
     """
 
     def listen(self, services: Mapping[int, PKey]) -> None:
-        """From now on take requests for these service IDs in these partitions, and for no others."""
+        """From now on, take requests for these service IDs in these partitions, and no others."""
         ...
 
     def request(self, now: float, request: Request) -> list[CmEffect]: ...
@@ -214,5 +214,5 @@ class ConnectionManager(Protocol):
         ...
 
     def stop(self, now: float) -> list[CmEffect]:
-        """End everything with one farewell each, and forget it: nobody answers after this."""
+        """End every connection with one message to the peer, and forget it; answers are ignored."""
         ...

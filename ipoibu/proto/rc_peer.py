@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One station that accepts connections, as seen by whoever wants to send to it: RFC 4755 §3.
+"""The state of one peer that accepts connections: how packets go to it (RFC 4755 §3).
 
-    NONE       no connection; the pump tells us of the next packet to it      by datagram, watched
+                                                                              packets go
+    NONE       no connection; the pump reports the next packet                by datagram, notify
     TRYING     our request is under way                                       by datagram
-    AWAITING   the station's own request is, and is to serve both paths        by datagram
-    UP         a connection                                                   by connection
-    BACKOFF    failed; not again before a while, twice as long each time      by datagram
-    READY      that while is over, its length remembered                      by datagram, watched
+    AWAITING   the peer's request is under way, for both directions           by datagram
+    UP         a connection is established                                    by connection
+    BACKOFF    the last request failed; the wait doubles with each failure    by datagram
+    READY      the wait is over, its length is remembered                     by datagram, notify
 
-AWAITING is there in the `rfc` profile alone, where one connection serves both directions (C6).
+AWAITING occurs only in the `rfc` profile, where one connection serves both directions (C6).
 """
 
 from __future__ import annotations
@@ -35,32 +36,32 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    WANTED = "a packet goes to it by datagram"
-    EXPECTED = "its own request is to serve"
-    SERVED = "a connection is there to send by"
+    WANTED = "a packet went to the peer by datagram"
+    EXPECTED = "the peer's request is to serve both directions"
+    SERVED = "a connection to send by is established"
     OTHER_FORM = "nobody listens there; another form of service ID is left"
-    FAILED = "what was under way came to nothing"
+    FAILED = "the request failed"
     LOST = "the connection ended after a good while"
     FLAPPED = "the connection ended soon"
-    GONE = "nobody has this address any more, or the link is down"
+    GONE = "no neighbour has this address any more, or the link is down"
     TIMEOUT = "the state's time is over"
 
 
 class Action(enum.Enum):
     START = "make a connection"
-    ABANDON = "drop what was there or under way"
-    UD_NOTIFY = "route by datagram, and be told of the next packet"
-    UD = "route by datagram"
-    RC = "route by the connection"
+    ABANDON = "drop the connection, established or under way"
+    UD_NOTIFY = "send by datagram, and have the pump report the next packet"
+    UD = "send by datagram"
+    RC = "send by the connection"
     PENALIZE = "count the failure, wait longer next time"
     ARM = "start the state's timer"
-    FORGET = "remove"
+    FORGET = "remove the peer"
 
 
 _S, _I, _A = State, Input, Action
 
 # fmt: off
-MACHINE: Final = Table("RcPeer", State.NONE, {
+MACHINE: Final = Table("RC peer", State.NONE, {
     (_S.NONE, _I.WANTED):   (_S.TRYING, (_A.UD, _A.START)),
     (_S.NONE, _I.EXPECTED): (_S.AWAITING, (_A.UD,)),
     (_S.NONE, _I.SERVED):   (_S.UP, (_A.RC,)),
@@ -74,7 +75,7 @@ MACHINE: Final = Table("RcPeer", State.NONE, {
     (_S.AWAITING, _I.WANTED):   (_S.AWAITING, ()),
     (_S.AWAITING, _I.EXPECTED): (_S.AWAITING, ()),
     (_S.AWAITING, _I.SERVED):   (_S.UP, (_A.RC,)),
-    (_S.AWAITING, _I.FAILED):   (_S.READY, (_A.UD_NOTIFY, _A.ARM)),  # its failure, so no penalty
+    (_S.AWAITING, _I.FAILED):   (_S.READY, (_A.UD_NOTIFY, _A.ARM)),  # the peer's failure gives no penalty
     (_S.AWAITING, _I.GONE):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
     (_S.UP, _I.WANTED):   (_S.UP, ()),
     (_S.UP, _I.EXPECTED): (_S.UP, ()),
@@ -96,22 +97,22 @@ MACHINE: Final = Table("RcPeer", State.NONE, {
 # fmt: on
 
 RESTING: Final = frozenset({State.BACKOFF, State.READY})
-"""Only a memory of failures: it makes room when there are too many."""
+"""A peer in these states is only a memory of failures: it makes room for another."""
 
 
 class TxMode(enum.Enum):
-    """How unicast packets go to a station."""
+    """How unicast packets go to a peer."""
 
-    UD_NOTIFY = "watched"  # by datagram, and the first of them is told: `RcPolicy.wanted`
+    UD_NOTIFY = "watched"  # by datagram, and the pump reports the first: `RcPolicy.wanted`
     UD = "datagram"
     RC = "connection"
 
 
 @dataclass(frozen=True, slots=True)
 class TxRoute:
-    """How packets go to a station from now on, whatever IP addresses it has.
+    """How packets go to a peer from now on, for all its IP addresses.
 
-    By connection `mtu_bytes` bounds the IP packet (C5), else it is 0 and the link's bounds it.
+    By connection, `mtu_bytes` bounds the IP packet (C5); by datagram it is 0, and the link's MTU bounds it.
     `superframe_bytes` bounds a message with vnet header, if every message has one; 0 if none has.
     """
 
@@ -124,9 +125,10 @@ class TxRoute:
 
 @dataclass(slots=True)
 class RcPeer:
-    """What is kept of a station: `attempt` is ours and under way, `serving` is what it is reached by.
+    """One peer: `attempt` is our connection under way, `serving` the one that packets go by.
 
-    `candidate` is about to serve; `cause` is why the latest connection is no more.
+    `candidate` is about to serve; `cause` says why the latest connection ended; `rest_s` is the present
+    wait in BACKOFF.
     """
 
     hwaddr: HwAddr

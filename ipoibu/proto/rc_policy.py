@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RcShell mode's policy, sans-IO: which station is reached by a connection, and by which (RFC 4755).
+"""The policy of connected mode, sans-IO: which peer gets a connection, and when (RFC 4755).
 
-A packet to a station that accepts connections makes one; until it is there, and whenever there is none,
-packets go by datagram, which always works. How a station is reached is in `peer`, what becomes of a
-connection in `channel`; here both are carried out. Hand-shakes are a `rc.ConnectionManager`'s business,
-queue pairs the fabric's: both are asked by effects and answer by inputs.
+A packet to a peer that accepts connections makes one. Until it is established, and whenever there is none,
+packets go by datagram, which always works. The table in `rc_peer` decides how packets go to a peer, the one
+in `rc_connection` drives one connection; `RcPolicy` carries out the actions of both. A `ConnectionManager`
+exchanges the CM messages and the fabric makes the queue pairs: effects ask them, and they answer by inputs.
 
-Two profiles (C6). `linux`: each side sends by a connection of its own and only receives by the other's.
-`rfc`: one connection serves both paths, and of two requests that cross that of the station with the larger
-address wins. That is not for links with Linux's own implementation, which never sends by a connection
-that it accepted and is not made to receive by one that it opened.
+Two profiles (C6). `linux`: each side sends by a connection of its own, and only receives by the other's.
+`rfc`: one connection serves both directions, and of two requests that cross, the one of the host with the
+larger address wins. Links with Linux's own implementation cannot use `rfc`: Linux never sends by a
+connection that it accepted, and does not receive by one that it opened.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _PeerInput = rc_peer.Input
 
 
 class RcPolicy:
-    """Every connection of one interface; every input returns what is to be done, in order.
+    """All connections of one interface; every input returns effects, in order.
 
     `serials` makes handles unique where several interfaces share a connection manager.
     """
@@ -98,7 +98,7 @@ class RcPolicy:
 
     @property
     def service_ids(self) -> frozenset[int]:
-        """Where the connection manager has to listen for us: every form (C7)."""
+        """The service IDs at which the connection manager has to listen, in all forms (C7)."""
         return cm_private.service_ids(self.config.hwaddr.qpn)
 
     # -- the link --------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class RcPolicy:
         return self._take()
 
     def close(self, now: float) -> list[RcEffect]:
-        """The link is down, and every connection with it (C10)."""
+        """The link is down: end all connections (C10)."""
         self._is_open = False
         for peer in list(self._peers.values()):
             self._feed_peer(now, peer, _PeerInput.GONE)
@@ -117,10 +117,10 @@ class RcPolicy:
             self._feed(now, conn, _ConnectionInput.DROPPED)
         return self._take()
 
-    # -- what the engine and the pump tell -------------------------------------------------------
+    # -- inputs from the engine and the pump -----------------------------------------------------
 
     def route(self, hwaddr: HwAddr) -> TxRoute:
-        """How packets go to a station now, for whoever publishes a neighbour (C8)."""
+        """How packets go to a peer now, to publish its neighbours with (C8)."""
         bare = replace(hwaddr, flags=0)
         if not self._is_open or not hwaddr.flags & RC_FLAG:
             return TxRoute(bare, TxMode.UD)
@@ -128,7 +128,7 @@ class RcPolicy:
         return peer.route if peer and peer.route else TxRoute(bare, TxMode.UD_NOTIFY)
 
     def wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
-        """A packet went by datagram to a station whose way is WATCHED; `destination` is the path there."""
+        """The pump sent a packet to a peer in the mode UD_NOTIFY, by the datagram path `destination`."""
         if self._is_open and hwaddr.flags & RC_FLAG:
             peer = self._peer(now, replace(hwaddr, flags=0))
             if peer is None:
@@ -139,7 +139,7 @@ class RcPolicy:
         return self._take()
 
     def forget(self, now: float, hwaddr: HwAddr) -> list[RcEffect]:
-        """No neighbour has this address any more: its queue pair is gone, and all connections with it."""
+        """No neighbour has this address any more: end all connections with the peer."""
         bare = replace(hwaddr, flags=0)
         if bare in self._peers:
             self._feed_peer(now, self._peers[bare], _PeerInput.GONE)
@@ -148,17 +148,17 @@ class RcPolicy:
         return self._take()
 
     def active(self, now: float, handles: Iterable[Handle]) -> list[RcEffect]:
-        """These connections carried packets, either way, since this was last told."""
+        """These connections carried packets, in either direction, since the last call."""
         for handle in handles:
             conn = self._connections.get(handle)
             if conn is not None and conn.state is rc_connection.State.LIVE:
                 self._feed(now, conn, _ConnectionInput.USED)
         return self._take()
 
-    # -- what the fabric tells -------------------------------------------------------------------
+    # -- inputs from the fabric ------------------------------------------------------------------
 
     def opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
-        """The queue pair is there, in INIT."""
+        """The fabric has made the queue pair, in INIT."""
         conn = self._connections.get(handle)
         if conn is not None:
             conn.qpn = qpn
@@ -166,7 +166,7 @@ class RcPolicy:
         return self._take()
 
     def open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
-        """There is no queue pair, for the fabric's `reason`."""
+        """The fabric could not make the queue pair, for `reason`."""
         conn = self._connections.get(handle)
         if conn is not None:
             self._count("connection_no_qp")
@@ -176,7 +176,7 @@ class RcPolicy:
         return self._take()
 
     def broken(self, now: float, handle: Handle) -> list[RcEffect]:
-        """The queue pair could not be programmed, or a send by it failed."""
+        """The fabric could not program the queue pair, or a send by it failed."""
         conn = self._connections.get(handle)
         if conn is not None:
             self._count("connection_broken")
@@ -184,7 +184,7 @@ class RcPolicy:
             self._feed(now, conn, _ConnectionInput.BROKEN)
         return self._take()
 
-    # -- what the connection manager tells -------------------------------------------------------
+    # -- inputs from the connection manager ------------------------------------------------------
 
     def event(self, now: float, event: Event) -> list[RcEffect]:
         if isinstance(event, Requested):
@@ -202,7 +202,7 @@ class RcPolicy:
                     self._feed(now, conn, _ConnectionInput.ENDED)
         return self._take()
 
-    # -- time, and what is shown -----------------------------------------------------------------
+    # -- time and snapshot -----------------------------------------------------------------------
 
     def timer(self, now: float) -> list[RcEffect]:
         self._timers.run(now)
@@ -230,7 +230,7 @@ class RcPolicy:
                 now - conn.used if is_live else 0.0,
             )
 
-    # -- peers' words ----------------------------------------------------------------------------
+    # -- requests and replies of peers -----------------------------------------------------------
 
     def _requested_untrusted(self, now: float, event: Requested) -> None:
         try:
@@ -256,7 +256,7 @@ class RcPolicy:
         self._feed(now, conn, _ConnectionInput.REQUESTED)
 
     def _refusal(self, now: float, hwaddr: HwAddr, theirs: Private) -> Reason | None:
-        """Why a request is not taken. It is counted; the peer learns no more than a number."""
+        """The reason to refuse a request (counted), or None."""
         config = self.config
         if not self._is_open:
             self._count("connection_link_down")
@@ -269,7 +269,7 @@ class RcPolicy:
                 self._count("connection_mtu")
                 return Reason.CONSUMER
             if self._is_asking(hwaddr) and not _is_less(config.hwaddr, hwaddr):
-                self._count("connection_crossed")  # RFC 4755 §3.3: ours will serve both paths (C6)
+                self._count("connection_crossed")  # RFC 4755 §3.3: ours serves both directions (C6)
                 return Reason.CONSUMER
         if self._connections.passive_on(hwaddr.gid) >= config.per_port_max:
             self._count("connection_port_full")
@@ -279,7 +279,7 @@ class RcPolicy:
         return None
 
     def _is_asking(self, hwaddr: HwAddr) -> bool:
-        """Whether a request of ours is on the wire, to cross with the peer's."""
+        """Whether our request to the peer is under way, so that it crosses the peer's."""
         peer = self._peers.get(hwaddr)
         attempt = self._connections.get(peer.attempt) if peer and peer.attempt else None
         return attempt is not None and attempt.state is rc_connection.State.ASKING
@@ -324,7 +324,7 @@ class RcPolicy:
             case rc_connection.Action.CONNECT:
                 emit(self._connect(conn))
             case rc_connection.Action.PROGRAM:
-                assert conn.attributes is not None, "both ends have spoken"
+                assert conn.attributes is not None, "the REQ or REP has given them"
                 emit(ProgramQp(handle, conn.attributes, self._has_superframes(conn)))
             case rc_connection.Action.ACCEPT:
                 assert conn.qpn is not None, "it was opened"
@@ -341,7 +341,7 @@ class RcPolicy:
             case rc_connection.Action.ARM:
                 conn.used = now
                 self._connections.touch(handle)
-                self._connection_machine.arm(handle, now + self._patience_s(handle.role))
+                self._connection_machine.arm(handle, now + self._idle_s(handle.role))
             case rc_connection.Action.SERVE:
                 self._serve(now, conn)
             case rc_connection.Action.FORGET:
@@ -365,12 +365,12 @@ class RcPolicy:
         )
 
     def _has_superframes(self, conn: RcConnection) -> bool:
-        """Both ends have to want them: the accepting one knows, and says no more than was asked."""
+        """Whether both ends take super-frames: the accepting end declares them only if the peer does."""
         return conn.theirs is not None and bool(self.config.superframes(conn.theirs))
 
-    def _patience_s(self, role: Role) -> float:
-        """Whoever asked ends what is idle; who was asked waits for that twice as long. Linux, told that a
-        connection of its own has ended, loses what it sends there for seconds."""
+    def _idle_s(self, role: Role) -> float:
+        """The active end closes an idle connection; the passive end waits twice as long before it does.
+        Linux loses packets for seconds when the peer ends a connection that Linux opened."""
         return self.config.idle_s if role is Role.ACTIVE else 2 * self.config.idle_s
 
     def _ring_idle(self, now: float, handle: Handle) -> None:
@@ -391,16 +391,16 @@ class RcPolicy:
                 self._feed_peer(now, peer, _PeerInput.SERVED)
 
     def _supersede(self, now: float, conn: RcConnection) -> None:
-        """What a peer's new connection says about older ones.
+        """End the older connections that a peer's new connection supersedes.
 
-        From the same station: it has lost the older one, or wants this instead. From another queue pair
-        on the same port: the station has probably restarted. Probably, since a port may have several
-        stations; so each is thought dead once at most, and whoever is alive connects again for good.
+        A connection from the same UD queue pair: the peer has lost the older one, or wants this one instead.
+        From another UD queue pair on the same port: the peer has probably restarted. As a port may have
+        several interfaces, each is suspected at most once; one that is alive connects again and stays.
         """
         for other in self._connections.on(conn.hwaddr.gid):
             qpn = other.hwaddr.qpn
             if other is conn or other.state is not rc_connection.State.LIVE:
-                continue  # nothing to supersede, or it has just gone with another one
+                continue  # the new one itself, not live, or ended in this loop
             if qpn == conn.hwaddr.qpn:
                 if other.handle.role is Role.PASSIVE and not self._is_serving(other):
                     self._count("connection_replaced")
@@ -412,7 +412,7 @@ class RcPolicy:
                         self._feed(now, doomed, _ConnectionInput.EVICTED)
 
     def _report(self, now: float, conn: RcConnection, fed: rc_connection.Input) -> None:
-        """What the end of a connection means for the way to its peer."""
+        """Feed the end of a connection to its peer's machine."""
         peer = self._peers.get(conn.hwaddr)
         if peer is None:
             return
@@ -433,7 +433,8 @@ class RcPolicy:
             self._feed_peer(now, peer, _PeerInput.FAILED)
 
     def _make_room(self, now: float) -> bool:
-        """Whether there is room for one more; the one unused for longest makes it, if it was for long."""
+        """Whether there is room for one more connection; the one unused for longest makes it, if unused for
+        long enough."""
         if len(self._connections) < self.config.connections_max:
             return True
         oldest = self._connections.oldest()
@@ -451,7 +452,7 @@ class RcPolicy:
     # -- peers -----------------------------------------------------------------------------------
 
     def _peer(self, now: float, hwaddr: HwAddr) -> RcPeer | None:
-        """The peer's record, made if there is room; those that only rest make it."""
+        """The peer, made if there is room; one that only rests makes it."""
         peer = self._peers.get(hwaddr)
         if peer is None:
             if len(self._peers) >= self.config.peers_max:
@@ -507,7 +508,7 @@ class RcPolicy:
     def _connected(self, peer: RcPeer) -> None:
         assert peer.candidate is not None, "it was served"
         conn = self._connections[peer.candidate]
-        assert conn.theirs is not None, "both ends have spoken"
+        assert conn.theirs is not None, "the peer has sent its private data"
         peer.serving, peer.candidate, peer.forms_tried = conn.handle, None, 0
         self._steer(
             peer,
@@ -544,7 +545,7 @@ class RcPolicy:
     # -- effects ---------------------------------------------------------------------------------
 
     def _reject(self, handle: Handle, reason: Reason) -> None:
-        """C3: a REJ says who we are, too."""
+        """C3: a REJ carries our private data, too."""
         self._effects.append(Reject(handle, reason, self.config.private(has_superframes=False)))
 
     def _count(self, reason: str) -> None:

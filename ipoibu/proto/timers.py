@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The engine's alarms: one per (callback, key), the earliest first, and a bound on the heap.
 
-Cancelling and re-arming leave dead records in the heap, so a peer that confirms an entry over and
-over could make it grow. Moving an alarm later therefore keeps its record, which is pushed back when
-it comes up, and the heap is rebuilt when most of it is dead.
+Cancelling and re-arming leave dead records in the heap, so a peer that confirms an entry over and over
+could make the heap grow. An alarm that moves later therefore keeps its record, which `deadline` pushes
+back when its time comes, and `_file` rebuilds the heap when most of its records are dead.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Alarm = tuple[Callable[[float, Any], None], Hashable]
 
 
 class Timers:
-    """Alarms by virtual time; nothing here reads a clock."""
+    """Alarms by virtual time; the caller passes the time in."""
 
     def __init__(self) -> None:
         self._due: dict[Alarm, float] = {}
-        self._filed: dict[Alarm, float] = {}  # the record that stands for the alarm in the heap
+        self._filed: dict[Alarm, float] = {}  # the time of the alarm's record in the heap
         self._heap: list[tuple[float, int, Alarm]] = []
         self._serial = itertools.count()  # equal times ring in the order of arming
 
@@ -39,11 +39,11 @@ class Timers:
             self._file(alarm, at)
 
     def cancel(self, ring: Callable[[float, Any], None], key: Hashable) -> None:
-        """Forget the alarm; nothing happens if there is none."""
+        """Forget the alarm, if there is one."""
         self._due.pop((ring, key), None)
 
     def deadline(self) -> float | None:
-        """When `run` has something to do next."""
+        """When `run` has something to do next; None without an alarm."""
         while self._heap:
             at, _, alarm = self._heap[0]
             due = self._due.get(alarm)
@@ -57,7 +57,7 @@ class Timers:
         return None
 
     def run(self, now: float) -> None:
-        """Ring every alarm that is due. Ends, because whoever arms again does so later than `now`."""
+        """Ring every alarm that is due. The loop ends, because a callback arms only later than `now`."""
         while (at := self.deadline()) is not None and at <= now:
             _, _, (ring, key) = heapq.heappop(self._heap)
             del self._filed[ring, key], self._due[ring, key]

@@ -31,8 +31,8 @@ _FIXED: Final = struct.Struct("!HHBBH")
 class Arp:
     """One ARP message.
 
-    `operation` may be any number: RFC 826 merges the sender's mapping before it looks there (R2).
-    `sender_hwaddr` is a station; `target_hwaddr` may be anything (R3).
+    `operation` may be any number: RFC 826 merges the sender's mapping before it reads the operation (R2).
+    `sender_hwaddr` is a host's; `target_hwaddr` may be anything (R3).
     """
 
     operation: int
@@ -56,7 +56,7 @@ class Arp:
         )
 
     def answer(self, hwaddr: HwAddr) -> Arp:
-        """The reply to this request by the station `hwaddr` that owns `target_ip`."""
+        """The reply to this request from the host `hwaddr` that owns `target_ip`."""
         return Arp(REPLY, hwaddr, self.target_ip, self.sender_hwaddr, self.sender_ip)
 
 
@@ -66,7 +66,7 @@ def request(hwaddr: HwAddr, source: IPv4Address, target: IPv4Address) -> Arp:
 
 
 def parse_untrusted(payload: Octets) -> Arp:
-    """Read what follows the encapsulation header; bytes behind the message are ignored."""
+    """Read a message without its encapsulation header; bytes behind the message are ignored."""
     if len(payload) < _FIXED.size:
         raise BadFrame("arp_short")
     hardware, protocol, hwaddr_len, ip_len, operation = _FIXED.unpack_from(payload)

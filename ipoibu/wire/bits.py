@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 def join(*fields: tuple[int, int]) -> int:
-    """The word of (value, width in bits) pairs; `ValueError` for a value that would spill over."""
+    """The word of (value, width in bits) pairs; `ValueError` for a value that exceeds its width."""
     word = 0
     for value, width in fields:
         if not 0 <= value < 1 << width:

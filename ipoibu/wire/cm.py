@@ -10,7 +10,7 @@ A datagram is the MAD header and a message of 232 bytes. REQ and REP are in `cm_
     DREQ   local id 4 | remote id 4 | QPN 24b, - 8b | private data 220
     DREP   local id 4 | remote id 4 | private data 224
 
-Private data is as long as its field once it was parsed; what is to be packed may be shorter.
+Parsed private data is as long as its field; `pack` pads shorter data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DREQ: Final = struct.Struct("!III220s")
 
 @dataclass(frozen=True, slots=True)
 class Mra:
-    """A message has come, and its answer may take as long as the code `service_timeout` says."""
+    """Message received: the answer may take as long as the code `service_timeout`."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.MRA
 
@@ -69,7 +69,7 @@ class Mra:
 
 @dataclass(frozen=True, slots=True)
 class Rej:
-    """No connection; `info` is what the reason adds to it, up to 72 bytes."""
+    """A refusal, or the end of a connection attempt; `info` goes with the reason, up to 72 bytes."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.REJ
 
@@ -95,7 +95,7 @@ class Rej:
 
 @dataclass(frozen=True, slots=True)
 class Rtu:
-    """The REP has come: both ends are there."""
+    """Ready to use: the REP arrived, and both ends are ready."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.RTU
 
@@ -110,7 +110,7 @@ class Rtu:
 
 @dataclass(frozen=True, slots=True)
 class Dreq:
-    """The end of a connection; `qpn` is the queue pair of whoever receives the message."""
+    """The end of a connection; `qpn` is the receiver's queue pair."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.DREQ
 
@@ -127,7 +127,7 @@ class Dreq:
 
 @dataclass(frozen=True, slots=True)
 class Drep:
-    """The DREQ has come."""
+    """The answer to a DREQ."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.DREP
 
@@ -142,7 +142,7 @@ class Drep:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A message that this program does not speak: service ID resolution, alternate paths."""
+    """A message that this program does not use: service ID resolution, alternate paths."""
 
     attribute: int
 

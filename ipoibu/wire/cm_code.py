@@ -20,7 +20,7 @@ LID_PERMISSIVE: Final = 0xFFFF  # Linux's LIDs in a REQ for a path with a hop li
 
 
 class Attribute(enum.IntEnum):
-    """Whatever else a peer sends stays a plain number, in `Other`."""
+    """The messages of this program; any other attribute stays a plain number, in `Other`."""
 
     REQ = 0x0010
     MRA = 0x0011
@@ -41,7 +41,7 @@ class Transport(enum.IntEnum):
 
 
 class About(enum.IntEnum):
-    """Which message an MRA or a REJ answers. The fourth value of the 2 bits stays a plain number."""
+    """The message that an MRA or a REJ answers. The fourth value of the 2 bits stays a plain number."""
 
     REQ = 0
     REP = 1
@@ -49,7 +49,7 @@ class About(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """REJ:Reason. Others stay plain numbers."""
+    """REJ:Reason; other reasons stay plain numbers."""
 
     NO_QP = 1
     NO_EEC = 2
@@ -62,7 +62,7 @@ class Reason(enum.IntEnum):
     INVALID_TRANSPORT = 9
     STALE_CONNECTION = 10
     RDC_NOT_EXIST = 11
-    INVALID_GID = 12  # additional information: the GID that would do
+    INVALID_GID = 12  # additional information: a GID that is valid
     INVALID_LID = 13
     INVALID_SL = 14
     INVALID_TRAFFIC_CLASS = 15
@@ -76,7 +76,7 @@ class Reason(enum.IntEnum):
     INVALID_ALTERNATE_RATE = 23
     PORT_CM_REDIRECT = 24
     PORT_REDIRECT = 25
-    INVALID_MTU = 26  # additional information: the code of the largest that would do
+    INVALID_MTU = 26  # additional information: the code of the largest valid MTU
     INSUFFICIENT_RESPONDER_RESOURCES = 27
     CONSUMER = 28
     INVALID_RNR_RETRY = 29
@@ -88,5 +88,5 @@ class Reason(enum.IntEnum):
 
 
 def seconds(code: int) -> float:
-    """The time that a 5-bit field stands for: 4.096 µs times 2 to its power (31: 2.4 hours)."""
+    """The time of a 5-bit code: 4.096 µs times 2 to its power (31: 2.4 hours)."""
     return 4.096e-6 * (1 << code)

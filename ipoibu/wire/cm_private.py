@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What IPoIB says in the private data of REQ, REP and REJ: RFC 4755 §6 (C3, C4), and what it asks for (C7).
+"""IPoIB's private data in REQ, REP and REJ: RFC 4755 §6 (C3, C4), and the service IDs of its REQ (C7).
 
     | 0 8b | QPN 24b | receive MTU 4 |      RFC 4755; the QPN is that of the sender's datagrams
-    | "ipou" 4 | version 1 | 0 3 | largest message 4 |      ours
+    | "ipou" 4 | version 1 | 0 3 | largest message 4 |      our extension
 
-Ours follows the RFC's eight bytes: RFC 4755 defines no more than those, and Linux and illumos read no
-more, so nobody else sees it. The RFC's own reserved byte was not taken for it although receivers must
-mask that (C4): senders must leave it 0, a peer that compares whole words would see another QPN, and one
-bit can be set by mistake where four letters cannot. "Largest message" is how much the sender takes of a
-super-frame, its vnet header and encapsulation header included; 0, or no such bytes, is none at all.
+Our extension follows the RFC's eight bytes: RFC 4755 defines no more, and Linux and illumos read no more,
+so other implementations ignore it. It does not use the RFC's own reserved byte, although receivers must
+mask that (C4): senders must leave it 0, a peer that compares whole words would see another QPN, and a bit
+can be set by mistake where four letters cannot. "Largest message" is the largest super-frame that the
+sender takes, vnet header and encapsulation header included; 0, or no extension, means no super-frames.
 
 A connection's receive MTU counts the encapsulation header (C4).
 """
@@ -43,22 +43,22 @@ _MARK: Final = b"ipou"
 _SUPERFRAME_MIN_BYTES: Final = SUPERFRAME_HEADER_BYTES + IPV4_MIN_MTU
 _RDMACM_PORT_BASE: Final = 0x4000
 _RDMACM_PORT_MASK: Final = 0x3FFF
-_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the general services'
+_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the GSI's
 
 
 class ServiceForm(enum.IntEnum):
     """The upper bits of the service ID, in front of the QPN (C7)."""
 
-    LINUX = 0x10 << 56  # and everything that was made from it; illumos tries it first
+    LINUX = 0x10 << 56  # Linux and its descendants; illumos tries it first
     RFC = 0x01 << 56  # RFC 4755 §3.5
-    RDMACM = cm_rdmacm.SERVICE_BASE  # ours, where the kernel's rdma_cm on RoCE is all that there is
+    RDMACM = cm_rdmacm.SERVICE_BASE  # ours, where only the kernel's rdma_cm on RoCE can connect
 
 
 def service_id(form: ServiceForm, qpn: Qpn) -> int:
-    """Where the station with this UD queue pair listens.
+    """The service ID at which the interface with this UD queue pair listens.
 
-    A port of rdma_cm has 16 bits, so that two stations of one port may want the same: the second of
-    them cannot listen. Those from 32768 on are left to whoever connects.
+    A port of rdma_cm has 16 bits, so two interfaces of one port may need the same: the second one cannot
+    listen. rdma_cm takes the ports from 32768 on for the connecting end.
     """
     if form is ServiceForm.RDMACM:
         return form | _RDMACM_PORT_BASE | qpn & _RDMACM_PORT_MASK
@@ -66,13 +66,13 @@ def service_id(form: ServiceForm, qpn: Qpn) -> int:
 
 
 def service_ids(qpn: Qpn) -> frozenset[int]:
-    """All forms: a station listens on each of them (C7)."""
+    """The service IDs of all forms: an interface listens on each of them (C7)."""
     return frozenset(service_id(form, qpn) for form in ServiceForm)
 
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """What a station says of itself. `superframe_bytes` is 0 if it takes plain packets only."""
+    """What one end declares; `superframe_bytes` is 0 if it takes plain packets only."""
 
     qpn: Qpn
     receive_mtu_bytes: int
@@ -87,9 +87,9 @@ class Private:
 
 
 def parse_untrusted(data: Octets) -> Private:
-    """Read the start of a message's private data; what is behind it is another's business.
+    """Read the start of a message's private data, and ignore the rest.
 
-    Sizes larger than ours can be are cut down to those (C4): nobody sends more than fits there.
+    Sizes above our own maximum are reduced to it (C4): we never send more.
     """
     if len(data) < _RFC.size:
         raise BadFrame("cm_private_short")
@@ -101,7 +101,7 @@ def parse_untrusted(data: Octets) -> Private:
         raise BadFrame("cm_private_mtu")
     superframe_bytes = 0
     if len(data) >= _RFC.size + _OURS.size:
-        mark, version, told_bytes = _OURS.unpack_from(data, _RFC.size)
-        if (mark, version) == (_MARK, VERSION) and told_bytes >= _SUPERFRAME_MIN_BYTES:
-            superframe_bytes = min(told_bytes, SUPERFRAME_BYTES_MAX)
+        mark, version, largest_bytes = _OURS.unpack_from(data, _RFC.size)
+        if (mark, version) == (_MARK, VERSION) and largest_bytes >= _SUPERFRAME_MIN_BYTES:
+            superframe_bytes = min(largest_bytes, SUPERFRAME_BYTES_MAX)
     return Private(qpn, min(mtu_bytes, RECEIVE_MTU_MAX_BYTES), superframe_bytes)

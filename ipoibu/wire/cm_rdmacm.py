@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What Linux's rdma_cm puts in front of a request's private data (InfiniBand volume 1, annex A11).
+"""The header of Linux's rdma_cm in front of a request's private data (InfiniBand volume 1, annex A11).
 
     | version 0 8b | IP version 4b, 0 4b | source port 2 | source address 16 | destination address 16 |
 
-It belongs to the service IDs of an IP port space: 0x0000000001, the protocol (6 for TCP), the port. On RoCE
-a user of rdma_cm can neither ask for another service ID nor listen on one, and on either side the kernel
-writes and reads this header itself. An IPv4 address stands in the last four bytes of its sixteen.
+Requests to the service IDs of an IP port space have it: 0x0000000001, the protocol (6 for TCP), the port.
+On RoCE a user of rdma_cm can neither ask for another service ID nor listen on one, and on either side the
+kernel writes and reads this header itself. An IPv4 address fills the last four of its sixteen bytes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _IPV4_PAD: Final = bytes(12)
 
 
 def is_rdmacm(service_id: int) -> bool:
-    """Whether requests for it carry the header."""
+    """Whether requests to this service ID carry the header."""
     return service_id & ~_PORT_MASK == SERVICE_BASE
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose request it is, by IP addresses of one family; `port` is the source's, which nobody answers to."""
+    """The IP addresses of both ends, of one family; `port` is the source's, and has no use."""
 
     source: IpAddress
     destination: IpAddress

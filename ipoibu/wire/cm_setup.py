@@ -2,7 +2,7 @@
 """REQ and REP, the messages that make a connection: InfiniBand volume 1, §12.6.5 and §12.6.8.
 
 232 bytes behind the MAD header. "Local" is the sender of the message. Widths are in bytes, with `b` in
-bits; `-` is reserved, or of a service that is not spoken here, and sent as 0:
+bits; `-` is reserved, or belongs to a service that this program does not use, and is sent as 0:
 
     REQ   local id 4 | - 4 | service id 8 | CA GUID 8 | - 4 | Q_Key 4 |
           QPN 24b, responder resources 8b | - 24b, initiator depth 8b |
@@ -34,7 +34,7 @@ _REP: Final = struct.Struct("!IIII4xIBBBBQ196s")
 
 
 def padded(data: bytes, length: int) -> bytes:
-    """Private data in its field; `ValueError` if there is too much of it."""
+    """Private data padded to its field; `ValueError` if it does not fit."""
     if len(data) > length:
         raise ValueError(f"{len(data)} bytes, where {length} fit")
     return data.ljust(length, b"\0")
@@ -42,7 +42,7 @@ def padded(data: bytes, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path as a REQ describes it; `subnet_local` is clear if a router may be on the way.
+    """A path in a REQ; `subnet_local` is clear if the path may lead through a router.
 
     LIDs are 0 where the fabric routes by GID, `LID_PERMISSIVE` where Linux does not know them; `rate`
     and `ack_timeout` are codes of the specification.
@@ -82,8 +82,8 @@ NO_PATH: Final = Path(Gid(bytes(GID_LEN)), Gid(bytes(GID_LEN)))
 class Req:
     """A request for a connection. `mtu` is the code of the path MTU (1 for 256 .. 5 for 4096).
 
-    `psn` is the one that the *receiver* of the message starts to send with; `retries` and `rnr_retries`
-    are for the receiver to use. Time-outs are codes for `cm_code.seconds`.
+    The *receiver* of the message starts to send with `psn`, and uses `retries` and `rnr_retries`. Time-outs
+    are codes for `cm_code.seconds`.
     """
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.REQ
@@ -134,7 +134,7 @@ class Req:
 
 @dataclass(frozen=True, slots=True)
 class Rep:
-    """The answer that accepts a REQ; fields as there."""
+    """The answer that accepts a REQ; the fields have the same meaning."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.REP
 

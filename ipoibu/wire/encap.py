@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The 4-byte encapsulation header of IPoIB, RFC 4391 §6 (E1-E3), and the MTU it leaves (T1).
+"""The 4-byte encapsulation header of IPoIB, RFC 4391 §6 (E1-E3), and the IP MTU (T1).
 
  0                   1                   2                   3
 +-------------------------------+-------------------------------+
@@ -31,7 +31,7 @@ class EtherType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Encap:
-    """A datagram's payload and what it is."""
+    """A datagram's payload and its type."""
 
     type: EtherType
     payload: bytes
@@ -42,7 +42,7 @@ class Encap:
 
 
 def parse_untrusted(frame: Octets) -> Encap:
-    """Read a datagram from behind the GRH; the reserved half is ignored (E2)."""
+    """Read a datagram without its GRH; the reserved half is ignored (E2)."""
     if len(frame) < ENCAP_LEN:
         raise BadFrame("encap_short")
     try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The errors that a link tells the local stack: next hop dead, packet too big (C13).
+"""ICMP errors of a link to the local stack: next hop dead, packet too big (C13).
 
-ICMPv4 3/1 and 3/4 (RFC 792, RFC 1191), ICMPv6 1/3 and 2 (RFC 4443). Each function takes the packet
-that could not be sent and returns the complete error, addressed to that packet's source, or None
-where the RFCs forbid one. The rate limit is the caller's.
+ICMPv4 3/1 and 3/4 (RFC 792, RFC 1191), ICMPv6 1/3 and 2 (RFC 4443). Each function takes the packet that
+could not be sent and returns the complete error to that packet's source, or None where the RFCs forbid an
+error. The caller limits the rate.
 
-The error comes from `source`, by default the packet's own destination: Linux drops an IPv4 packet
-that arrives with one of the host's addresses as its source, so the interface cannot speak.
+The error comes from `source`, by default the packet's own destination: Linux drops an IPv4 packet that
+arrives with one of the host's addresses as its source, so it cannot come from the interface's address.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def too_big_untrusted(
 ) -> bytes | None:
     """Fragmentation needed (RFC 1191 §4) or packet too big (RFC 4443 §3.2); the next hop's IP MTU.
 
-    Whatever the don't-fragment bit says: the link does not fragment, but a stack that has learnt
-    the MTU does. Errors as in `unreachable_untrusted`.
+    It ignores the don't-fragment bit: the link does not fragment, but a stack that has learnt the MTU
+    does. Errors as in `unreachable_untrusted`.
     """
     header = ip.parse_untrusted(packet)
     speaker = source or header.destination
@@ -68,7 +68,7 @@ def too_big_untrusted(
         if not _may_answer_v4(header):
             return None
         return _v4(header, packet, speaker, code=V4_CODE_TOO_BIG, mtu_bytes=mtu_bytes)
-    # RFC 4443 §2.4 (e.3): this error may answer a multicast packet, if somebody is there to send it
+    # RFC 4443 §2.4 (e.3): this error may answer a multicast packet, if it has a unicast source
     if speaker.is_multicast or not _may_answer_v6_untrusted(header):
         return None
     return _v6(header, packet, speaker, kind=V6_TOO_BIG, mtu_bytes=mtu_bytes)
@@ -89,7 +89,7 @@ def _may_answer_v4(header: ip.Ipv4) -> bool:
 def _may_answer_v6_untrusted(header: ip.Ipv6) -> bool:
     """RFC 4443 §2.4 (e), but for the rule on multicast destinations.
 
-    A fragment other than the first is not answered either: nothing tells what it is a part of.
+    A fragment other than the first gets no error either: its upper-layer protocol is unknown.
     """
     if header.source.is_unspecified or header.source.is_multicast:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IGMP, versions 1 (RFC 1112), 2 (RFC 2236) and 3 (RFC 3376): who joins and leaves which group."""
+"""IGMP, versions 1 (RFC 1112), 2 (RFC 2236) and 3 (RFC 3376): the groups that a host joins and leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADER: Final = struct.Struct("!BBHHH")
 
 
 class Kind(enum.IntEnum):
-    """The message types that tell of membership."""
+    """The message types about membership."""
 
     QUERY = 0x11
     REPORT_V1 = 0x12
@@ -32,7 +32,7 @@ class Kind(enum.IntEnum):
 
 
 def parse_untrusted(packet: Octets) -> Report | Query | None:
-    """Read a whole IPv4 packet; None if it is no IGMP, or an IGMP message about something else."""
+    """Read a whole IPv4 packet; None if it is no IGMP message about membership."""
     header = ip.parse_untrusted(packet)
     if isinstance(header, ip.Ipv6) or header.protocol != ip.IGMP:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IPv4 and IPv6 headers as far as IPoIB looks into them: RFC 791, RFC 8200."""
+"""The parts of IPv4 and IPv6 headers that IPoIB needs: RFC 791, RFC 8200."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _MORE_FRAGMENTS: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """What an IP packet carries behind all headers of IP itself.
+    """The payload of an IP packet behind all headers of IP itself.
 
     `offset_bytes` counts from the end of the fixed header (IPv6) or of the options (IPv4). With
-    `fragment_offset_bytes` above 0, `payload` is a piece from the middle of something.
+    `fragment_offset_bytes` above 0, `payload` is a later fragment of a datagram.
     """
 
     protocol: int
@@ -238,7 +238,7 @@ def checksum(data: Octets) -> int:
 def pseudo_header(
     source: IpAddress, destination: IpAddress, protocol: int, length_bytes: int
 ) -> bytes:
-    """What a transport checksum covers besides the segment; RFC 768, RFC 8200 §8.1."""
+    """The pseudo header that a transport checksum covers too; RFC 768, RFC 8200 §8.1."""
     if source.version != destination.version:
         raise ValueError(f"{source} and {destination} are of different IP versions")
     pair = source.packed + destination.packed

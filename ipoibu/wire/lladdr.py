@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A station's link-layer address as a peer claims it, in ARP and in ND options. RFC 4391 §9.1.1."""
+"""A peer's hardware address in ARP and in ND options. RFC 4391 §9.1.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REASONS: Final = frozenset({"lladdr_length", "lladdr_not_unicast"})
 
 
 def parse_untrusted(raw: Octets) -> HwAddr:
-    """Read 20 bytes that must name one station: A4, all unicast goes to this queue pair.
+    """Read 20 bytes that must name one host: all unicast to it goes to this queue pair (A4).
 
     A group's address or the all-zero one would turn answers into multicast or into losses. The
     flags octet is kept as received: nothing in it is an error (A2).

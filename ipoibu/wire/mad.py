@@ -4,7 +4,7 @@
     | base version 1 | class 1 | class version 1 | method 1 | status 2 | class specific 2 |
     | transaction 8 | attribute 2 | reserved 2 | modifier 4 |
 
-A datagram has 256 bytes. Shorter ones are read too: a simulated fabric passes on what was written.
+A datagram has 256 bytes. Shorter ones are valid too: a simulated fabric delivers only the bytes written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REASONS: Final = frozenset({"mad_short", "mad_version"})
 MAD_LEN: Final = 256
 HEADER_LEN: Final = 24
 BASE_VERSION: Final = 1
-RESPONSE: Final = 0x80  # the bit of a method that makes it an answer
+RESPONSE: Final = 0x80  # the bit that makes a method a response
 GSI_QPN: Final = 1  # the general services interface
 GSI_QKEY: Final = 0x80010000
 
@@ -30,7 +30,7 @@ _HEADER: Final = struct.Struct("!BBBBHHQHHI")
 
 
 class Method(enum.IntEnum):
-    """§13.4.5, §15.2.2. Whatever else a peer sends stays a plain number."""
+    """§13.4.5, §15.2.2; any other method stays a plain number."""
 
     GET = 0x01
     SET = 0x02
@@ -45,7 +45,7 @@ class Method(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The parts that tell what a datagram is about. `tid` is the transaction's 64 bits."""
+    """The header; `tid` is the transaction's 64 bits."""
 
     management_class: int
     class_version: int

@@ -28,12 +28,12 @@ _CODE: Final = 0x3F  # MTU, rate and packet lifetime below their selectors
 
 
 class JoinState(enum.IntFlag):
-    """How a port takes part. The SA keeps the bits of all requests for a port together."""
+    """How a port takes part in a group. The SA collects the bits of all requests of a port."""
 
     FULL_MEMBER = 1
     NON_MEMBER = 2  # receives, does not count as a user of the group (M7)
     SEND_ONLY_NON_MEMBER = 4  # M1; may not create a group
-    SEND_ONLY_FULL_MEMBER = 8  # may, where ClassPortInfo says so
+    SEND_ONLY_FULL_MEMBER = 8  # may create a group, if ClassPortInfo has the bit for it
 
 
 class Component(enum.IntFlag):
@@ -58,10 +58,10 @@ class Component(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class McMemberRecord:
-    """A request leaves fields None that it does not mean; an answer has them all.
+    """One membership: a request has None in fields that do not count; an answer has all fields.
 
-    `mtu_bytes` is the InfiniBand MTU; `rate` and `lifetime` are the codes of the specification. The
-    selectors say "exactly" in what we send, and are not looked at in what we get.
+    `mtu_bytes` is the InfiniBand MTU; `rate` and `lifetime` are the codes of the specification. We send
+    the selector "exactly", and ignore the selectors of an answer.
     """
 
     mgid: Gid | None = None
@@ -82,7 +82,7 @@ class McMemberRecord:
 
     @property
     def mask(self) -> Component:
-        """The components that this record means."""
+        """The components of this record that count: those not None."""
         mask = Component(0)
         for name, bit in _COMPONENTS.items():
             if getattr(self, name) is not None:
@@ -131,7 +131,7 @@ _COMPONENTS: Final = {
 
 
 def parse_untrusted(data: bytes) -> McMemberRecord:
-    """Read one record of an answer; nobody can send to a group without a multicast LID and an MTU."""
+    """Read one record of an answer; it needs a multicast LID and an MTU, for sending to the group."""
     if len(data) < RECORD_LEN:
         raise BadFrame("mcmember_short")
     (mgid, port, qkey, mlid, mtu, tclass, pkey, rate, lifetime, shared, state, proxy) = (

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What IGMP and MLD reports say, in one form for every version of both (M3, M4).
+"""IGMP and MLD reports, in one form for all versions (M3, M4).
 
-A report is a list of records: a group, a filter, a list of sources. The older versions know only
-"every source" and "none". Records, not yes or no, because a host that drops the last source of a
-source-specific group says only "block this one": whoever follows joins exactly keeps an `Interest`
-per group and brings it up to date with `after`.
+A report is a list of records: a group, a filter, a list of sources. The older versions have only "every
+source" and "no source". A record alone does not say whether its sender stays a member: a host that drops
+the last source of a source-specific group only blocks that source. So a follower keeps an `Interest` per
+group, and applies each record to it with `after`.
 
-On the wire a record is the same in IGMPv3 and MLDv2 but for the length of an address:
+On the wire a record of IGMPv3 and one of MLDv2 differ only in the length of an address:
 
     | type 1 | auxiliary words 1 | sources 2 | group | source ... | auxiliary data |
 """
@@ -43,7 +43,7 @@ _FIXED: Final = struct.Struct("!BBH")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the reporter wants of `group` from now on."""
+    """A change of the sender's interest in `group`."""
 
     group: IpAddress
     filter: Filter
@@ -59,7 +59,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A router asks who is in `group`; None: in any group."""
+    """A router asks for the members of `group`, or of any group (None)."""
 
     group: IpAddress | None
 
@@ -71,7 +71,7 @@ NOT_A_MEMBER: Final[Interest] = frozenset()
 
 
 def after(before: Interest, record: Record) -> Interest:
-    """The interest in `record.group` once the record is applied; RFC 3376 §4.2.12.
+    """The interest in `record.group` after the record; RFC 3376 §4.2.12.
 
     Excluded sources are not kept: a group serves its whole membership on this medium.
     """
@@ -98,7 +98,7 @@ def group_untrusted(raw: bytes) -> IpAddress:
 def records_untrusted(area: bytes, count: int, address_bytes: int) -> tuple[Record, ...]:
     """Read `count` records with addresses of 4 or 16 bytes.
 
-    A record of a type that nobody defined is skipped, auxiliary data too (RFC 3376 §4.2.11-12).
+    Records of undefined types and auxiliary data are skipped (RFC 3376 §4.2.11-12).
     """
     records = []
     at = 0

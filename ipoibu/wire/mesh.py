@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What stations of an iWARP mesh say to each other; a profile of our own, docs/mesh.md.
+"""The messages of an iWARP mesh; a profile of our own, docs/mesh.md.
 
-A greeting goes into the private data of the connection, both ways:
+Each end sends a greeting in the private data of the connection:
 
     | "ipom" 4 | version 1 | 0 1 | window 2 | hardware address 20 | MTU 4 | P_Key 2 | port 2 |
 
@@ -9,7 +9,7 @@ Control messages follow a header like the encapsulation's, of Type 0x88B5; in th
 
     | operation 1 | 0 3 | entry ... |    an MGID of 16 bytes, or | IP version 1 | 0 1 | port 2 | address 16 |
 
-The operation 5 is about the window, and never leaves the C core (ext/mesh/mesh_send.c).
+The C core handles operation 5, the window, alone (ext/mesh/mesh_send.c).
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ REASONS: Final = frozenset(
 )
 
 VERSION: Final = 1
-LIST_MAX: Final = (
-    100  # entries of one message: it is shorter than the smallest datagram MTU we default to
-)
+LIST_MAX: Final = 100  # entries of one message: it then fits the smallest default datagram MTU
 _MARK: Final = b"ipom"
 _GREETING: Final = struct.Struct(f"!4sBxH{HWADDR_LEN}sIHH")
 _ENTRY: Final = struct.Struct("!BxH16s")
@@ -42,19 +40,19 @@ _IPV4_PAD: Final = bytes(12)
 
 
 class Operation(enum.IntEnum):
-    """What a control message is about."""
+    """The kind of a control message."""
 
-    GROUPS = 1  # the groups that the sender is in, instead of all before
-    JOIN = 2  # and more of them
+    GROUPS = 1  # all groups that the sender is in
+    JOIN = 2  # groups that it is in, too
     LEAVE = 3
-    PEERS = 4  # where other stations listen
+    PEERS = 4  # where other hosts listen
     WINDOW = 5
-    ADDRESSES = 6  # the sender's IP addresses, instead of all before
+    ADDRESSES = 6  # all IP addresses of the sender
 
 
 @dataclass(frozen=True, slots=True)
 class Locator:
-    """Where a station listens: an address of its net device and a port; link-local ones have no scope."""
+    """Where a host listens: an address of its net device, without scope, and a port."""
 
     ip: IpAddress
     port: int
@@ -65,8 +63,8 @@ class Locator:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who a station is. `mtu_bytes` is the largest IP packet that it takes, `window` how many messages
-    it takes before it says more, `port` where it listens, on the address that it comes from."""
+    """One host. `mtu_bytes` is the largest IP packet that it takes, `window` the number of messages that it
+    takes before it grants more, `port` its listening port, at the address that it connects from."""
 
     hwaddr: HwAddr
     mtu_bytes: int
@@ -88,7 +86,7 @@ class Greeting:
 
 
 def greeting_untrusted(data: Octets) -> Greeting:
-    """Read private data; what is behind the greeting is padding."""
+    """Read private data; the bytes behind the greeting are padding."""
     if len(data) < _GREETING.size:
         raise BadFrame("mesh_greeting")
     mark, version, window, raw, mtu_bytes, pkey, port = _GREETING.unpack_from(data)
@@ -107,7 +105,7 @@ def greeting_untrusted(data: Octets) -> Greeting:
 
 
 def groups(operation: Operation, mgids: Sequence[Gid]) -> Iterator[bytes]:
-    """As many messages as it takes; those after a GROUPS are JOINs."""
+    """The messages for all groups; after the first one, GROUPS becomes JOIN."""
     for at in range(0, max(1, len(mgids)), LIST_MAX):
         kind = Operation.JOIN if at and operation is Operation.GROUPS else operation
         yield bytes((kind, 0, 0, 0)) + b"".join(it.raw for it in mgids[at : at + LIST_MAX])
@@ -120,7 +118,7 @@ def peers(locators: Sequence[Locator]) -> Iterator[bytes]:
 
 
 def addresses(ips: Sequence[IpAddress]) -> bytes:
-    """The first hundred, if there are more."""
+    """One message, with at most the first 100 addresses."""
     return bytes((Operation.ADDRESSES, 0, 0, 0)) + b"".join(_entry(ip, 0) for ip in ips[:LIST_MAX])
 
 
@@ -145,7 +143,7 @@ def groups_untrusted(message: Octets) -> list[Gid]:
 
 
 def locators_untrusted(message: Octets) -> list[Locator]:
-    """The list of PEERS, or of ADDRESSES, whose ports mean nothing."""
+    """The list of PEERS, or of ADDRESSES, whose ports have no meaning."""
     body = bytes(message[_HEADER_LEN:])
     if len(body) % _ENTRY.size:
         raise BadFrame("mesh_list")

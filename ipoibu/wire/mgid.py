@@ -4,8 +4,8 @@
     |  8 |  4 |   4   |    16     |   16  |  80   |
     | FF |  1 | scope | signature | P_Key | group |
 
-The mapping forgets: IPv4 keeps the low 28 bits of the address, IPv6 the low 80 (its own scope and
-flags are lost), so several IPv6 groups can share one MGID.
+The mapping keeps the low 28 bits of an IPv4 address and the low 80 bits of an IPv6 address, without its
+scope and flags, so several IPv6 groups can share one MGID.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Mgid:
 
 
 def parse_untrusted(gid: Gid) -> Mgid:
-    """Take an IPoIB group's GID apart; `mgid_prefix` or `mgid_signature` for any other GID."""
+    """Read an IPoIB group's GID; `mgid_prefix` or `mgid_signature` for any other GID."""
     raw = gid.raw
     if raw[0] != 0xFF or raw[1] >> 4 != 1:
         raise BadFrame("mgid_prefix")
@@ -67,8 +67,8 @@ def parse_untrusted(gid: Gid) -> Mgid:
 def of_group(group: IpAddress, pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
     """The MGID of an IP multicast group or of 255.255.255.255, on the partition of `pkey`.
 
-    `scope` is the broadcast group's, whatever the group's own is (G5); the full-membership bit of
-    the key is always set (E7). `ValueError` if `group` is a unicast address.
+    `scope` is the broadcast group's, not the group's own (G5); the full-membership bit of the key is
+    always set (E7). `ValueError` if `group` is a unicast address.
     """
     if group == LIMITED_BROADCAST:
         return broadcast(pkey, scope)

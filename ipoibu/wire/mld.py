@@ -35,7 +35,7 @@ _KINDS: Final = frozenset(Kind)
 
 
 def parse_untrusted(packet: Octets) -> Report | Query | None:
-    """Read a whole IPv6 packet, hop-by-hop header and all; None if it is no MLD."""
+    """Read a whole IPv6 packet with its extension headers; None if it is no MLD."""
     header = ip.parse_untrusted(packet)
     if isinstance(header, ip.Ipv4):
         return None

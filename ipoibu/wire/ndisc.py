@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Neighbour discovery messages, RFC 4861 §4 and RFC 4391 §9.3 (N1-N4).
 
-Each is read from and packed into a complete IPv6 packet, because half of its validity rules look at
-the IPv6 header. `lladdr` is the address in the link-layer option that the message defines: the
-source's in solicitations and router advertisements, the target's in the other two.
+A message is read from and packed into a complete IPv6 packet, because half of its validity rules concern
+the IPv6 header. `lladdr` is the address in the link-layer option that the message defines: the source's
+in solicitations and router advertisements, the target's in the other two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REASONS: Final = (
 ALL_NODES: Final = IPv6Address("ff02::1")
 ALL_ROUTERS: Final = IPv6Address("ff02::2")
 
-_HOP_LIMIT: Final = 255  # RFC 4861 §11.2: nobody off the link can send it
+_HOP_LIMIT: Final = 255  # RFC 4861 §11.2: a host off the link cannot send it
 _ROUTER: Final = 0x80
 _SOLICITED: Final = 0x40
 _OVERRIDE: Final = 0x20
@@ -59,7 +59,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouterSolicitation:
-    """Routers, speak up."""
+    """Ask the routers for advertisements."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -72,7 +72,7 @@ class RouterSolicitation:
 
 @dataclass(frozen=True, slots=True)
 class RouterAdvertisement:
-    """A router speaks. `flags` as on the wire (RFC 4861 §4.2); prefixes are in `options`."""
+    """A router's advertisement; `flags` as on the wire (RFC 4861 §4.2), prefixes in `options`."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -93,7 +93,7 @@ class RouterAdvertisement:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourSolicitation:
-    """Who has `target`? Without `lladdr` in duplicate address detection, with it otherwise (N3)."""
+    """Ask who has `target`: without `lladdr` in duplicate address detection, else with it (N3)."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -105,7 +105,7 @@ class NeighbourSolicitation:
         return _pack(self, Kind.NEIGHBOUR_SOLICITATION, bytes(4) + self.target.packed)
 
     def answer(self, lladdr: HwAddr, router: bool = False) -> NeighbourAdvertisement:
-        """What the station `lladdr` that owns `target` says to it; RFC 4861 §7.2.4 (N4)."""
+        """The advertisement of the host `lladdr` that owns `target`; RFC 4861 §7.2.4 (N4)."""
         solicited = not self.source.is_unspecified
         return NeighbourAdvertisement(
             source=self.target,
@@ -120,7 +120,7 @@ class NeighbourSolicitation:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAdvertisement:
-    """`target` is at `lladdr`, or (None) where it was before."""
+    """`target` has the hardware address `lladdr`; None: it has not changed."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -139,7 +139,7 @@ class NeighbourAdvertisement:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """`redirected` is better reached through `target`, which is at `lladdr`."""
+    """A better next hop for `redirected` is `target`, with the hardware address `lladdr`."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -192,11 +192,11 @@ def parse_untrusted(packet: Octets) -> Message:
 
 
 def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
-    """The packet without its link-layer options, lengths and checksum made right, and the address.
+    """The packet without its link-layer options, with lengths and checksum corrected, and the address.
 
-    For what the local stack must see (RS, RA, redirect): a TUN has no link-layer address, and Linux
-    passes over the prefixes of a router advertisement whose option does not fit its device.
-    Checked as by `parse_untrusted`; extension headers and other options are kept as they are.
+    The local stack gets RS, RA and redirects this way: a TUN has no link-layer address, and Linux ignores
+    the prefixes of a router advertisement whose option does not fit its device. The checks are those of
+    `parse_untrusted`; extension headers and other options stay as they are.
     """
     opened = _open_untrusted(packet)
     hwaddr = _message_untrusted(opened).lladdr
@@ -205,7 +205,7 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
 
 
 def _open_untrusted(packet: Octets) -> _Opened:
-    """RFC 4861 §6.1, §7.1, §8.1: what they have in common (N2)."""
+    """The checks that RFC 4861 §6.1, §7.1 and §8.1 have in common (N2)."""
     header = ip.parse_untrusted(packet)
     if isinstance(header, ip.Ipv4):
         raise BadFrame("nd_not_icmpv6")
@@ -279,7 +279,7 @@ def _target_untrusted(fixed: bytes) -> IPv6Address:
 
 
 def _pack(message: Message, kind: Kind, fixed: bytes) -> bytes:
-    """`fixed` is what stands between the checksum and the options."""
+    """`fixed` is the part between the checksum and the options."""
     options = message.options
     if message.lladdr is not None:
         options = (ndopt.link_layer(_LAYOUT[kind][1], message.lladdr), *options)
@@ -289,7 +289,7 @@ def _pack(message: Message, kind: Kind, fixed: bytes) -> bytes:
 
 
 def _seal(header: ip.Ipv6, extensions: bytes, message: bytes) -> bytes:
-    """The packet with `message`, whose checksum is computed anew."""
+    """The packet with `message`, and a new checksum."""
     unsealed = message[:2] + bytes(2) + message[4:]
     check = ip.transport_checksum(header.source, header.destination, ip.ICMPV6, unsealed)
     sealed = message[:2] + check.to_bytes(2, "big") + message[4:]

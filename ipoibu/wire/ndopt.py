@@ -26,7 +26,7 @@ _LINK_LAYER_UNITS: Final = 3
 
 
 class LinkLayer(enum.IntEnum):
-    """Whose address the option tells."""
+    """Whose address the option holds."""
 
     SOURCE = 1
     TARGET = 2
@@ -59,17 +59,16 @@ def parse_untrusted(area: bytes) -> tuple[Option, ...]:
 
 
 def link_layer(kind: LinkLayer, hwaddr: HwAddr) -> Option:
-    """The option that tells a 20-byte address (N1)."""
+    """The option with a 20-byte address (N1)."""
     return Option(kind, bytes(2) + hwaddr.pack())
 
 
 def split_untrusted(
     kind: LinkLayer, options: Iterable[Option]
 ) -> tuple[HwAddr | None, tuple[Option, ...]]:
-    """The address that the options of `kind` tell, and the options of other types.
+    """The address of the first option of `kind`, and the options of other types.
 
-    The first one counts. `lladdr_length` for one that belongs to another medium; its two bytes
-    before the address are not looked at.
+    `lladdr_length` for an option of another medium; the two bytes before the address are ignored.
     """
     hwaddr: HwAddr | None = None
     others = []

@@ -7,7 +7,7 @@
     Notice      | generic 1b, type 7b, producer 24b | trap 2 | issuer LID 2 | toggle 1b, count 15b |
                 | details 54 | issuer GID 16 |
 
-The details of traps 64..67 begin with six reserved bytes and the GID that they are about.
+The details of traps 64..67 begin with six reserved bytes and the GID of the port or group.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOTICE: Final = struct.Struct("!IHHH6x16s32x16s")
 
 
 class Trap(enum.IntEnum):
-    """What the SA can tell about, of which traps 66 and 67 matter to IPoIB."""
+    """The SA's events; IPoIB uses traps 66 and 67."""
 
     PORT_IN_SERVICE = 64
     PORT_OUT_OF_SERVICE = 65
@@ -45,7 +45,7 @@ class Trap(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InformInfo:
-    """Ask for a trap's reports, or ask for them no longer; they come to `qpn` of the asking port."""
+    """Subscribe to a trap, or end the subscription; reports go to `qpn` of the subscribing port."""
 
     trap: int
     subscribe: bool = True
@@ -91,7 +91,7 @@ class Notice:
 
 
 def notice_untrusted(data: bytes) -> Notice:
-    """Read a report's data; `notice_trap` for an event that nobody here asks for."""
+    """Read a report's data; `notice_trap` for an event that this program does not use."""
     if len(data) < NOTICE_LEN:
         raise BadFrame("notice_short")
     first, number, issuer_lid, _, gid, issuer = _NOTICE.unpack_from(data)

@@ -31,7 +31,7 @@ _REVERSIBLE: Final = 0x80
 
 
 class Component(enum.IntFlag):
-    """The component mask's bits, those that a request of ours can mean."""
+    """The bits of the component mask that our requests use."""
 
     DGID = 1 << 2
     SGID = 1 << 3
@@ -47,7 +47,7 @@ class PathRecord:
     """One path, from the port with `slid` to the one with `dlid`.
 
     `mtu_bytes` is the InfiniBand MTU; `rate` and `lifetime` are the codes of the specification. With a
-    `hop_limit` above 1 the way leads through a router, so packets need a GRH.
+    `hop_limit` above 1 the path leads through a router, so packets need a GRH.
     """
 
     dgid: Gid
@@ -85,7 +85,7 @@ class PathRecord:
 
 @dataclass(frozen=True, slots=True)
 class PathQuery:
-    """What is asked for: one path that leads back too, as the answers to ARP and ND go that way."""
+    """A request for one path. It must be reversible: the answers to ARP and ND use the same path."""
 
     dgid: Gid
     sgid: Gid
@@ -116,7 +116,7 @@ def query_untrusted(data: bytes) -> PathQuery:
 
 
 def parse_untrusted(data: bytes) -> PathRecord:
-    """Read one record of an answer; a path that leads to no unicast LID is none."""
+    """Read one record of an answer; both of its LIDs must be unicast."""
     if len(data) < RECORD_LEN:
         raise BadFrame("path_short")
     (dgid, sgid, dlid, slid, shared, tclass, number, pkey, qos_sl, mtu, rate, lifetime, _) = (

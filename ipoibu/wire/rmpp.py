@@ -10,7 +10,7 @@
 | STOP  | reserved        | reserved                                               |
 | ABORT | reserved        | reserved                                               |
 
-The bytes of a segment count from behind this header, so the 20 of the SA's own header are among them.
+The bytes of a segment count from the end of this header, and include the 20 of the SA's own header.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ipoibu.wire import Octets
 REASONS: Final = frozenset({"rmpp_short", "rmpp_version", "rmpp_type"})
 
 HEADER_LEN: Final = 12
-SEGMENT_LEN: Final = 220  # what follows the header in a datagram of 256 bytes
+SEGMENT_LEN: Final = 220  # the bytes behind the header in a datagram of 256
 VERSION: Final = 1
-NO_RESPONSE_TIME: Final = 0x1F  # §13.6.2.1: the receiver's time is not told
+NO_RESPONSE_TIME: Final = 0x1F  # §13.6.2.1: the receiver gives no time
 
 _HEADER: Final = struct.Struct("!BBBBII")
 
 
 class Type(enum.IntEnum):
-    """What an active header is for; NONE is a header that is not active."""
+    """The type of an active header; NONE is a header that is not active."""
 
     NONE = 0
     DATA = 1
@@ -53,7 +53,7 @@ _NO_FLAGS: Final = Flag(0)
 
 
 class Status(enum.IntEnum):
-    """Why a transfer is given up, §13.6.2.1: those that we tell. A peer's stay plain numbers."""
+    """Why we end a transfer, §13.6.2.1; a peer's status stays a plain number."""
 
     NORMAL = 0
     RESOURCES_EXHAUSTED = 1
@@ -64,7 +64,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rmpp:
-    """The header by its raw words; the properties say what they mean for each type."""
+    """The header; the meaning of the two words depends on the type."""
 
     type: Type = Type.NONE
     flags: Flag = _NO_FLAGS
@@ -94,27 +94,27 @@ class Rmpp:
 NOT_ACTIVE: Final = Rmpp()
 
 
-def data(segment: int, bytes_told: int, *, first: bool = False, last: bool = False) -> Rmpp:
+def data(segment: int, payload_bytes: int, *, first: bool = False, last: bool = False) -> Rmpp:
     """The header of one segment of a table."""
     flags = Flag.ACTIVE | first * Flag.FIRST | last * Flag.LAST
-    return Rmpp(Type.DATA, Flag(flags), 0, segment, bytes_told, NO_RESPONSE_TIME)
+    return Rmpp(Type.DATA, Flag(flags), 0, segment, payload_bytes, NO_RESPONSE_TIME)
 
 
 def ack(segment: int, window_last: int) -> Rmpp:
-    """Everything up to `segment` is there; send on up to `window_last`."""
+    """All segments up to `segment` have arrived; send up to `window_last`."""
     return Rmpp(Type.ACK, Flag.ACTIVE, 0, segment, window_last, NO_RESPONSE_TIME)
 
 
 def abort(status: Status) -> Rmpp:
-    """The receiver wants no more of it."""
+    """The receiver ends the transfer."""
     return Rmpp(Type.ABORT, Flag.ACTIVE, status, 0, 0, NO_RESPONSE_TIME)
 
 
 def parse_untrusted(raw: Octets) -> Rmpp:
-    """Read the 12 bytes behind the MAD header; what is no RMPP is `NOT_ACTIVE`, whatever it holds.
+    """Read the 12 bytes behind the MAD header; a header that is not active is `NOT_ACTIVE`.
 
-    That is a header without the active flag, and one of type 0: OpenSM hands tables with such a header
-    to the kernel, which fills it in, and to umad2sim, which does not.
+    That is one without the active flag, or one of type 0: OpenSM writes such a header for tables; the
+    kernel fills it in, umad2sim does not.
     """
     if len(raw) < HEADER_LEN:
         raise BadFrame("rmpp_short")

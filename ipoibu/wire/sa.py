@@ -3,8 +3,8 @@
 
     | MAD header 24 | RMPP 12 | SM key 8 | record length 2 | reserved 2 | component mask 8 | data 200 |
 
-The record length counts in units of 8 bytes and is told in tables alone. A request's component mask
-says which fields of its record are meant; the record codecs give it as `mask`.
+The record length counts in units of 8 bytes; only tables have one. A request's component mask selects the
+fields of its record that count; the record codecs give it as `mask`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REASONS: Final = (
 CLASS: Final = 0x03
 CLASS_VERSION: Final = 2
 HEADER_LEN: Final = mad.HEADER_LEN + rmpp.HEADER_LEN + 20
-OWN_HEADER_LEN: Final = 20  # the part that RMPP counts as payload of every segment
+OWN_HEADER_LEN: Final = 20  # RMPP counts this part as payload of every segment
 DATA_LEN: Final = mad.MAD_LEN - HEADER_LEN
 RECORD_UNIT: Final = 8
 
@@ -41,7 +41,7 @@ class Attribute(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """§13.4.7 (the low bits) and §15.2.2 (the high byte). Others stay plain numbers."""
+    """§13.4.7 (the low bits) and §15.2.2 (the high byte); other statuses stay plain numbers."""
 
     OK = 0x0000
     BUSY = 0x0001
@@ -66,7 +66,7 @@ MTU_BYTES: Final = {code: size for size, code in MTU_CODES.items()}
 
 @dataclass(frozen=True, slots=True)
 class SaMad:
-    """One datagram; `data` is what stands behind the headers, of any length up to 200 bytes."""
+    """One datagram; `data` are the bytes behind the headers, at most 200."""
 
     method: int
     attribute: int
@@ -98,7 +98,7 @@ class SaMad:
 
 
 def parse_untrusted(raw: Octets) -> SaMad:
-    """Read a datagram of the class, whatever its method and attribute."""
+    """Read a datagram of the class, with any method and attribute."""
     header = mad.parse_untrusted(raw)
     if len(raw) < HEADER_LEN:
         raise BadFrame("sa_short")
@@ -121,24 +121,24 @@ def parse_untrusted(raw: Octets) -> SaMad:
 
 
 def records_untrusted(data: bytes, record_bytes: int, least: int) -> tuple[bytes, ...]:
-    """The records of a table, each at least `least` bytes; what is behind the last whole one is padding."""
+    """The records of a table, each of at least `least` bytes; a rest behind the last one is padding."""
     if record_bytes < least:
         if not data:
-            return ()  # an empty table need not tell how long its records would be
+            return ()  # an empty table needs no record length
         raise BadFrame("sa_record_length")
     count = len(data) // record_bytes
     return tuple(data[at * record_bytes : (at + 1) * record_bytes] for at in range(count))
 
 
 class Capability2(enum.IntFlag):
-    """Bits of ClassPortInfo:CapabilityMask2 that matter here, §15.2.2 (Linux: ib_sa.h)."""
+    """The bits of ClassPortInfo:CapabilityMask2 that this program uses, §15.2.2 (Linux: ib_sa.h)."""
 
     SEND_ONLY_FULL_MEMBER = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class ClassPortInfo:
-    """What the SA can do, §13.4.8.1. Redirection and trap addresses are not kept: nobody uses them.
+    """The SA's capabilities, §13.4.8.1, without the addresses of redirection and traps.
 
     An answer may take 4.096 µs times 2 to the power of `response_time`.
     """
