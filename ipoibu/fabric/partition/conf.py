@@ -188,7 +188,7 @@ class _Parser:
                 return self._generated
 
     def _group_flag(self, flags: _Flags, word: str, value: str | None) -> bool:
-        """Whether `word` is a group's flag; its value is taken over if it can be."""
+        """Return whether `word` is a group's flag, and put its value into `flags` if it is valid."""
         full = next((name for name in _GROUP_FLAGS if name.startswith(word)), None)
         if full is None:
             return False
@@ -199,7 +199,7 @@ class _Parser:
                 raise self._error(f"{full}=0 is reserved")
         except UsageError as error:
             if full in ("mtu", "rate"):
-                raise  # OpenSM makes no group then
+                raise  # OpenSM makes no group in this case
             self._warnings.append(f"{error}; passed over")
             if full in ("Q_Key", "TClass"):
                 setattr(flags, attribute, 0)
@@ -243,7 +243,7 @@ class _Parser:
                 self._create(partition, made, flags, flags.qkey or (DEFAULT_QKEY if is_ip else 0))
 
     def _unfit(self, partition: Partition, mgid: Gid, flags: _Flags) -> str:
-        """An IP group shares P_Key, rate and MTU with its broadcast group."""
+        """Return how an IP group differs from its broadcast group in P_Key, rate or MTU, or ""."""
         key = int.from_bytes(mgid.raw[4:6], "big")
         if key not in (0, partition.pkey):
             return f"its P_Key 0x{key:04x} is not the partition's {partition.pkey}"

@@ -23,8 +23,8 @@ INLINE_BYTES: Final = 128  # a TCP acknowledgement
 
 
 class RcMaker:
-    """Creates the RC queue pairs of an interface on `objects`, all alike. They send inline what is short,
-    unless the device refuses queue pairs that can."""
+    """Creates the RC queue pairs of an interface on `objects`, all alike. They send short messages
+    inline, unless the device refuses inline sends."""
 
     def __init__(
         self,

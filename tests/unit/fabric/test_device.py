@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""From a device's name to a port, and what is said when there is none."""
+"""Opening a port by the device's name, and the errors for names that are wrong."""
 
 from __future__ import annotations
 

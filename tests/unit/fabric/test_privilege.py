@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What /proc/self/status says of a process."""
+"""The capabilities of a process in /proc/self/status."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_what_one_user_saw_going_down_every_other_hears_once() -> None:
     port = FakePort()
     first = SharedPort.wrap(port)
     second = first.share()
-    port.answers = [False]  # down between two looks, told once
+    port.answers = [False]  # down between two calls, reported once
     assert not first.active()
     assert first.active()
     assert not second.active()

@@ -12,7 +12,7 @@ import pytest
 C_TESTS = Path(__file__).resolve().parents[3] / "ext" / "verbs" / "tests"
 PROGRAMS = sorted(source.stem for source in C_TESTS.glob("test_*.c"))
 
-# A sanitizer or a make that this interpreter was started by is not theirs.
+# The C tests must not inherit the sanitizer or the make that started this interpreter.
 FOREIGN = {"LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in FOREIGN}
 

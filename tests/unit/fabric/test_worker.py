@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The thread behind connections: served when there is something, woken, and gone without a trace."""
+"""The worker thread: it serves descriptors, wakes up on request, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_S = 10
 
 
 class Echo(Worker):
-    """Reads numbers from a pipe; a zero is more than it can take."""
+    """Reads numbers from a pipe; a zero raises an exception."""
 
     def __init__(self) -> None:
         super().__init__("echo")
@@ -102,4 +102,4 @@ def test_closing_leaves_no_thread_and_no_descriptor_and_may_be_repeated() -> Non
     assert worker.ends == ["farewell", "release"]
     assert set(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
-    worker.wake()  # too late, and nothing happens
+    worker.wake()  # does nothing after close

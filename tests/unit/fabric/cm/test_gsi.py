@@ -62,7 +62,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> UmadGsiPort:
 def sent(services: UmadGsiPort, destination: Destination, pkey: PKey = DEFAULT_PKEY) -> MadTo:
     assert services.send(destination, pkey, RAW)
     [(raw, to, wait_s)] = Umad.now.sent
-    assert (raw, wait_s) == (RAW, 0)  # no answer is waited for: messages find their way by ids
+    assert (raw, wait_s) == (RAW, 0)  # umad waits for no reply: IDs assign the messages
     return to
 
 
@@ -99,7 +99,7 @@ def test_the_key_is_that_of_the_partition(services: UmadGsiPort) -> None:
 def test_of_a_full_and_a_limited_key_the_full_one_is_used(
     services: UmadGsiPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the queue pair has it: a peer that is a limited member hears no other."""
+    """The full key comes first, as for the queue pair: limited members cannot talk to each other."""
     keys = PKey(0x7FFF), PKey(0x0001), PKey(0x8001)
     monkeypatch.setattr(Port, "info", replace(Port.info, pkeys=keys))
     destination = Destination(PEER, Qpn(1), dlid=9, hop_limit=1)
@@ -125,7 +125,7 @@ def test_a_senders_address_is_its_grhs_or_its_lid_alone(services: UmadGsiPort) -
 
 
 def test_the_partition_that_a_datagram_came_in_is_told(services: UmadGsiPort) -> None:
-    """By the index of the key; a table may have become shorter meanwhile."""
+    """The index of the key decides; the table may have become shorter meanwhile."""
     Umad.now.inbox += [MadIn(RAW, 9, 1, pkey_index=2), MadIn(RAW, 9, 1, pkey_index=3)]
     assert services.receive() == (MadSource(Qpn(1), None, 9, 0, PKey(0x8001)), RAW)
     assert services.receive() == (MadSource(Qpn(1), None, 9, 0, DEFAULT_PKEY), RAW)

@@ -48,62 +48,62 @@ T = CmEventType
 
 
 class Id:
-    """An identifier of the kernel's that takes notes."""
+    """An identifier of the kernel that records the calls."""
 
     device: str | None = "rxe0"
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.closed = False
         self.target = SocketAddress(PEER.ip, 40000)
 
-    def _note(self, *what: Any) -> None:
-        self.said.put(what)
-        code = self.channel.errors.get(what[0])
+    def _record(self, *call: Any) -> None:
+        self.calls.put(call)
+        code = self.channel.errors.get(call[0])
         if code:
             raise OSError(code, os.strerror(code))
 
     def bind(self, address: SocketAddress, *, ack_timeout: int | None = None) -> None:
-        self._note("bind", address)
+        self._record("bind", address)
 
     def listen(self, backlog: int) -> None:
-        self._note("listen")
+        self._record("listen")
 
     def resolve_address(self, target: SocketAddress, timeout_ms: int) -> None:
-        self._note("resolve", target)
+        self._record("resolve", target)
 
     def resolve_route(self, timeout_ms: int) -> None:
-        self._note("route")
+        self._record("route")
 
     def connect(self, qpn: Qpn, private: bytes, **retries: Any) -> None:
-        self._note("connect", qpn, private, retries["retries"])
+        self._record("connect", qpn, private, retries["retries"])
 
     def accept(self, qpn: Qpn, private: bytes, **retries: Any) -> None:
-        self._note("accept", qpn, private)
+        self._record("accept", qpn, private)
 
     def establish(self) -> None:
-        self._note("establish")
+        self._record("establish")
 
     def reject(self, private: bytes) -> None:
-        self._note("reject", private)
+        self._record("reject", private)
 
     def disconnect(self) -> None:
-        self._note("disconnect")
+        self._record("disconnect")
 
     def attributes(self) -> RcAttributes:
-        self._note("attributes")
+        self._record("attributes")
         return ATTRIBUTES
 
     def close(self) -> None:
         self.closed = True
-        self.said.put(("close",))
+        self.calls.put(("close",))
 
-    def words(self, *wanted: str) -> list[tuple[Any, ...]]:
-        """What was asked of it, as soon as it was."""
-        found = [self.said.get(timeout=WAIT_S) for _ in wanted]
-        assert [word[0] for word in found] == list(wanted)
-        return found
+    def take(self, *wanted: str) -> list[tuple[Any, ...]]:
+        """Wait for these calls, in order, and return them with their arguments."""
+        calls = [self.calls.get(timeout=WAIT_S) for _ in wanted]
+        assert [call[0] for call in calls] == list(wanted)
+        return calls
 
 
 class Channel:
@@ -142,9 +142,9 @@ class Channel:
         self.closed = True
         os.close(self.fd)
 
-    # ---- the test's side
+    # ---- for the tests
 
-    def say(
+    def emit(
         self,
         kind: T,
         about: Id,
@@ -167,7 +167,7 @@ class Interface:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.subscriber = manager.subscribe(service_ids(QPN), self.events.put)
         self.listener = Channel.now.next()
-        self.listener.words("bind", "listen")
+        self.listener.take("bind", "listen")
 
     def hear(self) -> Event:
         return self.events.get(timeout=WAIT_S)
@@ -179,29 +179,29 @@ class Interface:
         return handle, Channel.now.next()
 
     def establish(self) -> tuple[Handle, Id]:
-        handle, found = self.connect()
-        _, (_, target) = found.words("bind", "resolve")
+        handle, cm_id = self.connect()
+        _, (_, target) = cm_id.take("bind", "resolve")
         assert target == SocketAddress(PEER.ip, PORT, OURS.scope)
-        Channel.now.say(T.ADDR_RESOLVED, found)
-        found.words("route")
-        Channel.now.say(T.ROUTE_RESOLVED, found)
-        assert found.words("connect") == [("connect", 0x111, b"hello", 5)]
-        Channel.now.say(T.CONNECT_RESPONSE, found, private=b"welcome")
+        Channel.now.emit(T.ADDR_RESOLVED, cm_id)
+        cm_id.take("route")
+        Channel.now.emit(T.ROUTE_RESOLVED, cm_id)
+        assert cm_id.take("connect") == [("connect", 0x111, b"hello", 5)]
+        Channel.now.emit(T.CONNECT_RESPONSE, cm_id, private=b"welcome")
         assert self.hear() == Replied(handle, ATTRIBUTES, b"welcome")
-        found.words("attributes")
+        cm_id.take("attributes")
         self.manager.request(self.subscriber, Confirm(handle))
-        found.words("establish")
+        cm_id.take("establish")
         assert self.hear() == Established(handle)
-        return handle, found
+        return handle, cm_id
 
     def requested(self) -> tuple[Handle, Id]:
         asked = Id(Channel.now)
-        Channel.now.say(T.CONNECT_REQUEST, asked, listener=self.listener, private=b"may I")
+        Channel.now.emit(T.CONNECT_REQUEST, asked, listener=self.listener, private=b"may I")
         requested = self.hear()
         assert isinstance(requested, Requested)
         assert (requested.gid, requested.service_id) == (PEER, SERVICE)
         assert (requested.attributes, requested.private) == (ATTRIBUTES, b"may I")
-        asked.words("attributes")
+        asked.take("attributes")
         return requested.handle, asked
 
 
@@ -226,12 +226,12 @@ def interface(make: Callable[[], RdmaCm]) -> Interface:
 
 
 def test_a_connection_of_ours_is_made_in_the_kernels_steps(interface: Interface) -> None:
-    handle, found = interface.establish()
+    handle, cm_id = interface.establish()
     interface.manager.request(interface.subscriber, Disconnect(handle))
-    found.words("disconnect")
-    assert not found.closed  # the peer has to hear of it
-    Channel.now.say(T.DISCONNECTED, found)
-    found.words("close")
+    cm_id.take("disconnect")
+    assert not cm_id.closed  # the kernel still has to notify the peer
+    Channel.now.emit(T.DISCONNECTED, cm_id)
+    cm_id.take("close")
     assert interface.events.empty()
 
 
@@ -243,19 +243,19 @@ def test_only_rdma_cms_own_service_id_is_listened_on(interface: Interface) -> No
 def test_a_request_is_told_and_accepted(interface: Interface) -> None:
     handle, asked = interface.requested()
     interface.manager.request(interface.subscriber, Accept(handle, Qpn(0x222), b"welcome"))
-    assert asked.words("accept") == [("accept", 0x222, b"welcome")]
-    Channel.now.say(T.ESTABLISHED, asked)
+    assert asked.take("accept") == [("accept", 0x222, b"welcome")]
+    Channel.now.emit(T.ESTABLISHED, asked)
     assert interface.hear() == Established(handle)
-    Channel.now.say(T.DISCONNECTED, asked)
+    Channel.now.emit(T.DISCONNECTED, asked)
     assert interface.hear() == Ended(handle, Cause.DISCONNECTED)
-    asked.words("close")
+    asked.take("close")
 
 
 def test_a_request_is_told_and_rejected(interface: Interface) -> None:
     handle, asked = interface.requested()
     reject = Reject(handle, Reason.NO_RESOURCES, b"full")
     interface.manager.request(interface.subscriber, reject)
-    assert asked.words("reject", "close")[0] == ("reject", b"full")
+    assert asked.take("reject", "close")[0] == ("reject", b"full")
 
 
 @pytest.mark.parametrize(
@@ -275,13 +275,13 @@ def test_a_request_is_told_and_rejected(interface: Interface) -> None:
 def test_a_failure_ends_the_attempt_with_its_cause(
     interface: Interface, kind: T, status: int, cause: Cause
 ) -> None:
-    handle, found = interface.connect()
-    Channel.now.say(kind, found, status=status)
+    handle, cm_id = interface.connect()
+    Channel.now.emit(kind, cm_id, status=status)
     ended = interface.hear()
     assert isinstance(ended, Ended)
     assert (ended.handle, ended.cause) == (handle, cause)
     assert ended.reason == (status if kind is T.REJECTED else 0)
-    found.words("bind", "resolve", "close")
+    cm_id.take("bind", "resolve", "close")
 
 
 @pytest.mark.parametrize("step", ["create", "bind", "resolve"])
@@ -296,9 +296,9 @@ def test_what_the_kernel_refuses_at_once_ends_the_attempt(interface: Interface, 
 @pytest.mark.parametrize("step", ["route", "connect", "attributes"])
 def test_what_the_kernel_refuses_later_ends_it_too(interface: Interface, step: str) -> None:
     Channel.now.errors[step] = errno.EINVAL
-    handle, found = interface.connect()
+    handle, cm_id = interface.connect()
     for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED, T.CONNECT_RESPONSE):
-        Channel.now.say(kind, found)
+        Channel.now.emit(kind, cm_id)
     assert interface.hear() == Ended(handle, Cause.BROKEN)
 
 
@@ -306,9 +306,9 @@ def test_a_peer_that_does_not_answer_is_given_up(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rdma_cm, "RDMACM_ANSWER_S", 0.05)
-    handle, found = interface.connect()
+    handle, cm_id = interface.connect()
     assert interface.hear() == Ended(handle, Cause.NO_ANSWER)
-    found.words("bind", "resolve", "close")
+    cm_id.take("bind", "resolve", "close")
 
 
 def test_a_farewell_that_nobody_answers_does_not_stay(
@@ -317,10 +317,10 @@ def test_a_farewell_that_nobody_answers_does_not_stay(
     monkeypatch.setattr(rdma_cm, "RDMACM_ANSWER_S", 0.05)
     handle, asked = interface.requested()
     interface.manager.request(interface.subscriber, Accept(handle, Qpn(0x222), b""))
-    Channel.now.say(T.ESTABLISHED, asked)
+    Channel.now.emit(T.ESTABLISHED, asked)
     assert interface.hear() == Established(handle)
     interface.manager.request(interface.subscriber, Disconnect(handle))
-    asked.words("accept", "disconnect", "close")
+    asked.take("accept", "disconnect", "close")
     assert interface.events.empty()
 
 
@@ -333,7 +333,7 @@ def test_a_port_that_is_taken_is_told_and_nothing_stays(
         manager.subscribe(service_ids(QPN), lambda _: None)
     assert Channel.now.next().closed
     Channel.now.errors.clear()
-    Interface(manager)  # and it can be had later
+    Interface(manager)  # a later attempt succeeds
 
 
 def test_another_device_with_the_same_address_is_not_taken_for_ours(
@@ -347,21 +347,21 @@ def test_another_device_with_the_same_address_is_not_taken_for_ours(
 
 
 def test_an_interface_that_leaves_says_farewell_and_hears_no_more(interface: Interface) -> None:
-    _, found = interface.establish()
+    _, cm_id = interface.establish()
     interface.manager.unsubscribe(interface.subscriber)
-    found.words("disconnect")
-    interface.listener.words("close")
+    cm_id.take("disconnect")
+    interface.listener.take("close")
     late = Id(Channel.now)
-    Channel.now.say(T.CONNECT_REQUEST, late, listener=interface.listener)
-    late.words("close")
+    Channel.now.emit(T.CONNECT_REQUEST, late, listener=interface.listener)
+    late.take("close")
     assert interface.events.empty()
 
 
 def test_an_event_that_makes_no_sense_is_counted(interface: Interface) -> None:
-    handle, found = interface.connect()
-    Channel.now.say(T.ESTABLISHED, found)
-    Channel.now.say(T.MULTICAST_JOIN, found)
-    Channel.now.say(T.REJECTED, found, status=28)
+    handle, cm_id = interface.connect()
+    Channel.now.emit(T.ESTABLISHED, cm_id)
+    Channel.now.emit(T.MULTICAST_JOIN, cm_id)
+    Channel.now.emit(T.REJECTED, cm_id, status=28)
     ended = interface.hear()
     assert isinstance(ended, Ended)
     assert ended.handle == handle
@@ -369,7 +369,7 @@ def test_an_event_that_makes_no_sense_is_counted(interface: Interface) -> None:
 
 
 def test_a_closed_manager_ends_everything_and_ignores_what_comes(interface: Interface) -> None:
-    handle, found = interface.establish()
+    handle, cm_id = interface.establish()
     interface.manager.close()
-    found.words("close")
+    cm_id.take("close")
     interface.manager.request(interface.subscriber, Disconnect(handle))

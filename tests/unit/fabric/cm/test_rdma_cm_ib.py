@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of an InfiniBand port by rdma_cm, whose part the test plays."""
+"""Connections of an InfiniBand port by rdma_cm, which the test plays."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def test_linuxs_service_is_asked_for_by_the_ports_gid_and_key(
         subscriber, Connect(handle, destination, SERVICE, Qpn(0x111), 2048, b"hi", PARTITION)
     )
     channel: Any = Channel.now
-    found = channel.next()
+    cm_id = channel.next()
     assert channel.spaces == [PORT_SPACE_IB]  # one identifier: there is no listener
-    (_, ours), (_, theirs) = found.words("bind", "resolve")
+    (_, ours), (_, theirs) = cm_id.take("bind", "resolve")
     assert ours == PortAddress(OURS, PARTITION)
     assert theirs == PortAddress(PEER, PARTITION, SERVICE)
-    channel.say(CmEventType.ADDR_RESOLVED, found)
-    found.words("route")
-    channel.say(CmEventType.ROUTE_RESOLVED, found)
-    assert found.words("connect") == [("connect", 0x111, b"hi", 5)]
-    channel.say(CmEventType.CONNECT_RESPONSE, found, private=b"welcome")
+    channel.emit(CmEventType.ADDR_RESOLVED, cm_id)
+    cm_id.take("route")
+    channel.emit(CmEventType.ROUTE_RESOLVED, cm_id)
+    assert cm_id.take("connect") == [("connect", 0x111, b"hi", 5)]
+    channel.emit(CmEventType.CONNECT_RESPONSE, cm_id, private=b"welcome")
     assert events.get(timeout=WAIT_S) == Replied(handle, ATTRIBUTES, b"welcome")
 
 

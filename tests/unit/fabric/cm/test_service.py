@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A port's communication manager: two of them, joined by a mailbox that delivers at once."""
+"""Two ports' communication managers, whose queue pairs 1 deliver to each other at once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Mailbox:
 
 
 class Interface:
-    """What an interface hears, and how it answers."""
+    """An interface: records its events and replies to them."""
 
     def __init__(self, port: CmService, service_ids: frozenset[int]) -> None:
         self.port = port

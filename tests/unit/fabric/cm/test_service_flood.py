@@ -16,7 +16,7 @@ WAIT_S = 20.0
 
 
 class Flood:
-    """Always has one more datagram, until `dry`."""
+    """Always has another datagram, until `dry` is set."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -62,7 +62,7 @@ def test_a_flood_of_datagrams_does_not_keep_interfaces_waiting() -> None:
     try:
         assert flood.flowing.wait(WAIT_S)
         thread.start()
-        assert served.wait(WAIT_S)  # while it lasts
+        assert served.wait(WAIT_S)  # during the flood
     finally:
         flood.dry.set()
         thread.join()

@@ -42,16 +42,16 @@ def greeting(number: int) -> Greeting:
 
 
 class Core:
-    """The compiled mesh, which takes notes."""
+    """In place of the compiled mesh; records the calls."""
 
     def __init__(self) -> None:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.events: deque[tuple[int, int, bytes]] = deque()
 
     def __getattr__(self, name: str) -> Any:
         def note(*words: Any, **_: Any) -> None:
-            self.said.put((name, *words))
+            self.calls.put((name, *words))
 
         return note
 
@@ -63,14 +63,14 @@ class Core:
                 return None
         return self.events.popleft() if self.events else None
 
-    def say(self, handle: int, what: int, message: bytes = b"") -> None:
+    def emit(self, handle: int, what: int, message: bytes = b"") -> None:
         self.events.append((handle, what, message))
         os.eventfd_write(self.event_fd, 1)
 
-    def words(self, *wanted: str) -> list[tuple[Any, ...]]:
-        found = [self.said.get(timeout=WAIT_S) for _ in wanted]
-        assert [word[0] for word in found] == list(wanted), found
-        return found
+    def take(self, *wanted: str) -> list[tuple[Any, ...]]:
+        calls = [self.calls.get(timeout=WAIT_S) for _ in wanted]
+        assert [call[0] for call in calls] == list(wanted), calls
+        return calls
 
 
 class Device:
@@ -98,7 +98,7 @@ class Desk:
         self.connections = MeshConnections(*words)
         self.listeners = [Channel.now.next(), Channel.now.next()]
         for listener in self.listeners:
-            listener.words("bind", "listen")
+            listener.take("bind", "listen")
 
     def create(self) -> Any:
         self.room -= 1
@@ -107,27 +107,27 @@ class Desk:
         return SimpleNamespace(qp_num=0x100 + self.room)
 
     def dial(self) -> tuple[int, Id]:
-        """As far as the kernel asking the peer."""
+        """Dial a peer, up to the kernel's request to it."""
         self.connections.seeds({PEER})
-        found = Channel.now.next()
-        assert found.words("resolve") == [("resolve", SocketAddress(PEER.ip, PEER.port))]
-        Channel.now.say(T.ADDR_RESOLVED, found)
-        found.words("route")
-        Channel.now.say(T.ROUTE_RESOLVED, found)
-        ((_, handle, _),) = self.core.words("add")
-        self.core.say(handle, READY)
-        ((_, _, private, _),) = found.words("connect")
+        cm_id = Channel.now.next()
+        assert cm_id.take("resolve") == [("resolve", SocketAddress(PEER.ip, PEER.port))]
+        Channel.now.emit(T.ADDR_RESOLVED, cm_id)
+        cm_id.take("route")
+        Channel.now.emit(T.ROUTE_RESOLVED, cm_id)
+        ((_, handle, _),) = self.core.take("add")
+        self.core.emit(handle, READY)
+        ((_, _, private, _),) = cm_id.take("connect")
         assert private == greeting(0x50).pack()
-        return handle, found
+        return handle, cm_id
 
     def meet(self) -> tuple[int, Id]:
-        handle, found = self.dial()
-        Channel.now.say(T.ESTABLISHED, found, private=greeting(0x60).pack())
-        self.core.words("name", "send_control", "send_control")
+        handle, cm_id = self.dial()
+        Channel.now.emit(T.ESTABLISHED, cm_id, private=greeting(0x60).pack())
+        self.core.take("name", "send_control", "send_control")
         for thread in threading.enumerate():
             if thread.name == f"ipoibu-dial-{handle}":
-                thread.join(WAIT_S)  # else a close that comes now gives its connection up
-        return handle, found
+                thread.join(WAIT_S)  # else closing now would give the connection up
+        return handle, cm_id
 
 
 @pytest.fixture
@@ -150,41 +150,41 @@ def test_it_listens_for_both_families(desk: Desk) -> None:
 
 
 def test_a_peer_is_dialed_in_the_kernels_steps_and_parted_from(desk: Desk) -> None:
-    handle, found = desk.meet()
+    handle, cm_id = desk.meet()
     (row,) = desk.connections.snapshot()
     assert (row["role"], row["state"], row["locator"]) == ("active", "live", str(PEER))
     assert row["peer"] == str(greeting(0x60).hwaddr)
-    desk.core.say(handle, BROKEN)
-    desk.core.words("remove")
-    found.words("disconnect")
+    desk.core.emit(handle, BROKEN)
+    desk.core.take("remove")
+    cm_id.take("disconnect")
     assert desk.device.destroyed.empty()  # the core may still use it
-    desk.core.say(handle, GONE)
-    desk.core.words("forget")
-    found.words("close")
+    desk.core.emit(handle, GONE)
+    desk.core.take("forget")
+    cm_id.take("close")
     assert desk.device.destroyed.get(timeout=WAIT_S)
-    assert Channel.now.next()  # and it is dialed again, after a while
+    assert Channel.now.next()  # the mesh dials it again later
 
 
 def test_a_request_is_accepted_when_its_receives_are_there(desk: Desk) -> None:
     asked = Id(Channel.now)
     asked.target = SocketAddress(IPv4Address("10.0.0.3"), 999)
     private = greeting(0x70).pack()
-    Channel.now.say(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=private)
-    (_, handle, _), named = desk.core.words("add", "name")
+    Channel.now.emit(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=private)
+    (_, handle, _), named = desk.core.take("add", "name")
     assert named[3:] == (0x70, 32, False)
-    assert asked.said.empty()
-    desk.core.say(handle, READY)
-    assert asked.words("accept")[0][2] == greeting(0x50).pack()
-    Channel.now.say(T.ESTABLISHED, asked)
-    desk.core.words("send_control", "send_control")
+    assert asked.calls.empty()
+    desk.core.emit(handle, READY)
+    assert asked.take("accept")[0][2] == greeting(0x50).pack()
+    Channel.now.emit(T.ESTABLISHED, asked)
+    desk.core.take("send_control", "send_control")
     (row,) = desk.connections.snapshot()
     assert (row["role"], row["locator"]) == ("passive", "10.0.0.3:4792")
 
 
 def test_garbage_is_rejected_with_our_greeting(desk: Desk) -> None:
     asked = Id(Channel.now)
-    Channel.now.say(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=b"garbage")
-    assert asked.words("reject", "close")[0] == ("reject", greeting(0x50).pack())
+    Channel.now.emit(T.CONNECT_REQUEST, asked, listener=desk.listeners[0], private=b"garbage")
+    assert asked.take("reject", "close")[0] == ("reject", greeting(0x50).pack())
     assert desk.connections.counters()["mesh_greeting"] == 1
 
 
@@ -196,14 +196,14 @@ def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
     desk.connections.left(GROUP)
     desk.connections.announce([ip_address("10.9.0.1")])
     assert [
-        word[2][0] for word in desk.core.words("send_control", "send_control", "send_control")
+        word[2][0] for word in desk.core.take("send_control", "send_control", "send_control")
     ] == [2, 3, 6]
     (everything,) = mesh.groups(mesh.Operation.GROUPS, [GROUP])
-    desk.core.say(handle, CONTROL, everything)
-    assert desk.core.words("groups") == [("groups", handle, [GROUP.raw])]
-    desk.core.say(handle, CONTROL, next(mesh.groups(mesh.Operation.LEAVE, [GROUP])))
-    assert desk.core.words("group") == [("group", handle, GROUP.raw, False)]
-    desk.core.say(handle, CONTROL, mesh.addresses([ip_address("10.9.0.2")]))
+    desk.core.emit(handle, CONTROL, everything)
+    assert desk.core.take("groups") == [("groups", handle, [GROUP.raw])]
+    desk.core.emit(handle, CONTROL, next(mesh.groups(mesh.Operation.LEAVE, [GROUP])))
+    assert desk.core.take("group") == [("group", handle, GROUP.raw, False)]
+    desk.core.emit(handle, CONTROL, mesh.addresses([ip_address("10.9.0.2")]))
     assert learned.get(timeout=WAIT_S) == (greeting(0x60).hwaddr, (ip_address("10.9.0.2"),))
 
 
@@ -211,20 +211,20 @@ def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
 def test_what_the_kernel_refuses_is_tried_again(desk: Desk, step: str) -> None:
     Channel.now.errors[step] = errno.ECONNREFUSED
     desk.connections.seeds({PEER})
-    found = Channel.now.next()
-    found.words("resolve")
+    cm_id = Channel.now.next()
+    cm_id.take("resolve")
     if step != "resolve":
-        Channel.now.say(T.ADDR_RESOLVED, found)
-        found.words("route")
+        Channel.now.emit(T.ADDR_RESOLVED, cm_id)
+        cm_id.take("route")
     if step == "connect":
-        Channel.now.say(T.ROUTE_RESOLVED, found)
-        ((_, handle, _),) = desk.core.words("add")
-        desk.core.say(handle, READY)
-        found.words("connect")
-        desk.core.words("remove")
-        desk.core.say(handle, GONE)
-        found.words("disconnect")
-    found.words("close")
+        Channel.now.emit(T.ROUTE_RESOLVED, cm_id)
+        ((_, handle, _),) = desk.core.take("add")
+        desk.core.emit(handle, READY)
+        cm_id.take("connect")
+        desk.core.take("remove")
+        desk.core.emit(handle, GONE)
+        cm_id.take("disconnect")
+    cm_id.take("close")
     assert Channel.now.next()
     assert desk.connections.counters()["mesh_failed"] >= 1
 
@@ -232,10 +232,10 @@ def test_what_the_kernel_refuses_is_tried_again(desk: Desk, step: str) -> None:
 def test_a_device_without_room_tries_again(desk: Desk) -> None:
     desk.room = 0
     desk.connections.seeds({PEER})
-    found = Channel.now.next()
+    cm_id = Channel.now.next()
     for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED):
-        Channel.now.say(kind, found)
-    found.words("resolve", "route", "close")
+        Channel.now.emit(kind, cm_id)
+    cm_id.take("resolve", "route", "close")
     assert Channel.now.next()
 
 
@@ -250,12 +250,12 @@ def test_a_queue_pair_that_the_core_never_had_is_destroyed_at_once(
         desk.device if refused == "raise_rc" else desk.core, refused, refuse, raising=False
     )
     desk.connections.seeds({PEER})
-    found = Channel.now.next()
+    cm_id = Channel.now.next()
     for kind in (T.ADDR_RESOLVED, T.ROUTE_RESOLVED):
-        Channel.now.say(kind, found)
-    found.words("resolve", "route", "close")
+        Channel.now.emit(kind, cm_id)
+    cm_id.take("resolve", "route", "close")
     assert desk.device.destroyed.get(timeout=WAIT_S)
-    assert desk.core.said.empty()  # it would not answer
+    assert desk.core.calls.empty()  # it would not answer
 
 
 def test_a_net_device_that_has_another_name_now_ends_the_attempt_alone(
@@ -264,16 +264,16 @@ def test_a_net_device_that_has_another_name_now_ends_the_attempt_alone(
     monkeypatch.setattr(desk.connections, "_info", replace(INFO, netdev="not-there"))
     desk.connections.seeds({Locator(ip_address("fe80::2"), 4792), PEER})
     made = [Channel.now.next(), Channel.now.next()]
-    assert sorted(it.said.get(timeout=WAIT_S)[0] for it in made) == ["close", "resolve"]
+    assert sorted(it.calls.get(timeout=WAIT_S)[0] for it in made) == ["close", "resolve"]
     assert desk.connections.counters()["mesh_failed"] == 1
 
 
 def test_another_device_is_not_taken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Id, "device", "rxe0")
     desk.connections.seeds({PEER})
-    found = Channel.now.next()
-    Channel.now.say(T.ADDR_RESOLVED, found)
-    found.words("resolve", "close")
+    cm_id = Channel.now.next()
+    Channel.now.emit(T.ADDR_RESOLVED, cm_id)
+    cm_id.take("resolve", "close")
     assert desk.connections.counters()["mesh_failed"] == 1
 
 
@@ -290,15 +290,15 @@ def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
 
     monkeypatch.setattr(Id, "connect", slow)
     monkeypatch.setattr(Id, "disconnect", lambda self: gate.wait(WAIT_S))
-    handle, found = desk.dial()
-    Channel.now.say(T.UNREACHABLE, found)
-    desk.core.words("remove")
-    desk.core.say(handle, GONE)
-    desk.connections.joined(GROUP)  # nobody waits
+    handle, cm_id = desk.dial()
+    Channel.now.emit(T.UNREACHABLE, cm_id)
+    desk.core.take("remove")
+    desk.core.emit(handle, GONE)
+    desk.connections.joined(GROUP)  # the lock is free
     assert desk.device.destroyed.empty()
     gate.set()
-    desk.core.words("forget")
-    found.words("close")
+    desk.core.take("forget")
+    cm_id.take("close")
     assert desk.device.destroyed.get(timeout=WAIT_S)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the peers of a mesh are, as an operator says it."""
+"""The peers of a mesh as the operator lists them."""
 
 from __future__ import annotations
 
@@ -94,27 +94,27 @@ def test_a_file_that_changes_is_read_again_and_a_wrong_one_is_not(
     monkeypatch.setattr(peer_list, "MESH_FILE_S", 0.01)
     path = tmp_path / "peers"
     path.write_text("10.0.0.1\n")
-    told: queue.SimpleQueue[set[Locator]] = queue.SimpleQueue()
-    source = PeerSource(MeshOptions(("10.0.0.9",), path), told.put)
+    delivered: queue.SimpleQueue[set[Locator]] = queue.SimpleQueue()
+    source = PeerSource(MeshOptions(("10.0.0.9",), path), delivered.put)
     source.start()
     try:
         given = Locator(ip_address("10.0.0.9"), MESH_PORT)
-        assert told.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.1"), MESH_PORT)}
+        assert delivered.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.1"), MESH_PORT)}
         replace(path, "10.0.0.2:7\n")
-        assert told.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.2"), 7)}
+        assert delivered.get(timeout=WAIT_S) == {given, Locator(ip_address("10.0.0.2"), 7)}
         replace(path, "host:x and more\n")
         while "the peers stay as they were" not in caplog.text:
             pass
         path.unlink()
         replace(path, "\n")
-        assert told.get(timeout=WAIT_S) == {given}
-        assert told.empty()
+        assert delivered.get(timeout=WAIT_S) == {given}
+        assert delivered.empty()
     finally:
         source.close()
 
 
 def replace(path: Path, text: str) -> None:
-    """In one step, as an editor does."""
+    """Replace the file in one step, as an editor does."""
     other = path.with_suffix(".new")
     other.write_text(text)
     os.replace(other, path)

@@ -26,10 +26,10 @@ PORT: Final = PortInfo("soft:eth0", 1, GID, GID.interface_id, 4096, "Ethernet", 
 
 
 def only(text: str, pkey: int = 0x8001) -> Partition:
-    """The partition of `pkey` in a file without anything to warn of."""
-    found = parse(text)
-    assert found.warnings == ()
-    return found.partition(PKey(pkey))
+    """Parse a file without warnings and return its partition of `pkey`."""
+    partitions = parse(text)
+    assert partitions.warnings == ()
+    return partitions.partition(PKey(pkey))
 
 
 def one_group(text: str, pkey: int = 0x8001) -> Group:
@@ -48,17 +48,17 @@ def refusal(text: str) -> str:
 
 
 def test_the_line_that_opensm_ships_makes_the_default_partition_one_for_ipoib() -> None:
-    found = only("Default=0x7fff, ipoib : ALL=full;", 0xFFFF)
-    assert (found.name, found.pkey) == ("Default", 0x7FFF)
-    assert found.groups == [Group(broadcast(PKey(0xFFFF)), 0x0B1B, 2048, 3, 0, 0, 0)]
-    assert found.membership(0x123) is FULL
+    partition = only("Default=0x7fff, ipoib : ALL=full;", 0xFFFF)
+    assert (partition.name, partition.pkey) == ("Default", 0x7FFF)
+    assert partition.groups == [Group(broadcast(PKey(0xFFFF)), 0x0B1B, 2048, 3, 0, 0, 0)]
+    assert partition.membership(0x123) is FULL
 
 
 def test_without_a_rule_the_default_partition_has_limited_members_and_no_group() -> None:
-    found = only("", 0xFFFF)
-    assert found.groups == []
-    assert found.membership(0x123) is LIMITED
-    assert found.membership(0x123, is_sm=True) is FULL
+    partition = only("", 0xFFFF)
+    assert partition.groups == []
+    assert partition.membership(0x123) is LIMITED
+    assert partition.membership(0x123, is_sm=True) is FULL
 
 
 def test_every_group_flag_sets_its_parameter() -> None:
@@ -74,9 +74,9 @@ def test_an_mtu_is_the_code_of_the_specification(code: int, size: int) -> None:
 
 
 def test_several_scopes_make_several_groups() -> None:
-    found = only("p=0x1, ipoib, scope=5, scope=2, scope=0xe : ALL=full;")
-    assert [group.scope for group in found.broadcast_groups()] == [2, 5, 0xE]
-    assert found.groups[0].mgid == broadcast(PKey(0x8001), 2)
+    partition = only("p=0x1, ipoib, scope=5, scope=2, scope=0xe : ALL=full;")
+    assert [group.scope for group in partition.broadcast_groups()] == [2, 5, 0xE]
+    assert partition.groups[0].mgid == broadcast(PKey(0x8001), 2)
 
 
 def test_without_the_ipoib_flag_there_is_no_broadcast_group() -> None:
@@ -89,21 +89,21 @@ def test_of_a_pkey_the_low_15_bits_count(pkey: str) -> None:
 
 
 def test_a_name_may_be_left_out() -> None:
-    found = only("0x8001, ipoib : ALL=full;")
-    assert (found.name, len(found.groups)) == ("0001", 1)
+    partition = only("0x8001, ipoib : ALL=full;")
+    assert (partition.name, len(partition.groups)) == ("0001", 1)
     assert only("=0x8001, ipoib : ALL;").pkey == 1
 
 
 def test_a_partition_without_a_pkey_takes_the_next_free_one_and_a_warning() -> None:
-    found = parse("a=0x1 : ALL;\nb, ipoib : ALL;\nc : ALL;\nb : SELF=full;\n")
-    assert [(part.name, int(part.pkey)) for part in found] == [
+    partitions = parse("a=0x1 : ALL;\nb, ipoib : ALL;\nc : ALL;\nb : SELF=full;\n")
+    assert [(part.name, int(part.pkey)) for part in partitions] == [
         ("Default", 0x7FFF),
         ("a", 1),
         ("b", 2),
         ("c", 3),
     ]
-    assert [warning.split(":")[1] for warning in found.warnings] == ["2", "3"]
-    assert found.partition(PKey(2)).membership(9, is_sm=True) is FULL
+    assert [warning.split(":")[1] for warning in partitions.warnings] == ["2", "3"]
+    assert partitions.partition(PKey(2)).membership(9, is_sm=True) is FULL
 
 
 def test_the_name_default_is_the_default_partition() -> None:
@@ -111,10 +111,14 @@ def test_the_name_default_is_the_default_partition() -> None:
 
 
 def test_definitions_of_one_pkey_are_one_partition_and_the_first_name_and_group_stay() -> None:
-    found = only("a=0x1, ipoib, mtu=5 : 0x1;\nb=0x8001, ipoib, mtu=4 : 0x2=full;\n")
-    assert found.name == "a"
-    assert [group.mtu_bytes for group in found.groups] == [4096]
-    assert (found.membership(1), found.membership(2), found.membership(3)) == (LIMITED, FULL, None)
+    partition = only("a=0x1, ipoib, mtu=5 : 0x1;\nb=0x8001, ipoib, mtu=4 : 0x2=full;\n")
+    assert partition.name == "a"
+    assert [group.mtu_bytes for group in partition.groups] == [4096]
+    assert (partition.membership(1), partition.membership(2), partition.membership(3)) == (
+        LIMITED,
+        FULL,
+        None,
+    )
 
 
 def test_indx0_puts_the_key_first() -> None:
@@ -133,27 +137,29 @@ def test_flags_may_be_abbreviated_as_opensm_compares_them() -> None:
 
 
 def test_members_are_limited_unless_they_are_said_to_be_full_or_both() -> None:
-    found = only("p=0x1 : 0x10, 0x11=full, 0x12=limited, 0x13=both, 20=full;")
-    memberships = [found.membership(guid) for guid in (0x10, 0x11, 0x12, 0x13, 20, 0x15)]
+    partition = only("p=0x1 : 0x10, 0x11=full, 0x12=limited, 0x13=both, 20=full;")
+    memberships = [partition.membership(guid) for guid in (0x10, 0x11, 0x12, 0x13, 20, 0x15)]
     assert memberships == [LIMITED, FULL, LIMITED, BOTH, FULL, None]
 
 
 def test_the_default_membership_is_for_those_that_say_nothing() -> None:
-    found = only("p=0x1, defmember=full : 0x10, 0x11=limited;\np=0x1 : 0x12;")
-    assert [found.membership(guid) for guid in (0x10, 0x11, 0x12)] == [FULL, LIMITED, LIMITED]
+    partition = only("p=0x1, defmember=full : 0x10, 0x11=limited;\np=0x1 : 0x12;")
+    assert [partition.membership(guid) for guid in (0x10, 0x11, 0x12)] == [FULL, LIMITED, LIMITED]
     assert only("p=1,defmember=both:0x10;").membership(0x10) is BOTH
 
 
 def test_a_later_rule_overrides_an_earlier_one() -> None:
-    found = only("p=0x1 : ALL=limited, 0x10=full, SELF=full;")
-    assert (found.membership(0x10), found.membership(0x11)) == (FULL, LIMITED)
-    assert found.membership(0x11, is_sm=True) is FULL
+    partition = only("p=0x1 : ALL=limited, 0x10=full, SELF=full;")
+    assert (partition.membership(0x10), partition.membership(0x11)) == (FULL, LIMITED)
+    assert partition.membership(0x11, is_sm=True) is FULL
     assert only("p=0x1 : 0x10=full, ALL;").membership(0x10) is LIMITED
 
 
 def test_the_words_for_many_ports() -> None:
-    found = only("p=1: ALL, ALL_CAS=full, ALL_SWITCHES=full, ALL_ROUTERS=full, SELF=full, NONE;")
-    assert [member.ports for member in found.members] == [
+    partition = only(
+        "p=1: ALL, ALL_CAS=full, ALL_SWITCHES=full, ALL_ROUTERS=full, SELF=full, NONE;"
+    )
+    assert [member.ports for member in partition.members] == [
         Ports.ALL,
         Ports.ALL_CAS,
         Ports.ALL_SWITCHES,
@@ -181,8 +187,8 @@ def test_the_groups_of_the_manual() -> None:
                mgid=ff12::1,sl=1,Q_Key=0xDEADBEEF,rate=3,mtu=2 # random group
                ALL=full;
     """
-    found = only(text, 0xFFFF)
-    assert [str(group.mgid) for group in found.groups] == [
+    partition = only(text, 0xFFFF)
+    assert [str(group.mgid) for group in partition.groups] == [
         "ff12:401b:ffff::ffff:ffff",
         "ff12:401b:ffff::707",
         "ff12:601b:ffff::16",
@@ -190,10 +196,10 @@ def test_the_groups_of_the_manual() -> None:
         "ff12:601b:ffff::2",
         "ff12::1",
     ]
-    assert found.groups[1] == Group(Gid.parse("ff12:401b:ffff::707"), 0x0B1B, 2048, 3, 1, 0, 0)
-    assert found.groups[5] == Group(Gid.parse("ff12::1"), 0xDEADBEEF, 512, 3, 1, 0, 0)
-    assert found.membership(0x10) is FULL
-    assert [group.scope for group in found.broadcast_groups()] == [2]
+    assert partition.groups[1] == Group(Gid.parse("ff12:401b:ffff::707"), 0x0B1B, 2048, 3, 1, 0, 0)
+    assert partition.groups[5] == Group(Gid.parse("ff12::1"), 0xDEADBEEF, 512, 3, 1, 0, 0)
+    assert partition.membership(0x10) is FULL
+    assert [group.scope for group in partition.broadcast_groups()] == [2]
 
 
 def test_a_group_inherits_the_flags_of_its_partition_but_the_traffic_class() -> None:
@@ -202,30 +208,30 @@ def test_a_group_inherits_the_flags_of_its_partition_but_the_traffic_class() -> 
 
 
 def test_a_scope_overrides_that_of_the_gid() -> None:
-    found = only("p=1,ipoib,scope=5,scope=8:mgid=ff12:401b::5,scope=5,scope=8;")
-    assert [str(group.mgid) for group in found.groups[2:]] == [
+    partition = only("p=1,ipoib,scope=5,scope=8:mgid=ff12:401b::5,scope=5,scope=8;")
+    assert [str(group.mgid) for group in partition.groups[2:]] == [
         "ff15:401b:8001::5",
         "ff18:401b:8001::5",
     ]
 
 
 def test_without_a_scope_a_group_gets_scope_2_with_a_warning() -> None:
-    found = parse("p=1,ipoib:mgid=ff15::9;")
-    assert [str(group.mgid) for group in found.partition(PKey(1)).groups[1:]] == ["ff12::9"]
-    assert "group ff15::9 gets scope 2" in found.warnings[0]
+    partitions = parse("p=1,ipoib:mgid=ff15::9;")
+    assert [str(group.mgid) for group in partitions.partition(PKey(1)).groups[1:]] == ["ff12::9"]
+    assert "group ff15::9 gets scope 2" in partitions.warnings[0]
 
 
 def test_an_ip_group_needs_the_broadcast_group_of_its_scope() -> None:
-    found = parse("p=1,ipoib:mgid=ff12:401b::5,scope=2,scope=5;")
-    assert [str(group.mgid) for group in found.partition(PKey(1)).groups[1:]] == [
+    partitions = parse("p=1,ipoib:mgid=ff12:401b::5,scope=2,scope=5;")
+    assert [str(group.mgid) for group in partitions.partition(PKey(1)).groups[1:]] == [
         "ff12:401b:8001::5"
     ]
-    assert "there is no broadcast group ff15:401b:8001::ffff:ffff" in found.warnings[0]
+    assert "there is no broadcast group ff15:401b:8001::ffff:ffff" in partitions.warnings[0]
 
 
 def test_a_broadcast_group_may_be_given_by_its_gid() -> None:
-    found = only("p=1: ALL=full, mgid=ff15:401b::ffff:ffff,scope=5;")
-    assert [group.scope for group in found.broadcast_groups()] == [5]
+    partition = only("p=1: ALL=full, mgid=ff15:401b::ffff:ffff,scope=5;")
+    assert [group.scope for group in partition.broadcast_groups()] == [5]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +245,9 @@ def test_a_broadcast_group_may_be_given_by_its_gid() -> None:
 def test_an_ip_group_unlike_its_broadcast_group_is_left_out_with_a_warning(
     flags: str, why: str
 ) -> None:
-    found = parse(f"p=1,ipoib:\nmgid={flags}\nALL=full;")
-    assert len(found.partition(PKey(1)).groups) == 1
-    [warning] = found.warnings
+    partitions = parse(f"p=1,ipoib:\nmgid={flags}\nALL=full;")
+    assert len(partitions.partition(PKey(1)).groups) == 1
+    [warning] = partitions.warnings
     assert warning.startswith("partitions.conf:2: IP group")
     assert why in warning
 
@@ -250,26 +256,26 @@ def test_an_ip_group_unlike_its_broadcast_group_is_left_out_with_a_warning(
     ("mgid", "why"), [("fe80::1", "is not a multicast GID"), ("", "is not a GID")]
 )
 def test_what_is_no_group_is_left_out_with_a_warning(mgid: str, why: str) -> None:
-    found = parse(f"p=1:\nmgid={mgid},mtu=5\nALL=full;")
-    assert found.partition(PKey(1)).groups == []
-    assert found.partition(PKey(1)).membership(1) is FULL
-    assert why in found.warnings[0]
+    partitions = parse(f"p=1:\nmgid={mgid},mtu=5\nALL=full;")
+    assert partitions.partition(PKey(1)).groups == []
+    assert partitions.partition(PKey(1)).membership(1) is FULL
+    assert why in partitions.warnings[0]
 
 
 def test_a_group_takes_the_rest_of_its_line_and_members_go_on_below() -> None:
-    found = only("p=1: 0x10=full, mgid=ff12::9,mtu=5\n0x11=full;")
-    assert found.groups == [Group(Gid.parse("ff12::9"), 0, 4096, 3, 0, 0, 0)]
-    assert found.membership(0x10) is FULL
-    assert found.membership(0x11) is FULL
+    partition = only("p=1: 0x10=full, mgid=ff12::9,mtu=5\n0x11=full;")
+    assert partition.groups == [Group(Gid.parse("ff12::9"), 0, 4096, 3, 0, 0, 0)]
+    assert partition.membership(0x10) is FULL
+    assert partition.membership(0x11) is FULL
 
 
 # -- lines, comments, mistakes ---------------------------------------------------------------------
 
 
 def test_a_definition_goes_on_over_lines_and_several_fit_one() -> None:
-    found = parse("# all\na=0x1,ipoib:\n 0x10 ,\n\n 0x11=full; # two\nb=0x2:ALL;c=0x3:0x12;")
-    assert found.warnings == ()
-    a, b, c = (found.partition(PKey(number)) for number in (1, 2, 3))
+    partitions = parse("# all\na=0x1,ipoib:\n 0x10 ,\n\n 0x11=full; # two\nb=0x2:ALL;c=0x3:0x12;")
+    assert partitions.warnings == ()
+    a, b, c = (partitions.partition(PKey(number)) for number in (1, 2, 3))
     assert a.members == [Member(0x10, LIMITED), Member(0x11, FULL)]
     assert (b.members, c.members) == ([Member(Ports.ALL, LIMITED)], [Member(0x12, LIMITED)])
 
@@ -295,25 +301,25 @@ def test_blanks_are_allowed_around_everything() -> None:
     ],
 )
 def test_flags_that_opensm_passes_over_are_passed_over_with_a_warning(flag: str, why: str) -> None:
-    found = parse(f"\np=0x1, ipoib, {flag} : ALL=full;")
-    [warning] = found.warnings
+    partitions = parse(f"\np=0x1, ipoib, {flag} : ALL=full;")
+    [warning] = partitions.warnings
     assert warning.startswith("partitions.conf:2: ")
     assert why in warning
-    assert found.partition(PKey(1)).groups == [
+    assert partitions.partition(PKey(1)).groups == [
         Group(broadcast(PKey(0x8001)), 0x0B1B, 2048, 3, 0, 0, 0)
     ]
 
 
 def test_a_bad_key_brings_the_default_back_as_opensm_does() -> None:
-    found = parse("p=0x1, ipoib, Q_Key=5, TClass=5, Q_Key=x, TClass=x : ALL=full;")
-    [group] = found.partition(PKey(1)).groups
-    assert (group.qkey, group.traffic_class, len(found.warnings)) == (0x0B1B, 0, 2)
+    partitions = parse("p=0x1, ipoib, Q_Key=5, TClass=5, Q_Key=x, TClass=x : ALL=full;")
+    [group] = partitions.partition(PKey(1)).groups
+    assert (group.qkey, group.traffic_class, len(partitions.warnings)) == (0x0B1B, 0, 2)
 
 
 def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
-    found = parse("p=0x1 : 0x10=fully;")
-    assert found.partition(PKey(1)).membership(0x10) is LIMITED
-    assert "'fully'" in found.warnings[0]
+    partitions = parse("p=0x1 : 0x10=fully;")
+    assert partitions.partition(PKey(1)).membership(0x10) is LIMITED
+    assert "'fully'" in partitions.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -349,11 +355,11 @@ def test_the_line_of_an_error_is_told() -> None:
 @given(st.text("aDp0x1=,:;# \nmgidfultALSE_", max_size=120))
 def test_any_text_is_read_or_refused_with_one_line(text: str) -> None:
     try:
-        found = parse(text)
+        partitions = parse(text)
     except UsageError as error:
         assert "\n" not in str(error)  # noqa: PT017 (most texts are read)
     else:
-        assert found.partition(PKey(0x7FFF)).name == "Default"
+        assert partitions.partition(PKey(0x7FFF)).name == "Default"
 
 
 # -- parameters, files, the line to add ------------------------------------------------------------
@@ -365,18 +371,18 @@ def test_the_parameters_of_a_link_come_from_the_broadcast_group() -> None:
 
 
 def test_of_several_scopes_link_local_comes_first_unless_one_is_named() -> None:
-    found = only("p=0x1, ipoib, scope=1, scope=2, scope=5 : ALL;")
-    assert found.params(PORT).scope == 2
-    assert found.params(PORT, scope=5).scope == 5
+    partition = only("p=0x1, ipoib, scope=1, scope=2, scope=5 : ALL;")
+    assert partition.params(PORT).scope == 2
+    assert partition.params(PORT, scope=5).scope == 5
     assert only("p=0x1, ipoib, scope=8, scope=5 : ALL;").params(PORT).scope == 5
     with pytest.raises(LinkError, match=r"no broadcast group of scope 0x8.*scope=8"):
-        found.params(PORT, scope=8)
+        partition.params(PORT, scope=8)
 
 
 def test_b2_a_port_that_cannot_carry_the_mtu_is_refused() -> None:
-    found = only("p=0x1, ipoib, mtu=5 : ALL;")
+    partition = only("p=0x1, ipoib, mtu=5 : ALL;")
     with pytest.raises(LinkError, match="carries an InfiniBand MTU of 1024, not 4096"):
-        found.params(replace(PORT, active_mtu_bytes=1024))
+        partition.params(replace(PORT, active_mtu_bytes=1024))
 
 
 def test_b4_a_partition_that_is_not_for_ipoib_names_the_line_to_add() -> None:

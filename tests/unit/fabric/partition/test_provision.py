@@ -64,7 +64,7 @@ def test_without_a_file_the_options_and_the_defaults_count() -> None:
 def test_an_option_that_agrees_or_asks_for_less_wins(file: Path) -> None:
     text = "p=1, ipoib, mtu=5, Q_Key=0x1234 : ALL=full;"
     params = ask(file, text, qkey=0x1234, mtu_bytes=1500)
-    assert (params.qkey, params.mtu_bytes) == (0x1234, 4096)  # 1500 is the interface's alone
+    assert (params.qkey, params.mtu_bytes) == (0x1234, 4096)  # the 1500 is the interface's alone
 
 
 def test_an_option_that_contradicts_is_refused_with_file_and_line(file: Path) -> None:

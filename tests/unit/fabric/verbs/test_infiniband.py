@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A verbs port whose link layer is InfiniBand, over a pyverbs and an administrator that the test plays."""
+"""A verbs port whose link layer is InfiniBand, over a pyverbs and an SA that the test plays."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_port_below_the_links_mtu_is_down_and_no_net_device_is_blamed(
 
 
 @pytest.mark.parametrize(
-    ("said", "flush"),
+    ("event", "flush"),
     [
         ("PKEYS_CHANGED", Flush.HEAVY),
         ("PORT_CHANGED", Flush.NORMAL),
@@ -107,15 +107,15 @@ def test_a_port_below_the_links_mtu_is_down_and_no_net_device_is_blamed(
     ],
 )
 def test_what_the_device_says_of_the_port_reaches_the_administrator(
-    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, said: str, flush: Flush
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch, event: str, flush: Flush
 ) -> None:
-    told: list[Flush] = []
-    monkeypatch.setattr(SaClient, "device_event", lambda self, flush: told.append(flush))
+    flushes: list[Flush] = []
+    monkeypatch.setattr(SaClient, "device_event", lambda self, flush: flushes.append(flush))
     port.open_ud(PARAMS)
-    Fabric.made[-1].said = getattr(sys.modules["ipoibu._verbs"], said)
+    Fabric.made[-1].pending = getattr(sys.modules["ipoibu._verbs"], event)
     assert port.active()
     assert port.active()
-    assert told == [flush]
+    assert flushes == [flush]
 
 
 class Services:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The look inside of a pyverbs queue pair believes nothing, and crashes on nothing."""
+"""Reading the layout of a pyverbs queue pair checks everything, and never crashes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Qp(ctypes.Structure):  # struct ibv_qp, <infiniband/verbs.h>
 
 @dataclass
 class World:
-    """Everything that a queue pair leads to, right in every respect but the channel."""
+    """All structures that a queue pair points to; correct but for the channel."""
 
     qp: Qp
     context: Context

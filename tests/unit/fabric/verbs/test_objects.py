@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The one module that imports pyverbs: which versions, what it says when there is none, and errors."""
+"""The only module that imports pyverbs: its versions, its absence, and errors."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ def test_without_pyverbs_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_pyverbs_that_does_not_load_is_told_from_none(text: str, words: str) -> None:
-    said = import_problem(text)
-    assert words in said
-    assert "apt-get install python3-pyverbs" in said
+    problem = import_problem(text)
+    assert words in problem
+    assert "apt-get install python3-pyverbs" in problem
 
 
 @pytest.mark.parametrize(

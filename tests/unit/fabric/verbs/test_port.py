@@ -50,7 +50,7 @@ def ud(port: VerbsPort) -> VerbsUd:
 
 
 def compiled(ud: VerbsUd) -> Fabric:
-    """The stand-in of the compiled part that it works with."""
+    """Return the fake compiled object of the fabric."""
     return next(made for made in Fabric.made if made.native is ud.native)
 
 
@@ -105,7 +105,7 @@ def test_a_lent_context_and_domain_stay_open() -> None:
     assert port.info.device == "rxe0"
     ud = port.open_ud(PARAMS)
     assert compiled(ud).qp.pd is domain
-    assert compiled(ud).options["owns_events"] is False  # they are the application's to read
+    assert compiled(ud).options["owns_events"] is False  # the application reads them
     port.close()
     assert "close qp" in machine().log
     assert not {"close pd", "close context"} & set(machine().log)
@@ -119,7 +119,7 @@ def test_without_the_extension_it_says_what_to_build(monkeypatch: pytest.MonkeyP
         VerbsPort("rxe0")
 
 
-# What happens to a port
+# A port's changes
 
 
 def test_a_port_that_is_not_active_is_logged_once(
@@ -137,13 +137,13 @@ def test_a_port_that_is_not_active_is_logged_once(
 def test_a_port_that_went_down_and_came_back_between_two_looks_was_down(
     port: VerbsPort, ud: VerbsUd
 ) -> None:
-    compiled(ud).said = 1 | 2  # PORT_DOWN, PORT_CHANGED
+    compiled(ud).pending = 1 | 2  # PORT_DOWN, PORT_CHANGED
     assert not port.active()
     assert port.active()
 
 
 def test_a_device_that_failed_ends_the_port(port: VerbsPort, ud: VerbsUd) -> None:
-    compiled(ud).said = 4  # FATAL
+    compiled(ud).pending = 4  # FATAL
     with pytest.raises(LinkError, match="rxe0/1: the device failed or was removed"):
         port.active()
 
@@ -152,14 +152,14 @@ def test_an_mtu_below_the_links_is_a_port_that_is_down(
     port: VerbsPort, ud: VerbsUd, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine().active_mtu = 4
-    assert port.active()  # 2048 is what the link needs
+    assert port.active()  # the link needs 2048
     machine().active_mtu = 3
     assert not port.active()
     assert caplog.messages == [
         "rxe0/1: the port's MTU fell to 1024, the link's is 2048: ip link set lo mtu 2128"
     ]
     ud.close()
-    assert port.active()  # nobody needs more any longer
+    assert port.active()  # no fabric needs more
 
 
 def test_queue_pairs_move_to_the_ports_new_gid(
@@ -218,7 +218,7 @@ def test_a_small_device_gets_what_it_can_hold(port: VerbsPort) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         (PartitionParams(PKey(0x8005), 1, 2048), "no P_Key 0x8005; it has: 0xffff"),
         (
@@ -228,10 +228,10 @@ def test_a_small_device_gets_what_it_can_hold(port: VerbsPort) -> None:
     ],
 )
 def test_a_pkey_that_the_port_does_not_have_is_told_before_anything_is_made(
-    port: VerbsPort, params: PartitionParams, said: str
+    port: VerbsPort, params: PartitionParams, message: str
 ) -> None:
     machine().pkeys = [0xFFFF, 0]
-    with pytest.raises(LinkError, match=f"rxe0/1: {said}"):
+    with pytest.raises(LinkError, match=f"rxe0/1: {message}"):
         port.open_ud(params)
     assert not [line for line in machine().log if line.startswith("close")]
 
@@ -289,7 +289,7 @@ def test_a_tx_queue_is_a_queue_pair_of_its_own_that_receives_nothing(ud: VerbsUd
         assert made.options == main.options | {
             "owns_events": False,
             "leader": main,
-            "max_ah": 8191,  # a third of what we take of the device's
+            "max_ah": 8191,  # a third of our share of the device's
         }
     assert ud.counters() == {"tx_doorbells": 9}
 
@@ -351,7 +351,7 @@ def test_an_attachment_that_fails_ends_the_membership(ud: VerbsUd, code: int, wo
         ud.attach(GROUP)
     assert Membership.groups == {}
     compiled(ud).errors.clear()
-    ud.attach(GROUP)  # and may be tried again
+    ud.attach(GROUP)  # a second attempt is possible
     assert list(Membership.groups) == [GROUP.raw]
 
 

@@ -50,7 +50,7 @@ def ud() -> VerbsUd:
 
 
 def qp_of(connection: VerbsRc) -> Any:
-    return connection._qp  # what pyverbs was asked for
+    return connection._qp  # pyverbs' queue pair
 
 
 def test_all_connections_share_queues_that_a_pattern_introduces(ud: VerbsUd) -> None:
@@ -116,7 +116,7 @@ def test_a_device_without_room_says_so_and_keeps_nothing(ud: VerbsUd, what: str)
         ud.open_connection()
     machine().errors.clear()
     log = machine().log
-    assert log.count("qp") - (what == "qp") == log.count("close qp") + 1  # the UD one is left
+    assert log.count("qp") - (what == "qp") == log.count("close qp") + 1  # the UD queue pair stays
 
 
 def test_a_queue_pair_that_the_core_refuses_is_closed(ud: VerbsUd) -> None:

@@ -15,7 +15,7 @@ HERE = str(Path(__file__).parent)
 
 
 class Fabric:
-    """In place of the compiled VerbsFabric; `made` are all there were."""
+    """In place of the compiled VerbsFabric; `made` lists all objects."""
 
     made: list[Fabric]
     refuse: BaseException | None
@@ -25,7 +25,7 @@ class Fabric:
             raise error
         self.qp, self.options = qp, options
         self.log: list[tuple[object, ...]] = []
-        self.said = 0
+        self.pending = 0
         self.errors: dict[str, OSError] = {}
         self.event_fd = 7 if options["owns_events"] else None
         self.qpn, self.native = qp.qp_num, object()
@@ -54,8 +54,8 @@ class Fabric:
         self._do("break")
 
     def events(self) -> int:
-        said, self.said = self.said, 0
-        return said
+        pending, self.pending = self.pending, 0
+        return pending
 
     def counters(self) -> dict[str, int]:
         return {"tx_doorbells": 3}
@@ -65,7 +65,7 @@ class Fabric:
 
 
 class Membership:
-    """In place of the compiled one: notes who is in."""
+    """In place of the compiled Membership; `groups` has the joined groups."""
 
     refuse: OSError | None
     groups: dict[bytes, int]
@@ -119,7 +119,7 @@ class LayoutError(Exception):
 
 
 def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") -> SimpleNamespace:
-    """The fake pyverbs, with its enum module under this name, and the fake compiled part."""
+    """Install the fake pyverbs, with its enum module under this name; return the fake compiled module."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyverbs"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(HERE)
@@ -147,7 +147,7 @@ def install(monkeypatch: pytest.MonkeyPatch, enums: str = "libibverbs_enums") ->
 
 
 def uninstall() -> None:
-    """So that the next import finds the installed one again."""
+    """Forget the fake, so that the next import loads the installed pyverbs."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyverbs"]:
         del sys.modules[name]
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""As much of pyverbs as ipoibu uses, over a machine that the test describes."""
+"""The part of pyverbs that ipoibu uses, over a machine that the test describes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the test says of the machine, and what was done to it."""
+"""The machine as the test describes it, and a log of the calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Machine:
     max_cqe: int = 32767
     max_inline: int = 400
     max_srq: int = 1000
-    errors: dict[str, int] = field(default_factory=dict)  # what fails, with which errno
+    errors: dict[str, int] = field(default_factory=dict)  # call that fails: errno
     log: list[str] = field(default_factory=list)
 
 
@@ -31,7 +31,7 @@ machine = Machine()
 
 
 def begin(what: str) -> None:
-    """Note it; fail if the test wants so."""
+    """Log the call, and fail if the test wants that."""
     from pyverbs.pyverbs_error import PyverbsRDMAError  # type: ignore[import-not-found,unused-ignore]
 
     machine.log.append(what)
