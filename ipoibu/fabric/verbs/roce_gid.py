@@ -43,7 +43,7 @@ def choose_gid(
         return min(suitable, key=lambda entry: (not is_link_local(entry.gid), entry.index))
     if of_ipv6:
         have = (
-            f"only GIDs that its net device lacks as addresses ({of_ipv6[0].gid}); enable IPv6 there, "
+            f"only GIDs whose address its net device does not have ({of_ipv6[0].gid}); enable IPv6 there, "
             "with addrgenmode eui64"
         )
     elif any(entry.is_roce_v2 for entry in entries):
