@@ -159,6 +159,7 @@ def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
     assert one.ask("stats")["tx_too_big"] > after["tx_too_big"]
 
 
+@pytest.mark.serial
 def test_large_udp_datagrams_arrive(connected: Lab, sh: Sh, until: Until) -> None:
     one, other = connected.hosts[:2]
     _connect(sh, until, one, other)

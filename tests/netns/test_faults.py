@@ -69,6 +69,7 @@ def test_hosts_find_each_other_over_a_wire_with_faults(
             assert spoilt > 0
 
 
+@pytest.mark.serial
 def test_a_restarted_host_with_a_new_queue_pair_is_reached_within_3_seconds(bare: Lab) -> None:
     bare.start()
     first, second = bare.hosts

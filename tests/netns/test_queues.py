@@ -142,6 +142,7 @@ def number(host: Host, address: str, count: int, rounds: int) -> None:
             time.sleep(0.005)  # a burst is less than what any buffer on the way holds
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 def test_the_datagrams_of_each_flow_arrive_in_order(queued: Lab, sh: Sh, address: str) -> None:
     first, second, _ = queued.hosts
@@ -166,6 +167,7 @@ def test_the_datagrams_of_each_flow_arrive_in_order(queued: Lab, sh: Sh, address
     assert all(packets > 100 for packets in grown(sent(first), before))
 
 
+@pytest.mark.serial
 def test_udp_streams_arrive(queued: Lab) -> None:
     first, second, _ = queued.hosts
     before = sent(first)

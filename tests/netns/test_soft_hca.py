@@ -7,6 +7,7 @@ Independent of the rest of ipoibu, as ext/soft is: namespaces are made with ip(8
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import struct
@@ -100,16 +101,19 @@ def pair() -> Iterator[tuple[Place, Place]]:
 def build(*variant: str) -> Path:
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LD_PRELOAD")}
     directory = ""
-    for goal in (["-j2", "all"], ["builddir"]):
-        done = subprocess.run(
-            ["make", "-s", "-C", str(SOFT), *variant, *goal],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        directory = done.stdout.strip()
+    (SOFT / "build").mkdir(exist_ok=True)
+    with (SOFT / "build" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist share the directory
+        for goal in (["-j2", "all"], ["builddir"]):
+            done = subprocess.run(
+                ["make", "-s", "-C", str(SOFT), *variant, *goal],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            directory = done.stdout.strip()
     return Path(directory)
 
 

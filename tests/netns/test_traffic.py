@@ -76,6 +76,7 @@ def test_tcp_carries_data_for_a_second(lab: Lab, target: str, direction: list[st
     assert received["bytes"] > 1_000_000
 
 
+@pytest.mark.serial
 def test_udp_at_a_modest_rate_loses_next_to_nothing(lab: Lab) -> None:
     with _iperf_server(lab.hosts[1]):
         command = ["iperf3", "-J", "-u", "-b20M", "-l1400", "-t1", "-c", "10.77.0.2"]
