@@ -19,12 +19,9 @@ JOBS    := $(shell nproc)
 # Most tests wait more than they work, so there are twice as many workers as CPUs.
 WORKERS := $(shell expr 2 '*' $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
-SPREAD  := -n $(WORKERS) --dist worksteal
-# $(call tier,FILES) runs as root: the tests that may run beside each other, then the others.
-define tier
-$(SUDO) $(PYTEST) $(SPREAD) -m 'not serial and not nightly' $(1)
-$(SUDO) $(PYTEST) -m 'serial and not nightly' $(1)
-endef
+SPREAD  := $(PYTEST) -n $(WORKERS) --dist worksteal
+BESIDE  := -m 'not serial and not nightly'
+ALONE   := -m 'serial and not nightly'
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
@@ -61,7 +58,7 @@ check: deps-test $(VENV)/.dev build
 	@$(MAKE) --no-print-directory -j$(JOBS) lint check-c check-python
 
 check-python: $(VENV)/.dev build
-	$(PYTEST) $(SPREAD) -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
+	$(SPREAD) -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
 
 check-c: check-c-core check-c-soft check-c-verbs
 
@@ -78,13 +75,14 @@ test-builds: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) -n $(JOBS) --dist loadfile -m 'builds and not nightly' tests/unit tests/package
 
 test-netns: deps-test $(VENV)/.dev build
-	$(call tier,tests/netns)
+	$(SUDO) $(SPREAD) $(BESIDE) tests/netns
+	$(SUDO) $(PYTEST) $(ALONE) tests/netns
 
 test-opensm: deps-test $(VENV)/.dev build
-	$(call tier,tests/opensm)
+	$(SUDO) $(SPREAD) $(BESIDE) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(call tier,tests/lab)
+	$(SUDO) $(SPREAD) $(BESIDE) tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
