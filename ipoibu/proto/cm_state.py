@@ -153,8 +153,8 @@ MACHINE: Final = Table("CM connection", State.CLOSED, {
     (_S.MRA_SENT, _I.MRA):        (_S.MRA_SENT, ()),
     (_S.MRA_SENT, _I.STALE):      _GIVEN_UP,
     (_S.MRA_SENT, _I.TIMEOUT):    _GIVEN_UP,
-    # passive: accepted. The peer may be ESTABLISHED and its RTU lost; §12.9.7 has a REJ end that, which
-    # goes once and can be lost as well. A DREQ is repeated, and understood by Linux in every state.
+    # passive: accepted. The peer may be ESTABLISHED and its RTU lost. §12.9.7 ends this with a REJ, which
+    # is sent once and can be lost as well; a DREQ is repeated, and Linux takes it in every state.
     (_S.REP_SENT, _I.RTU):        (_S.ESTABLISHED, (_A.REPORT_ESTABLISHED,)),
     (_S.REP_SENT, _I.MRA):        (_S.MRA_REP_RECEIVED, (_A.ARM,)),
     (_S.REP_SENT, _I.REQ):        (_S.REP_SENT, (_A.DUPLICATE, _A.SEND_REP)),

@@ -83,9 +83,7 @@ class Neighbours:
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
-        self._known: OrderedDict[IpAddress, None] = (
-            OrderedDict()
-        )  # evictable, confirmed longest ago first
+        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, confirmed longest ago
         self._pending = 0
 
     def __len__(self) -> int:
@@ -121,7 +119,7 @@ class Neighbours:
                 cached = Cached.SAME
                 entry.hwaddr = hwaddr or entry.hwaddr  # the flags may be new (A6)
         elif hwaddr is None:
-            self._context.count("nd_no_lladdr")  # RFC 4861 §7.2.5: of no use yet
+            self._context.count("nd_no_lladdr")  # RFC 4861 §7.2.5: no entry to confirm
             return False
         fed = EVIDENCE[solicited, override, cached]
         self._feed(now, ip, fed, hwaddr=hwaddr)

@@ -106,7 +106,7 @@ _A = Action
 
 # fmt: off
 MACHINE: Final = Table("Neighbour", State.NONE, {
-    # no entry: only our own packets and those who turn to us make one (R2, N5)
+    # no entry: only our own packets, and peers that ask us, make one (R2, N5)
     (_N, Input.MISS):       (_I, (_A.QUEUE, _A.ASK, _A.ARM)),
     (_N, Input.INTRODUCED): (_S, (_A.RECORD, _A.NOTIFY, _A.ARM)),
     (_N, Input.REPLACED):   (_N, ()),
@@ -135,7 +135,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_R, Input.SUSPECTED): (_P, (_A.PROBE, _A.ARM)),
     (_R, Input.EVICTED):   (_N, (_A.FORGET,)),
     (_R, Input.FLUSHED):   (_N, (_A.FORGET,)),
-    # usable, not vouched for
+    # usable, not confirmed lately
     (_S, Input.MISS):      (_S, (_A.RESEND,)),
     (_S, Input.USED):      (_D, (_A.ARM,)),
     (_S, Input.TIMEOUT):   (_N, (_A.FORGET,)),
@@ -158,8 +158,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.DISPUTED):  (_D, ()),
     (_D, Input.SUSPECTED): (_D, ()),
     (_D, Input.FLUSHED):   (_N, (_A.FORGET,)),
-    # asking the station; no answer means no entry, and the next packet asks everybody. Its answer would
-    # lead to the same port: the station may be there, and the path another (B6).
+    # asking the known host: without an answer the entry goes, and the next packet asks all hosts. If the
+    # answer then names the same port, the host was there and its path has changed (B6).
     (_P, Input.MISS):      (_P, (_A.RESEND,)),
     (_P, Input.USED):      (_P, ()),
     (_P, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
@@ -171,7 +171,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_P, Input.DISPUTED):  (_P, ()),
     (_P, Input.SUSPECTED): (_P, ()),
     (_P, Input.FLUSHED):   (_N, (_A.FORGET,)),
-    # the negative cache; whoever speaks up after all is welcome
+    # the negative cache; a peer that answers late still gets its entry
     (_F, Input.MISS):      (_F, (_A.REFUSE,)),
     (_F, Input.USED):      (_F, ()),
     (_F, Input.TIMEOUT):   (_N, (_A.FORGET,)),
@@ -195,5 +195,5 @@ SOLICITATIONS: Final = {
     State.INCOMPLETE: MAX_MULTICAST_SOLICIT,
     State.PROBE: MAX_UNICAST_SOLICIT,
 }
-# What may be thrown out when the table is full: nothing that is being resolved or verified.
+# The states that a full table may evict: no address under resolution or verification.
 EVICTABLE: Final = (State.REACHABLE, State.STALE, State.FAILED)

@@ -287,7 +287,7 @@ class RcConnectionTable:
         suspected = self._ports[hwaddr.gid].suspected
         if hwaddr.qpn in suspected:
             return False
-        if len(suspected) >= CONNECTIONS_PER_PORT_MAX:  # more than that are not alive at a time
+        if len(suspected) >= CONNECTIONS_PER_PORT_MAX:  # no port has more live connections
             suspected.clear()
         suspected.add(hwaddr.qpn)
         return True
