@@ -26,7 +26,7 @@ PACE: Final = Pace(timeout_s=0.05, attempts=2, probe_min_s=0.02, probe_max_s=0.0
 
 
 class IbPort(MemoryPort):
-    """A memory port that host `number` of `sa` stands behind."""
+    """A memory port, which is that of host `number` at `sa`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def udp(source: int, target: str, data: bytes) -> bytes:
 
 
 def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
-    """Whether the packet arrives, perhaps after others that had waited for the same."""
+    """Whether the packet arrives, perhaps after others that waited for the same path."""
     packet = udp(source, f"10.0.0.{target}", data)
     subnet.endpoints[source - 1].send([packet])
     end = time.monotonic() + 10
@@ -120,20 +120,20 @@ def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
 
 
 def report(subnet: Subnet, trap: Trap, group: Gid) -> None:
-    """To who has subscribed, on the loop of the first host's port."""
+    """Report a trap to all subscribers, on the loop of the first host's port."""
 
-    async def say(sa: FakeSa) -> None:
+    async def report_trap(sa: FakeSa) -> None:
         sa.report(Notice(trap, group))
 
-    subnet.ports[0].sa.submit(lambda: say(subnet.sa)).result()
+    subnet.ports[0].sa.submit(lambda: report_trap(subnet.sa)).result()
 
 
 def states(sa: FakeSa, group: Any, host: int) -> JoinState:
-    found = sa.groups.get(group)
-    return found.members.get(port_gid(host), JoinState(0)) if found else JoinState(0)
+    entry = sa.groups.get(group)
+    return entry.members.get(port_gid(host), JoinState(0)) if entry else JoinState(0)
 
 
 def receives(endpoint: Endpoint, group: Gid) -> bool:
-    """Whether the queue pair is attached, which is later than the SA's knowledge of it."""
+    """Whether the queue pair is attached; the SA knows the membership before."""
     states = [one["state"] for one in endpoint.groups() if one["mgid"] == str(group)]
     return states == ["member"]

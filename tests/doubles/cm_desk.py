@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A communication manager with nobody but the caller around it: what a test says, and what it hears.
+"""A communication manager alone: the test plays its policy and its peers.
 
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
 
 The manager is at port A, with a peer at port B.
@@ -69,7 +69,7 @@ REQ: Final = Req(
 
 
 class Desk:
-    """A manager at port A, with what it said so far."""
+    """A manager at port A, with its effects so far."""
 
     def __init__(self, config: CmConfig = CONFIG) -> None:
         self.cm = Cm(config, random.Random(1))
@@ -80,7 +80,7 @@ class Desk:
     def do(self, request: Connect | Confirm | Accept | Reject | Disconnect) -> list[CmEffect]:
         return self._note(self.cm.request(self.now, request))
 
-    def hear(
+    def receive(
         self, message: cm.Spoken, source: MadSource = FROM_B, tid: int = TID
     ) -> list[CmEffect]:
         return self._note(self.cm.received(self.now, source, cm.pack(tid, message)))
@@ -95,7 +95,7 @@ class Desk:
         return happened
 
     def connect(self, handle: Handle = OURS) -> Req:
-        """Ask B, and return what was sent."""
+        """Ask B for a connection, and return the REQ."""
         way = Destination(B, Qpn(0x49))
         effects = self.do(Connect(handle, way, SERVICE, Qpn(0x50), 2048, b"hi"))
         message = only(effects)
@@ -112,26 +112,26 @@ class Desk:
 
 
 def sent(effects: list[CmEffect]) -> list[cm.Message]:
-    """The messages on the wire."""
+    """The CM messages among the effects."""
     return [cm.parse_untrusted(it.raw)[1] for it in effects if isinstance(it, SendMad)]
 
 
 def only(effects: list[CmEffect]) -> cm.Message:
-    """The one message on the wire."""
+    """The only CM message among the effects."""
     (message,) = sent(effects)
     return message
 
 
 def counts(effects: list[CmEffect]) -> list[str]:
-    """What was counted."""
+    """The reasons of all counts among the effects."""
     return [it.reason for it in effects if isinstance(it, Count)]
 
 
-def told(effects: list[CmEffect]) -> list[Requested | Replied | Established | Ended]:
-    """What the policy was told."""
+def reported(effects: list[CmEffect]) -> list[Requested | Replied | Established | Ended]:
+    """The events for the policy among the effects."""
     return [it for it in effects if isinstance(it, Requested | Replied | Established | Ended)]
 
 
 def rep_to(req: Req) -> Rep:
-    """B accepts."""
+    """The REP with which B accepts."""
     return Rep(PEER_ID, req.local_id, B_GUID, Qpn(0x4A), 0xABCDEF, b"welcome", rnr_retries=1)

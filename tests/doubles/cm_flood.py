@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asks one station for more connections than it gives to one port, and says what it answered.
+"""Asks one host for more connections than it grants one port, and prints the answers.
 
     python -m tests.doubles.cm_flood NETDEV HWADDR [linux|rfc|rdmacm] [COUNT]
 
 runs on the built-in HCA of a net device that nothing else uses, and prints how many requests were
-accepted and how many refused. Only for stations of one's own.
+accepted and how many refused. Use it only against your own hosts.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def flood(netdev: str, victim: HwAddr, form: ServiceForm, count: int) -> tuple[i
     for serial in range(count):
         handle, qpn = Handle(Role.ACTIVE, serial), Qpn(_FIRST_QPN + serial)
         port.request(us, Connect(handle, to, service, qpn, mtu_bytes, _OURS.pack()))
-    said = [events.get(timeout=_ANSWER_S) for _ in range(count)]
+    outcomes = [events.get(timeout=_ANSWER_S) for _ in range(count)]
     port.close()
     hca.close()
-    return sum(isinstance(it, Replied) for it in said), sum(isinstance(it, Ended) for it in said)
+    return sum(isinstance(it, Replied) for it in outcomes), sum(
+        isinstance(it, Ended) for it in outcomes
+    )
 
 
 def main(netdev: str, hwaddr: str, form: str = "linux", count: str = "200") -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One host on a bench: the test plays its peers, sees every frame it sends and sets the time."""
+"""One host alone: the test plays its peers, reads every frame that it sends, and sets the time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTLE_S: Final = 10.0  # probes and announcements are over
 
 
 class Bench:
-    """A host that has 10.0.0.1/24 and fe80::1/64 unless told otherwise; `sent` is for the test to clear.
+    """A host with 10.0.0.1/24 and fe80::1/64 by default; the test clears `sent`.
 
     After `ready` the host is up and its addresses are preferred.
     """
@@ -52,7 +52,7 @@ class Bench:
         self.simulation.run(duration_s)
 
     def clear(self) -> None:
-        """Forget what was sent, counted, logged and asked for so far."""
+        """Forget all frames, counts, log lines and effects so far."""
         host = self.host
         for seen in (self.sent, host.effects, host.counts, host.log, host.received, host.delivered):
             seen.clear()

@@ -45,7 +45,7 @@ def port_gid(number: int) -> Gid:
 
 @dataclass(slots=True)
 class _Sending:
-    """A table on its way to a host: `window` is the last segment that may be sent."""
+    """A table under way to a host: `window` is the last segment that the SA may send."""
 
     segments: list[SaMad]
     sent: int = 0
@@ -59,7 +59,7 @@ class _Group:
 
 
 class Host(Protocol):
-    """Whom the administrator serves: a `FakePort`, or whatever carries its datagrams elsewhere."""
+    """A host of the administrator: a `FakePort`, or a relay of its datagrams."""
 
     info: MadPortInfo
 
@@ -67,17 +67,17 @@ class Host(Protocol):
 
 
 class FakeSa:
-    """Answers every `FakePort` that was made with it."""
+    """Answers all `FakePort`s that were made with it."""
 
     def __init__(self) -> None:
         self.is_deaf = False
-        """While set, nothing is answered, as by a subnet manager that was killed."""
+        """While set, it does not answer, like a subnet manager that was killed."""
         self.spoil: Callable[[SaMad], list[SaMad]] = lambda answer: [answer]
-        """What becomes of an answer: none to lose it, two to send it twice."""
+        """The copies of an answer: none to lose it, two to send it twice."""
         self.capability2 = Capability2.SEND_ONLY_FULL_MEMBER
         self.groups: dict[Gid, _Group] = {}
         self.path_mtus: dict[Gid, int] = {}
-        """InfiniBand MTUs of paths that lead to a port, where they are not 2048."""
+        """The InfiniBand MTUs of paths to a port, if not 2048."""
         self.subscribers: set[tuple[Trap, int]] = set()
         self.acknowledged: list[int] = []
         self.seen: list[SaMad] = []
@@ -86,12 +86,12 @@ class FakeSa:
         self._reports = 0
 
     def forget(self) -> None:
-        """As a subnet manager that was restarted without its cache."""
+        """Forget all members, like a subnet manager that was restarted without its cache."""
         self.groups.clear()
         self.subscribers.clear()
 
     def make_broadcast(self, pkey: PKey, **fields: int) -> Gid:
-        """The group of a partition with the `ipoib` flag, with OpenSM's defaults for what is not given."""
+        """The broadcast group of a partition with the flag `ipoib`, by default with OpenSM's parameters."""
         gid = mgid.broadcast(pkey)
         base = McMemberRecord(
             mgid=gid,
@@ -114,7 +114,7 @@ class FakeSa:
         return gid
 
     def report(self, event: Notice, times: int = 1) -> None:
-        """Tell every subscriber; again and again if `times` says so, as one that hears no answer."""
+        """Report to every subscriber, `times` times, like an SA that receives no acknowledgement."""
         self._reports += 1
         message = SaMad(Method.REPORT, Attribute.NOTICE, self._reports, data=event.pack())
         for trap, lid in sorted(self.subscribers):
@@ -252,13 +252,13 @@ class FakeSa:
         segments = []
         for number, part in enumerate(parts, 1):
             first, last = number == 1, number == len(parts)
-            told = len(part) + sa.OWN_HEADER_LEN if last else 0
+            payload_bytes = len(part) + sa.OWN_HEADER_LEN if last else 0
             segments.append(
                 SaMad(
                     Method.GET_TABLE_RESPONSE,
                     request.attribute,
                     request.tid,
-                    rmpp=rmpp.data(number, told, first=first, last=last),
+                    rmpp=rmpp.data(number, payload_bytes, first=first, last=last),
                     record_bytes=TABLE_LEN,
                     data=part,
                 )
@@ -267,7 +267,7 @@ class FakeSa:
         self._send(port, sending)
 
     def _go_on(self, port: Host, request: SaMad) -> None:
-        """The host acknowledged, or aborts; what it has not got is sent again from there."""
+        """The host acknowledged or aborted: send the segments that it does not have."""
         key = port.info.lid, request.tid
         sending = self._sending.get(key)
         if sending is None:
@@ -283,7 +283,7 @@ class FakeSa:
             self._send(port, sending)
 
     def resend(self) -> None:
-        """What a sender does when no ACK comes: once more what the window allows."""
+        """Send the window again, as a sender does without an ACK."""
         for (lid, _), sending in list(self._sending.items()):
             sending.sent = max(0, sending.window - 64)
             self._send(self._ports[lid], sending)
@@ -303,7 +303,7 @@ class _Refused(Exception):
 
 
 def _asked(request: SaMad) -> McMemberRecord:
-    """What a request means: its record, without the fields that its mask leaves out."""
+    """The record of a request, without the fields that its mask leaves out."""
     filled = bytearray(request.data.ljust(mcmember.RECORD_LEN, b"\0"))
     mask = request.mask
     if not mask & Component.MLID:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The 40 bytes in front of every UD receive: a GRH where the completion says so (E4).
+"""The 40 bytes in front of every UD receive: a GRH if the completion has the flag for it (E4).
 
     version 4b | traffic class 8b | flow label 20b | payload length 2 | next header 1 |
     hop limit 1 | source GID 16 | destination GID 16
@@ -33,7 +33,7 @@ _MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"
 
 @dataclass(frozen=True, slots=True)
 class Grh:
-    """Where a datagram came from and went to. `payload_bytes` counts what follows the header."""
+    """Source and destination of a datagram; `payload_bytes` counts the bytes behind the header."""
 
     sgid: Gid
     dgid: Gid
@@ -68,7 +68,7 @@ class Grh:
 
 
 def parse_untrusted(area: Octets) -> Grh:
-    """Read the start of a UD receive buffer; call only if the completion says "GRH" (E4)."""
+    """Read the start of a UD receive buffer; valid only if the completion has the flag "GRH" (E4)."""
     if len(area) < GRH_LEN:
         raise BadFrame("grh_short")
     raw = bytes(area[:GRH_LEN])

@@ -20,9 +20,9 @@ LONG_DELAY_S: Final = 0.5  # shorter than a retransmission, long enough to be ov
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The fate of a datagram, drawn per receiver; what is left of 1 is delivered as it should be.
+    """The probabilities of each fault, drawn per receiver.
 
-    A delayed datagram is overtaken by later ones, so delay is reordering too.
+    Later datagrams overtake a delayed one, so a delay reorders too.
     """
 
     drop: float = 0.0
@@ -35,7 +35,7 @@ TERRIBLE: Final = Faults(drop=0.1, duplicate=0.1, delay=0.1)
 
 
 class Receiver(Protocol):
-    """What a network needs of whoever is plugged in."""
+    """A host that is plugged into a network."""
 
     @property
     def hwaddr(self) -> HwAddr: ...
@@ -46,7 +46,7 @@ class Receiver(Protocol):
 
 
 class VirtualClock:
-    """Time that jumps to the next event. Events of the same time happen in the order of their making."""
+    """Time that jumps to the next event. Events of the same time happen in the order of the `at` calls."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -67,7 +67,7 @@ class VirtualClock:
 
 
 class Network:
-    """Every plugged receiver hears unicast to its queue pair and multicast to its groups.
+    """Delivers unicast to the receiver with the queue pair, and multicast to the members of the group.
 
     A multicast datagram comes back to its sender, as it does on real fabrics (E8).
     """
@@ -86,22 +86,22 @@ class Network:
         self._receivers.remove(receiver)
 
     def send(self, sender: HwAddr, destination: Destination, frame: bytes) -> None:
-        """Post one datagram; a destination that is not there loses it without a word."""
+        """Send one datagram; the network drops it silently if the destination does not exist."""
         for observer in self.observers:
             observer(sender, destination, frame)
         source = FrameSource(sender.qpn, sender.gid, destination.gid)
         for receiver in self._receivers:
-            if self._hears(receiver, destination):
+            if self._receives(receiver, destination):
                 for delay_s in self._fate():
                     self._deliver(receiver, source, frame, delay_s)
 
-    def _hears(self, receiver: Receiver, destination: Destination) -> bool:
+    def _receives(self, receiver: Receiver, destination: Destination) -> bool:
         if destination.qpn == MULTICAST_QPN:
             return receiver.is_attached(destination.gid)
         return (destination.qpn, destination.gid) == (receiver.hwaddr.qpn, receiver.hwaddr.gid)
 
     def _fate(self) -> list[float]:
-        """After which delays copies of a datagram arrive; none for a lost one."""
+        """The delays of the datagram's copies; none if it is lost."""
         faults, dice = self.faults, self._rng.random()
         if dice < faults.drop:
             return []

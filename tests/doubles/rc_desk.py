@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A policy of connected mode with nobody but the caller around it, to be led step by step.
+"""A policy of connected mode alone: the test plays fabric and connection manager, step by step.
 
 desk = Desk()
 handle = desk.connect()
-assert desk.route().way is TxMode.RC
+assert desk.route().tx_mode is TxMode.RC
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SUPERFRAME: Final = 65552
 
 
 def attributes(qpn: int = 0x5A) -> RcAttributes:
-    """What a manager has found out for a queue pair."""
+    """The attributes that a manager reports for a queue pair."""
     return RcAttributes(Destination(PEER_GID, Qpn(qpn)), 2048, 1, 2, 18)
 
 
 class Desk:
-    """A policy with what it asked for so far; queue pairs and the manager answer as a test says."""
+    """A policy with its effects so far; the test answers for the fabric and the manager."""
 
     def __init__(self, config: RcConfig = CONFIG, *, is_open: bool = True) -> None:
         self.connections = RcPolicy(config, random.Random(1))
@@ -85,7 +85,7 @@ class Desk:
     def open(self, handle: Handle) -> list[RcEffect]:
         return self.note(self.connections.opened(self.now, handle, Qpn(next(self._qpns))))
 
-    def hear(self, event: Requested | Replied | Established | Ended) -> list[RcEffect]:
+    def event(self, event: Requested | Replied | Established | Ended) -> list[RcEffect]:
         return self.note(self.connections.event(self.now, event))
 
     def wait(self, seconds: float) -> list[RcEffect]:
@@ -97,7 +97,7 @@ class Desk:
         return happened
 
     def ask(self, hwaddr: HwAddr = PEER) -> Connect:
-        """Up to our request."""
+        """Go up to our request."""
         (opened,) = pick(OpenQp, self.want(hwaddr))
         (connect,) = pick(Connect, self.open(opened.handle))
         return connect
@@ -105,11 +105,11 @@ class Desk:
     def answer(
         self, connect: Connect, hwaddr: HwAddr = PEER, theirs: Private | None = None
     ) -> list[RcEffect]:
-        said = theirs or Private(hwaddr.qpn, LINUX_MTU)
-        private = said.pack().ljust(196, b"\0")
-        effects = self.hear(Replied(connect.handle, attributes(), private))
+        private_data = theirs or Private(hwaddr.qpn, LINUX_MTU)
+        private = private_data.pack().ljust(196, b"\0")
+        effects = self.event(Replied(connect.handle, attributes(), private))
         if pick(Confirm, effects):
-            effects = effects + self.hear(Established(connect.handle))
+            effects = effects + self.event(Established(connect.handle))
         return effects
 
     def connect(self, hwaddr: HwAddr = PEER) -> Handle:
@@ -120,18 +120,18 @@ class Desk:
     def request(
         self, hwaddr: HwAddr = PEER, theirs: Private | None = None
     ) -> tuple[Handle, list[RcEffect]]:
-        """A peer's request, shown to the policy."""
+        """A peer's request, reported to the policy."""
         handle = Handle(Role.PASSIVE, next(self._passive))
-        said = theirs or Private(hwaddr.qpn, LINUX_MTU)
-        private = said.pack().ljust(92, b"\0")
+        private_data = theirs or Private(hwaddr.qpn, LINUX_MTU)
+        private = private_data.pack().ljust(92, b"\0")
         wanted = service_id(ServiceForm.LINUX, OURS.qpn)
-        return handle, self.hear(Requested(handle, hwaddr.gid, wanted, attributes(), private))
+        return handle, self.event(Requested(handle, hwaddr.gid, wanted, attributes(), private))
 
     def accept(self, hwaddr: HwAddr = PEER) -> Handle:
-        """A peer's request, up to its establishment."""
+        """A peer's request, until the connection is established."""
         handle, _ = self.request(hwaddr)
         self.open(handle)
-        self.hear(Established(handle))
+        self.event(Established(handle))
         return handle
 
     def route(self, hwaddr: HwAddr = PEER) -> TxRoute:
@@ -147,5 +147,5 @@ def pick(kind: type[T], effects: list[RcEffect]) -> list[T]:
 
 
 def paths(effects: list[RcEffect]) -> list[TxMode]:
-    """How packets are to go, as it was said."""
+    """The TX modes of all routes among the effects."""
     return [route.tx_mode for route in pick(TxRoute, effects)]

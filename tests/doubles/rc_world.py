@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts with real connection policies and managers on a make-believe network, in virtual time.
+"""Hosts with real connection policies and managers on a simulated network, in virtual time.
 
     world = World(seed=1, faults=TERRIBLE)
     a, b = world.host(), world.host()
     a.send(b.hwaddr)
     world.run(10)
-    assert a.route(b).way is TxMode.RC
+    assert a.route(b).tx_mode is TxMode.RC
 
-Management datagrams go through the network and its faults. Queue pairs are here: a message arrives if
-both ends were programmed for each other, else the sender's queue pair breaks, as a real one does.
+Management datagrams go through the network and its faults. `World` models the queue pairs: a message
+arrives if both ends were programmed for each other, else the sender's queue pair breaks, as a real one.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Qp:
 class RcHost:
     """One interface, its connections, its port's manager, its queue pairs.
 
-    Public attributes are what a test looks at: `effects` and `events` in their order, `qps` by handle,
-    `routes` as told, `received` messages by sender, `counts`, `log`. A host with `has_qps` False cannot
-    make queue pairs; one in whose `slow` a handle's role is does not answer that it could.
+    Tests read the public attributes: `effects` and `events` in their order, `qps` by handle, `routes` from
+    the policy, `received` messages by sender, `counts`, `log`. A host with `has_qps` False cannot make queue
+    pairs; for the roles in `slow` it does not report that it has made one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RcHost:
 
     @property
     def hwaddr(self) -> HwAddr:
-        """The general services of the port: what the network delivers to."""
+        """The GSI of the port, to which the network delivers."""
         return HwAddr(Qpn(GSI_QPN), self.interface.gid)
 
     @property
@@ -111,11 +111,11 @@ class RcHost:
         self.carry_out(self.connections.open(self.now))
 
     def stop(self) -> None:
-        """The link goes down in good order."""
+        """Take the link down in good order."""
         self.carry_out(self.connections.close(self.now))
 
     def kill(self) -> None:
-        """Vanish without a word, as a crash does."""
+        """Vanish without a farewell, as in a crash."""
         self.world.network.unplug(self)
         self.world.hosts.remove(self)
         self._alarm = None
@@ -124,7 +124,7 @@ class RcHost:
         return self.connections.route(other.interface)
 
     def send(self, other: RcHost | HwAddr) -> None:
-        """A unicast packet to a neighbour that announced RC, by whatever way there is."""
+        """Send a unicast packet to a neighbour that announced RC, by the present route."""
         peer = other if isinstance(other, HwAddr) else other.interface
         route = self.connections.route(peer)
         if route.tx_mode is TxMode.RC:
@@ -141,7 +141,7 @@ class RcHost:
         self.carry_out(self.cm.received(self.now, came, frame))
 
     def carry_out(self, effects: Iterable[RcEffect | CmEffect]) -> None:
-        """Do what policy and manager ask for, then wake up in time for the next deadline."""
+        """Carry out the effects of policy and manager, then set the alarm for the next deadline."""
         queue = deque(effects)
         while queue:
             effect = queue.popleft()
@@ -154,8 +154,8 @@ class RcHost:
             if deadline is not None:
                 self.world.clock.at(deadline, lambda: self._ring(deadline))
 
-    def tell_activity(self) -> None:
-        """What the endpoint does every `CONNECTION_ACTIVITY_S`."""
+    def report_activity(self) -> None:
+        """Report the connections in use, as the endpoint does every `CONNECTION_ACTIVITY_S`."""
         used, self._used = self._used, set()
         self.carry_out(self.connections.active(self.now, used))
 
@@ -221,7 +221,7 @@ def _are_joined(qp: Qp, gid: Gid, host: RcHost, handle: Handle, other: Qp) -> bo
 
 
 class World:
-    """Hosts on one link. `seed` decides everything that is left to chance."""
+    """Hosts on one link; `seed` determines all random choices."""
 
     def __init__(
         self,
@@ -245,12 +245,12 @@ class World:
         return self.clock.now
 
     def new_qpn(self) -> Qpn:
-        """Numbers are never used twice here, unlike on an adapter."""
+        """A new number; unlike an adapter, the world never uses one twice."""
         self._qpn += 1
         return Qpn(self._qpn)
 
     def host(self, gid: Gid | None = None) -> RcHost:
-        """A started host, on a port of its own unless it is told which."""
+        """A started host, on the port `gid` or on a new one."""
         self._number += 1
         gid = gid or Gid.parse(f"fe80::211:22ff:fe00:{self._number:x}")
         guid = int.from_bytes(gid.interface_id, "big")
@@ -270,7 +270,7 @@ class World:
         return self.host(host.interface.gid)
 
     def find(self, destination: Destination) -> tuple[RcHost, Handle, Qp] | None:
-        """Whose queue pair a packet would reach."""
+        """The host and queue pair that a packet to `destination` would reach."""
         for host in self.hosts:
             if host.interface.gid == destination.gid:
                 for handle, qp in host.qps.items():
@@ -286,5 +286,5 @@ class World:
 
     def _activity(self) -> None:
         for host in self.hosts:
-            host.tell_activity()
+            host.report_activity()
         self.clock.at(self.now + CONNECTION_ACTIVITY_S, self._activity)

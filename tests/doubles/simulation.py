@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts with real engines and make-believe pumps on a make-believe network, in virtual time.
+"""Hosts with real engines and simulated pumps on a simulated network, in virtual time.
 
     simulation = Simulation(seed=1, faults=TERRIBLE)
     a, b = simulation.host("10.0.0.1/24"), simulation.host("10.0.0.2/24")
@@ -7,7 +7,7 @@
     a.send(packet("10.0.0.1", "10.0.0.2", b"hello"))
     simulation.run_until(lambda: b.got(b"hello"), 10)
 
-An hour of a link takes milliseconds, and the same seed gives the same hour.
+An hour of a link takes milliseconds, and the same seed gives the same events.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ipoibu.wire import ip
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
 
-EXPERIMENTAL: Final = 253  # RFC 3692: an IP protocol that is nobody's
+EXPERIMENTAL: Final = 253  # RFC 3692: an IP protocol for experiments
 PARAMS: Final = PartitionParams(DEFAULT_PKEY, DEFAULT_QKEY, DEFAULT_IB_MTU)
 TEMPLATE: Final = LinkConfig(PARAMS, HwAddr(Qpn(0), Gid(bytes(16))))
 
@@ -60,11 +60,11 @@ def packet(source: str, destination: str, payload: bytes) -> bytes:
 
 
 class Host:
-    """One engine and the part of a pump that it can see: the next-hop table.
+    """One engine, and of its pump the next-hop table.
 
-    Public attributes are what a test looks at: `effects` in their order, `received` and `delivered`
-    packets, `counts`, `log`, `verdicts`, the pump's `table`, the fabric's `groups`; a group in
-    `refused` cannot be attached.
+    Tests read the public attributes: `effects` in their order, `received` and `delivered` packets,
+    `counts`, `log`, `verdicts`, the pump's `table`, the fabric's `groups`. The fabric refuses to attach
+    the groups in `refused`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Host:
             self.add(interface)
 
     def kill(self) -> None:
-        """Vanish without a word, as a crash does."""
+        """Vanish without a farewell, as in a crash."""
         self._network.unplug(self)
 
     def add(self, interface: IpInterface) -> None:
@@ -133,14 +133,14 @@ class Host:
         return any(ip.parse_untrusted(data).payload == payload for data in self.received)
 
     def receive(self, source: FrameSource, frame: bytes) -> None:
-        """A datagram from the network: what the pump does not deliver itself goes to the engine."""
+        """A datagram from the network; the engine gets those that the pump does not deliver itself."""
         if _is_control(frame):
             self.carry_out(self.engine.frame(self._clock.now, source, frame))
         elif (source.qpn, source.sgid) != (self.hwaddr.qpn, self.hwaddr.gid):
             self.received.append(frame[4:])
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Do what the engine asked for, then wake up in time for its next deadline."""
+        """Carry out the engine's effects, then set the alarm for its next deadline."""
         for effect in effects:
             self.effects.append(effect)
             self._carry_out(effect)
@@ -151,7 +151,7 @@ class Host:
                 self._clock.at(deadline, lambda: self._ring(deadline))
 
     def _ring(self, alarm: float) -> None:
-        if alarm == self._alarm:  # else the deadline has moved meanwhile, and another is set
+        if alarm == self._alarm:  # else the deadline has moved, and another alarm is set
             self._alarm = None
             self.carry_out(self.engine.timer(self._clock.now))
 
@@ -191,7 +191,7 @@ class Host:
             self.carry_out(self.engine.attached(self._clock.now, mgid))
 
     def _forward(self, next_hop: IpAddress, data: bytes) -> None:
-        """What the pump does with a packet whose next hop it knows."""
+        """Send a packet by the pump's entry of its next hop."""
         row, now = self.table[next_hop], self._clock.now
         if row.forward is NeighAction.HOLD:
             self.counts["pump_hold"] += 1
@@ -212,9 +212,9 @@ class Host:
 
 
 class Simulation:
-    """Hosts on one link. `seed` decides everything that is left to chance.
+    """Hosts on one link; `seed` determines all random choices.
 
-    `template` is every host's configuration but for the hardware address.
+    `template` is the configuration of every host, except for its hardware address.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Simulation:
             pass
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Let time pass until the condition holds; whether it came to hold in time."""
+        """Let time pass until the condition holds; returns whether it did in time."""
         until_s = self.now + timeout_s
         while not condition():
             if not self.clock.step(until_s):
@@ -269,7 +269,7 @@ class Simulation:
 
 
 def _is_control(frame: bytes) -> bool:
-    """ARP, or one of the five messages of neighbour discovery; the rest is the pump's."""
+    """Whether a frame is ARP or neighbour discovery; the pump handles all others."""
     kind = int.from_bytes(frame[:2], "big")
     if kind == EtherType.IPV6:
         return len(frame) > 44 and frame[10] == ip.ICMPV6 and frame[44] in _ND_TYPES

@@ -56,7 +56,7 @@ def test_any_bytes_are_a_value_or_a_bad_frame(name: str, raw: bytes) -> None:
 def test_a_damaged_datagram_of_the_sa_ends_in_effects(
     method: Method, attribute: Attribute, tid: int, spots: list[tuple[int, int]], length: int
 ) -> None:
-    """What the SA's LID sends, valid but for some bytes and its end, never ends the client."""
+    """A damaged or shortened datagram from the SA's LID never ends the client."""
     raw = bytearray(SaMad(method, attribute, tid).pack())
     for at, value in spots:
         raw[at] = value

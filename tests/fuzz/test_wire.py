@@ -45,7 +45,7 @@ link_locals = st.binary(min_size=8, max_size=8).map(
 )
 gids = st.binary(min_size=16, max_size=16).map(Gid)
 hwaddrs = st.builds(HwAddr, st.integers(0, 0xFFFFFF).map(Qpn), gids, u8)
-stations = st.builds(
+unicast_hwaddrs = st.builds(
     HwAddr,
     st.integers(1, MULTICAST_QPN - 1).map(Qpn),
     gids.filter(lambda gid: not gid.is_multicast and any(gid.raw)),
@@ -63,7 +63,7 @@ def test_encapsulation_survives(kind: encap.EtherType, payload: bytes) -> None:
     assert encap.parse_untrusted(value.pack()) == value
 
 
-@given(st.builds(arp.Arp, u16, stations, ipv4s, hwaddrs, ipv4s))
+@given(st.builds(arp.Arp, u16, unicast_hwaddrs, ipv4s, hwaddrs, ipv4s))
 def test_arp_survives(value: arp.Arp) -> None:
     assert arp.parse_untrusted(value.pack()) == value
 
@@ -141,7 +141,7 @@ ndisc_options = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-addresses = st.none() | stations
+addresses = st.none() | unicast_hwaddrs
 
 
 @given(
@@ -192,8 +192,8 @@ def test_neighbour_discovery_survives_and_strip_takes_only_the_address(
 ) -> None:
     packet = value.pack()
     assert ndisc.parse_untrusted(packet) == value
-    stripped, found = ndisc.strip_untrusted(packet)
-    assert found == value.lladdr
+    stripped, hwaddr = ndisc.strip_untrusted(packet)
+    assert hwaddr == value.lladdr
     assert ndisc.parse_untrusted(stripped) == replace(value, lladdr=None)
     assert ndisc.strip_untrusted(stripped) == (stripped, None)
 

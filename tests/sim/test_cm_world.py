@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RcPolicy between hosts whose management datagrams are lost, doubled, delayed and overtaken."""
+"""Connections between hosts on a network that loses, doubles, delays and reorders datagrams."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def world(seed: int, faults: Faults = PERFECT, profile: Profile = Profile.LINUX)
 
 
 def crowd(hosts: list[RcHost], simulation: World, within_s: float) -> None:
-    """Everybody sends to everybody, once, at some time."""
+    """Each host sends to each other host once, at a random time."""
     for a in hosts:
         for b in hosts:
             if a is not b:
@@ -50,15 +50,15 @@ def crowd(hosts: list[RcHost], simulation: World, within_s: float) -> None:
 
 
 def assert_both_ends_agree(simulation: World) -> None:
-    """Every connection that one end believes in exists on the other, programmed for it."""
+    """Each connection of one end exists on the other end, programmed for it."""
     for host in simulation.hosts:
         for info in host.connections.snapshot(simulation.now):
             assert info.state is rc_connection.State.LIVE
             ours = host.qps[info.handle].attributes
             assert ours is not None
-            found = simulation.find(ours.destination)
-            assert found is not None, f"{info.handle} of {host.interface} leads nowhere"
-            other, handle, qp = found
+            end = simulation.find(ours.destination)
+            assert end is not None, f"{info.handle} of {host.interface} leads nowhere"
+            other, handle, qp = end
             theirs = qp.attributes
             assert theirs is not None
             assert theirs.destination.qpn == host.qps[info.handle].qpn
@@ -204,8 +204,8 @@ def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
 # Restarts
 
 
-def restart_noticed(tell: Callable[[RcHost, RcHost, RcHost], None], profile: Profile) -> None:
-    """a and b are connected both paths; b comes back with a new queue pair, and `tell` says so to a."""
+def restart_noticed(notify: Callable[[RcHost, RcHost, RcHost], None], profile: Profile) -> None:
+    """a and b are connected in both directions; b restarts with a new queue pair, and `notify` informs a."""
     for seed in range(20):
         simulation = world(seed, TERRIBLE, profile)
         a, b = simulation.host(), simulation.host()
@@ -215,7 +215,7 @@ def restart_noticed(tell: Callable[[RcHost, RcHost, RcHost], None], profile: Pro
         a.send(b)
         fresh = simulation.restart(b)
         simulation.run(1)
-        tell(a, b, fresh)
+        notify(a, b, fresh)
         simulation.run(SETTLED_S)
         a.send(fresh)
         fresh.send(a)
@@ -242,7 +242,7 @@ def test_a_restart_is_noticed_by_the_new_connection(profile: Profile) -> None:
 
 
 def test_a_restart_is_noticed_by_sends_that_fail() -> None:
-    """In the linux profile; what the dead peer had opened goes when it was idle for long enough."""
+    """In the linux profile; a connection that the dead peer opened ends once it is idle for long enough."""
     simulation = world(1)
     a, b = simulation.host(), simulation.host()
     a.send(b)
@@ -262,7 +262,7 @@ def test_a_restart_is_noticed_by_sends_that_fail() -> None:
 @both_profiles
 @pytest.mark.parametrize("seed", range(10))
 def test_a_partition_of_the_network_heals(profile: Profile, seed: int) -> None:
-    """Hand-shakes that were cut in the middle end, and the next packets connect."""
+    """Connections cut off during their set-up end, and the next packets connect."""
     simulation = world(seed, TERRIBLE, profile)
     hosts = [simulation.host() for _ in range(4)]
     crowd(hosts, simulation, 0.1)
@@ -344,9 +344,9 @@ def test_a_flood_of_requests_is_refused_at_the_cap_while_others_connect(
     simulation.run(SETTLED_S)
     assert friend.route(victim).tx_mode is TxMode.RC
     assert_both_ends_agree(simulation)
-    # what was said to the flood is bounded by what it said, and by the rate of refusals
-    said = sum(isinstance(effect, SendMad) for effect in victim.effects)
-    assert said < cap * 16 + 300
+    # the replies to the flood are bounded by its own messages, and by the rate of refusals
+    replies = sum(isinstance(effect, SendMad) for effect in victim.effects)
+    assert replies < cap * 16 + 300
 
 
 def test_every_connection_is_told_once_and_ended_once() -> None:

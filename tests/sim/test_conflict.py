@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two hosts with one address: found, told on both sides, and never both resolved in silence."""
+"""Two hosts with one address: both hosts find the conflict and log it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_a_conflict_is_told_on_at_least_one_side_even_if_the_network_is_terrible
     simulation = Simulation(seed, TERRIBLE)
     first, second = simulation.host(address), simulation.host(address)
     simulation.run(10)
-    told = [
+    logged = [
         state(host, address) is State.DUPLICATE or host.counts["address_conflict"] > 0
         for host in (first, second)
     ]
-    assert any(told)
+    assert any(logged)
 
 
 def split(address: str) -> tuple[Simulation, Host, Host]:

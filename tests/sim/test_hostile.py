@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whatever comes off the wire: nothing raises, nothing loops, nothing grows without bound."""
+"""Hostile frames of any kind: no input raises, no loop runs on, no table grows without bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ODD_V6 = [OUR_V6, *map(IPv6Address, ("::", "fe80::2", "ff02::1", "::1", "2001:db
 
 @dataclass
 class Attacker:
-    """Makes frames that are well-formed more often than not, about addresses that matter."""
+    """Makes mostly well-formed frames about the addresses of the test."""
 
     rng: random.Random
     host: HwAddr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Groups among hosts: everybody who joined hears, nobody else does, whatever the fabric says first."""
+"""Groups among hosts: exactly the members receive, even if the fabric refuses the group at first."""
 
 from __future__ import annotations
 

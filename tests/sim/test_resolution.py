@@ -30,7 +30,7 @@ def hosts(simulation: Simulation, n: int) -> list[Host]:
 
 
 def keep_sending(simulation: Simulation, host: Host, data: bytes, every_s: float = 0.25) -> None:
-    """As an application does that waits for an answer."""
+    """Send again and again, like an application that waits for an answer."""
 
     def send() -> None:
         host.send(data)
@@ -40,7 +40,7 @@ def keep_sending(simulation: Simulation, host: Host, data: bytes, every_s: float
 
 
 def exchange(simulation: Simulation, members: list[Host], version: int) -> bool:
-    """Everybody sends to everybody until it arrives; whether all of it did within a minute."""
+    """Each host sends to each other host until the packet arrives; whether all did within a minute."""
     expected: list[tuple[Host, bytes]] = []
     name = v4 if version == 4 else v6
     for i, sender in enumerate(members):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Queue pair numbers are volatile (A5): a host that comes back with another is reached again within 3 s."""
+"""Queue pair numbers are volatile (A5): peers reach a restarted host with another one within 3 s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V6 = ("fe80::1", "fe80::2")
 
 
 def pair(seed: int, faults: Faults) -> tuple[Simulation, Host, Host]:
-    """Two hosts that have talked over both versions, in both directions."""
+    """Two hosts that have exchanged packets of both IP versions, in both directions."""
     simulation = Simulation(seed, faults)
     a = simulation.host("10.0.0.1/24", "fe80::1/64")
     b = simulation.host("10.0.0.2/24", "fe80::2/64")

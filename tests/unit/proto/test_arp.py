@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What ARP messages do to a host, and which it sends. RFC 826, RFC 5227, RFC 4391 §9.2."""
+"""A host receives and sends ARP messages. RFC 826, RFC 5227, RFC 4391 §9.2."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_impossible_sender_is_counted_and_taught_nothing(sender: str) -> None
 
 
 def test_who_claims_our_subnets_broadcast_address_does_not_get_its_broadcasts() -> None:
-    """A peer with another prefix length may well have it."""
+    """A peer with another prefix length may have this address."""
     bench, claimed = Bench(), IPv4Address("10.0.0.255")
     bench.send(str(claimed))
     before = bench.host.table[claimed]

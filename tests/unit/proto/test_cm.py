@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The communication manager: hand-shakes, message by message."""
+"""The communication manager: connections, message by message."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ from tests.doubles.cm_desk import (
     counts,
     only,
     rep_to,
+    reported,
     sent,
-    told,
 )
 
 
@@ -71,7 +71,7 @@ def test_the_active_side_from_connect_to_the_end() -> None:
     assert (req.retries, req.rnr_retries) == (0, 0)  # C11
     assert req.private.startswith(b"hi\0")
     rep = rep_to(req)
-    (replied,) = told(desk.hear(rep))
+    (replied,) = reported(desk.receive(rep))
     assert isinstance(replied, Replied)
     assert replied.private.startswith(b"welcome\0")
     attributes = replied.attributes
@@ -81,10 +81,10 @@ def test_the_active_side_from_connect_to_the_end() -> None:
     assert (attributes.path_mtu_bytes, attributes.retries, attributes.rnr_retries) == (2048, 0, 1)
     effects = desk.do(Confirm(OURS))
     assert only(effects) == cm.Rtu(req.local_id, PEER_ID, bytes(224))
-    assert told(effects) == [Established(OURS)]
+    assert reported(effects) == [Established(OURS)]
     dreq = only(desk.do(Disconnect(OURS)))
     assert dreq == cm.Dreq(req.local_id, PEER_ID, Qpn(0x4A), bytes(220))
-    assert told(desk.hear(cm.Drep(PEER_ID, req.local_id))) == []
+    assert reported(desk.receive(cm.Drep(PEER_ID, req.local_id))) == []
     assert desk.states == [State.TIME_WAIT]
     desk.wait(CM_TIMEWAIT_S)
     assert len(desk.cm) == 0
@@ -93,7 +93,7 @@ def test_the_active_side_from_connect_to_the_end() -> None:
 
 def test_the_passive_side_from_request_to_the_end() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     assert isinstance(requested, Requested)
     assert (requested.gid, requested.service_id) == (B, SERVICE)
     assert requested.private.startswith(b"hello\0")
@@ -111,17 +111,17 @@ def test_the_passive_side_from_request_to_the_end() -> None:
     assert rep.private.startswith(b"welcome\0")
     (mad,) = (it for it in effects if isinstance(it, SendMad))
     assert cm.parse_untrusted(mad.raw)[0] == TID  # of the request
-    assert told(desk.hear(cm.Rtu(PEER_ID, rep.local_id))) == [Established(requested.handle)]
-    effects = desk.hear(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)), tid=9)
+    assert reported(desk.receive(cm.Rtu(PEER_ID, rep.local_id))) == [Established(requested.handle)]
+    effects = desk.receive(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)), tid=9)
     (mad,) = (it for it in effects if isinstance(it, SendMad))
     assert cm.parse_untrusted(mad.raw) == (9, cm.Drep(rep.local_id, PEER_ID, bytes(224)))
-    assert told(effects) == [Ended(requested.handle, Cause.DISCONNECTED)]
+    assert reported(effects) == [Ended(requested.handle, Cause.DISCONNECTED)]
     desk.wait(CM_TIMEWAIT_S)
     assert len(desk.cm) == 0
 
 
 def test_the_manager_keeps_the_contract_that_the_policy_relies_on() -> None:
-    """mypy holds the types to it; this, that a policy can be driven by nothing but the contract."""
+    """mypy checks the types; this test drives a manager by the methods of the contract alone."""
     manager: ConnectionManager = Cm(CONFIG, random.Random(1))
     manager.listen({SERVICE: PKEY})
     connect = Connect(OURS, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
@@ -146,46 +146,46 @@ def test_a_request_is_repeated_and_then_given_up_with_our_guid() -> None:
     req = desk.connect()
     effects = desk.wait(WAIT_S * (CM_RETRIES + 0.5))
     assert sent(effects) == [req] * CM_RETRIES
-    assert told(effects) == []
+    assert reported(effects) == []
     effects = desk.wait(WAIT_S)
     guid = A_GUID.to_bytes(8, "big")
     assert only(effects) == cm.Rej(req.local_id, 0, About.OTHER, Reason.TIMEOUT, guid, bytes(148))
-    assert told(effects) == [Ended(OURS, Cause.NO_ANSWER)]
+    assert reported(effects) == [Ended(OURS, Cause.NO_ANSWER)]
     assert len(desk.cm) == 0
 
 
 def test_whoever_gives_up_asking_is_known_by_its_guid() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     guid = B_GUID.to_bytes(8, "big")
     gave_up = cm.Rej(PEER_ID, 0, About.OTHER, Reason.TIMEOUT, guid)
-    assert told(desk.hear(replace(gave_up, info=A_GUID.to_bytes(8, "big")))) == []
-    (ended,) = told(desk.hear(gave_up))
+    assert reported(desk.receive(replace(gave_up, info=A_GUID.to_bytes(8, "big")))) == []
+    (ended,) = reported(desk.receive(gave_up))
     assert ended == Ended(requested.handle, Cause.NO_ANSWER, Reason.TIMEOUT)
 
 
 def test_giving_up_is_understood_without_a_grh() -> None:
     desk = Desk()
     plain = MadSource(Qpn(GSI_QPN), None, lid=12)
-    (requested,) = told(desk.hear(REQ, plain))
+    (requested,) = reported(desk.receive(REQ, plain))
     gave_up = cm.Rej(PEER_ID, 0, About.OTHER, Reason.TIMEOUT, B_GUID.to_bytes(8, "big"))
-    assert told(desk.hear(gave_up, replace(plain, lid=13))) == []
-    assert told(desk.hear(gave_up, plain)) == [
+    assert reported(desk.receive(gave_up, replace(plain, lid=13))) == []
+    assert reported(desk.receive(gave_up, plain)) == [
         Ended(requested.handle, Cause.NO_ANSWER, Reason.TIMEOUT)
     ]
 
 
 def test_a_reply_is_repeated_as_often_as_the_peer_asked_within_our_limit() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(replace(REQ, local_timeout=16, cm_retries=2)))
+    (requested,) = reported(desk.receive(replace(REQ, local_timeout=16, cm_retries=2)))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
     effects = desk.wait(seconds(16) * 2.5)
     assert sent(effects) == [rep] * 2
     effects = desk.wait(seconds(16))
     assert only(effects) == cm.Dreq(rep.local_id, PEER_ID, Qpn(0x4A), bytes(220))
-    assert told(effects) == [Ended(requested.handle, Cause.NO_ANSWER)]
-    assert told(desk.hear(cm.Rtu(PEER_ID, rep.local_id))) == []  # too late
+    assert reported(effects) == [Ended(requested.handle, Cause.NO_ANSWER)]
+    assert reported(desk.receive(cm.Rtu(PEER_ID, rep.local_id))) == []  # too late
     assert len(sent(desk.wait(seconds(16) * 2))) == 2  # a DREQ is repeated, where a REJ is not
     desk.wait(60)
     assert len(desk.cm) == 0
@@ -197,7 +197,7 @@ def test_a_reply_is_repeated_as_often_as_the_peer_asked_within_our_limit() -> No
 )
 def test_a_peers_time_out_is_bounded_by_ours(code: int, expected_s: float) -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(replace(REQ, local_timeout=code)))
+    (requested,) = reported(desk.receive(replace(REQ, local_timeout=code)))
     desk.do(Accept(requested.handle, Qpn(0x51), b""))
     assert desk.cm.deadline() == pytest.approx(desk.now + expected_s)
 
@@ -205,16 +205,16 @@ def test_a_peers_time_out_is_bounded_by_ours(code: int, expected_s: float) -> No
 def test_a_peers_ack_time_out_is_bounded_and_never_for_ever() -> None:
     for code, expected in ((0, CONFIG.ack_timeout), (5, 5), (31, 20)):
         primary = replace(REQ.primary, ack_timeout=code)
-        (requested,) = told(Desk().hear(replace(REQ, primary=primary)))
+        (requested,) = reported(Desk().receive(replace(REQ, primary=primary)))
         assert isinstance(requested, Requested)
         assert requested.attributes.ack_timeout == expected
 
 
 def test_half_open_requests_end_within_a_minute_whatever_the_peer_asks_for() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(replace(REQ, local_timeout=31, cm_retries=15)))
+    (requested,) = reported(desk.receive(replace(REQ, local_timeout=31, cm_retries=15)))
     desk.do(Accept(requested.handle, Qpn(0x51), b""))
-    assert told(desk.wait(60)) == [Ended(requested.handle, Cause.NO_ANSWER)]
+    assert reported(desk.wait(60)) == [Ended(requested.handle, Cause.NO_ANSWER)]
     desk.wait(60)
     assert len(desk.cm) == 0
 
@@ -222,27 +222,27 @@ def test_half_open_requests_end_within_a_minute_whatever_the_peer_asks_for() -> 
 def test_who_thinks_too_long_asks_the_peer_to_wait_then_refuses() -> None:
     """MRA, §12.6.6: the passive side."""
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     mra = only(desk.wait(3))
     assert isinstance(mra, cm.Mra)
     assert (mra.remote_id, mra.about) == (PEER_ID, About.REQ)
-    assert only(desk.hear(REQ)) == mra  # again, since it may be lost
+    assert only(desk.receive(REQ)) == mra  # again, since it may be lost
     effects = desk.wait(seconds(mra.service_timeout))
     (rej,) = sent(effects)
     assert isinstance(rej, cm.Rej)
     assert (rej.local_id, rej.about, rej.reason) == (mra.local_id, About.REQ, Reason.NO_RESOURCES)
-    assert told(effects) == [Ended(requested.handle, Cause.OVERDUE)]
+    assert reported(effects) == [Ended(requested.handle, Cause.OVERDUE)]
     assert desk.do(Accept(requested.handle, Qpn(0x51), b"")) == []  # too late
 
 
 def test_who_thinks_too_long_about_a_reply_asks_for_time_too() -> None:
     desk = Desk()
     rep = rep_to(desk.connect())
-    desk.hear(rep)
+    desk.receive(rep)
     mra = only(desk.wait(1))
     assert isinstance(mra, cm.Mra)
     assert (mra.remote_id, mra.about) == (PEER_ID, About.REP)
-    assert only(desk.hear(rep)) == mra
+    assert only(desk.receive(rep)) == mra
     assert isinstance(only(desk.do(Confirm(OURS))), cm.Rtu)
 
 
@@ -250,37 +250,37 @@ def test_a_peer_that_asks_for_time_gets_it_once_and_within_bounds() -> None:
     desk = Desk()
     req = desk.connect()
     mra = cm.Mra(PEER_ID, req.local_id, About.REQ, 31)  # 2.4 hours
-    assert desk.hear(mra) == []
+    assert desk.receive(mra) == []
     assert desk.cm.deadline() == pytest.approx(desk.now + CM_RESPITE_MAX_S + WAIT_S)
     first = desk.cm.deadline()
     desk.wait(5)
-    assert counts(desk.hear(mra)) == ["cm_duplicate"]
+    assert counts(desk.receive(mra)) == ["cm_duplicate"]
     assert desk.cm.deadline() == first
     effects = desk.wait(CM_RESPITE_MAX_S)
     assert sent(effects)[0] == req  # asked again
-    assert told(desk.hear(rep_to(req))) != []
+    assert reported(desk.receive(rep_to(req))) != []
 
 
 def test_a_peer_that_asks_for_time_before_its_rtu_gets_it() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
-    desk.hear(cm.Mra(PEER_ID, rep.local_id, About.REP, 20))
+    desk.receive(cm.Mra(PEER_ID, rep.local_id, About.REP, 20))
     assert sent(desk.wait(8)) == []
     assert only(desk.wait(1)) == rep
-    assert told(desk.hear(cm.Rtu(PEER_ID, rep.local_id))) == [Established(requested.handle)]
+    assert reported(desk.receive(cm.Rtu(PEER_ID, rep.local_id))) == [Established(requested.handle)]
 
 
 def test_a_request_that_comes_again_is_answered_by_the_reply_that_was_lost() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
-    assert counts(desk.hear(REQ)) == ["cm_duplicate"]  # nothing to say yet
+    (requested,) = reported(desk.receive(REQ))
+    assert counts(desk.receive(REQ)) == ["cm_duplicate"]  # nothing to say yet
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
-    assert only(desk.hear(REQ)) == rep
-    desk.hear(cm.Rtu(PEER_ID, rep.local_id))
-    assert sent(desk.hear(REQ)) == []
+    assert only(desk.receive(REQ)) == rep
+    desk.receive(cm.Rtu(PEER_ID, rep.local_id))
+    assert sent(desk.receive(REQ)) == []
     assert desk.states == [State.ESTABLISHED]
 
 
@@ -288,101 +288,101 @@ def test_a_reply_that_comes_again_is_answered_by_the_rtu_that_was_lost() -> None
     desk = Desk()
     req = desk.connect()
     rep = rep_to(req)
-    desk.hear(rep)
-    assert counts(desk.hear(rep)) == ["cm_duplicate"]
+    desk.receive(rep)
+    assert counts(desk.receive(rep)) == ["cm_duplicate"]
     rtu = only(desk.do(Confirm(OURS)))
-    assert only(desk.hear(rep)) == rtu
+    assert only(desk.receive(rep)) == rtu
     assert desk.states == [State.ESTABLISHED]
 
 
 def test_a_dreq_that_comes_again_is_answered_again_even_when_all_is_forgotten() -> None:
     desk = Desk()
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
     dreq = cm.Dreq(PEER_ID, req.local_id, req.qpn)
     drep = cm.Drep(req.local_id, PEER_ID, bytes(224))
-    assert only(desk.hear(dreq)) == drep
-    assert only(desk.hear(dreq)) == drep
+    assert only(desk.receive(dreq)) == drep
+    assert only(desk.receive(dreq)) == drep
     desk.wait(CM_TIMEWAIT_S)
     assert len(desk.cm) == 0
-    assert only(desk.hear(dreq)) == drep
+    assert only(desk.receive(dreq)) == drep
 
 
 def test_ends_that_cross_are_one_end() -> None:
     desk = Desk()
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
     desk.do(Disconnect(OURS))
-    effects = desk.hear(cm.Dreq(PEER_ID, req.local_id, req.qpn))
+    effects = desk.receive(cm.Dreq(PEER_ID, req.local_id, req.qpn))
     assert isinstance(only(effects), cm.Drep)
-    assert told(effects) == []
+    assert reported(effects) == []
     assert desk.states == [State.TIME_WAIT]
 
 
 def test_a_dreq_is_repeated_and_then_the_end_is_taken_for_granted() -> None:
     desk = Desk()
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
     dreq = only(desk.do(Disconnect(OURS)))
     effects = desk.wait(60)
     assert sent(effects) == [dreq] * CM_RETRIES
-    assert told(effects) == []
+    assert reported(effects) == []
     assert len(desk.cm) == 0
 
 
 def test_a_dreq_for_another_queue_pair_is_not_believed() -> None:
     desk = Desk()
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
-    effects = desk.hear(cm.Dreq(PEER_ID, req.local_id, Qpn(0x99)))
-    assert told(effects) == []
+    effects = desk.receive(cm.Dreq(PEER_ID, req.local_id, Qpn(0x99)))
+    assert reported(effects) == []
     assert desk.states == [State.ESTABLISHED]
 
 
 def test_a_request_that_is_late_does_not_come_back_to_life() -> None:
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
-    desk.hear(cm.Rtu(PEER_ID, rep.local_id))
-    desk.hear(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)))
-    effects = desk.hear(REQ)
+    desk.receive(cm.Rtu(PEER_ID, rep.local_id))
+    desk.receive(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)))
+    effects = desk.receive(REQ)
     (rej,) = sent(effects)
     assert isinstance(rej, cm.Rej)
     assert (rej.about, rej.reason) == (About.REQ, Reason.STALE_CONNECTION)
     assert rej.remote_id == PEER_ID
-    assert told(effects) == []
+    assert reported(effects) == []
 
 
 def test_a_peer_that_lost_its_connection_ends_ours_and_may_ask_again() -> None:
     """§12.9.8.3.1, stale connections: the same queue pair, another communication id."""
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
-    desk.hear(cm.Rtu(PEER_ID, rep.local_id))
+    desk.receive(cm.Rtu(PEER_ID, rep.local_id))
     again = replace(REQ, local_id=PEER_ID + 1)
-    effects = desk.hear(again)
-    assert told(effects) == [Ended(requested.handle, Cause.STALE)]
+    effects = desk.receive(again)
+    assert reported(effects) == [Ended(requested.handle, Cause.STALE)]
     dreq, rej = sent(effects)
     assert isinstance(dreq, cm.Dreq)
     assert isinstance(rej, cm.Rej)
     assert (rej.reason, rej.remote_id) == (Reason.STALE_CONNECTION, PEER_ID + 1)
-    (fresh,) = told(desk.hear(replace(again, local_id=PEER_ID + 2)))
+    (fresh,) = reported(desk.receive(replace(again, local_id=PEER_ID + 2)))
     assert isinstance(fresh, Requested)
     assert fresh.handle != requested.handle
 
 
 def test_a_reply_from_a_queue_pair_in_use_ends_both_connections() -> None:
     desk = Desk()
-    desk.hear(rep_to(desk.connect()))
+    desk.receive(rep_to(desk.connect()))
     desk.do(Confirm(OURS))
     other = Handle(Role.ACTIVE, 8)
     rep = replace(rep_to(desk.connect(other)), local_id=PEER_ID + 1)
-    effects = desk.hear(rep)
-    assert told(effects) == [Ended(OURS, Cause.STALE), Ended(other, Cause.STALE)]
+    effects = desk.receive(rep)
+    assert reported(effects) == [Ended(OURS, Cause.STALE), Ended(other, Cause.STALE)]
     assert [type(message) for message in sent(effects)] == [cm.Dreq, cm.Rej]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The communication manager: whatever comes, in whatever state."""
+"""The communication manager: any message in any state."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from tests.doubles.cm_desk import (
     Desk,
     only,
     rep_to,
+    reported,
     sent,
-    told,
 )
 
 
@@ -51,12 +51,12 @@ def to_state(desk: Desk, state: State) -> tuple[Handle, int]:
         req = desk.connect()
         match state:
             case State.MRA_RECEIVED:
-                desk.hear(cm.Mra(PEER_ID, req.local_id, About.REQ, 20))
+                desk.receive(cm.Mra(PEER_ID, req.local_id, About.REQ, 20))
             case State.REP_RECEIVED | State.MRA_REP_SENT:
-                desk.hear(rep_to(req))
+                desk.receive(rep_to(req))
                 desk.wait(1.0 if state is State.MRA_REP_SENT else 0.0)
         return OURS, req.local_id
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     if state in (State.REQ_RECEIVED, State.MRA_SENT):
         effects = desk.wait(3.0 if state is State.MRA_SENT else 0.0)
         ids = [message.local_id for message in sent(effects) if isinstance(message, cm.Mra)]
@@ -65,18 +65,18 @@ def to_state(desk: Desk, state: State) -> tuple[Handle, int]:
     assert isinstance(rep, Rep)
     match state:
         case State.MRA_REP_RECEIVED:
-            desk.hear(cm.Mra(PEER_ID, rep.local_id, About.REP, 20))
+            desk.receive(cm.Mra(PEER_ID, rep.local_id, About.REP, 20))
         case State.ESTABLISHED | State.DREQ_SENT | State.TIME_WAIT:
-            desk.hear(cm.Rtu(PEER_ID, rep.local_id))
+            desk.receive(cm.Rtu(PEER_ID, rep.local_id))
             if state is State.DREQ_SENT:
                 desk.do(Disconnect(requested.handle))
             if state is State.TIME_WAIT:
-                desk.hear(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)))
+                desk.receive(cm.Dreq(PEER_ID, rep.local_id, Qpn(0x51)))
     return requested.handle, rep.local_id
 
 
 def peers_messages(our_id: int, their_id: int, qpn: int) -> list[cm.Spoken]:
-    """Every kind, about every kind, with these identifiers."""
+    """Messages of every kind, about every kind, with these identifiers."""
     return [
         replace(REQ, local_id=their_id),
         Rep(their_id, our_id, B_GUID, Qpn(0x4A), 1),
@@ -97,7 +97,7 @@ LIVING: Final = [state for state in State if state is not State.CLOSED]
 
 @pytest.mark.parametrize("state", LIVING)
 def test_every_message_in_every_state_is_handled_and_everything_ends(state: State) -> None:
-    """Right and wrong identifiers, each after a fresh start; what is left ends by itself or by us."""
+    """Right and wrong identifiers, each after a fresh start; remaining connections end by time or by us."""
     for our_offset in (0, 1):
         for their_id in (PEER_ID, PEER_ID + 1, 0):
             for qpn in (0x50, 0x51, 0):
@@ -109,14 +109,14 @@ def test_every_message_in_every_state_is_handled_and_everything_ends(state: Stat
                     handle, our_id = to_state(desk, state)
                     assert state in desk.states
                     message = peers_messages(our_id + our_offset, their_id, qpn)[at]
-                    desk.hear(message)
-                    desk.hear(message)
+                    desk.receive(message)
+                    desk.receive(message)
                     desk.do(Disconnect(handle))
-                    for fresh in [it for it in told(desk.effects) if isinstance(it, Requested)]:
+                    for fresh in [it for it in reported(desk.effects) if isinstance(it, Requested)]:
                         desk.do(Disconnect(fresh.handle))
                     desk.wait(120)
                     assert len(desk.cm) == 0
-                    ended = [it.handle for it in told(desk.effects) if isinstance(it, Ended)]
+                    ended = [it.handle for it in reported(desk.effects) if isinstance(it, Ended)]
                     assert len(ended) == len(set(ended))
 
 
@@ -129,19 +129,19 @@ def test_a_peer_that_ends_it_gets_its_answer_wherever_we_are(state: State) -> No
     thinking = state in (State.REQ_RECEIVED, State.MRA_SENT)
     ours = handle.role is Role.ACTIVE
     qpn = Qpn(0) if thinking else Qpn(0x50) if ours else Qpn(0x51)
-    known = [it for it in told(desk.effects) if isinstance(it, Ended)]
-    effects = desk.hear(cm.Dreq(PEER_ID, our_id, qpn))
+    known = [it for it in reported(desk.effects) if isinstance(it, Ended)]
+    effects = desk.receive(cm.Dreq(PEER_ID, our_id, qpn))
     if thinking:  # there is nothing to end yet, and the peer cannot know better
         assert effects == []
         return
     assert only(effects) == cm.Drep(our_id, PEER_ID, bytes(224))
     over = state in (State.DREQ_SENT, State.TIME_WAIT)
     expected = [] if known or over else [Ended(handle, Cause.DISCONNECTED)]
-    assert told(effects) == expected
+    assert reported(effects) == expected
 
 
 moves = st.one_of(
-    st.tuples(st.just("hear"), st.integers(0, 20), st.sampled_from([0, 1]), st.integers(0, 2)),
+    st.tuples(st.just("receive"), st.integers(0, 20), st.sampled_from([0, 1]), st.integers(0, 2)),
     st.tuples(st.just("wait"), st.sampled_from([0, 1, 3, 5, 20]), st.just(0), st.just(0)),
     st.tuples(
         st.just("do"),
@@ -157,22 +157,22 @@ moves = st.one_of(
 def test_no_sequence_of_events_breaks_the_rules(
     sequence: list[tuple[str, int, int, int]],
 ) -> None:
-    """The policy answers as it may, or not at all; a peer says whatever it likes."""
+    """The policy answers in any valid way, or not at all; the peer sends any messages."""
     desk = Desk(replace(CONFIG, connections_max=6, half_open_max=3))
     serial = 0
     for move, first, second, third in sequence:
         open_: dict[Handle, str] = {}
-        for event in told(desk.effects):
+        for event in reported(desk.effects):
             if isinstance(event, Ended):
                 open_.pop(event.handle, None)
             else:
                 open_[event.handle] = type(event).__name__
         ids = list(desk.cm._by_id) or [1]
         match move:
-            case "hear":
+            case "receive":
                 our_id = ids[first % len(ids)] + second
                 messages = peers_messages(our_id, PEER_ID + third, 0x50 + second)
-                desk.hear(messages[first % len(messages)])
+                desk.receive(messages[first % len(messages)])
             case "wait":
                 desk.wait(first)
             case _ if first == 0:
@@ -191,7 +191,7 @@ def test_no_sequence_of_events_breaks_the_rules(
                     desk.do(accept if first < 4 else Reject(handle, Reason.CONSUMER))
         assert len(desk.cm) <= 6
         assert sum(desk.cm._half_open.values()) <= 3
-    ended = [it.handle for it in told(desk.effects) if isinstance(it, Ended)]
+    ended = [it.handle for it in reported(desk.effects) if isinstance(it, Ended)]
     assert len(ended) == len(set(ended))
     for handle, _ in list(desk.cm.snapshot()):
         desk.do(Disconnect(handle))
@@ -204,7 +204,7 @@ def test_no_sequence_of_events_breaks_the_rules(
 
 
 def _is_accepted(desk: Desk, handle: Handle) -> bool:
-    """The policy remembers what it has answered; here the manager's state is asked."""
+    """Whether the request was accepted: the policy remembers its answers, this test asks the manager."""
     state = dict(desk.cm.snapshot()).get(handle)
     return state not in (State.REQ_RECEIVED, State.MRA_SENT)
 
@@ -225,5 +225,5 @@ def test_random_bytes_never_raise_and_never_make_a_connection(
         head = bytes.fromhex("01070203 00000000 0000000000000001")
         raw = head + attribute.to_bytes(2, "big") + bytes(6) + body
         effects = desk.cm.received(desk.now, FROM_B, raw)
-        assert told(effects) == []
+        assert reported(effects) == []
     assert desk.states == [State.REQ_SENT]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/counters.md speaks for connected mode too."""
+"""docs/counters.md documents the counters of connected mode."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Our own manager and a peer that has the kernel's rdma_cm: its header goes by the service ID."""
+"""Our own manager and a peer with the kernel's rdma_cm: the service ID decides about its header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipoibu.wire import cm, cm_rdmacm
 from ipoibu.wire.cm_code import REQ_PRIVATE_LEN, Reason
 from ipoibu.wire.cm_rdmacm import Header
 from ipoibu.wire.cm_setup import Req
-from tests.doubles.cm_desk import CONFIG, OURS, PKEY, REQ, A, B, Desk, counts, only, sent, told
+from tests.doubles.cm_desk import CONFIG, OURS, PKEY, REQ, A, B, Desk, counts, only, reported, sent
 
 PORT: Final = 0x1064049
 ASKED: Final = replace(
@@ -27,7 +27,7 @@ ASKED: Final = replace(
 def test_a_request_of_rdma_cm_is_told_without_the_header() -> None:
     desk = Desk()
     desk.cm.listen({PORT: PKEY})
-    (requested,) = told(desk.hear(ASKED))
+    (requested,) = reported(desk.receive(ASKED))
     assert isinstance(requested, Requested)
     assert requested.service_id == PORT
     assert requested.private.rstrip(b"\0") == b"hello from afar"
@@ -39,9 +39,9 @@ def test_a_request_to_rdma_cm_has_the_header_in_front() -> None:
     way = Destination(B, Qpn(0x50))
     request = only(desk.do(Connect(OURS, way, PORT, Qpn(0x50), 2048, b"hi")))
     assert isinstance(request, Req)
-    header, said = cm_rdmacm.parse_untrusted(request.private)
+    header, data = cm_rdmacm.parse_untrusted(request.private)
     assert (header.source, header.destination) == (CONFIG.gid.ip, B.ip)
-    assert said.rstrip(b"\0") == b"hi"
+    assert data.rstrip(b"\0") == b"hi"
 
 
 def test_other_service_ids_have_none() -> None:
@@ -59,10 +59,10 @@ def test_a_request_with_a_header_of_another_kind_is_refused(
 ) -> None:
     desk = Desk()
     desk.cm.listen({PORT: PKEY})
-    effects = desk.hear(replace(ASKED, private=spoil(ASKED.private)))
+    effects = desk.receive(replace(ASKED, private=spoil(ASKED.private)))
     (refused,) = sent(effects)
     assert isinstance(refused, cm.Rej)
     assert refused.reason == Reason.CONSUMER
-    assert told(effects) == []
+    assert reported(effects) == []
     assert counts(effects) == ["cm_rdmacm_version"]
     assert len(desk.cm) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The communication manager: what it does not believe, what it refuses, and its caps."""
+"""The communication manager: invalid messages, refusals, and caps."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ from tests.doubles.cm_desk import (
     counts,
     only,
     rep_to,
+    reported,
     sent,
-    told,
 )
 
 
 def test_another_port_with_the_same_numbers_is_another_peer() -> None:
-    """A CA's GUID is a claim: nobody ends another's connections by it."""
+    """A CA's GUID is only a claim: no port can end another port's connections by it."""
     desk = Desk()
-    (requested,) = told(desk.hear(REQ))
+    (requested,) = reported(desk.receive(REQ))
     foreign = replace(REQ, local_id=5, primary=replace(REQ.primary, local_gid=STRANGER))
-    (other,) = told(desk.hear(foreign, MadSource(Qpn(GSI_QPN), STRANGER)))
+    (other,) = reported(desk.receive(foreign, MadSource(Qpn(GSI_QPN), STRANGER)))
     assert isinstance(other, Requested)
     assert desk.states == [State.REQ_RECEIVED, State.REQ_RECEIVED]
     assert requested.handle != other.handle
@@ -81,17 +81,17 @@ def test_another_port_with_the_same_numbers_is_another_peer() -> None:
 def test_nobody_else_can_speak_for_the_peer(make: Callable[[Req], cm.Spoken]) -> None:
     desk = Desk()
     message = make(desk.connect())
-    effects = desk.hear(message, MadSource(Qpn(GSI_QPN), STRANGER))
+    effects = desk.receive(message, MadSource(Qpn(GSI_QPN), STRANGER))
     assert counts(effects) == ["cm_foreign"]
     assert desk.states == [State.REQ_SENT]
-    desk.hear(message, FROM_B)
+    desk.receive(message, FROM_B)
     assert desk.states != [State.REQ_SENT]
 
 
 def test_a_copied_request_from_elsewhere_is_not_taken_for_the_first() -> None:
     desk = Desk()
-    (_,) = told(desk.hear(REQ, MadSource(Qpn(GSI_QPN), None, lid=7)))
-    assert counts(desk.hear(REQ, MadSource(Qpn(GSI_QPN), None, lid=8))) == ["cm_foreign"]
+    (_,) = reported(desk.receive(REQ, MadSource(Qpn(GSI_QPN), None, lid=7)))
+    assert counts(desk.receive(REQ, MadSource(Qpn(GSI_QPN), None, lid=8))) == ["cm_foreign"]
 
 
 REFUSED: Final[list[tuple[str, Req, int, bytes]]] = [
@@ -117,9 +117,9 @@ def test_a_request_that_cannot_be_met_is_refused_with_its_reason(
     req: Req, reason: int, info: bytes
 ) -> None:
     desk = Desk()
-    effects = desk.hear(req)
+    effects = desk.receive(req)
     assert only(effects) == cm.Rej(0, req.local_id, About.REQ, reason, info, bytes(148))
-    assert told(effects) == []
+    assert reported(effects) == []
     assert len(desk.cm) == 0
 
 
@@ -129,21 +129,21 @@ def test_a_request_that_cannot_be_met_is_refused_with_its_reason(
 def test_who_has_no_connection_is_answered_in_the_partition_that_it_spoke_in(
     message: Req | cm.Dreq,
 ) -> None:
-    """In another, of which it may be no member, the answer would be lost."""
+    """The peer may not be a member of another partition, and would lose an answer in it."""
     source = replace(FROM_B, pkey=PKey(0x8001))
-    answers = [it for it in Desk().hear(message, source) if isinstance(it, SendMad)]
+    answers = [it for it in Desk().receive(message, source) if isinstance(it, SendMad)]
     assert [answer.pkey for answer in answers] == [PKey(0x8001)]
 
 
 def test_limited_membership_of_the_partition_is_membership() -> None:
-    assert told(Desk().hear(replace(REQ, pkey=PKey(0x7FFF)))) != []
+    assert reported(Desk().receive(replace(REQ, pkey=PKey(0x7FFF)))) != []
 
 
 def test_without_a_grh_the_way_back_is_the_lid() -> None:
     desk = Desk()
     source = MadSource(Qpn(GSI_QPN), None, lid=12, sl=3)
-    effects = desk.hear(REQ, source)
-    (requested,) = told(effects)
+    effects = desk.receive(REQ, source)
+    (requested,) = reported(effects)
     assert isinstance(requested, Requested)
     assert requested.attributes.destination.dlid == 12  # the REQ's are permissive
     (mad,) = (
@@ -156,14 +156,14 @@ def test_a_lid_that_the_request_names_is_used_for_the_data() -> None:
     desk = Desk()
     primary = replace(REQ.primary, local_lid=99, hop_limit=0, subnet_local=True)
     source = MadSource(Qpn(GSI_QPN), B, lid=12)
-    (requested,) = told(desk.hear(replace(REQ, primary=primary), source))
+    (requested,) = reported(desk.receive(replace(REQ, primary=primary), source))
     assert isinstance(requested, Requested)
     assert requested.attributes.destination.dlid == 99
     assert requested.attributes.destination.hop_limit == 1
 
 
 def test_a_local_path_is_asked_for_with_lids_a_routed_one_without() -> None:
-    """As Linux does: with a hop limit above 1 LIDs mean nothing."""
+    """As Linux does: with a hop limit above 1 LIDs have no meaning."""
     desk = Desk(replace(CONFIG, lid=7))
     for hop_limit, lids in ((1, (7, 9)), (64, (0xFFFF, 0xFFFF))):
         way = Destination(B, Qpn(0x49), dlid=9, hop_limit=hop_limit)
@@ -179,8 +179,8 @@ def test_a_local_path_is_asked_for_with_lids_a_routed_one_without() -> None:
 def test_every_reason_of_a_peer_has_a_named_cause(reason: int) -> None:
     desk = Desk()
     req = desk.connect()
-    effects = desk.hear(cm.Rej(0, req.local_id, About.REQ, reason))
-    assert told(effects) == [Ended(OURS, CAUSES.get(reason, Cause.INCOMPATIBLE), reason)]
+    effects = desk.receive(cm.Rej(0, req.local_id, About.REQ, reason))
+    assert reported(effects) == [Ended(OURS, CAUSES.get(reason, Cause.INCOMPATIBLE), reason)]
     assert len(desk.cm) == 0
 
 
@@ -195,7 +195,7 @@ def test_causes_that_the_policy_acts_upon() -> None:
 def test_what_the_policy_rejects_leaves_nothing_and_may_come_again(reason: Reason) -> None:
     desk = Desk()
     for _ in range(3):
-        (requested,) = told(desk.hear(REQ))
+        (requested,) = reported(desk.receive(REQ))
         rej = only(desk.do(Reject(requested.handle, reason, b"who")))
         assert isinstance(rej, cm.Rej)
         assert (rej.local_id, rej.remote_id, rej.about) == (0, PEER_ID, About.REQ)
@@ -207,7 +207,7 @@ def test_what_the_policy_rejects_leaves_nothing_and_may_come_again(reason: Reaso
 def test_a_reply_can_be_rejected() -> None:
     desk = Desk()
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     rej = only(desk.do(Reject(OURS, Reason.CONSUMER)))
     assert rej == cm.Rej(req.local_id, PEER_ID, About.REP, Reason.CONSUMER, b"", bytes(148))
     assert len(desk.cm) == 0
@@ -227,18 +227,18 @@ def test_a_request_that_is_withdrawn_says_so_by_our_guid() -> None:
 def test_a_reply_that_makes_no_sense_is_no_reply(rep: dict[str, Qpn]) -> None:
     desk = Desk()
     req = desk.connect()
-    effects = desk.hear(replace(rep_to(req), **rep))  # type: ignore[arg-type]
+    effects = desk.receive(replace(rep_to(req), **rep))  # type: ignore[arg-type]
     assert counts(effects) == ["cm_unexpected"]
     assert desk.states == [State.REQ_SENT]
-    assert told(desk.hear(rep_to(req))) != []
+    assert reported(desk.receive(rep_to(req))) != []
 
 
 def test_who_believes_in_a_connection_that_is_not_there_is_told() -> None:
     desk = Desk()
     rep = Rep(PEER_ID, 0xDEAD, B_GUID, Qpn(0x4A), 1)
-    rej = only(desk.hear(rep))
+    rej = only(desk.receive(rep))
     assert rej == cm.Rej(0xDEAD, PEER_ID, About.REP, Reason.INVALID_COMM_ID, b"", bytes(148))
-    drep = only(desk.hear(cm.Dreq(PEER_ID, 0xDEAD, Qpn(1))))
+    drep = only(desk.receive(cm.Dreq(PEER_ID, 0xDEAD, Qpn(1))))
     assert drep == cm.Drep(0xDEAD, PEER_ID, bytes(224))
     for quiet in (
         cm.Rtu(PEER_ID, 0xDEAD),
@@ -246,17 +246,17 @@ def test_who_believes_in_a_connection_that_is_not_there_is_told() -> None:
         cm.Mra(PEER_ID, 0xDEAD, About.REQ, 1),
         cm.Rej(PEER_ID, 0xDEAD, About.OTHER, Reason.CONSUMER),
     ):
-        assert counts(desk.hear(quiet)) == ["cm_unexpected"]
+        assert counts(desk.receive(quiet)) == ["cm_unexpected"]
 
 
 def test_answers_to_nonsense_are_limited_in_rate() -> None:
     desk = Desk()
     replies = 0
     for number in range(1000):
-        replies += len(sent(desk.hear(cm.Dreq(number, 0xDEAD, Qpn(1)))))
+        replies += len(sent(desk.receive(cm.Dreq(number, 0xDEAD, Qpn(1)))))
     assert replies == CM_ANSWERS_BURST
     desk.now += 1
-    assert sent(desk.hear(cm.Dreq(1, 0xDEAD, Qpn(1)))) != []
+    assert sent(desk.receive(cm.Dreq(1, 0xDEAD, Qpn(1)))) != []
 
 
 def test_garbage_is_counted_by_its_reason() -> None:
@@ -277,16 +277,16 @@ def test_garbage_is_counted_by_its_reason() -> None:
 
 
 def flood(desk: Desk, number: int) -> list[CmEffect]:
-    """One more request, from a port of its own."""
+    """One more request, from another port."""
     gid = Gid.parse(f"fe80::1:{number:x}")
     primary = replace(REQ.primary, local_gid=gid)
     req = replace(REQ, local_id=number + 1, qpn=Qpn(number + 2), primary=primary)
-    return desk.hear(req, MadSource(Qpn(GSI_QPN), gid))
+    return desk.receive(req, MadSource(Qpn(GSI_QPN), gid))
 
 
 def test_a_flood_of_requests_is_refused_at_the_cap_and_counted() -> None:
     desk = Desk(replace(CONFIG, half_open_max=10))
-    taken = [told(flood(desk, number)) for number in range(10)]
+    taken = [reported(flood(desk, number)) for number in range(10)]
     assert all(taken)
     effects = flood(desk, 10)
     (rej,) = sent(effects)
@@ -300,28 +300,28 @@ def test_a_flood_of_requests_is_refused_at_the_cap_and_counted() -> None:
     assert len(refusals) == CM_ANSWERS_BURST
     desk.wait(60)
     assert len(desk.cm) == 0
-    assert told(flood(desk, 1000)) != []
+    assert reported(flood(desk, 1000)) != []
 
 
 def test_one_port_cannot_take_all_the_room() -> None:
     desk = Desk(replace(CONFIG, half_open_per_port_max=3))
     for number in range(20):
-        desk.hear(replace(REQ, local_id=number + 1, qpn=Qpn(number + 2)))
+        desk.receive(replace(REQ, local_id=number + 1, qpn=Qpn(number + 2)))
     assert len(desk.cm) == 3
-    assert told(flood(desk, 1)) != []
+    assert reported(flood(desk, 1)) != []
 
 
 def test_a_connection_that_begins_or_ends_makes_room_for_the_next_request() -> None:
     desk = Desk(replace(CONFIG, half_open_max=1))
-    (requested,) = told(desk.hear(REQ))
-    assert told(flood(desk, 1)) == []
+    (requested,) = reported(desk.receive(REQ))
+    assert reported(flood(desk, 1)) == []
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
-    assert told(flood(desk, 1)) == []
-    desk.hear(cm.Rtu(PEER_ID, rep.local_id))
-    (other,) = told(flood(desk, 1))
+    assert reported(flood(desk, 1)) == []
+    desk.receive(cm.Rtu(PEER_ID, rep.local_id))
+    (other,) = reported(flood(desk, 1))
     desk.do(Reject(other.handle, Reason.CONSUMER))
-    assert told(flood(desk, 2)) != []
+    assert reported(flood(desk, 2)) != []
 
 
 def test_the_table_of_connections_has_a_cap_for_ours_and_theirs() -> None:
@@ -330,7 +330,7 @@ def test_the_table_of_connections_has_a_cap_for_ours_and_theirs() -> None:
     desk.connect(Handle(Role.ACTIVE, 2))
     handle = Handle(Role.ACTIVE, 3)
     connect = Connect(handle, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
-    assert told(desk.do(connect)) == [Ended(handle, Cause.FULL)]
+    assert reported(desk.do(connect)) == [Ended(handle, Cause.FULL)]
     effects = flood(desk, 1)
     assert counts(effects) == ["cm_full"]
     assert isinstance(only(effects), cm.Rej)
@@ -339,9 +339,9 @@ def test_the_table_of_connections_has_a_cap_for_ours_and_theirs() -> None:
 def test_time_wait_is_cut_short_when_there_is_no_room() -> None:
     desk = Desk(replace(CONFIG, connections_max=1))
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
-    desk.hear(cm.Dreq(PEER_ID, req.local_id, req.qpn))
+    desk.receive(cm.Dreq(PEER_ID, req.local_id, req.qpn))
     assert desk.states == [State.TIME_WAIT]
     desk.connect(Handle(Role.ACTIVE, 8))
     assert desk.states == [State.REQ_SENT]
@@ -353,14 +353,14 @@ def test_time_wait_is_cut_short_when_there_is_no_room() -> None:
 def test_what_left_time_wait_makes_no_room_twice() -> None:
     desk = Desk(replace(CONFIG, connections_max=1))
     req = desk.connect()
-    desk.hear(rep_to(req))
+    desk.receive(rep_to(req))
     desk.do(Confirm(OURS))
-    desk.hear(cm.Dreq(PEER_ID, req.local_id, req.qpn))
+    desk.receive(cm.Dreq(PEER_ID, req.local_id, req.qpn))
     desk.wait(CM_TIMEWAIT_S)
     desk.connect(Handle(Role.ACTIVE, 8))
     handle = Handle(Role.ACTIVE, 9)
     connect = Connect(handle, Destination(B, Qpn(0x49)), SERVICE, Qpn(0x50), 2048, b"")
-    assert told(desk.do(connect)) == [Ended(handle, Cause.FULL)]
+    assert reported(desk.do(connect)) == [Ended(handle, Cause.FULL)]
     assert desk.states == [State.REQ_SENT]
 
 
@@ -373,7 +373,7 @@ def test_two_requests_with_one_handle_are_the_callers_mistake() -> None:
 
 def test_stopping_says_farewell_once_and_forgets() -> None:
     desk = Desk()
-    desk.hear(rep_to(desk.connect()))
+    desk.receive(rep_to(desk.connect()))
     desk.do(Confirm(OURS))
     desk.connect(Handle(Role.ACTIVE, 8))
     flood(desk, 1)
@@ -381,4 +381,4 @@ def test_stopping_says_farewell_once_and_forgets() -> None:
     assert sorted(type(message).__name__ for message in farewells) == ["Dreq", "Rej", "Rej"]
     assert len(desk.cm) == 0
     assert desk.cm.deadline() is None
-    assert told(flood(desk, 2)) == []  # nobody listens
+    assert reported(flood(desk, 2)) == []  # nobody listens

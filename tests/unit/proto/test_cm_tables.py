@@ -31,7 +31,7 @@ PAIRS: Final = [
 ]
 every_table = pytest.mark.parametrize("name", TABLES)
 
-UNTOLD: Final = {State.REQ_SENT, State.MRA_RECEIVED}  # active, the peer's id not known yet
+ASKING: Final = {State.REQ_SENT, State.MRA_RECEIVED}  # active, the peer's id not known yet
 ACTIVE: Final = {State.REP_RECEIVED, State.MRA_REP_SENT}
 PASSIVE: Final = {State.REQ_RECEIVED, State.MRA_SENT, State.REP_SENT, State.MRA_REP_RECEIVED}
 BOTH: Final = {State.ESTABLISHED, State.DREQ_SENT, State.TIME_WAIT}
@@ -46,12 +46,12 @@ RETRIED: Final = {
 # What a peer can bring about, by `CmConnection.is_meant_by`, and what the manager and the policy feed.
 POSSIBLE: Final[dict[Input, set[State]]] = {
     Input.REQ: {State.CLOSED} | PASSIVE | BOTH,
-    Input.REP: {State.CLOSED} | UNTOLD | ACTIVE | BOTH,
+    Input.REP: {State.CLOSED} | ASKING | ACTIVE | BOTH,
     Input.RTU: {State.CLOSED} | PASSIVE | BOTH,
-    Input.MRA: {State.CLOSED} | UNTOLD | PASSIVE | BOTH,
+    Input.MRA: {State.CLOSED} | ASKING | PASSIVE | BOTH,
     Input.REJ: set(State),
-    Input.DREQ: set(State) - UNTOLD,
-    Input.DREP: set(State) - UNTOLD,
+    Input.DREQ: set(State) - ASKING,
+    Input.DREP: set(State) - ASKING,
     Input.STALE: set(State) - OVER,
     Input.CONNECT: {State.CLOSED},
     Input.ACCEPT: {State.REQ_RECEIVED, State.MRA_SENT},
@@ -139,7 +139,7 @@ def test_what_leaves_the_table_is_forgotten() -> None:
 
 
 def test_no_end_of_ours_goes_without_a_word_to_the_peer() -> None:
-    """What the peer did not bring about itself: it would believe in the connection for ever."""
+    """For each end that the peer did not cause: else the peer would keep the connection for ever."""
     ours = {Input.REJECT, Input.DISCONNECT, Input.STALE}
     farewells = {Action.SEND_REJ, Action.SEND_DREQ}
     for state, fed, _, actions in MACHINE:
@@ -148,7 +148,7 @@ def test_no_end_of_ours_goes_without_a_word_to_the_peer() -> None:
 
 
 def test_a_queue_pair_that_was_up_ends_in_time_wait() -> None:
-    """§12.9.8.4: nothing of the old connection may be taken for the new one's."""
+    """§12.9.8.4: late datagrams of the old connection must not count for a new one."""
     up = {State.REP_SENT, State.MRA_REP_RECEIVED, State.ESTABLISHED, State.DREQ_SENT}
     for state, fed, following, _ in MACHINE:
         if state in up:
@@ -187,19 +187,19 @@ def test_a_queue_pair_is_opened_once_and_closed_once() -> None:
 
 def test_the_manager_hears_of_every_end_that_it_has_not_told() -> None:
     known = set(rc_connection.State) - {rc_connection.State.NONE, rc_connection.State.OPENING}
-    words = {rc_connection.Action.DISCONNECT, rc_connection.Action.REJECT}
+    messages = {rc_connection.Action.DISCONNECT, rc_connection.Action.REJECT}
     for state, fed, following, actions in rc_connection.MACHINE:
         if state in known and following is rc_connection.State.NONE:
-            told = fed is rc_connection.Input.ENDED
-            assert bool(words & set(actions)) != told, f"{fed.name} in {state.name}"
+            is_known = fed is rc_connection.Input.ENDED
+            assert bool(messages & set(actions)) != is_known, f"{fed.name} in {state.name}"
 
 
 def test_a_queue_pair_is_programmed_before_the_peer_may_send() -> None:
     act = rc_connection.Action
     for *_, actions in rc_connection.MACHINE:
-        for word in (act.ACCEPT, act.CONFIRM):
-            if word in actions:
-                assert actions.index(act.PROGRAM) < actions.index(word)
+        for action in (act.ACCEPT, act.CONFIRM):
+            if action in actions:
+                assert actions.index(act.PROGRAM) < actions.index(action)
 
 
 # Peers
@@ -217,7 +217,7 @@ def test_packets_requests_and_good_news_may_come_at_any_time(state: rc_peer.Stat
 
 
 def test_a_peer_is_always_reached_somehow() -> None:
-    """Leaving UP says how else; entering it says by what."""
+    """Leaving UP and entering UP both set a route."""
     paths = {rc_peer.Action.UD_NOTIFY, rc_peer.Action.UD}
     for state, fed, following, actions in rc_peer.MACHINE:
         if state is rc_peer.State.UP and following is not state:

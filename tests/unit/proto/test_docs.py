@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The pages that are drawn from, or speak for, the engine's source."""
+"""The pages that are drawn from the engine's source, or document its counters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counted(source: str) -> set[str]:
 
 
 def run(arguments: list[str]) -> str:
-    """What an interpreter of its own prints; fails if it complains."""
+    """The output of a new interpreter; fails on any error output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -74,7 +74,7 @@ def test_every_counter_of_the_engine_is_documented_and_no_other() -> None:
 
 
 def test_every_reason_for_a_bad_frame_is_documented_and_no_other() -> None:
-    """Of the codecs that the engine loads: the others' reasons never become counters."""
+    """Only for the codecs that the engine loads: the reasons of others never become counters."""
     program = (
         "import sys, ipoibu.proto.engine\n"
         "codecs = [m for name, m in sys.modules.items() if name.startswith('ipoibu.wire.')]\n"
@@ -103,7 +103,7 @@ def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
 
 
 def test_every_counter_of_faults_is_told_and_documented() -> None:
-    """What is lost above the MTU was counted in C alone."""
+    """Losses above the MTU were once counted in C alone."""
     header = (ROOT / "ext/fabric/faults.h").read_text(encoding="utf-8")
     struct = header.split("struct ipu_faults_counters {")[1].split("};")[0]
     counters = re.findall(r"_Atomic uint64_t (\w+);", struct)

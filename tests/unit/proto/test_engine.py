@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The engine's inputs that are not one machine's: ICMP errors, IPv6 on small links, odd next hops."""
+"""Inputs of the engine that no single machine handles: ICMP errors, IPv6 on small links, odd next hops."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
     addresses: list[IpAddress] = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
     bench.host.carry_out(engine.learned(bench.now, PEER, addresses))
     for address in (str(PEER_V4), str(PEER_V6)):
-        found = bench.neighbour(address)
-        assert found is not None
-        assert found.hwaddr == PEER
+        neighbour = bench.neighbour(address)
+        assert neighbour is not None
+        assert neighbour.hwaddr == PEER
         assert bench.forward(address) is not None  # a packet goes out at once
     assert bench.neighbour("224.0.0.1") is None
     assert bench.sent == []  # nobody was asked
@@ -177,7 +177,7 @@ def test_reserved_bits_of_the_encapsulation_header_are_ignored() -> None:
 
 
 def test_a_peer_whose_queue_pair_has_our_number_is_heard() -> None:
-    """E8: without a GRH there is only the number, and numbers are each port's own."""
+    """E8: without a GRH only the number is known, and each port has its own numbers."""
     bench = Bench()
     frame = Encap(EtherType.ARP, arp.request(PEER, PEER_V4, OUR_V4).pack()).pack()
     for sgid in (None, PEER.gid):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The link: what opens it, what closes it, and what is left afterwards."""
+"""The link: how it opens and closes, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROADCAST = of_group(LIMITED_BROADCAST, TEMPLATE.params.pkey)
 
 
 def busy() -> Bench:
-    """A host in full swing: a neighbour known, one being asked for, groups of both kinds."""
+    """A busy host: a known neighbour, one under resolution, groups of both kinds."""
     bench = Bench()
     bench.send(str(PEER_V4))
     bench.arp(arp.Arp(arp.REPLY, PEER, PEER_V4, bench.host.hwaddr, OUR_V4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Partition parameters from configuration: what fits, and one line for what does not."""
+"""Partition parameters from configuration: values that fit, and the errors for others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IGMP and MLD reports of the local stack become joins and leaves; the packets go on their way."""
+"""IGMP and MLD reports of the local stack become joins and leaves, and are sent on."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_repeated_reports_make_one_user_and_one_leave_ends_it() -> None:
 
 
 def test_a_source_specific_group_is_left_with_its_last_source() -> None:
-    """RFC 3376 §5.1: the state change from {S1, S2} to {} is said as BLOCK alone."""
+    """RFC 3376 §5.1: the report for the change from {S1, S2} to {} is a BLOCK alone."""
     bench = Bench()
     report(bench, Record(TV, Filter.ALLOW, (S1,)))
     report(bench, Record(TV, Filter.ALLOW, (S2,)))

@@ -32,7 +32,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
 }
 every_machine = pytest.mark.parametrize("name", MACHINES)
 
-# What a peer, the pump or the fabric can bring about at any moment; the rest we feed ourselves.
+# The inputs that a peer, the pump or the fabric can cause at any time; the engine feeds the others.
 UNASKED: dict[str, set[enum.Enum]] = {
     "link": {
         link.Input.STOP,
@@ -175,7 +175,7 @@ def test_a_mesh_connection_that_closes_is_removed_and_its_contact_tried_again() 
 
 
 def test_a_mesh_connection_is_named_once_and_introduced_when_it_opens() -> None:
-    """The side that is asked names it with its acceptance, the side that asks when it knows the peer."""
+    """The passive side names it when it accepts, the active side when it knows the peer."""
     for state, fed, following, doing in mesh_state.MACHINE:
         opens = state is not following and following is mesh_state.State.OPEN
         accepts = following is mesh_state.State.ACCEPTING

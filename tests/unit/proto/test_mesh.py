@@ -123,7 +123,7 @@ def test_a_seed_is_dialed_and_greeted() -> None:
 
 
 def test_seeds_of_both_families_are_dialed() -> None:
-    """As of one name with addresses of both."""
+    """Like one name with addresses of both families."""
     seeds = {place(2), Locator(ip_address("2001:db8::2"), MESH_PORT), Locator(place(2).ip, 7)}
     desk = Desk()
     assert {it.locator for it in pick(Dial, desk.mesh.seeds(desk.now, seeds))} == seeds
@@ -170,7 +170,7 @@ def test_we_do_not_connect_with_ourselves() -> None:
     handle, effects = desk.ask(0x50)
     assert effects == [Refuse(handle)]
     (dial,) = pick(Dial, desk.seed(7))
-    desk.mesh.ended(0, dial.handle, OURS.pack())  # the refusal says who refused
+    desk.mesh.ended(0, dial.handle, OURS.pack())  # the refusal carries our own greeting
     assert desk.wait(100) == []
     assert desk.seed(7) == []
 
@@ -262,7 +262,7 @@ def test_a_place_that_only_peers_told_of_is_forgotten_at_last() -> None:
         (dial,) = dials
     desk.mesh.ended(desk.now, dial.handle)
     assert desk.wait(1000) == []
-    assert len(pick(Dial, desk.mesh.control(desk.now, handle, message))) == 1  # told of anew
+    assert len(pick(Dial, desk.mesh.control(desk.now, handle, message))) == 1  # named again
 
 
 def test_silence_ends_an_attempt_of_either_kind() -> None:

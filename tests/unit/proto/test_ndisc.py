@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What neighbour discovery does to a host, and what it sends. RFC 4861, RFC 4862, RFC 4391 §9.3."""
+"""A host receives and sends neighbour discovery. RFC 4861, RFC 4862, RFC 4391 §9.3."""
 
 from __future__ import annotations
 

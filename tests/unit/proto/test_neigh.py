@@ -61,12 +61,12 @@ def advertise(
 
 
 def solicit(bench: Bench, lladdr: HwAddr = PEER) -> None:
-    """The peer asks for us, and tells its own address."""
+    """The peer solicits us, and gives its own address."""
     bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, lladdr))
 
 
 def v6_in(state: State) -> Bench:
-    """A bench whose entry for the IPv6 peer is in `state`, by the shortest way."""
+    """A bench whose entry for the IPv6 peer is in `state`, by the fewest inputs."""
     bench = Bench()
     match state:
         case State.INCOMPLETE:
@@ -382,7 +382,7 @@ def test_a_failed_neighbour_that_speaks_up_is_published_where_it_is(solicited: b
 
 
 class Silent:
-    """A resolver that asks nobody."""
+    """A resolver that sends no messages."""
 
     def solicit(self, *_: object) -> None: ...
 
@@ -491,7 +491,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.settle()
 
     @rule(i=peers, at=st.one_of(st.none(), st.integers(0, 3)), s=st.booleans(), o=st.booleans())
-    def heard(self, i: int, at: int | None, s: bool, o: bool) -> None:
+    def advertised(self, i: int, at: int | None, s: bool, o: bool) -> None:
         lladdr = None if at is None else station_number(at)
         self.neighbours.advertised(self.now, v4(i), lladdr, solicited=s, override=o)
         self.settle()

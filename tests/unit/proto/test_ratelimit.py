@@ -25,9 +25,9 @@ def test_time_that_stands_still_or_runs_back_gives_nothing() -> None:
     assert not bucket.take(40.0)
 
 
-@pytest.mark.parametrize("told", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000])
-def test_repetitions_are_told_at_1_2_and_5_of_every_power_of_ten(told: int) -> None:
-    assert should_log(told)
+@pytest.mark.parametrize("occurrence", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000])
+def test_repetitions_are_logged_at_1_2_and_5_of_every_power_of_ten(occurrence: int) -> None:
+    assert should_log(occurrence)
 
 
 def test_a_thousand_repetitions_make_ten_lines() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The policy of connected mode: caps, what is shown, and whatever happens in whatever order."""
+"""The policy of connected mode: caps, snapshots, and any order of inputs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_at_the_cap_the_connection_unused_for_longest_makes_room() -> None:
 def test_a_connection_that_ended_is_not_thrown_out_again() -> None:
     desk = Desk(replace(CONFIG, connections_max=2))
     one, two, three = (HwAddr(Qpn(0x70 + n), Gid.parse(f"fe80::{n}"), RC_FLAG) for n in (1, 2, 3))
-    desk.hear(Ended(desk.connect(one), Cause.DISCONNECTED))
+    desk.event(Ended(desk.connect(one), Cause.DISCONNECTED))
     second = desk.connect(two)
     desk.ask(three)
     desk.wait(CONNECTION_EVICTABLE_S)
@@ -99,7 +99,7 @@ def test_a_flood_of_requests_never_exceeds_the_cap() -> None:
         handle, effects = desk.request(HwAddr(Qpn(0x50), gid))
         if pick(OpenQp, effects):
             desk.open(handle)
-            desk.hear(Established(handle))
+            desk.event(Established(handle))
         assert len(desk.open_qps) <= 20
     assert desk.count("connection_full") == 480
 
@@ -108,7 +108,7 @@ def test_only_so_many_failures_are_remembered() -> None:
     desk = Desk(replace(CONFIG, peers_max=3))
     peers = [HwAddr(Qpn(0x50), Gid.parse(f"fe80::{n:x}"), RC_FLAG) for n in range(1, 5)]
     for hwaddr in peers[:3]:
-        desk.hear(Ended(desk.ask(hwaddr).handle, Cause.NO_ANSWER))
+        desk.event(Ended(desk.ask(hwaddr).handle, Cause.NO_ANSWER))
     desk.connect(peers[3])
     assert desk.count("connection_peer_evicted") == 1
     assert desk.route(peers[0]).tx_mode is TxMode.UD_NOTIFY  # forgotten
@@ -171,7 +171,7 @@ def test_no_sequence_of_events_loses_a_queue_pair_or_a_route(
 
 
 def _latest_routes(effects: list[RcEffect]) -> list[TxRoute]:
-    """What whoever carries the effects out believes: it must be what `route` says."""
+    """The routes from the effects, which must be those of `route`."""
     return list({route.hwaddr: route for route in pick(TxRoute, effects)}.values())
 
 
@@ -196,7 +196,7 @@ def _one_move(desk: Desk, move: int, hwaddr: HwAddr, choice: int) -> None:
                 desk.note(desk.connections.broken(desk.now, info.handle))
         case 10:
             if info.state is not rc_connection.State.OPENING:
-                desk.hear(Ended(info.handle, list(Cause)[choice]))
+                desk.event(Ended(info.handle, list(Cause)[choice]))
         case _:
             desk.note(desk.connections.active(desk.now, [info.handle]))
 
@@ -204,17 +204,17 @@ def _one_move(desk: Desk, move: int, hwaddr: HwAddr, choice: int) -> None:
 def _advance(
     desk: Desk, handle: Handle, state: rc_connection.State, hwaddr: HwAddr, choice: int
 ) -> None:
-    """The next good thing that can happen to a connection."""
+    """Feed the next successful step of a connection."""
     match state:
         case rc_connection.State.OPENING | rc_connection.State.INVITED:
             desk.open(handle)
         case rc_connection.State.ASKING:
             theirs = Private(hwaddr.qpn, LINUX_MTU if choice else 100)
-            effects = desk.hear(Replied(handle, attributes(), theirs.pack()))
+            effects = desk.event(Replied(handle, attributes(), theirs.pack()))
             if pick(Confirm, effects):
-                desk.hear(Established(handle))
+                desk.event(Established(handle))
         case rc_connection.State.REPLYING:
-            desk.hear(Established(handle))
+            desk.event(Established(handle))
         case _:
             with pytest.raises(Impossible):
                 desk.open(handle)

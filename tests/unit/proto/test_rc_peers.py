@@ -59,7 +59,7 @@ def test_a_request_is_accepted_when_its_queue_pair_is_ready_and_not_before() -> 
     (program, accept) = desk.open(handle)
     assert program == ProgramQp(handle, attributes(), False)
     assert accept == Accept(handle, Qpn(0x100), Private(OURS.qpn, LINUX_MTU).pack())
-    effects = desk.hear(Established(handle))
+    effects = desk.event(Established(handle))
     assert pick(TxRoute, effects) == []  # linux: they send by it, we do not
     assert desk.route().tx_mode is TxMode.UD_NOTIFY
 
@@ -72,7 +72,7 @@ def test_in_the_linux_profile_each_side_has_its_own_connection() -> None:
     desk.answer(connect)
     assert desk.route().handle == connect.handle
     assert desk.open_qps == {connect.handle, theirs}
-    desk.hear(Ended(theirs, Cause.DISCONNECTED))
+    desk.event(Ended(theirs, Cause.DISCONNECTED))
     assert desk.route().handle == connect.handle
 
 
@@ -81,7 +81,7 @@ def test_a_request_with_garbage_is_rejected_and_counted(profile: Profile) -> Non
     desk = Desk(replace(CONFIG, profile=profile))
     handle = Handle(Role.PASSIVE, 0)
     for private, counter in ((b"", "cm_private_short"), (bytes(92), "cm_private_qpn")):
-        effects = desk.hear(Requested(handle, PEER_GID, 0, attributes(), private))
+        effects = desk.event(Requested(handle, PEER_GID, 0, attributes(), private))
         (reject,) = pick(Reject, effects)
         assert reject.reason is Reason.CONSUMER
         assert desk.count(counter) == 1
@@ -122,7 +122,7 @@ def test_a_newer_request_of_a_station_replaces_its_older_connection() -> None:
     second, _ = desk.request()
     desk.open(second)
     assert desk.open_qps == {first, second}  # until the new one is there
-    effects = desk.hear(Established(second))
+    effects = desk.event(Established(second))
     assert Disconnect(first) in effects
     assert desk.open_qps == {second}
     assert desk.count("connection_replaced") == 1
@@ -166,7 +166,7 @@ def test_of_two_requests_that_cross_the_larger_address_wins_and_we_are_smaller()
     assert OpenQp(handle) in effects
     assert desk.route().tx_mode is TxMode.UD
     desk.open(handle)
-    desk.hear(Established(handle))
+    desk.event(Established(handle))
     assert desk.route().handle == handle
     assert desk.route().mtu_bytes == 65520
     assert desk.open_qps == {handle}
@@ -185,7 +185,7 @@ def test_in_the_rfcs_profile_their_connection_serves_us_too() -> None:
     handle = desk.accept()
     assert desk.route().handle == handle
     assert desk.want() == []
-    desk.hear(Ended(handle, Cause.DISCONNECTED))
+    desk.event(Ended(handle, Cause.DISCONNECTED))
     assert desk.route().tx_mode is TxMode.UD
 
 
@@ -193,7 +193,7 @@ def test_a_packet_waits_for_the_request_that_is_under_way() -> None:
     desk = Desk(RFC)
     handle, _ = desk.request()
     assert desk.want() == []
-    effects = desk.hear(Ended(handle, Cause.NO_ANSWER))
+    effects = desk.event(Ended(handle, Cause.NO_ANSWER))
     assert paths(effects) == [
         TxMode.UD_NOTIFY
     ]  # it came to nothing: the next packet asks by itself
@@ -204,10 +204,10 @@ def test_of_two_requests_of_one_station_one_may_fail() -> None:
     desk = Desk(RFC)
     first, _ = desk.request()
     second, _ = desk.request()
-    assert paths(desk.hear(Ended(first, Cause.NO_ANSWER))) == []
+    assert paths(desk.event(Ended(first, Cause.NO_ANSWER))) == []
     assert desk.want() == []
     desk.open(second)
-    desk.hear(Established(second))
+    desk.event(Established(second))
     assert desk.route().handle == second
 
 
@@ -218,7 +218,7 @@ def test_a_station_that_asks_anew_has_lost_what_we_still_have() -> None:
     assert pick(Reject, effects) == []
     assert desk.route().handle == first
     desk.open(handle)
-    effects = desk.hear(Established(handle))
+    effects = desk.event(Established(handle))
     assert Disconnect(first) in effects
     assert desk.route().handle == handle
     assert desk.open_qps == {handle}
@@ -227,14 +227,14 @@ def test_a_station_that_asks_anew_has_lost_what_we_still_have() -> None:
 def test_a_lost_crossing_request_that_the_winner_never_follows_up_is_tried_again() -> None:
     desk = Desk(RFC)
     connect = desk.ask()
-    desk.hear(Ended(connect.handle, Cause.DECLINED, 28))
+    desk.event(Ended(connect.handle, Cause.DECLINED, 28))
     assert paths(desk.wait(1 + CONNECTION_BACKOFF_JITTER)) == [TxMode.UD_NOTIFY]
     assert pick(OpenQp, desk.want()) != []
 
 
 def test_the_winner_is_welcome_in_the_back_off_too() -> None:
     desk = Desk(RFC)
-    desk.hear(Ended(desk.ask().handle, Cause.DECLINED, 28))
+    desk.event(Ended(desk.ask().handle, Cause.DECLINED, 28))
     handle = desk.accept()
     assert desk.route().handle == handle
 
@@ -246,7 +246,7 @@ def test_a_connection_that_is_under_way_serves_when_another_has_just_failed() ->
     desk.open(second)
     desk.note(desk.connections.broken(desk.now, first))
     assert desk.route().tx_mode is TxMode.UD
-    effects = desk.hear(Established(second))
+    effects = desk.event(Established(second))
     assert paths(effects) == [TxMode.RC]
     assert desk.route().handle == second
     desk.wait(CONNECTION_BACKOFF_MAX_S)
@@ -270,7 +270,7 @@ def test_both_ends_of_a_crossing_agree_who_wins() -> None:
 
 
 def test_a_queue_pair_that_no_neighbour_has_any_more_loses_its_connections() -> None:
-    """A5: ARP or ND told of another one."""
+    """A5: ARP or ND gave another one."""
     desk = Desk()
     handle, theirs = desk.connect(), desk.accept()
     effects = desk.note(desk.connections.forget(desk.now, PEER))
@@ -287,9 +287,9 @@ def test_a_connection_from_a_new_queue_pair_on_the_port_ends_the_older_ones() ->
     handle, theirs = desk.connect(), desk.accept()
     fresh = HwAddr(Qpn(0x60), PEER_GID)
     again, effects = desk.request(fresh)
-    assert pick(Disconnect, effects) == []  # a word is not enough
+    assert pick(Disconnect, effects) == []  # a request is not enough
     desk.open(again)
-    effects = desk.hear(Established(again))
+    effects = desk.event(Established(again))
     assert {it.handle for it in pick(Disconnect, effects)} == {handle, theirs}
     assert desk.route().tx_mode is TxMode.UD_NOTIFY
     assert desk.open_qps == {again}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The policy of connected mode, our side: when, how, and what if not (RFC 4755)."""
+"""The policy of connected mode, our own connections: when, how, and failures (RFC 4755)."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_the_first_packet_makes_a_connection_and_the_others_go_by_datagram_meanw
     assert (connect.qpn, connect.path_mtu_bytes) == (0x100, 2048)
     assert parse_untrusted(connect.private) == Private(OURS.qpn, LINUX_MTU)  # C3, C4
     assert desk.want() == []
-    effects = desk.hear(Replied(connect.handle, attributes(), Private(PEER.qpn, LINUX_MTU).pack()))
+    effects = desk.event(Replied(connect.handle, attributes(), Private(PEER.qpn, LINUX_MTU).pack()))
     assert effects == [
         ProgramQp(connect.handle, attributes(), False),
         Confirm(connect.handle),
     ]
-    effects = desk.hear(Established(connect.handle))
+    effects = desk.event(Established(connect.handle))
     expected = TxRoute(replace(PEER, flags=0), TxMode.RC, connect.handle, 65520)
     assert pick(TxRoute, effects) == [expected]
     assert desk.route() == expected
@@ -106,7 +106,7 @@ def test_nothing_happens_while_the_link_is_down() -> None:
 def test_the_rfcs_service_id_is_tried_where_linuxs_is_unknown() -> None:
     desk = Desk()
     first = desk.ask()
-    effects = desk.hear(Ended(first.handle, Cause.NO_SERVICE, 8))
+    effects = desk.event(Ended(first.handle, Cause.NO_SERVICE, 8))
     assert CloseQp(first.handle) in effects
     assert paths(effects) == []
     (opened,) = pick(OpenQp, effects)
@@ -122,10 +122,10 @@ def test_where_no_form_is_known_datagrams_have_to_do_for_a_while() -> None:
     desk = Desk()
     asked = desk.ask().handle
     for _ in range(len(ServiceForm) - 1):
-        (opened,) = pick(OpenQp, desk.hear(Ended(asked, Cause.NO_SERVICE, 8)))
+        (opened,) = pick(OpenQp, desk.event(Ended(asked, Cause.NO_SERVICE, 8)))
         asked = opened.handle
         desk.open(asked)
-    effects = desk.hear(Ended(asked, Cause.NO_SERVICE, 8))
+    effects = desk.event(Ended(asked, Cause.NO_SERVICE, 8))
     assert pick(OpenQp, effects) == []
     (log,) = pick(Log, effects)
     assert "nobody listens there; by datagram for 1 s" in log.text
@@ -139,7 +139,7 @@ def test_where_no_form_is_known_datagrams_have_to_do_for_a_while() -> None:
 def test_any_other_failure_is_not_tried_with_another_form(cause: Cause) -> None:
     desk = Desk()
     first = desk.ask()
-    assert pick(OpenQp, desk.hear(Ended(first.handle, cause))) == []
+    assert pick(OpenQp, desk.event(Ended(first.handle, cause))) == []
     assert desk.route().tx_mode is TxMode.UD
 
 
@@ -147,7 +147,7 @@ def test_a_failure_is_tried_again_later_and_later_by_the_next_packet() -> None:
     desk = Desk()
     waits = []
     for _ in range(9):
-        desk.hear(Ended(desk.ask().handle, Cause.NO_ANSWER))
+        desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))
         start = desk.now
         deadline = desk.connections.deadline()
         assert deadline is not None
@@ -160,19 +160,19 @@ def test_a_failure_is_tried_again_later_and_later_by_the_next_packet() -> None:
 
 def test_failures_are_forgotten_after_a_while_without_packets() -> None:
     desk = Desk()
-    desk.hear(Ended(desk.ask().handle, Cause.NO_ANSWER))
+    desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))
     desk.wait(2)
-    desk.hear(Ended(desk.ask().handle, Cause.NO_ANSWER))
+    desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))
     desk.wait(3 + 2 * CONNECTION_BACKOFF_MAX_S)
     assert desk.connections.deadline() is None
-    desk.hear(Ended(desk.ask().handle, Cause.NO_ANSWER))
+    desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))
     assert paths(desk.wait(1 + CONNECTION_BACKOFF_JITTER)) == [TxMode.UD_NOTIFY]
 
 
 def test_the_log_tells_of_failures_ever_more_rarely() -> None:
     desk = Desk()
     for _ in range(20):
-        desk.hear(Ended(desk.ask().handle, Cause.NO_ANSWER))
+        desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))
         desk.wait(CONNECTION_BACKOFF_MAX_S * 1.3)
     lines = [it.text for it in pick(Log, desk.effects)]
     assert len(lines) == 5  # the 1st, 2nd, 5th, 10th and 20th
@@ -203,7 +203,7 @@ def test_no_queue_pair_is_a_failure_like_others() -> None:
 def test_a_reply_that_does_not_do_is_rejected(private: bytes, counter: str) -> None:
     desk = Desk()
     connect = desk.ask()
-    effects = desk.hear(Replied(connect.handle, attributes(), private))
+    effects = desk.event(Replied(connect.handle, attributes(), private))
     (reject,) = pick(Reject, effects)
     assert (reject.handle, reject.reason) == (connect.handle, Reason.CONSUMER)
     assert parse_untrusted(reject.private) == Private(OURS.qpn, LINUX_MTU)  # C3
@@ -217,7 +217,7 @@ def test_a_reply_that_does_not_do_is_rejected(private: bytes, counter: str) -> N
     [
         (Profile.LINUX, LINUX_MTU, LINUX_MTU, 65520),
         (Profile.LINUX, LINUX_MTU, 9004, 9000),
-        (Profile.LINUX, 9004, LINUX_MTU, 65520),  # per direction: what the receiver said
+        (Profile.LINUX, 9004, LINUX_MTU, 65520),  # per direction: the receiver's limit
         (Profile.RFC, LINUX_MTU, 9004, 9000),
         (Profile.RFC, 9004, LINUX_MTU, 9000),  # min of both
     ],
@@ -246,18 +246,18 @@ def test_super_frames_need_both_ends(ours: int, theirs: int, expected: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
+    ("ours", "theirs", "declared"),
     [(0, 0, 0), (SUPERFRAME, 0, 0), (0, SUPERFRAME, 0), (SUPERFRAME, 32784, SUPERFRAME)],
 )
-def test_whoever_accepts_says_no_more_than_was_asked(ours: int, theirs: int, said: int) -> None:
-    """A Linux that asks gets eight bytes back, and both ends know what the messages look like."""
+def test_whoever_accepts_says_no_more_than_was_asked(ours: int, theirs: int, declared: int) -> None:
+    """A Linux that asks gets eight bytes back, and both ends know the form of the messages."""
     desk = Desk(replace(CONFIG, superframe_bytes=ours))
     handle, _ = desk.request(theirs=Private(PEER.qpn, LINUX_MTU, theirs))
     effects = desk.open(handle)
     (accept,) = pick(Accept, effects)
     (program,) = pick(ProgramQp, effects)
-    assert parse_untrusted(accept.private).superframe_bytes == said
-    assert program.has_superframes == bool(said)
+    assert parse_untrusted(accept.private).superframe_bytes == declared
+    assert program.has_superframes == bool(declared)
 
 
 # The end of it
@@ -300,14 +300,14 @@ def test_a_peer_that_disconnects_is_reached_by_datagram(after_s: float, tx_mode:
     desk = Desk()
     handle = desk.connect()
     desk.wait(after_s)
-    effects = desk.hear(Ended(handle, Cause.DISCONNECTED))
+    effects = desk.event(Ended(handle, Cause.DISCONNECTED))
     assert pick(Disconnect, effects) == []
     assert paths(effects) == [tx_mode]
     assert desk.open_qps == set()
 
 
 def test_an_idle_connection_is_closed_and_the_next_packet_makes_another() -> None:
-    """C10, 512 s as Linux has it; twice that for the side that was asked."""
+    """C10: 512 s, as in Linux, and twice as long on the passive side."""
     desk = Desk()
     handle, theirs = desk.connect(), desk.accept()
     desk.wait(CONNECTION_IDLE_S - 1)
@@ -361,5 +361,5 @@ def test_answers_that_come_too_late_are_nobodys() -> None:
     assert desk.note(desk.connections.opened(desk.now, handle, Qpn(5))) == []
     assert desk.note(desk.connections.open_failed(desk.now, handle, "late")) == []
     assert desk.note(desk.connections.broken(desk.now, handle)) == []
-    assert desk.hear(Ended(handle, Cause.NO_ANSWER)) == []
-    assert desk.hear(Established(handle)) == []
+    assert desk.event(Ended(handle, Cause.NO_ANSWER)) == []
+    assert desk.event(Established(handle)) == []

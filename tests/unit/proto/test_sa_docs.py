@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/counters.md speaks for the client of the subnet administrator too."""
+"""docs/counters.md documents the counters of the SA client."""
 
 from __future__ import annotations
 

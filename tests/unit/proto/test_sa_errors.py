@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Statuses of the subnet administrator as errors that tell what to change (M6)."""
+"""Statuses of the subnet administrator as errors that say what to change (M6)."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def test_the_text_names_group_partition_and_mtu() -> None:
 
 
 def test_a_wrong_mtu_is_told_with_the_line_to_change() -> None:
-    said = text(0x0200)
-    assert "the group has MTU 2048" in said
-    assert "set mtu=5 in the partition's line of partitions.conf" in said
+    message = text(0x0200)
+    assert "the group has MTU 2048" in message
+    assert "set mtu=5 in the partition's line of partitions.conf" in message
 
 
 def test_a_wrong_rate_is_told() -> None:
     wrong = replace(JOIN, mtu_bytes=2048, rate=7)
-    said = text(0x0200, replace(ASKED, record=wrong))
-    assert "the group has rate 3, not 7" in said
-    assert "set rate=7" in said
+    message = text(0x0200, replace(ASKED, record=wrong))
+    assert "the group has rate 3, not 7" in message
+    assert "set rate=7" in message
 
 
 def test_a_group_of_another_partition_is_told() -> None:
@@ -86,8 +86,8 @@ def test_a_group_of_another_partition_is_told() -> None:
 
 
 def test_a_port_too_small_for_the_group_is_told_what_to_lower() -> None:
-    said = text(0x0200, replace(ASKED, record=replace(JOIN, mtu_bytes=None, rate=None)))
-    assert "cannot carry the group's MTU 2048 or rate 3; lower mtu= or rate=" in said
+    message = text(0x0200, replace(ASKED, record=replace(JOIN, mtu_bytes=None, rate=None)))
+    assert "cannot carry the group's MTU 2048 or rate 3; lower mtu= or rate=" in message
 
 
 def test_m1_a_join_that_may_not_create_is_told_so() -> None:
@@ -98,8 +98,8 @@ def test_m1_a_join_that_may_not_create_is_told_so() -> None:
 
 
 def test_a_wrong_leave_is_told() -> None:
-    said = text(0x0200, Asked("leave", GROUP, DEFAULT, is_member=True))
-    assert said.endswith("the port is not a member of the group in that way")
+    message = text(0x0200, Asked("leave", GROUP, DEFAULT, is_member=True))
+    assert message.endswith("the port is not a member of the group in that way")
 
 
 @pytest.mark.parametrize("status", [0x0300, 0x0600])
@@ -115,9 +115,9 @@ def test_b4_a_missing_broadcast_group_is_told_with_the_line_to_add(status: int) 
 
 @pytest.mark.parametrize("status", [0x0200, 0x0300, 0x0600, 0x0700])
 def test_e7_a_port_outside_the_partition_is_told_so_whatever_the_status(status: int) -> None:
-    said = text(status, replace(ASKED, pkey=OTHER, is_member=False))
-    assert "this port is not in the partition; add 0x0002c903000e0b72=full" in said
-    assert "0x0001 in partitions.conf" in said
+    message = text(status, replace(ASKED, pkey=OTHER, is_member=False))
+    assert "this port is not in the partition; add 0x0002c903000e0b72=full" in message
+    assert "0x0001 in partitions.conf" in message
 
 
 def test_a_missing_group_or_path_is_told() -> None:
@@ -130,15 +130,15 @@ def test_a_missing_group_or_path_is_told() -> None:
 
 @pytest.mark.parametrize("status", [0x000C, 0x0100, 0x0400, 0x0500, 0x0700, 0x0F00])
 def test_the_other_statuses_have_words_too(status: int) -> None:
-    said = text(status)
-    assert len(said.split(f"{status:#06x}: ")[1]) > 10
+    message = text(status)
+    assert len(message.split(f"{status:#06x}: ")[1]) > 10
 
 
 def test_no_answer_tells_where_it_was_expected() -> None:
-    def said(failure: Failure, lid: int) -> str:
+    def message(failure: Failure, lid: int) -> str:
         return str(sa_errors.no_answer(failure, Asked("join", GROUP, DEFAULT), lid))
 
-    assert "no subnet manager has configured this port" in said(Failure.TIMEOUT, 0)
-    assert "no answer from the subnet administrator at LID 7" in said(Failure.TIMEOUT, 7)
+    assert "no subnet manager has configured this port" in message(Failure.TIMEOUT, 0)
+    assert "no answer from the subnet administrator at LID 7" in message(Failure.TIMEOUT, 7)
     for failure in (Failure.BROKEN, Failure.STOPPED, Failure.QUEUE_FULL):
-        assert failure.value in said(failure, 7)
+        assert failure.value in message(failure, 7)

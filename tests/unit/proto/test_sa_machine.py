@@ -116,10 +116,10 @@ def test_every_progress_of_a_transfer_is_an_input_or_is_ignored() -> None:
 
 
 def test_every_way_to_give_up_has_a_failure() -> None:
-    paths = {fed for _, fed, _, actions in MACHINE if Action.GIVE_UP in actions}
-    assert {way.name for way in paths} == {"SPENT", "BROKEN", "STOPPED"}
-    told = set(sa_transaction.Failure)
-    assert told == {
+    inputs = {fed for _, fed, _, actions in MACHINE if Action.GIVE_UP in actions}
+    assert {fed.name for fed in inputs} == {"SPENT", "BROKEN", "STOPPED"}
+    failures = set(sa_transaction.Failure)
+    assert failures == {
         sa_transaction.Failure.TIMEOUT,
         sa_transaction.Failure.BROKEN,
         sa_transaction.Failure.STOPPED,

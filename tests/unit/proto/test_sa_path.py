@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PathTable through an administered subnet, by themselves and under a whole engine."""
+"""Paths under a subnet administrator: the table alone, and under a whole engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ HELD: Final = Publish(IP, NeighAction.HOLD, None, 2044)
 
 
 class Bed:
-    """PathTable with their timers; `out` collects what they let through."""
+    """A `PathTable` with its timers; `out` collects its effects."""
 
     def __init__(self, cap: int = 100) -> None:
         self.timers = Timers()
@@ -299,7 +299,7 @@ def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first
 
 
 def test_a_group_whose_membership_the_sa_takes_away_is_sent_to_with_one_of_its_own() -> None:
-    """What the SA told of the group is worth nothing any more, now and after the link was down (M1)."""
+    """The SA's former answer about the group is invalid, now and after the link was down (M1)."""
     machine = engine()
     up(machine)
     machine.join(0.0, TV)
@@ -322,7 +322,7 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
 
 
 def test_b6_the_path_to_a_station_that_does_not_answer_is_asked_for_again() -> None:
-    """Its port may have another LID now: whoever answers for it would lead to the same old path."""
+    """Its port may have another LID now: any answer to a solicitation would lead to the former path."""
     machine = engine()
     up(machine)
     machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])

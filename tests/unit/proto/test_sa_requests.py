@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""SaRequests to the subnet administrator in virtual time: retries, order, late answers, reports."""
+"""Requests to the subnet administrator in virtual time: retries, order, late answers, reports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RESPONSES: Final = {Method.GET: 0x81, Method.SET: 0x81, Method.GET_TABLE: 0x92, 
 
 
 class Client:
-    """`SaRequests`, and what it did: sent datagrams, outcomes, counters, events."""
+    """`SaRequests` with its sent datagrams, outcomes, counters and events."""
 
     def __init__(self, pace: Pace = PACE, seed: int = 1) -> None:
         self.requests = SaRequests(random.Random(seed), pace)
@@ -65,14 +65,14 @@ class Client:
     def cancel(self, key: Hashable) -> None:
         self.take(self.requests.cancel(self.now, key))
 
-    def hear(self, message: SaMad, peer: SaAddress = SA) -> None:
+    def receive(self, message: SaMad, peer: SaAddress = SA) -> None:
         self.take(self.requests.received(self.now, peer, message.pack()))
 
-    def hear_raw(self, raw: bytes, peer: SaAddress = SA) -> None:
+    def receive_raw(self, raw: bytes, peer: SaAddress = SA) -> None:
         self.take(self.requests.received(self.now, peer, raw))
 
     def wait(self, until: float) -> None:
-        """Let time pass, each alarm at its own moment."""
+        """Let time pass, from alarm to alarm."""
         while (at := self.requests.deadline()) is not None and at <= until:
             self.now = at
             self.take(self.requests.timer(at))
@@ -90,8 +90,8 @@ class Client:
                 case Failed(key, failure):
                     assert key not in self.outcomes
                     self.outcomes[key] = failure
-                case Reported(heard):
-                    self.events.append(heard)
+                case Reported(notice):
+                    self.events.append(notice)
                 case Turned(change):
                     self.events.append(change)
                 case Count(reason):
@@ -104,8 +104,8 @@ def answer_to(request: SaMad, status: int = 0, data: bytes = b"\x56" * 52) -> Sa
 
 
 def segment(request: SaMad, number: int, count: int, size: int = 200) -> SaMad:
-    told = 20 + size if number == count else 0
-    header = rmpp.data(number, told, first=number == 1, last=number == count)
+    size_in_header = 20 + size if number == count else 0
+    header = rmpp.data(number, size_in_header, first=number == 1, last=number == count)
     data = bytes((number,)) * size
     return SaMad(0x92, request.attribute, request.tid, rmpp=header, record_bytes=56, data=data)
 
@@ -120,7 +120,7 @@ def test_a_request_is_sent_at_once_and_its_answer_ends_it(query: Query) -> None:
     [request] = client.sent
     assert (request.method, request.attribute) == (query.method, query.attribute)
     assert (request.mask, request.data[: len(query.data)]) == (query.mask, query.data)
-    client.hear(answer_to(request))
+    client.receive(answer_to(request))
     assert client.outcomes == {"a": Answer(0, b"\x56" * 52 + bytes(148))}
     assert (len(client.requests), client.requests.deadline()) == (0, None)
 
@@ -128,7 +128,7 @@ def test_a_request_is_sent_at_once_and_its_answer_ends_it(query: Query) -> None:
 def test_a_refusal_is_an_answer_too() -> None:
     client = Client()
     client.ask("a")
-    client.hear(answer_to(client.sent[0], Status.REQUEST_INVALID))
+    client.receive(answer_to(client.sent[0], Status.REQUEST_INVALID))
     answer = client.outcomes["a"]
     assert isinstance(answer, Answer)
     assert answer.status == Status.REQUEST_INVALID
@@ -139,7 +139,7 @@ def test_only_the_lower_half_of_a_transaction_id_is_ours() -> None:
     client.ask("a")
     request = client.sent[0]
     # Linux and umad2sim put the agent's number into the upper half
-    client.hear(answer_to(replace(request, tid=0x7 << 32 | request.tid & 0xFFFFFFFF)))
+    client.receive(answer_to(replace(request, tid=0x7 << 32 | request.tid & 0xFFFFFFFF)))
     assert "a" in client.outcomes
 
 
@@ -198,19 +198,19 @@ def test_each_attempt_has_an_id_of_its_own_and_any_answer_will_do() -> None:
     first, second, *_ = client.sent
     assert first.tid != second.tid
     assert (first.data, first.mask) == (second.data, second.mask)
-    client.hear(answer_to(first))
+    client.receive(answer_to(first))
     assert isinstance(client.outcomes["a"], Answer)
-    client.hear(answer_to(second))
+    client.receive(answer_to(second))
     assert client.counts["sa_duplicate"] == 1
 
 
 def test_an_sa_that_is_busy_is_asked_again_later() -> None:
     client = Client()
     client.ask("a")
-    client.hear(answer_to(client.sent[0], Status.BUSY))
+    client.receive(answer_to(client.sent[0], Status.BUSY))
     assert (client.outcomes, len(client.sent), client.counts["sa_busy"]) == ({}, 1, 1)
     client.wait(2)
-    client.hear(answer_to(client.sent[1]))
+    client.receive(answer_to(client.sent[1]))
     assert isinstance(client.outcomes["a"], Answer)
 
 
@@ -229,10 +229,10 @@ def test_no_more_are_outstanding_than_may_be_and_the_rest_keep_their_order() -> 
     for number in range(5):
         client.ask(number, replace(JOIN, mask=number))
     assert [request.mask for request in client.sent] == [0, 1]
-    client.hear(answer_to(client.sent[1]))
+    client.receive(answer_to(client.sent[1]))
     assert [request.mask for request in client.sent] == [0, 1, 2]
-    client.hear(answer_to(client.sent[0]))
-    client.hear(answer_to(client.sent[2]))
+    client.receive(answer_to(client.sent[0]))
+    client.receive(answer_to(client.sent[2]))
     assert [request.mask for request in client.sent] == [0, 1, 2, 3, 4]
 
 
@@ -255,7 +255,7 @@ def test_a_request_can_be_cancelled_in_line_or_on_the_way(number: int) -> None:
     while len(client.requests):
         request = next(one for one in client.sent if one.mask not in (*served, number))
         served.append(request.mask)
-        client.hear(answer_to(request))
+        client.receive(answer_to(request))
     assert served == [key for key in range(5) if key != number]
     assert set(client.outcomes) == set(served)
 
@@ -264,7 +264,7 @@ def test_the_answer_to_a_cancelled_request_is_late() -> None:
     client = Client()
     client.ask("a")
     client.cancel("a")
-    client.hear(answer_to(client.sent[0]))
+    client.receive(answer_to(client.sent[0]))
     assert (client.outcomes, client.counts) == ({}, {"sa_late": 1})
     client.cancel("a")
     assert client.requests.deadline() is None
@@ -284,13 +284,13 @@ def test_stopping_forgets_everything_and_stops_every_timer() -> None:
 
 def test_answers_to_nothing_are_counted() -> None:
     client = Client()
-    client.hear(SaMad(0x81, Attribute.PATH_RECORD, 12345))
+    client.receive(SaMad(0x81, Attribute.PATH_RECORD, 12345))
     assert client.counts == {"sa_unexpected": 1}
 
 
 def test_a_request_to_us_is_not_answered() -> None:
     client = Client()
-    client.hear(SaMad(Method.GET, Attribute.PATH_RECORD, 12345))
+    client.receive(SaMad(Method.GET, Attribute.PATH_RECORD, 12345))
     assert (client.sent, client.counts) == ([], {"sa_unexpected": 1})
 
 
@@ -301,24 +301,24 @@ def test_a_request_to_us_is_not_answered() -> None:
 def test_an_answer_of_another_kind_does_not_end_a_request(wrong: dict[str, int]) -> None:
     client = Client()
     client.ask("a")
-    client.hear(replace(answer_to(client.sent[0]), **wrong))  # type: ignore[arg-type]
+    client.receive(replace(answer_to(client.sent[0]), **wrong))  # type: ignore[arg-type]
     assert (client.outcomes, client.counts["sa_unexpected"]) == ({}, 1)
-    client.hear(answer_to(client.sent[0]))
+    client.receive(answer_to(client.sent[0]))
     assert "a" in client.outcomes
 
 
 def test_only_the_sa_itself_is_believed() -> None:
     client = Client()
     client.ask("a")
-    client.hear(answer_to(client.sent[0]), SaAddress(7))
+    client.receive(answer_to(client.sent[0]), SaAddress(7))
     assert (client.outcomes, client.counts) == ({}, {"sa_foreign": 1})
 
 
 def test_malformed_datagrams_are_counted_by_reason() -> None:
     client = Client()
-    client.hear_raw(b"\x01")
-    client.hear_raw(bytes(256))
-    client.hear_raw(b"\x01\x04\x02" + bytes(253))
+    client.receive_raw(b"\x01")
+    client.receive_raw(bytes(256))
+    client.receive_raw(b"\x01\x04\x02" + bytes(253))
     assert client.counts == {"mad_short": 1, "mad_version": 1, "sa_class": 1}
 
 
@@ -326,9 +326,9 @@ def test_memory_of_past_transactions_is_bounded() -> None:
     client = Client(replace(PACE, outstanding=1))
     for number in range(SA_RECENT_MAX + 10):
         client.ask(number)
-        client.hear(answer_to(client.sent[-1]))
-    client.hear(answer_to(client.sent[0]))
-    client.hear(answer_to(client.sent[-1]))
+        client.receive(answer_to(client.sent[-1]))
+    client.receive(answer_to(client.sent[0]))
+    client.receive(answer_to(client.sent[-1]))
     assert client.counts == {"sa_unexpected": 1, "sa_duplicate": 1}
 
 
@@ -340,7 +340,7 @@ def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
     client.ask("a", LIST)
     [request] = client.sent
     for number in (1, 2, 3):
-        client.hear(segment(request, number, 3, 68 if number == 3 else 200))
+        client.receive(segment(request, number, 3, 68 if number == 3 else 200))
     answer = client.outcomes["a"]
     assert answer == Answer(0, b"\x01" * 200 + b"\x02" * 200 + b"\x03" * 68, 56)
     acks = client.sent[1:]
@@ -358,7 +358,7 @@ def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
 def test_a_transfer_that_stalls_is_aborted_and_asked_for_again() -> None:
     client = Client()
     client.ask("a", LIST)
-    client.hear(segment(client.sent[0], 1, 3))
+    client.receive(segment(client.sent[0], 1, 3))
     client.wait(1.5)
     _, ack, aborted, again = client.sent
     assert ack.rmpp.type is rmpp.Type.ACK
@@ -366,9 +366,9 @@ def test_a_transfer_that_stalls_is_aborted_and_asked_for_again() -> None:
     assert aborted.rmpp.status == rmpp.Status.TOTAL_TIME_TOO_LONG
     assert (again.method, again.rmpp.type) == (Method.GET_TABLE, rmpp.Type.NONE)
     # of the first transfer nothing is kept
-    client.hear(segment(client.sent[0], 2, 3))
+    client.receive(segment(client.sent[0], 2, 3))
     for number in (1, 2):
-        client.hear(segment(again, number, 2))
+        client.receive(segment(again, number, 2))
     answer = client.outcomes["a"]
     assert isinstance(answer, Answer)
     assert answer.data == b"\x01" * 200 + b"\x02" * 200
@@ -379,12 +379,12 @@ def test_a_transfer_begins_with_its_first_segment_whichever_attempt_it_answers()
     client.ask("a", LIST)
     client.wait(1.5)
     first, second = client.sent
-    client.hear(segment(second, 2, 2))
+    client.receive(segment(second, 2, 2))
     assert len(client.sent) == 2
-    client.hear(segment(first, 1, 2))
+    client.receive(segment(first, 1, 2))
     assert client.sent[-1].rmpp == rmpp.ack(1, 65)
-    client.hear(segment(second, 1, 2))
-    client.hear(segment(first, 2, 2))
+    client.receive(segment(second, 1, 2))
+    client.receive(segment(first, 2, 2))
     assert isinstance(client.outcomes["a"], Answer)
     assert client.counts["sa_duplicate"] == 1
 
@@ -392,9 +392,9 @@ def test_a_transfer_begins_with_its_first_segment_whichever_attempt_it_answers()
 def test_a_sender_that_repeats_one_segment_for_ever_is_given_up() -> None:
     client = Client()
     client.ask("a", LIST)
-    client.hear(segment(client.sent[0], 1, 3))
+    client.receive(segment(client.sent[0], 1, 3))
     for tenth in range(1, 15):
-        client.hear(segment(client.sent[0], 1, 3))
+        client.receive(segment(client.sent[0], 1, 3))
         client.wait(tenth / 10)
     assert client.sent[-1].method == Method.GET_TABLE
     assert client.counts["sa_retry"] == 1
@@ -403,9 +403,9 @@ def test_a_sender_that_repeats_one_segment_for_ever_is_given_up() -> None:
 def test_a_transfer_that_the_sender_stops_fails() -> None:
     client = Client()
     client.ask("a", LIST)
-    client.hear(segment(client.sent[0], 1, 3))
+    client.receive(segment(client.sent[0], 1, 3))
     stop = replace(answer_to(client.sent[0]), rmpp=rmpp.abort(rmpp.Status.RESOURCES_EXHAUSTED))
-    client.hear(stop)
+    client.receive(stop)
     assert client.outcomes == {"a": Failure.STOPPED}
 
 
@@ -413,7 +413,7 @@ def test_a_transfer_that_makes_no_sense_fails_and_is_aborted() -> None:
     client = Client()
     client.ask("a", LIST)
     bad = replace(segment(client.sent[0], 1, 1), rmpp=rmpp.data(1, 999, first=True, last=True))
-    client.hear(bad)
+    client.receive(bad)
     assert client.outcomes == {"a": Failure.BROKEN}
     assert client.sent[-1].rmpp == rmpp.abort(rmpp.Status.INCONSISTENT_LENGTH)
 
@@ -422,8 +422,8 @@ def test_the_last_ack_is_repeated_for_a_sender_that_missed_it() -> None:
     client = Client()
     client.ask("a", LIST)
     last = segment(client.sent[0], 1, 1)
-    client.hear(last)
-    client.hear(last)
+    client.receive(last)
+    client.receive(last)
     assert [sent.rmpp.first_word for sent in client.sent[1:]] == [1, 1]
     assert client.counts["sa_duplicate"] == 1
 
@@ -431,7 +431,7 @@ def test_the_last_ack_is_repeated_for_a_sender_that_missed_it() -> None:
 def test_a_table_may_be_refused_in_one_datagram() -> None:
     client = Client()
     client.ask("a", LIST)
-    client.hear(answer_to(client.sent[0], Status.NO_RECORDS))
+    client.receive(answer_to(client.sent[0], Status.NO_RECORDS))
     answer = client.outcomes["a"]
     assert isinstance(answer, Answer)
     assert answer.status == Status.NO_RECORDS
@@ -440,7 +440,7 @@ def test_a_table_may_be_refused_in_one_datagram() -> None:
 def test_cancelling_a_transfer_stops_its_sender() -> None:
     client = Client()
     client.ask("a", LIST)
-    client.hear(segment(client.sent[0], 1, 3))
+    client.receive(segment(client.sent[0], 1, 3))
     client.cancel("a")
     assert client.sent[-1].rmpp.type is rmpp.Type.ABORT
 
@@ -454,7 +454,7 @@ def report(tid: int = 9, trap: Trap = Trap.GROUP_CREATED) -> SaMad:
 
 def test_m2_a_report_is_told_and_acknowledged_to_its_sender() -> None:
     client = Client()
-    client.hear(report())
+    client.receive(report())
     assert client.events == [Notice(Trap.GROUP_CREATED, GROUP)]
     [sent] = client.transmits
     assert (sent.to, sent.wait_s) == (SA, 0)
@@ -465,26 +465,26 @@ def test_m2_a_report_is_told_and_acknowledged_to_its_sender() -> None:
 def test_a_report_that_is_repeated_is_told_once_and_acknowledged_each_time() -> None:
     client = Client()
     for _ in range(3):
-        client.hear(report())
-    client.hear(report(tid=10))
+        client.receive(report())
+    client.receive(report(tid=10))
     assert len(client.events) == 2
     assert len(client.sent) == 4
     assert client.counts == {"sa_duplicate": 2}
 
 
 def test_a_report_with_the_id_of_an_earlier_one_is_another() -> None:
-    """OpenSM counts its reports from the same number on whenever it is started."""
+    """OpenSM numbers its reports from the same number after each start."""
     client = Client()
-    client.hear(report(trap=Trap.GROUP_CREATED))
-    client.hear(report(trap=Trap.GROUP_DELETED))
+    client.receive(report(trap=Trap.GROUP_CREATED))
+    client.receive(report(trap=Trap.GROUP_DELETED))
     traps = Trap.GROUP_CREATED, Trap.GROUP_DELETED
     assert client.events == [Notice(trap, GROUP) for trap in traps]
 
 
 def test_a_report_that_nobody_understands_is_acknowledged_all_the_same() -> None:
     client = Client()
-    client.hear(SaMad(Method.REPORT, Attribute.NOTICE, 1, data=bytes(80)))
-    client.hear(SaMad(Method.REPORT, 0x99, 2))
+    client.receive(SaMad(Method.REPORT, Attribute.NOTICE, 1, data=bytes(80)))
+    client.receive(SaMad(Method.REPORT, 0x99, 2))
     assert [sent.method for sent in client.sent] == [Method.REPORT_RESPONSE] * 2
     assert client.counts == {"notice_trap": 1, "sa_unexpected": 1}
 
@@ -492,8 +492,8 @@ def test_a_report_that_nobody_understands_is_acknowledged_all_the_same() -> None
 def test_memory_of_reports_is_bounded() -> None:
     client = Client()
     for tid in range(SA_RECENT_MAX + 1):
-        client.hear(report(tid))
-    client.hear(report(0))
+        client.receive(report(tid))
+    client.receive(report(0))
     assert len(client.events) == SA_RECENT_MAX + 2
 
 
@@ -512,7 +512,7 @@ def test_an_sa_that_fell_silent_is_asked_until_it_is_back() -> None:
     assert {probe.attribute for probe in probes} == {Attribute.CLASS_PORT_INFO}
     # 1, 2, 4, 8, 16, 16 ... seconds apart, with jitter
     assert 10 <= len(probes) <= 18
-    client.hear(answer_to(probes[-1]))
+    client.receive(answer_to(probes[-1]))
     assert client.events == [Change.SILENT, Change.RETURNED]
     asked = len(client.sent)
     client.wait(1000)
@@ -525,7 +525,7 @@ def test_any_answer_ends_the_silence() -> None:
     client.ask("a")
     client.wait(19)
     client.ask("b")
-    client.hear(answer_to(client.sent[-1]))
+    client.receive(answer_to(client.sent[-1]))
     assert client.events == [Change.SILENT, Change.RETURNED]
     client.wait(1000)
     assert client.events == [Change.SILENT, Change.RETURNED]
@@ -535,7 +535,7 @@ def test_a_late_answer_ends_the_silence_too() -> None:
     client = Client()
     client.ask("a")
     client.wait(19)
-    client.hear(answer_to(client.sent[0]))
+    client.receive(answer_to(client.sent[0]))
     assert client.events == [Change.SILENT, Change.RETURNED]
 
 
@@ -544,7 +544,7 @@ def test_an_sa_that_answers_others_is_not_silent() -> None:
     client.ask("a")
     client.wait(3)
     client.ask("b")
-    client.hear(answer_to(client.sent[-1]))
+    client.receive(answer_to(client.sent[-1]))
     client.wait(40)
     assert client.outcomes["a"] is Failure.TIMEOUT
     assert client.events == []
@@ -566,23 +566,23 @@ def test_probing_does_not_wait_for_the_line_to_move() -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 1 << 32), st.integers(1, 12))
 def test_over_a_bad_fabric_every_request_ends_once(seed: int, count: int) -> None:
-    """Three of four answers are lost, a half of the rest comes twice, all of them late."""
+    """The fabric loses three of four answers, doubles half of the others, and delays all."""
     rng = random.Random(seed)
     client = Client(replace(PACE, queue=50), seed)
     for number in range(count):
         client.ask(number, rng.choice((JOIN, LOOK_UP, LIST)))
-    heard = 0
+    answered = 0
     while len(client.outcomes) < count:
         at = client.requests.deadline()
         assert at is not None
         client.wait(at)
-        while heard < len(client.sent):
-            request = client.sent[heard]
-            heard += 1
+        while answered < len(client.sent):
+            request = client.sent[answered]
+            answered += 1
             if request.rmpp.type is not rmpp.Type.NONE or rng.random() < 0.75:
                 continue
             for _ in range(rng.choice((1, 2))):
-                client.hear(
+                client.receive(
                     segment(request, 1, 1)
                     if request.method == Method.GET_TABLE
                     else answer_to(request)
@@ -602,12 +602,12 @@ def test_no_bytes_of_a_peer_raise_or_grow_anything(datagrams: list[bytes], asked
         client.ask(number, (JOIN, LIST, LOOK_UP)[number])
     head = b"\x01\x03\x02"
     for datagram in datagrams:
-        client.hear_raw(datagram)
-        client.hear_raw(head + datagram)
+        client.receive_raw(datagram)
+        client.receive_raw(head + datagram)
         if client.sent:
             tid = client.sent[0].tid.to_bytes(8, "big")
             known = head + datagram[:5].ljust(5, b"\0") + tid + datagram[5:].ljust(240, b"\0")
-            client.hear_raw(known)
+            client.receive_raw(known)
     assert len(client.requests) <= asked + 1
 
 
@@ -628,17 +628,19 @@ class Chaos(RuleBasedStateMachine):
 
     @rule(pick=st.randoms(use_true_random=False), status=st.sampled_from([0, 1, 0x200]))
     def answer(self, pick: random.Random, status: int) -> None:
-        self._with_request(pick, lambda request: self.client.hear(answer_to(request, status)))
+        self._with_request(pick, lambda request: self.client.receive(answer_to(request, status)))
 
     @rule(pick=st.randoms(use_true_random=False), number=st.integers(0, 5), count=st.integers(1, 5))
     def send_segment(self, pick: random.Random, number: int, count: int) -> None:
-        self._with_request(pick, lambda request: self.client.hear(segment(request, number, count)))
+        self._with_request(
+            pick, lambda request: self.client.receive(segment(request, number, count))
+        )
 
     @rule(pick=st.randoms(use_true_random=False))
     def stop(self, pick: random.Random) -> None:
         aborted = rmpp.abort(rmpp.Status.RESOURCES_EXHAUSTED)
         self._with_request(
-            pick, lambda request: self.client.hear(replace(answer_to(request), rmpp=aborted))
+            pick, lambda request: self.client.receive(replace(answer_to(request), rmpp=aborted))
         )
 
     @rule(pick=st.randoms(use_true_random=False))
@@ -657,7 +659,7 @@ class Chaos(RuleBasedStateMachine):
         assert len(self.client.requests) <= PACE.outstanding + 1 + 10  # a probe, and those in line
 
     def teardown(self) -> None:
-        """All that was asked ends, and nothing is left."""
+        """All requests end, and no state is left."""
         self.client.wait(self.client.now + 20 * PACE.longest_s)
         assert self.asked - self.cancelled <= set(self.client.outcomes)
         self.client.take(self.client.requests.stop(self.client.now))

@@ -19,7 +19,7 @@ FULL: Final = 200  # bytes of records in a segment
 
 
 def segments(table: bytes) -> list[tuple[Rmpp, bytes]]:
-    """A table as an SA sends it, each segment padded as a datagram is."""
+    """The segments of a table as an SA sends them, each padded like a datagram."""
     parts = [table[at : at + FULL] for at in range(0, len(table), FULL)] or [b""]
     last = len(parts)
     return [
@@ -134,7 +134,7 @@ def test_a_table_beyond_the_cap_breaks_the_transfer() -> None:
 
 @given(st.integers(0, 30_000), st.integers(0, 1 << 32))
 def test_whatever_the_fabric_does_the_table_comes_through(size: int, seed: int) -> None:
-    """A sender that obeys the ACKs, over a fabric that loses, doubles and shuffles."""
+    """A sender that follows the ACKs, over a fabric that loses, doubles and reorders."""
     rng = random.Random(seed)
     table = pattern(size)
     parts = segments(table)
@@ -172,8 +172,10 @@ def test_no_sender_makes_more_of_a_transfer_than_its_cap(
     fuzz: list[tuple[int, int, bool, bool, int]],
 ) -> None:
     transfer = Transfer(cap_bytes=2000)
-    for segment, told, first, last, size in fuzz:
-        progress = transfer.add(rmpp.data(segment, told, first=first, last=last), bytes(size))
+    for segment, payload_bytes, first, last, size in fuzz:
+        progress = transfer.add(
+            rmpp.data(segment, payload_bytes, first=first, last=last), bytes(size)
+        )
         assert len(transfer.data) <= 2200
         if progress in (Progress.BROKEN, Progress.WHOLE):
             break

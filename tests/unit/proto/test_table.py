@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`Machine`: what one step of any table does to the subject and to its timer."""
+"""`Machine`: the effect of one step on the subject and on its timer."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Messages of communication management: InfiniBand volume 1, §12.6.
 
 The vectors were laid out by the field definitions of Linux 6.1 (ibta_vol1_c12.h), every field with a
-value of its own; private data counts up from the byte that is told.
+value of its own; private data counts up from the named byte.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_every_message_is_read_as_linux_lays_it_out(raw: bytes, message: cm.Spok
 
 
 def test_no_two_fields_of_the_vectors_have_one_value_by_accident() -> None:
-    """Otherwise two fields could be mixed up and nobody would notice."""
+    """Otherwise the tests would not notice two fields that are mixed up."""
     for message in (REQ, REP):
         numbers = [
             value
@@ -192,7 +192,7 @@ def test_no_two_fields_of_the_vectors_have_one_value_by_accident() -> None:
 
 
 def test_the_request_of_linux_ipoib_is_understood() -> None:
-    """C7, C4, C11: what ib_ipoib of Linux 6.1 asks with (ipoib_cm_send_req)."""
+    """C7, C4, C11: the REQ of ib_ipoib of Linux 6.1 (ipoib_cm_send_req)."""
     _, req = cm.parse_untrusted(LINUX_IPOIB_REQ)
     assert isinstance(req, Req)
     assert req.service_id == 0x1000000000000049

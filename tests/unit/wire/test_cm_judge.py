@@ -68,7 +68,7 @@ REP: Final = Rep(
 
 
 def judged(tmp_path: Path, messages: list[cm.Spoken], *fields: str) -> list[list[str]]:
-    """What tshark sees in a capture of the messages: one row of fields for each."""
+    """The fields that tshark reads from a capture of the messages, one row for each."""
     file = tmp_path / "cm.pcap"
     file.write_bytes(
         struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What IPoIB says in private data: RFC 4755 §6, Linux's struct ipoib_cm_data (C3, C4, C5, C7)."""
+"""IPoIB's private data: RFC 4755 §6, Linux's struct ipoib_cm_data (C3, C4, C5, C7)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_super_frames_are_said_behind_what_the_rfc_defines() -> None:
 
 
 def test_linux_and_the_rfc_see_nothing_of_super_frames() -> None:
-    """C4: the first eight bytes, and the reserved byte in them, are as if nothing had been said."""
+    """C4: the first eight bytes, and the reserved byte in them, are the same as without the extension."""
     assert OURS[:8] == LINUX
     assert OURS[0] == 0
 
@@ -66,9 +66,9 @@ def test_a_tail_that_is_not_ours_is_another_business(tail: str) -> None:
     assert cm_private.parse_untrusted(raw) == Private(Qpn(0x48), 65524)
 
 
-@pytest.mark.parametrize("told", [65524, 65525, 1 << 31, 0xFFFFFFFF])
-def test_a_receive_mtu_above_ours_is_cut_down(told: int) -> None:
-    raw = LINUX[:4] + told.to_bytes(4, "big")
+@pytest.mark.parametrize("mtu_bytes", [65524, 65525, 1 << 31, 0xFFFFFFFF])
+def test_a_receive_mtu_above_ours_is_cut_down(mtu_bytes: int) -> None:
+    raw = LINUX[:4] + mtu_bytes.to_bytes(4, "big")
     assert cm_private.parse_untrusted(raw).receive_mtu_bytes == 65524
 
 
@@ -77,10 +77,10 @@ def test_a_super_frame_above_ours_is_cut_down() -> None:
     assert cm_private.parse_untrusted(raw).superframe_bytes == SUPERFRAME_BYTES_MAX
 
 
-@pytest.mark.parametrize("told", [0, 4, 5, 71])
-def test_a_receive_mtu_that_carries_no_ip_is_refused(told: int) -> None:
+@pytest.mark.parametrize("mtu_bytes", [0, 4, 5, 71])
+def test_a_receive_mtu_that_carries_no_ip_is_refused(mtu_bytes: int) -> None:
     """Linux refuses up to 4; RFC 791 asks for 68 bytes, and 4 are the header's."""
-    assert refusal(LINUX[:4] + told.to_bytes(4, "big")) == "cm_private_mtu"
+    assert refusal(LINUX[:4] + mtu_bytes.to_bytes(4, "big")) == "cm_private_mtu"
     assert refusal(LINUX[:4] + (72).to_bytes(4, "big")) is None
 
 

@@ -109,7 +109,7 @@ def test_the_walk_stops_at_what_is_no_extension_header(protocol: int) -> None:
     [
         (ip.HOP_BY_HOP, ""),
         (ip.HOP_BY_HOP, "3a000502000001"),
-        (ip.HOP_BY_HOP, "3a01050200000100"),  # says 16 bytes
+        (ip.HOP_BY_HOP, "3a01050200000100"),  # its length is 16 bytes
         (ip.DESTINATION_OPTIONS, "3aff050200000100"),
         (ip.ROUTING, "3a02000000000000"),
         (ip.FRAGMENT, "3a000000"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RFC 4391 §9.1.1, RFC 4755 §3.1 as a peer claims it: A1, A2, A4."""
+"""A peer's hardware address, RFC 4391 §9.1.1 and RFC 4755 §3.1: A1, A2, A4."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a1_no_other_length_is_a_link_layer_address(length: int) -> None:
     [
         "00000048ff12401bffff00000000000000000001",  # a group's GID
         "00ffffffff12401bffff0000000000000f010203",  # a group as Linux prints it
-        "00fffffffe8000000000000002155dfffd33ff0b",  # the multicast queue pair at a station
+        "00fffffffe8000000000000002155dfffd33ff0b",  # the multicast queue pair on a unicast GID
         "00000048" + "00" * 16,  # no GID
         "00000000fe8000000000000002155dfffd33ff0b",  # QP0 is subnet management's
         "00" * 20,

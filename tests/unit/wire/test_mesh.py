@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What stations of an iWARP mesh say (docs/mesh.md)."""
+"""The messages of an iWARP mesh (docs/mesh.md)."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_many_groups_take_several_messages_of_which_the_first_replaces() -> None
 
 
 def test_locators_of_both_families_survive() -> None:
-    found = [Locator(ip_address("10.0.0.1"), 4792), Locator(ip_address("fe80::1"), 1)]
-    (message,) = mesh.peers(found)
+    locators = [Locator(ip_address("10.0.0.1"), 4792), Locator(ip_address("fe80::1"), 1)]
+    (message,) = mesh.peers(locators)
     assert message[:24] == bytes.fromhex("04000000 04 00 12b8 00000000000000000000000000000000")[
         :20
     ] + bytes.fromhex("0a000001")
-    assert mesh.locators_untrusted(message) == found
-    assert [str(it) for it in found] == ["10.0.0.1:4792", "[fe80::1]:1"]
+    assert mesh.locators_untrusted(message) == locators
+    assert [str(it) for it in locators] == ["10.0.0.1:4792", "[fe80::1]:1"]
     assert list(mesh.peers([])) == []
 
 

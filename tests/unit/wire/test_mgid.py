@@ -104,7 +104,7 @@ def test_g1_an_mgid_comes_apart_into_its_fields() -> None:
 @pytest.mark.parametrize(
     ("gid", "reason"),
     [
-        ("fe80::215:5dff:fd33:ff0b", "mgid_prefix"),  # a station
+        ("fe80::215:5dff:fd33:ff0b", "mgid_prefix"),  # a host
         ("ff02::1", "mgid_prefix"),  # flags 0: a permanent group
         ("ff22:401b:ffff::1", "mgid_prefix"),
         ("ff12:401c:ffff::1", "mgid_signature"),

@@ -302,8 +302,8 @@ def test_strip_removes_the_address_and_nothing_else(
     golden: Callable[[str], bytes], name: str, address: HwAddr | None
 ) -> None:
     raw = golden(name)
-    packet, found = ndisc.strip_untrusted(raw)
-    assert found == address
+    packet, hwaddr = ndisc.strip_untrusted(raw)
+    assert hwaddr == address
     assert ndisc.parse_untrusted(packet) == replace(ndisc.parse_untrusted(raw), lladdr=None)
     assert len(packet) == len(raw) - (0 if address is None else 24)
     assert int.from_bytes(packet[4:6], "big") == len(packet) - 40
@@ -313,8 +313,8 @@ def test_strip_removes_the_address_and_nothing_else(
 def test_strip_removes_every_link_layer_option_and_keeps_the_order_of_the_others() -> None:
     source, target = link_layer(LinkLayer.SOURCE, A), link_layer(LinkLayer.TARGET, B)
     message = replace(ADVERTISEMENT, options=(MTU_OPTION, target, source, PREFIX_OPTION))
-    packet, found = ndisc.strip_untrusted(message.pack())
-    assert found == B
+    packet, hwaddr = ndisc.strip_untrusted(message.pack())
+    assert hwaddr == B
     expected = replace(ADVERTISEMENT, lladdr=None, options=(MTU_OPTION, PREFIX_OPTION))
     assert packet == expected.pack()
 

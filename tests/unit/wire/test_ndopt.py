@@ -43,7 +43,7 @@ def test_options_are_read_in_order() -> None:
     [
         "01",  # no length
         "0100000000000000",  # length zero: N2
-        "0103000000000048",  # says 24 bytes
+        "0103000000000048",  # its length is 24 bytes
         "05010000000005",  # one byte is missing
         "0501000000000500" + "00",
         "0501000000000500" + "0000",
@@ -73,8 +73,8 @@ def test_n1_a_link_layer_option_that_names_a_group_is_refused() -> None:
 def test_the_first_of_several_addresses_counts_and_the_other_kind_is_left_alone() -> None:
     source_a, source_b = (ndopt.link_layer(LinkLayer.SOURCE, hwaddr) for hwaddr in (A, B))
     target = ndopt.link_layer(LinkLayer.TARGET, B)
-    found = ndopt.split_untrusted(LinkLayer.SOURCE, [target, source_a, source_b])
-    assert found == (A, (target,))
+    split = ndopt.split_untrusted(LinkLayer.SOURCE, [target, source_a, source_b])
+    assert split == (A, (target,))
 
 
 @pytest.mark.parametrize("body_bytes", [0, 5, 7, 8])

@@ -59,7 +59,7 @@ SUBSCRIBED: Final = hexed("""
     00000000 00000000 00040000 00000000 00000000
     00000000 00000000 00000000 00000000 ffff0000 00000101 00030042 00000112 00000004
 """)
-# §13.4.8.2 by hand: trap 66, group ff12:401b:ffff::f01:203 created, told by LID 1
+# §13.4.8.2 by hand: trap 66, group ff12:401b:ffff::f01:203 created, reported by LID 1
 REPORT: Final = hexed("""
     01030206 00000000 00000000 02dab001 00020000 00000000 00000000 00000000 00000000
     00000000 00000000 00000000 00000000 00000000
@@ -122,12 +122,19 @@ def reason(parse: Callable[[bytes], object], raw: bytes) -> str:
 
 
 def test_a_datagram_comes_apart_into_its_headers_and_data() -> None:
-    found = sa.parse_untrusted(JOINED)
-    assert (found.method, found.attribute) == (Method.GET_RESPONSE, Attribute.MC_MEMBER_RECORD)
-    assert (found.tid, found.status, found.mask) == (0x0001000055667788, Status.OK, 0x10083)
-    assert found.record_bytes == 56
-    assert found.rmpp == rmpp.NOT_ACTIVE
-    assert found.data == JOINED[56:]
+    received = sa.parse_untrusted(JOINED)
+    assert (received.method, received.attribute) == (
+        Method.GET_RESPONSE,
+        Attribute.MC_MEMBER_RECORD,
+    )
+    assert (received.tid, received.status, received.mask) == (
+        0x0001000055667788,
+        Status.OK,
+        0x10083,
+    )
+    assert received.record_bytes == 56
+    assert received.rmpp == rmpp.NOT_ACTIVE
+    assert received.data == JOINED[56:]
 
 
 def test_the_status_of_a_refusal_is_told() -> None:
@@ -135,9 +142,9 @@ def test_the_status_of_a_refusal_is_told() -> None:
 
 
 def test_packing_pads_to_256_bytes() -> None:
-    found = sa.parse_untrusted(JOINED)
-    assert found.pack() == JOINED.ljust(256, b"\0")
-    assert sa.parse_untrusted(found.pack()).data == found.data.ljust(200, b"\0")
+    received = sa.parse_untrusted(JOINED)
+    assert received.pack() == JOINED.ljust(256, b"\0")
+    assert sa.parse_untrusted(received.pack()).data == received.data.ljust(200, b"\0")
 
 
 def test_a_segment_keeps_its_rmpp_header() -> None:
@@ -409,9 +416,9 @@ def test_every_truncation_of_a_record_is_a_bad_frame(name: str) -> None:
     data = data_of(whole)[: least.get(name)]
     read(data)
     for length in range(len(data)):
-        found = reason(read, data[:length])
-        assert found in reasons
-        assert found.endswith("_short")
+        short = reason(read, data[:length])
+        assert short in reasons
+        assert short.endswith("_short")
 
 
 @every_message
@@ -434,11 +441,11 @@ def test_a_damaged_byte_raises_nothing_but_bad_frame(raw: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_datagram_or_a_bad_frame(raw: bytes) -> None:
     try:
-        found = sa.parse_untrusted(raw)
+        received = sa.parse_untrusted(raw)
     except BadFrame as error:
         assert error.reason in sa.REASONS  # noqa: PT017
     else:
-        assert len(found.data) <= sa.DATA_LEN
+        assert len(received.data) <= sa.DATA_LEN
 
 
 @given(st.binary(max_size=200))

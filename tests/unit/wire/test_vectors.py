@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What holds for every codec over every vector: truncated and corrupted bytes are a `BadFrame`."""
+"""Every codec over every vector: truncated and corrupted bytes are a `BadFrame`."""
 
 from __future__ import annotations
 
@@ -115,6 +115,6 @@ def test_a_cut_under_a_right_checksum_raises_nothing_but_bad_frame(sealed_vector
     codec, raw = sealed_vector
     message = ip.parse_untrusted(raw).upper_untrusted().payload
     for length in range(4, len(message)):
-        found = refusal(codec, resealed(raw, message[:length]))
+        reason = refusal(codec, resealed(raw, message[:length]))
         # none of the messages is complete with less than 8 bytes
-        assert found in REASONS[codec] | ({None} if length >= 8 else set())
+        assert reason in REASONS[codec] | ({None} if length >= 8 else set())
