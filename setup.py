@@ -18,7 +18,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 # Where pythran is installed (as a dependency of Debian's matplotlib, say), Cython imports it, and it
 # imports numpy.distutils, which puts older parts into distutils than setuptools can work with.
@@ -29,6 +31,7 @@ from setuptools import Extension, setup  # noqa: E402
 from setuptools._distutils.ccompiler import new_compiler  # noqa: E402
 from setuptools._distutils.errors import CCompilerError, CompileError  # noqa: E402
 from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
+from setuptools.command.build_ext import build_ext  # noqa: E402
 
 HEADERS = [str(path) for kind in ("*.h", "*.pxd") for path in Path("ext").rglob(kind)]
 
@@ -119,6 +122,33 @@ def verbs() -> Extension:
     return extension("_verbs", [*own, *c_files(("verbs", "mesh"))], ["ibverbs"])
 
 
+class BuildExt(build_ext):
+    """Compiles the C files of a module beside each other: as many as `-j` says, or as there are CPUs.
+
+    The modules follow each other, each with its objects in a directory of its own, since several
+    have the same files with different macros.
+    """
+
+    def build_extensions(self) -> None:
+        jobs = int(self.parallel or len(os.sched_getaffinity(0)))
+        self.parallel = None  # else modules would be built beside each other
+        compile_all = self.compiler.compile
+
+        def compile_beside(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(jobs) as pool:
+                objects = pool.map(lambda source: compile_all([source], **options), sources)
+                return [path for paths in objects for path in paths]
+
+        self.compiler.compile = compile_beside
+        super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        shared = self.build_temp
+        self.build_temp = os.path.join(shared, ext.name)
+        super().build_extension(ext)
+        self.build_temp = shared
+
+
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
@@ -127,10 +157,11 @@ if have_library("verbs", "infiniband/verbs.h"):
     extensions.append(verbs())
 
 setup(
+    cmdclass={"build_ext": BuildExt},
     ext_modules=cythonize(
         extensions,
         include_path=["ext/python"],
         build_dir="build/cython",
         compiler_directives={"language_level": "3"},
-    )
+    ),
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -23,14 +24,17 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 
 def make(*arguments: str) -> str:
-    """The output of make in `ext/tests`; compiler warnings are errors there."""
-    done = subprocess.run(
-        ["make", "-s", "-C", str(C_TESTS), *arguments],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The output of make in `ext/tests`; compiler warnings are errors there. One worker at a time
+    builds, because all of them use one directory."""
+    with (C_TESTS / "Makefile").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            ["make", "-s", f"-j{os.cpu_count()}", "-C", str(C_TESTS), *arguments],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

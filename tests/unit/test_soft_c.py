@@ -57,7 +57,7 @@ def _needs(header: str) -> pytest.MarkDecorator:
     ],
 )
 def test_the_c_tests_pass(variant: tuple[str, ...]) -> None:
-    said = SENTENCES.findall(make("-j2", *variant, "test"))
+    said = SENTENCES.findall(make(f"-j{os.cpu_count()}", *variant, "test"))
     expected = {
         name
         for source in (SOFT / "tests").glob("test_*.c")

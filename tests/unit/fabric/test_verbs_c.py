@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def make(directory: Path, *arguments: str) -> None:
-    words = ["make", "-s", "-C", str(C_TESTS), f"BUILD={directory}", *arguments]
+    jobs = f"-j{os.cpu_count()}"
+    words = ["make", "-s", jobs, "-C", str(C_TESTS), f"BUILD={directory}", *arguments]
     done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
