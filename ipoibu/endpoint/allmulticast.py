@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
+from typing import Final, Protocol
 
 from ipoibu.addr import Gid, IpAddress
 from ipoibu.errors import BadFrame, LinkError
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import ALL_GROUPS_LIST_S, GROUPS_MAX
-from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.sa_errors import NoRecords
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
@@ -30,36 +30,48 @@ _log = logging.getLogger(__name__)
 STATE: Final = JoinState.NON_MEMBER
 
 
-class AllMulticast:
-    """The groups received for a router's sake; every method on the interface's loop.
+class RouterInterface(Protocol):
+    """The part of an `Interface` that `AllMulticast` uses."""
 
-    `attach` has the queue pair receive a group, `detach` ends that. Both count for this purpose only:
-    a group that the interface joined for itself stays attached.
+    counts: Counter[str]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def params(self) -> PartitionParams: ...
+
+
+class RouterSubnet(Protocol):
+    """The part of a `Subnet` that `AllMulticast` uses.
+
+    `attach_for_router` has the queue pair receive a group, `detach_for_router` ends that and leaves the
+    group at the SA. Both count for this purpose only: a group that the interface joined for itself stays
+    attached.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sa: SaClient,
-        params: PartitionParams,
-        counts: Counter[str],
-        *,
-        attach: Callable[[McMemberRecord], None],
-        detach: Callable[[Gid], None],
-    ) -> None:
-        self._loop = loop
-        self._sa = sa
-        self._params = params
-        self._counts = counts
-        self._attach = attach
-        self._detach = detach
+    @property
+    def sa(self) -> SaClient: ...
+
+    def attach_for_router(self, record: McMemberRecord) -> None: ...
+
+    def detach_for_router(self, group: Gid) -> None: ...
+
+
+class AllMulticast:
+    """The groups of one link that are received for a router; every method on the interface's loop."""
+
+    def __init__(self, interface: RouterInterface, subnet: RouterSubnet) -> None:
+        self._interface = interface
+        self._subnet = subnet
+        self._params = interface.params
         self._held: set[Gid] = set()
-        self._joining: set[Gid] = set()  # asked for; whether the SA has heard it nobody knows
-        self._news: dict[Gid, bool] = {}  # whether it exists, by a report
+        self._joining: set[Gid] = set()  # requested; the SA may have added us already
+        self._news: dict[Gid, bool] = {}  # by group: whether it exists, as a report says
         self._woken = asyncio.Event()
         self._must_list = True
         self._is_doubted = False  # the SA may have forgotten that we are a member
-        self._refusals = 0
+        self._refusals = Repeats()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -70,15 +82,15 @@ class AllMulticast:
         """The link is up, or comes up."""
         if self._task is None:
             self._must_list = True
-            self._task = self._loop.create_task(self._run())
+            self._task = self._interface.loop.create_task(self._run())
 
     def close(self) -> None:
-        """The link is down: nothing is received; who called leaves at the SA."""
+        """The link is down: stop receiving the groups, and leave them."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         for group in self._held | self._joining:
-            self._detach(group)
+            self._subnet.detach_for_router(group)
         self._held.clear()
         self._joining.clear()
         self._news.clear()
@@ -114,7 +126,7 @@ class AllMulticast:
 
     async def _list(self) -> None:
         self._news.clear()
-        records = await self._sa.groups(self._params.pkey)
+        records = await self._subnet.sa.groups(self._params.pkey)
         there, again = self._of_link(records), self._is_doubted
         self._must_list = self._is_doubted = False
         for group in self._held - there:
@@ -126,17 +138,17 @@ class AllMulticast:
         if not exists:
             if group in self._held:
                 self._held.discard(group)
-                self._detach(group)
+                self._subnet.detach_for_router(group)
             return
         if group in self._held:
             if not again:
                 return
         elif len(self._held) >= GROUPS_MAX:
-            self._counts["group_table_full"] += 1
+            self._interface.counts["group_table_full"] += 1
             return
         self._joining.add(group)
         try:
-            self._attach(await self._sa.join(group, STATE))
+            self._subnet.attach_for_router(await self._subnet.sa.join(group, STATE))
         except NoRecords:
             return  # gone meanwhile
         except LinkError as error:
@@ -148,10 +160,9 @@ class AllMulticast:
 
     def _complain(self, error: LinkError) -> None:
         """M6."""
-        self._refusals += 1
-        self._counts["group_join_refused"] += 1
-        if should_log(self._refusals):
-            _log.warning("all groups of the link: %s (%d times)", error, self._refusals)
+        self._interface.counts["group_join_refused"] += 1
+        if self._refusals.add():
+            _log.warning("all groups of the link: %s (%d times)", error, self._refusals.count)
 
     def _of_link(self, records: Iterable[McMemberRecord]) -> set[Gid]:
         return {one.mgid for one in records if one.mgid is not None and self._is_of_link(one.mgid)}

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An IPoIB endpoint: engine, pump, fabric and packet device put together; the embedding API."""
+"""An IPoIB endpoint, the embedding API: an interface on a thread of its own, called from any thread."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -14,20 +12,21 @@ from typing import Any, Self, TypeVar
 
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
-from ipoibu.endpoint.allmulticast import ip_group
-from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink, Tap
+from ipoibu.endpoint import status
+from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump, queues_of
 from ipoibu.endpoint.inbox import Inbox
+from ipoibu.endpoint.interface import Callbacks, Interface
+from ipoibu.endpoint.link import leave_link, params_of
 from ipoibu.endpoint.shell import ROUTE_KINDS, Shell
-from ipoibu.endpoint.subnet import Subnet, joined_link, leave_link, params_of
 from ipoibu.errors import Closed, UsageError
 from ipoibu.fabric.base import Fabric, Port
 from ipoibu.fabric.device import open_port
+from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.proto.engine import Engine, LinkConfig
-from ipoibu.wire import mgid
+from ipoibu.proto.engine import Engine
 
 _Result = TypeVar("_Result")
 
@@ -69,11 +68,13 @@ class Endpoint:
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
         self._take_port: Callable[[], SharedPort] = lambda: _open(config, port)
-        self._on_address = on_address or (lambda address, duplicate: None)
-        self._on_failure = on_failure or (lambda reason: None)
-        self._on_mtu = on_mtu or (lambda mtu_bytes: None)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._callbacks = Callbacks(
+            on_address or (lambda address, duplicate: None),
+            on_failure or (lambda reason: None),
+            on_mtu or (lambda mtu_bytes: None),
+        )
+        self._interface: Interface | None = None
+        self._thread: LoopThread | None = None
         self._life = threading.RLock()  # whoever opens, closes, or hands the engine's thread a call
         self._inbox = Inbox()
 
@@ -83,7 +84,7 @@ class Endpoint:
         """Open the device and start; returns when the link's set-up is under way."""
         self._check_thread()
         with self._life:
-            if self._loop is not None:
+            if self._interface is not None:
                 raise UsageError(f"{self.config.name}: the endpoint is open already")
             port = self._take_port()
             try:
@@ -138,8 +139,7 @@ class Endpoint:
         return child
 
     def _shared_port(self) -> SharedPort:
-        self._check_open()
-        return self._port.share()
+        return self._opened().port.share()
 
     def _set_up(self, port: SharedPort) -> None:
         config = self.config
@@ -148,117 +148,47 @@ class Endpoint:
                 f"{port.info.device}: allmulticast needs a subnet administrator: "
                 "nobody else knows which groups there are"
             )
-        asked_bytes = None if config.mode == "connected" else config.mtu
-        params = params_of(
-            port,
-            pkey=config.pkey,
-            qkey=config.qkey,
-            mtu_bytes=asked_bytes,
-            partitions=config.partitions,
-        )
+        params = params_of(port, config)
         try:
-            self._start(port, params, asked_bytes)
+            self._start(port, params)
         except BaseException:
             leave_link(port, config.pkey)
             raise
 
-    def _start(self, port: SharedPort, params: PartitionParams, asked_bytes: int | None) -> None:
-        config = self.config
-        self._path = path = DataPath.open(config, port, self._device, params)
-        self._port = port
-        self._engine = Engine(
-            LinkConfig(
-                params=params,
-                hwaddr=path.hwaddr,
-                mtu_bytes=path.datagram_mtu_bytes,
-                has_sa=port.sa is not None,
-            ),
-            random.Random(),
-        )
-        loop = asyncio.new_event_loop()
-        self._shell = shell = Shell(
-            loop, self._engine, path, on_address=self._on_address, on_failure=self._on_failure
-        )
-        if port.sa is not None:
-            sa = port.sa
-            shell.subnet = Subnet(
-                loop,
-                sa,
-                self._engine,
-                path.fabric,
-                params,
-                perform=shell.perform,
-                counts=shell.counts,
-                sever=shell.sever,
-                find=lambda: joined_link(
-                    sa,
-                    port.info,
-                    pkey=config.pkey,
-                    qkey=config.qkey,
-                    mtu_bytes=asked_bytes,
-                    may_control=port.may_control,
-                ),
-                resume=self._resume,
-                all_groups=config.allmulticast,
-            )
+    def _start(self, port: SharedPort, params: PartitionParams) -> None:
+        thread = LoopThread(f"ipoibu-{self.config.name}")
         try:
-            shell.connected = path.connect(loop, shell.counts)
+            path = DataPath.open(self.config, port, self._device, params)
+            interface = Interface(path, thread.loop, self._callbacks)
         except BaseException:
-            if shell.subnet is not None:
-                shell.subnet.close()
-            loop.close()
-            path.close()
+            thread.loop.close()
             raise
-        self._tap = Tap(loop, self._pump)
-        self._thread = threading.Thread(
-            target=loop.run_forever, name=f"ipoibu-{config.name}", daemon=True
-        )
-        self._loop = loop
-        self._thread.start()
+        self._thread, self._interface = thread, interface
+        thread.start()
         try:
-            self._call(self._shell.start)
+            self._call(interface.start)
         except BaseException:
             self.close()
             raise
-
-    def _resume(self, params: PartitionParams) -> Fabric:
-        """After a heavy flush: another queue pair and pump, over the same device, for the same engine."""
-        path = DataPath.open(self.config, self._port, self._device, params)
-        try:
-            self._engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes)
-            connected = path.connect(self._shell.loop, self._shell.counts)
-        except BaseException as error:
-            path.close()
-            if isinstance(error, UsageError):
-                self._on_failure(str(error))
-            raise
-        mtu_bytes, self._path = self.mtu, path
-        self._tap.follow(path.pump)
-        self._shell.resume(path, connected)
-        if self.mtu != mtu_bytes:
-            self._on_mtu(self.mtu)
-        return path.fabric
 
     def close(self) -> None:
         """Leave the groups, stop both threads, give everything back. Safe to repeat."""
         self._check_thread()
         with self._life:
-            loop, thread = self._loop, self._thread
-            if loop is None or thread is None:
+            interface, thread = self._interface, self._thread
+            if interface is None or thread is None:
                 return
             try:
-                self._call(self._shell.stop)
-                asyncio.run_coroutine_threadsafe(_settled(), loop).result()
+                self._call(interface.stop)
+                submit(thread.loop, _settled).result()
             finally:
-                self._loop = None
-                loop.call_soon_threadsafe(loop.stop)
-                thread.join()
+                self._interface = None
+                thread.stop()
                 self._thread = None
-                loop.close()
-                self._path.close()
+                interface.path.close()
                 if self._queue is not None:
                     self._queue.detach()
-                self._port.close()
+                interface.port.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -274,31 +204,50 @@ class Endpoint:
 
     def _call(self, function: Callable[..., _Result], *args: Any) -> _Result:
         """Run `function` on the engine's thread and wait for what it returns or raises."""
-        if threading.current_thread() is self._thread:
-            self._check_open()
+        if self._is_on_thread():
+            self._opened()
             return function(*args)
 
         async def run() -> _Result:
             return function(*args)
 
-        with self._life:  # what the loop was given before `close` it does before it ends
-            loop = self._check_open()
-            future = asyncio.run_coroutine_threadsafe(run(), loop)
+        with self._life:  # the loop runs what it got before `close` before it ends
+            loop = self._opened().loop
+            future = submit(loop, run)
         return future.result()
 
-    def _check_open(self) -> asyncio.AbstractEventLoop:
-        """The engine's loop, while there is one."""
-        loop = self._loop
-        if loop is None:
+    def _opened(self) -> Interface:
+        """The interface, while there is one."""
+        interface = self._interface
+        if interface is None:
             raise Closed(f"{self.config.name}: the endpoint is not open")
-        return loop
+        return interface
+
+    def _is_on_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_current
 
     def _check_thread(self) -> None:
-        """Its end would wait for itself."""
-        if threading.current_thread() is self._thread:
+        """The engine's thread would wait for its own end."""
+        if self._is_on_thread():
             raise UsageError(f"{self.config.name}: not from a callback, which must not block")
 
-    # ---- what the host or application tells us
+    @property
+    def _engine(self) -> Engine:
+        return self._opened().engine
+
+    @property
+    def _shell(self) -> Shell:
+        return self._opened().shell
+
+    @property
+    def _pump(self) -> Pump:
+        return self._opened().path.pump
+
+    @property
+    def _fabric(self) -> Fabric:
+        return self._opened().fabric
+
+    # ---- inputs from the host or the application
 
     def address_added(self, address: IpInterface) -> None:
         """The interface has this address now: it is checked for duplicates, then announced."""
@@ -337,13 +286,13 @@ class Endpoint:
         self._call(lambda: self._input(self._engine.leave, group))
 
     def _input(self, method: Callable[..., Any], *args: Any) -> None:
-        assert self._loop is not None
-        self._shell.perform(method(self._loop.time(), *args))
+        interface = self._opened()
+        interface.perform(method(interface.loop.time(), *args))
 
     # ---- packets, without a TUN
 
     def _embedded(self) -> _core.QueueDevice:
-        self._check_open()
+        self._opened()
         if self._queue is None:
             raise UsageError(f"{self.config.name}: its packets are the TUN's")
         return self._queue
@@ -413,79 +362,30 @@ class Endpoint:
 
     @property
     def port(self) -> PortInfo:
-        self._check_open()
-        return self._port.info
+        return self._opened().port.info
 
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a heavy flush changes the queue pair, a port may have another GID."""
-        self._check_open()
-        return self._path.hwaddr
+        return self._opened().path.hwaddr
 
     @property
     def mtu(self) -> int:
         """The IP MTU; after a heavy flush perhaps another."""
-        self._check_open()
-        return self._path.mtu_bytes
+        return self._opened().path.mtu_bytes
 
     @property
     def params(self) -> PartitionParams:
-        """What all members of the link agree on."""
-        self._check_open()
-        return self._path.params
-
-    @property
-    def _pump(self) -> Pump:
-        return self._path.pump
-
-    @property
-    def _fabric(self) -> Fabric:
-        return self._path.fabric
+        """The parameters that all members of the link agree on."""
+        return self._opened().params
 
     def show(self) -> dict[str, Any]:
         """The interface in words and numbers; the keys are stable."""
-        info = self.port
-        up, addresses = self._call(lambda: (self._engine.is_up, self._engine.addresses()))
-        return {
-            "name": self.config.name,
-            "device": info.device,
-            "port": info.port,
-            "link_layer": info.link_layer,
-            "netdev": info.netdev,
-            "state": "up" if up else "down",
-            "mode": self.config.mode,
-            "mtu": self.mtu,
-            "ib_mtu": self.params.mtu_bytes,
-            "offload": list(self._device.offload),
-            "queues": self.config.queues,
-            "parent": self.config.parent,
-            "pkey": str(self.params.pkey),
-            "membership": "limited" if self.params.is_limited else "full",
-            "qkey": f"0x{self.params.qkey:08x}",
-            "hwaddr": str(self.hwaddr),
-            "broadcast": str(mgid.hwaddr(mgid.broadcast(self.params.pkey, self.params.scope))),
-            "qpn": str(self.hwaddr.qpn),
-            "gid": str(info.gid),
-            "guid": info.guid.hex(),
-            "addresses": [
-                {"address": str(entry.address), "state": entry.state.value} for entry in addresses
-            ],
-        }
+        return self._call(status.show, self._opened())
 
     def neighbours(self) -> list[dict[str, Any]]:
         """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router."""
-        infos = self._call(lambda: self._engine.neighbours(self._now()))
-        return [
-            {
-                "ip": str(info.ip),
-                "hwaddr": str(info.hwaddr) if info.hwaddr is not None else None,
-                "state": info.state.value,
-                "age_s": round(info.age_s, 3),
-                "pending": info.pending,
-                "router": info.is_router,
-            }
-            for info in infos
-        ]
+        return self._call(status.neighbours, self._opened())
 
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
@@ -495,63 +395,22 @@ class Endpoint:
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
-        self._check_open()
-        connected = self._shell.connected
-        if self._port.capabilities.mesh:
-            return self._path.fabric.peers()
-        return self._call(connected.snapshot) if connected is not None else []
+        interface = self._opened()
+        if interface.port.capabilities.mesh:
+            return interface.fabric.peers()
+        rc = interface.rc
+        return self._call(rc.snapshot) if rc is not None else []
 
     def groups(self) -> list[dict[str, Any]]:
         """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s.
 
         `kind` is "full", "send-only" or, with `allmulticast`, "non-member".
         """
-        infos, others = self._call(
-            lambda: (self._engine.groups(self._now()), self._shell.other_groups())
-        )
-        return [
-            {
-                "mgid": str(info.mgid),
-                "groups": [str(ip) for ip in info.ips],
-                "state": info.state.value,
-                "kind": info.kind.value,
-                "users": info.users,
-                "idle_s": round(info.idle_s, 3) if info.idle_s is not None else None,
-            }
-            for info in infos
-        ] + [
-            {
-                "mgid": str(group),
-                "groups": [str(ip)] if (ip := ip_group(group)) is not None else [],
-                "state": "member",
-                "kind": "non-member",
-                "users": 0,
-                "idle_s": None,
-            }
-            for group in others
-        ]
+        return self._call(status.groups, self._opened())
 
     def stats(self) -> dict[str, int]:
         """Counters by name: the pump's plain, the fabric's under `fabric.`, ours under `engine.`."""
-        return self._call(self._stats)
-
-    def _stats(self) -> dict[str, int]:
-        retired = self._shell.retired
-        out = {name: value + retired[name] for name, value in self._pump.counters().items()}
-        out |= {f"fabric.{name}": value for name, value in self._fabric.counters().items()}
-        counts = self._shell.counts
-        if self._shell.connected is not None:
-            counts = counts + self._shell.connected.port_counts
-        if self._port.sa is not None:
-            counts = counts + Counter(self._port.sa.counters())
-        out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
-        dropped = self._pump.commands_dropped + retired["commands_dropped"]
-        out["engine.commands_dropped"] = dropped
-        return out
-
-    def _now(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
+        return self._call(status.stats, self._opened())
 
     def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
         """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
@@ -559,11 +418,12 @@ class Endpoint:
         Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. A sink that raises
         is logged, and gets nothing more.
         """
-        self._call(lambda: self._tap.add(sink, snap_bytes))
+        tap = self._opened().tap
+        self._call(tap.add, sink, snap_bytes)
 
         def end() -> None:
-            if self._loop is not None:
-                self._call(self._tap.remove, sink)
+            if self._interface is not None:
+                self._call(tap.remove, sink)
 
         return end
 

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The heavy flush: a new queue pair under an interface that lives on (the kernel's ipoib does likewise).
 
-The interface's P_Key has another index or membership, has gone or is back; or the link has another
-MTU, Q_Key or the like. Its queue pair is worthless then. Addresses, routes, groups and the TUN stay; what
-goes with the queue pair goes: its number, neighbours, paths, connections.
+A queue pair can no longer be used when the interface's P_Key has another index or membership, has gone
+or is back, or when the link has another MTU, Q_Key or the like. Addresses, routes, groups and the TUN
+stay; the queue pair's number, neighbours, paths and connections go with it.
+
+1. The port's `SaClient` sees another P_Key table and notifies the interface's `Subnet`, which calls
+   `Interface.flush`; a broadcast group's record that differs from the link's comes to the same.
+2. If the interface's own P_Key moved, `HeavyFlush.demand` has `Interface.sever` take the link down, stop
+   the pump and destroy the queue pair.
+3. A task joins the link again (`Subnet.find_link`), and retries while the P_Key is away or the SA refuses.
+4. `Interface.resume` opens another `DataPath` over the same packet device and tells the engine its
+   hardware address; the shell writes the routes into the new pump.
+5. The link comes up: the engine joins its groups, announces the new hardware address by ARP and ND, and
+   resolves neighbours and paths as packets need them.
 """
 
 from __future__ import annotations
@@ -11,42 +21,56 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Protocol
 
 from ipoibu.errors import IpoibuError
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import GROUP_BACKOFF_MAX_S, GROUP_BACKOFF_MIN_S
-from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.backoff import Backoff
 
 _log = logging.getLogger(__name__)
+
+
+class FlushedInterface(Protocol):
+    """The part of an `Interface` that a heavy flush uses."""
+
+    counts: Counter[str]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def place(self) -> str:
+        """The interface's name in the log."""
+        ...
+
+    def sever(self) -> None:
+        """Take the link down and end the queue pair."""
+        ...
+
+    def find_link(self) -> Awaitable[PartitionParams]:
+        """Join the link, and return the parameters that it has now."""
+        ...
+
+    def resume(self, params: PartitionParams) -> None:
+        """Make a queue pair for the link."""
+        ...
+
+    def leave_link(self) -> None:
+        """Undo `find_link`."""
+        ...
 
 
 class HeavyFlush:
     """Carries heavy flushes out, one at a time; every method on the interface's loop.
 
-    `sever` takes the link down and ends the queue pair; `find` asks what the link is like now, `resume` makes
-    a queue pair for it, or `abandon` undoes what `find` did. While `find` or `resume` raises, the link stays
-    down: asked again after 1, 2 .. 16 s, and whenever the subnet changes. `place` is for the log.
+    While the link cannot be joined or a queue pair cannot be made, the link stays down. The next
+    attempt comes after 1, 2 .. 16 s, and at once when the subnet changes.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        place: str,
-        counts: Counter[str],
-        *,
-        sever: Callable[[], None],
-        find: Callable[[], Awaitable[PartitionParams]],
-        resume: Callable[[PartitionParams], None],
-        abandon: Callable[[], None],
-    ) -> None:
-        self._loop = loop
-        self._place = place
-        self._counts = counts
-        self._sever = sever
-        self._find = find
-        self._resume = resume
-        self._abandon = abandon
+    def __init__(self, interface: FlushedInterface) -> None:
+        self._interface = interface
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -55,46 +79,45 @@ class HeavyFlush:
         return self._task is not None
 
     def demand(self, why: str) -> None:
-        """The queue pair is worthless; or, while it is being renewed, something has changed again."""
+        """Begin; while a flush is under way, have it try again at once."""
         if self._task is not None:
             self._changed.set()
             return
-        _log.warning("%s: %s: the queue pair is made anew", self._place, why)
-        self._counts["renewals"] += 1
-        self._sever()
-        self._task = self._loop.create_task(self._run())
+        _log.warning("%s: %s: the queue pair is made anew", self._interface.place, why)
+        self._interface.counts["renewals"] += 1
+        self._interface.sever()
+        self._task = self._interface.loop.create_task(self._run())
 
     def close(self) -> None:
-        """What is under way ends; the link is left."""
+        """End a flush that is under way, and leave the link."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
-            self._abandon()
+            self._interface.leave_link()
 
     async def _run(self) -> None:
-        refusals, wait_s = 0, GROUP_BACKOFF_MIN_S
+        backoff = Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
         while True:
             self._changed.clear()
             try:
-                self._take(await self._find())
+                self._resume(await self._interface.find_link())
                 break
             except IpoibuError as error:
-                refusals += 1
-                self._counts["renewals_refused"] += 1
-                if should_log(refusals):
-                    times = "" if refusals == 1 else f" ({refusals} times)"
-                    _log.warning("%s: the link stays down: %s%s", self._place, error, times)
+                self._interface.counts["renewals_refused"] += 1
+                if backoff.refusals.add():
+                    place, times = self._interface.place, backoff.refusals.times
+                    _log.warning("%s: the link stays down: %s%s", place, error, times)
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(backoff.next_s()):
                     await self._changed.wait()
-                wait_s = GROUP_BACKOFF_MIN_S
+                backoff.shorten()
             except TimeoutError:
-                wait_s = min(2 * wait_s, GROUP_BACKOFF_MAX_S)
+                pass
         self._task = None
 
-    def _take(self, params: PartitionParams) -> None:
+    def _resume(self, params: PartitionParams) -> None:
         try:
-            self._resume(params)
+            self._interface.resume(params)
         except BaseException:
-            self._abandon()
+            self._interface.leave_link()
             raise

@@ -13,11 +13,16 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Runs `loop` from `start` to `stop`; every method from any other thread."""
+    """Runs `loop` from `start` to `stop`; `start` and `stop` from any other thread."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
 
     def start(self) -> None:
         self._thread.start()

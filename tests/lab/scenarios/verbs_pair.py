@@ -100,8 +100,7 @@ def unplugged() -> None:
     with pair() as both:
         # The port's event ends sending at once: the engine is not to hear of it before one has failed.
         heard = threading.Event()
-        loop = both.left._loop
-        assert loop is not None
+        loop = both.left._opened().loop
         loop.call_soon_threadsafe(heard.wait)
         try:
             subprocess.run(["ip", "link", "set", "va", "down"], check=True)

@@ -199,15 +199,23 @@ def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> No
         async def join(self, group: Gid, *_: object) -> Any:
             return await self.groups()
 
+    class Interface:
+        params = link_params(subnet.sa.groups[mgid.broadcast(DEFAULT)].record)
+
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+            self.counts: Counter[str] = Counter()
+
+    class InterfaceSubnet:
+        sa = Sa()
+
+        def attach_for_router(self, record: McMemberRecord) -> None: ...
+
+        def detach_for_router(self, group: Gid) -> None:
+            left.append(group)
+
     async def close_between() -> None:
-        groups = AllMulticast(
-            asyncio.get_running_loop(),
-            Sa(),
-            link_params(subnet.sa.groups[mgid.broadcast(DEFAULT)].record),
-            Counter(),
-            attach=lambda record: None,
-            detach=left.append,
-        )
+        groups = AllMulticast(Interface(), InterfaceSubnet())
         groups.open()
         for answer in (McMemberRecord(mgid=TO_TV),), McMemberRecord(mgid=TO_TV):
             await asyncio.sleep(0.01)

@@ -236,8 +236,8 @@ def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet
     until(lambda: not is_up(endpoint))
     subnet.ports[0].up = False
     give(subnet.ports[0], 0xFFFF)
-    until(lambda: not endpoint._shell._port_active)
-    until(lambda: not endpoint._shell._is_severed)
+    until(lambda: not endpoint._opened()._port_active)
+    until(lambda: not endpoint._shell.is_severed)
     assert not is_up(endpoint)
     subnet.ports[0].up = True
     renewed(endpoint, 1)

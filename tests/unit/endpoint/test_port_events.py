@@ -55,7 +55,7 @@ class TellingPort(MemoryPort):
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[TellingPort]:
-    monkeypatch.setattr("ipoibu.endpoint.shell.PORT_POLL_S", 3600)
+    monkeypatch.setattr("ipoibu.endpoint.interface.PORT_POLL_S", 3600)
     port = TellingPort()
     yield port
     os.close(port.event_fd)
@@ -95,7 +95,7 @@ def test_a_new_address_that_nobody_can_listen_on_yet_is_taken_at_the_next_look(
         engine, after = endpoint._engine, port_gid(3)
         event = Mock(wraps=engine.port_event)
         monkeypatch.setattr(engine, "port_event", event)
-        monkeypatch.setattr(endpoint._shell, "connected", Mock(rename=rename))
+        monkeypatch.setattr(endpoint._opened(), "rc", Mock(rename=rename))
         port._info = replace(port.info, gid=after)
         port.say()
         until(lambda: len(asked) == 1)

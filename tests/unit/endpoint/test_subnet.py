@@ -13,7 +13,7 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
-from ipoibu.endpoint.subnet import join_link
+from ipoibu.endpoint.link import join_link
 from ipoibu.errors import Closed, NotPermitted
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interface: data path, engine, shells and subnet of one IPoIB link, on an open port.
+
+`up` and `down` follow the port. `flush` follows the subnet, in the kernel's three levels
+(`__ipoib_ib_dev_flush` of ipoib_ib.c). The heavy flush, which replaces the data path, is told in
+heavy_flush.py; the way of a packet to an unknown neighbour in subnet.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.endpoint.capture import Tap
+from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.heavy_flush import HeavyFlush
+from ipoibu.endpoint.shell import Shell
+from ipoibu.endpoint.subnet import Subnet
+from ipoibu.errors import LinkError, UsageError
+from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.sa.flush import Flush
+from ipoibu.ib import PartitionParams
+from ipoibu.proto.effects import Effect
+from ipoibu.proto.engine import Engine, LinkConfig
+
+_log = logging.getLogger(__name__)
+
+PORT_POLL_S: Final = 1.0  # the longest delay until a port that went down or came back is noticed
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What an interface calls on its thread; `Endpoint` says when."""
+
+    on_address: Callable[[IpAddress, bool], None]
+    on_failure: Callable[[str], None]
+    on_mtu: Callable[[int], None]
+
+
+class Interface:
+    """One IPoIB interface; after the constructor, every method on the loop's thread."""
+
+    def __init__(
+        self, path: DataPath, loop: asyncio.AbstractEventLoop, callbacks: Callbacks
+    ) -> None:
+        """Take over `path`, which leads to the link; nothing runs before `start`."""
+        self.config = path.config
+        self.port = path.port
+        self.path = path
+        self.loop = loop
+        self.counts: Counter[str] = Counter()
+        self.retired: Counter[str] = Counter()  # the counters of earlier pumps
+        link = LinkConfig(
+            params=path.params,
+            hwaddr=path.hwaddr,
+            mtu_bytes=path.datagram_mtu_bytes,
+            has_sa=self.port.sa is not None,
+        )
+        self.engine = Engine(link, random.Random())
+        self.shell = Shell(
+            loop,
+            self.engine,
+            path,
+            self.counts,
+            on_address=callbacks.on_address,
+            on_failure=callbacks.on_failure,
+        )
+        self._callbacks = callbacks
+        self._port_timer: asyncio.TimerHandle | None = None
+        self._port_active = True
+        self._gid = self.port.info.gid
+        try:
+            self.rc = self.shell.rc = path.connect(loop, self.counts)
+            self.tap = Tap(loop, path.pump)
+            self.subnet: Subnet | None = None
+            self._heavy_flush: HeavyFlush | None = None
+            if self.port.sa is not None:
+                self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
+                self._heavy_flush = HeavyFlush(self)
+        except BaseException:
+            self.shell.close()
+            path.close()
+            raise
+
+    @property
+    def params(self) -> PartitionParams:
+        """The parameters that all members of the link agree on."""
+        return self.path.params
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.path.fabric
+
+    @property
+    def place(self) -> str:
+        """The interface's name in the log."""
+        return f"{self.port.info.device}/{self.port.info.port}, P_Key {self.params.pkey}"
+
+    # ---- life
+
+    def start(self) -> None:
+        self._run_path()
+        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self.perform(self.engine.start(self.loop.time()))
+        if self.rc is not None:
+            self.rc.open()
+        self.fabric.listen(self._learned)
+        self.shell.drain()
+
+    def stop(self) -> None:
+        """Leave the groups and stop the pump; `path` is still to be closed."""
+        self.perform(self.engine.stop(self.loop.time()))
+        if self.subnet is not None and self._heavy_flush is not None:
+            self.subnet.stop_listening()
+            self._heavy_flush.close()
+            self.subnet.close()
+        self._stop_reading()
+        if self._port_timer is not None:
+            self._port_timer.cancel()
+        self._stop_path()
+        self.shell.close()
+        self.subnet = self._heavy_flush = (
+            None  # both refer to us: without them we are freed at once
+        )
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects of the engine."""
+        self.shell.perform(effects)
+
+    def _run_path(self) -> None:
+        self.shell.start()
+        self._watch_port()
+
+    def _watch_port(self) -> None:
+        if self.path.event_fd is not None:
+            self.loop.add_reader(self.path.event_fd, self._look_at_port)
+
+    def _stop_reading(self) -> None:
+        self.shell.stop_reading()
+        if self.path.event_fd is not None:
+            self.loop.remove_reader(self.path.event_fd)
+
+    def _stop_path(self) -> None:
+        """The connections say farewell while the pump runs, and end after it."""
+        if self.rc is not None:
+            self.rc.close()
+        self.path.pump.stop()
+        if self.rc is not None:
+            self.rc.release()
+
+    # ---- up and down, with the port
+
+    def up(self) -> None:
+        """The port carries traffic: bring the link up, and accept connections."""
+        self._port_event("up")
+        if self.rc is not None:
+            self.rc.open()
+
+    def down(self) -> None:
+        """The port carries no traffic: take the link down, and every connection with it."""
+        self._port_event("down")
+        if self.rc is not None:
+            self.rc.down()
+
+    def _port_event(self, event: str) -> None:
+        self.perform(self.engine.port_event(self.loop.time(), event))
+
+    def _poll_port(self) -> None:
+        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self._look_at_port()
+
+    def _look_at_port(self) -> None:
+        """A second has passed, or the device reports an event."""
+        try:
+            active = self.port.active()
+        except LinkError as error:
+            if self._port_timer is not None:
+                self._port_timer.cancel()
+            if self.path.event_fd is not None:
+                self.loop.remove_reader(self.path.event_fd)
+            self._callbacks.on_failure(str(error))
+            return
+        if self.shell.is_severed:
+            self._port_active = active  # `resume` looks at this and at the GID
+            return
+        gid = self.port.info.gid
+        if gid != self._gid and self._rename_rc(self.path.hwaddr):
+            self._gid = gid
+            now = self.loop.time()
+            self.perform(self.engine.port_event(now, "gid", self.path.hwaddr))
+        if active != self._port_active:
+            self._port_active = active
+            _log.warning("%s: the port is %s", self.port.info.device, "up" if active else "down")
+            self.up() if active else self.down()
+
+    def _rename_rc(self, hwaddr: HwAddr) -> bool:
+        """Have connected mode listen at the new address; where it cannot yet, the next look retries."""
+        try:
+            if self.rc is not None:
+                self.rc.rename(hwaddr)
+        except LinkError as error:
+            _log.warning("%s: its new address is not taken yet: %s", hwaddr.gid, error)
+            return False
+        return True
+
+    def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
+        """A peer of a mesh announced its addresses; on any thread."""
+
+        def learn() -> None:
+            self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+            self.loop.call_soon_threadsafe(learn)
+
+    # ---- flushes, with the subnet
+
+    def flush(self, level: Flush, why: str | None = None) -> None:
+        """The subnet changed, as `level` says. `why` gives a heavy flush a reason besides the P_Key table.
+
+        Light: ask for paths and groups again, and use the old ones meanwhile. Normal: take the link down
+        and up. Heavy: make another queue pair.
+        """
+        subnet, heavy_flush = self.subnet, self._heavy_flush
+        if subnet is None or heavy_flush is None:
+            return  # the interface was stopped before the SA client's notice arrived
+        if heavy_flush.is_under_way:
+            heavy_flush.demand(level.name)
+        elif level is Flush.LIGHT:
+            subnet.refresh()
+        elif level is Flush.NORMAL:
+            subnet.close_all_groups()
+            self._port_event("down")  # connections that peers opened stay, as in the kernel
+            self._port_event("up")
+        else:
+            why = why or subnet.why_heavy()
+            if why is not None:
+                heavy_flush.demand(why)
+
+    def sever(self) -> None:
+        """Take the link down and end the queue pair; no packet passes until `resume`."""
+        assert self.subnet is not None, "only the SA causes a heavy flush"
+        self.subnet.close_all_groups()
+        self._port_event("down")
+        self._stop_reading()
+        self._stop_path()
+        self.rc = None
+        self.shell.sever()
+        self.fabric.close()
+
+    async def find_link(self) -> PartitionParams:
+        """Join the link again, and return the parameters that it has now."""
+        assert self.subnet is not None, "only the SA causes a heavy flush"
+        return await self.subnet.find_link()
+
+    def leave_link(self) -> None:
+        """Undo `find_link`."""
+        assert self.subnet is not None, "only the SA causes a heavy flush"
+        self.subnet.leave_link()
+
+    def resume(self, params: PartitionParams) -> None:
+        """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
+        assert self.subnet is not None, "only the SA causes a heavy flush"
+        self.subnet.note_pkey(params)
+        before = self.path
+        path = DataPath.open(self.config, self.port, before.device, params)
+        try:
+            self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes)
+            rc = path.connect(self.loop, self.counts)
+        except BaseException as error:
+            path.close()
+            if isinstance(error, UsageError):
+                self._callbacks.on_failure(str(error))
+            raise
+        self.retired.update(before.pump.counters())
+        self.retired["commands_dropped"] += before.pump.commands_dropped
+        self.tap.follow(path.pump)
+        before.close()
+        self.path, self.rc = path, rc
+        self._gid = self.port.info.gid
+        self.subnet.renewed()
+        self.shell.resume(path, rc)
+        self._watch_port()
+        if self._port_active:
+            self.up()
+        self.shell.drain()
+        if path.mtu_bytes != before.mtu_bytes:
+            self._callbacks.on_mtu(path.mtu_bytes)

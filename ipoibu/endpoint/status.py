@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an interface shows of itself: plain values with stable keys, for `Endpoint` and the command line.
+
+Every function runs on the interface's thread; `Endpoint`'s methods document the values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ipoibu.endpoint.allmulticast import ip_group
+from ipoibu.endpoint.interface import Interface
+from ipoibu.wire import mgid
+
+
+def show(interface: Interface) -> dict[str, Any]:
+    config, path, params = interface.config, interface.path, interface.params
+    info, hwaddr = interface.port.info, interface.path.hwaddr
+    return {
+        "name": config.name,
+        "device": info.device,
+        "port": info.port,
+        "link_layer": info.link_layer,
+        "netdev": info.netdev,
+        "state": "up" if interface.engine.is_up else "down",
+        "mode": config.mode,
+        "mtu": path.mtu_bytes,
+        "ib_mtu": params.mtu_bytes,
+        "offload": list(path.device.offload),
+        "queues": config.queues,
+        "parent": config.parent,
+        "pkey": str(params.pkey),
+        "membership": "limited" if params.is_limited else "full",
+        "qkey": f"0x{params.qkey:08x}",
+        "hwaddr": str(hwaddr),
+        "broadcast": str(mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))),
+        "qpn": str(hwaddr.qpn),
+        "gid": str(info.gid),
+        "guid": info.guid.hex(),
+        "addresses": [
+            {"address": str(entry.address), "state": entry.state.value}
+            for entry in interface.engine.addresses()
+        ],
+    }
+
+
+def neighbours(interface: Interface) -> list[dict[str, Any]]:
+    return [
+        {
+            "ip": str(info.ip),
+            "hwaddr": str(info.hwaddr) if info.hwaddr is not None else None,
+            "state": info.state.value,
+            "age_s": round(info.age_s, 3),
+            "pending": info.pending,
+            "router": info.is_router,
+        }
+        for info in interface.engine.neighbours(interface.loop.time())
+    ]
+
+
+def groups(interface: Interface) -> list[dict[str, Any]]:
+    for_router = interface.subnet.others() if interface.subnet is not None else ()
+    return [
+        {
+            "mgid": str(info.mgid),
+            "groups": [str(ip) for ip in info.ips],
+            "state": info.state.value,
+            "kind": info.kind.value,
+            "users": info.users,
+            "idle_s": round(info.idle_s, 3) if info.idle_s is not None else None,
+        }
+        for info in interface.engine.groups(interface.loop.time())
+    ] + [
+        {
+            "mgid": str(group),
+            "groups": [str(ip)] if (ip := ip_group(group)) is not None else [],
+            "state": "member",
+            "kind": "non-member",
+            "users": 0,
+            "idle_s": None,
+        }
+        for group in for_router
+    ]
+
+
+def stats(interface: Interface) -> dict[str, int]:
+    pump, retired = interface.path.pump, interface.retired
+    out = {name: value + retired[name] for name, value in pump.counters().items()}
+    out |= {f"fabric.{name}": value for name, value in interface.fabric.counters().items()}
+    counts = interface.counts
+    if interface.rc is not None:
+        counts = counts + interface.rc.port_counts
+    if interface.port.sa is not None:
+        counts = counts + Counter(interface.port.sa.counters())
+    out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
+    out["engine.commands_dropped"] = pump.commands_dropped + retired["commands_dropped"]
+    return out
