@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a multicast router needs (M7): every group of the link is received, whoever made it.
+"""Receiving every group of the link, for a multicast router (M7).
 
-RFC 4391 §11: a router becomes a NonMember of all groups, which keeps none of them alive, and hears of new
-ones by trap 66. Reports get lost, or go to another program on the port: so the groups are listed
-again now and then. What the interface itself receives, as a full member, is left to it.
+RFC 4391 §11: a router becomes a NonMember of all groups, which keeps none of them alive, and learns of
+new ones by trap 66. Reports get lost, or go to another program on the port, so `AllMulticast` lists the
+groups again now and then. `Subnet` handles the groups that the interface itself joins as a full member.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class AllMulticast:
         self._news.clear()
 
     def noticed(self, group: Gid, *, exists: bool) -> None:
-        """The SA reports that the group was made, or is gone (M2)."""
+        """The SA reports that it created or deleted the group (M2)."""
         if self._is_of_link(group):
             self._news[group] = exists
             self._woken.set()
@@ -165,7 +165,7 @@ class AllMulticast:
             _log.warning("all groups of the link: %s (%d times)", error, self._refusals.count)
 
     def _of_link(self, records: Iterable[McMemberRecord]) -> set[Gid]:
-        return {one.mgid for one in records if one.mgid is not None and self._is_of_link(one.mgid)}
+        return {it.mgid for it in records if it.mgid is not None and self._is_of_link(it.mgid)}
 
     def _is_of_link(self, group: Gid) -> bool:
         try:
@@ -173,13 +173,13 @@ class AllMulticast:
         except BadFrame:
             return False
         link = self._params.pkey, self._params.scope
-        # The interface is a full member of its broadcast group. A second membership would hide that an
-        # SA has forgotten the first: that is what it is asked about.
+        # The interface is a full member of its broadcast group. A second membership would hide that the
+        # SA has forgotten the first, for which `SaClient` asks now and then.
         return (parts.pkey, parts.scope) == link and group != mgid.broadcast(*link)
 
 
 def ip_group(group: Gid) -> IpAddress | None:
-    """An IP group that has this MGID, as far as that can be told (G3): IPv6's scope and flags are lost."""
+    """An IP group that has this MGID (G3); the MGID does not keep the scope and flags of an IPv6 group."""
     parts = mgid.parse_untrusted(group)
     if parts.family == 6:
         return IPv6Address((0xFF02 << 112) | parts.group)

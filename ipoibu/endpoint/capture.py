@@ -34,7 +34,7 @@ class Tap:
         self._drain()
 
     def remove(self, sink: Sink) -> None:
-        """The sink gets what was captured before, then nothing more."""
+        """Hand the sink the frames that were captured before, then none."""
         self._drain()
         self._drop(sink)
 

@@ -42,14 +42,16 @@ from ipoibu.proto.rc_connection import Profile, RcConfig
 
 PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
-_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))  # what a peer may send us whole
+_SUPERFRAMES = frozenset(
+    ("tso4", "tso6", "uso4", "uso6")
+)  # all of them: a peer may send us super-frames
 
 
 @dataclass(frozen=True, slots=True)
 class DataPath:
-    """What belongs to one queue pair; the engine's thread, but for `open` and reading fields.
+    """Everything that belongs to one queue pair; the engine's thread, but for `open` and reading fields.
 
-    `mtu_bytes` is the interface's IP MTU, `datagram_mtu_bytes` what goes by datagram of it.
+    `mtu_bytes` is the interface's IP MTU, `datagram_mtu_bytes` the longest packet that goes by datagram.
     """
 
     config: EndpointConfig
@@ -108,8 +110,8 @@ class DataPath:
             pump = pumps[0] if len(pumps) == 1 else TxQueues(pumps)
         except BaseException as error:
             fabric.close()
-            for made in pumps:
-                made.close()
+            for opened in pumps:
+                opened.close()
             if isinstance(error, OSError):
                 raise _pump_error(port.info.device, error) from error
             raise
@@ -123,11 +125,11 @@ class DataPath:
 
     @property
     def event_fd(self) -> int | None:
-        """Readable while the port has news, which its `active` takes; None where it has to be asked."""
+        """Readable while the port has events for `Port.active`; None where only polling shows them."""
         return self.fabric.event_fd
 
     def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> RcShell | None:
-        """RcShell mode over it; None in datagram mode."""
+        """Connected mode over this data path; None in datagram mode."""
         if self.config.mode != "connected":
             return None
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
@@ -147,7 +149,7 @@ class DataPath:
         return RcShell(loop, self.pump, self.fabric, cm, config=config, counts=counts)
 
     def close(self) -> None:
-        """Destroy the queue pair and free the pump, which was stopped. Safe to repeat."""
+        """Destroy the queue pair and free the pump, which has to be stopped. Safe to repeat."""
         self.fabric.close()
         self.pump.close()
 
@@ -169,7 +171,7 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
 
 def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
-        port.cm()  # if there is none, nothing is made
+        port.cm()  # raises where the port has no CM, before anything exists
         return port.open_connected(params)
     if config.mesh is not None:
         return port.open_mesh(params, config.mesh)

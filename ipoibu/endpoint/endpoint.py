@@ -30,7 +30,7 @@ from ipoibu.proto.engine import Engine
 
 _Result = TypeVar("_Result")
 
-SETTLE_S = 1.0  # for tasks that have nothing left to do but to end
+SETTLE_S = 1.0  # how long cancelled tasks may take to end
 
 Packet = bytes | bytearray | memoryview
 
@@ -40,15 +40,15 @@ class Endpoint:
 
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
     without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`.
-    With one (a `TunRing` or `TunDevice`, of as many queues as `config.queues` says), the kernel's stack
-    is on the other side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays
+    With one (a `TunRing` or `TunDevice` with `config.queues` queues), the kernel's stack is on the other
+    side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays
     the caller's to close.
 
     Threads: every method may be called from any thread, but one thread at a time receives. The engine
-    runs on a thread of its own, the data path on a C thread that never takes the GIL. `on_address`
-    (an address's duplicate detection ended), `on_failure` (the data path ended) and `on_mtu` (a subnet
-    administrator gave the link another MTU) are called on the engine's thread and must not block; `open`
-    and `close` do, and are refused there.
+    runs on a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread
+    calls `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended) and
+    `on_mtu` (a subnet administrator gave the link another MTU), which must not block. `open` and `close`
+    block, and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
     raises `Closed` before `open` and after `close`. An endpoint that was closed may be opened again.
@@ -75,13 +75,15 @@ class Endpoint:
         )
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
-        self._life = threading.RLock()  # whoever opens, closes, or hands the engine's thread a call
+        self._life = (
+            threading.RLock()
+        )  # held to open, to close, and to hand a call to the engine's thread
         self._inbox = Inbox()
 
     # ---- life
 
     def open(self) -> None:
-        """Open the device and start; returns when the link's set-up is under way."""
+        """Open the device and start; return when the link's set-up has begun."""
         self._check_thread()
         with self._life:
             if self._interface is not None:
@@ -146,7 +148,7 @@ class Endpoint:
         if config.allmulticast and port.sa is None:
             raise UsageError(
                 f"{port.info.device}: allmulticast needs a subnet administrator: "
-                "nobody else knows which groups there are"
+                "nothing else knows which groups there are"
             )
         params = params_of(port, config)
         try:
@@ -203,7 +205,7 @@ class Endpoint:
         self.close()
 
     def _call(self, function: Callable[..., _Result], *args: Any) -> _Result:
-        """Run `function` on the engine's thread and wait for what it returns or raises."""
+        """Run `function` on the engine's thread and wait for its result."""
         if self._is_on_thread():
             self._opened()
             return function(*args)
@@ -250,7 +252,7 @@ class Endpoint:
     # ---- inputs from the host or the application
 
     def address_added(self, address: IpInterface) -> None:
-        """The interface has this address now: it is checked for duplicates, then announced."""
+        """The interface has this address now: check it for duplicates, then announce it."""
         self._call(lambda: self._input(self._engine.address_added, address))
 
     def address_removed(self, address: IpInterface) -> None:
@@ -271,13 +273,14 @@ class Endpoint:
         self._call(lambda: self._shell.remove_route(network))
 
     def router_changed(self, is_router: bool) -> None:
-        """Whether we forward IPv6 packets of others, as neighbour advertisements tell: who has us as its
-        default router goes to another one when they say no (RFC 4861 §7.2.5). At first we do not.
+        """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it
+        does not. A host that uses us as its default router chooses another when they say no (RFC 4861
+        §7.2.5).
         """
         self._call(lambda: self._engine.router_changed(is_router))
 
     def join(self, group: IpAddress) -> None:
-        """Receive the multicast group (what the kernel's IGMP and MLD do for a TUN)."""
+        """Receive the multicast group, as the kernel's IGMP and MLD request it for a TUN."""
         if not group.is_multicast:
             raise UsageError(f"{group} is not a multicast group")
         self._call(lambda: self._input(self._engine.join, group))
@@ -298,7 +301,7 @@ class Endpoint:
         return self._queue
 
     def send(self, packets: Iterable[Packet]) -> int:
-        """Queue IP packets, each at most `mtu` bytes, in order; how many found room, from the first.
+        """Queue IP packets, each at most `mtu` bytes, in order; return how many fitted, from the first.
 
         Copies, never blocks. Datagram service: a packet taken may still be lost, counted in `stats`.
         """
@@ -320,20 +323,20 @@ class Endpoint:
         return self._inbox.receive(self._embedded, _core.QueueDevice.recv, max, timeout)
 
     def reserve(self, max: int = 64) -> list[_core.Frame]:
-        """Up to `max` frames of the data path's memory to be filled: views write to them, and `length`
-        says how much of one is the packet. None while all are on their way. Docs: embedding.md.
+        """Up to `max` frames of the data path's memory to fill: write through views, and set `length` to the
+        packet's. An empty list while the data path has all of them. See docs/embedding.md.
         """
         return self._embedded().reserve(max)
 
     def send_frames(self, frames: Iterable[_core.Frame]) -> int:
-        """As `send`, of reserved frames, without a copy; those taken are no longer the caller's.
+        """As `send`, of reserved frames, without a copy; the frames that fitted are no longer the caller's.
 
-        Raises BufferError while there is a view of a frame; the frames before it are taken.
+        Raises BufferError while a view of a frame exists, after it took the frames before that one.
         """
         return self._embedded().send_frames(frames)
 
     def recv_frames(self, max: int = 64, timeout: float | None = None) -> list[_core.Frame]:
-        """As `recv`, without a copy: the packets are read where they are, by views of the frames.
+        """As `recv`, without a copy: views of the frames read the packets where they are.
 
         A frame goes back when it and its views are forgotten, or by `release`. Beyond half of all
         frames held (512 of datagrams, 64 of connections), further packets are copied. Frames stay
@@ -358,7 +361,7 @@ class Endpoint:
         """As `recv_frames`, without a time-out, on the caller's event loop."""
         return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv_frames, max)
 
-    # ---- what is there
+    # ---- state
 
     @property
     def port(self) -> PortInfo:
@@ -380,7 +383,7 @@ class Endpoint:
         return self._opened().params
 
     def show(self) -> dict[str, Any]:
-        """The interface in words and numbers; the keys are stable."""
+        """The interface as plain values; the keys are stable."""
         return self._call(status.show, self._opened())
 
     def neighbours(self) -> list[dict[str, Any]]:
@@ -390,8 +393,8 @@ class Endpoint:
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
         the messages and bytes of IP sent and received, and retries (packets sent again, None where
-        the device does not say). No connections in datagram mode, but on a mesh: there `locator` says
-        where the peer listens, and what is not known is None.
+        the device does not count them). Datagram mode has no connections, except on a mesh: there
+        `locator` is where the peer listens, and unknown values are None.
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
@@ -418,18 +421,18 @@ class Endpoint:
         Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. A sink that raises
         is logged, and gets nothing more.
         """
-        tap = self._opened().tap
-        self._call(tap.add, sink, snap_bytes)
+        interface = self._opened()
+        self._call(interface.tap.add, sink, snap_bytes)
 
         def end() -> None:
-            if self._interface is not None:
-                self._call(tap.remove, sink)
+            if self._interface is interface:
+                self._call(interface.tap.remove, sink)
 
         return end
 
 
 async def _settled() -> None:
-    """What was cancelled has ended."""
+    """Wait until the cancelled tasks have ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=SETTLE_S)

@@ -10,8 +10,8 @@ stay; the queue pair's number, neighbours, paths and connections go with it.
 2. If the interface's own P_Key moved, `HeavyFlush.demand` has `Interface.sever` take the link down, stop
    the pump and destroy the queue pair.
 3. A task joins the link again (`Subnet.find_link`), and retries while the P_Key is away or the SA refuses.
-4. `Interface.resume` opens another `DataPath` over the same packet device and tells the engine its
-   hardware address; the shell writes the routes into the new pump.
+4. `Interface.resume` opens another `DataPath` over the same packet device and gives the engine
+   its hardware address; the shell writes the routes into the new pump.
 5. The link comes up: the engine joins its groups, announces the new hardware address by ARP and ND, and
    resolves neighbours and paths as packets need them.
 """

@@ -16,14 +16,14 @@ _Packets = TypeVar("_Packets", bytes, _core.Frame)
 Opened = Callable[[], _core.QueueDevice]
 Take = Callable[[_core.QueueDevice, int], list[_Packets]]
 
-_LOOK_S: Final = 1  # who waits looks so often whether the queue was closed by another thread
+_LOOK_S: Final = 1  # how often a waiting thread checks whether another thread closed the queue
 
 
 class Inbox:
     """Waits for a queue's packets, for one receiver at a time.
 
-    `opened` returns the queue, or raises what ends the wait; it is asked for each time, because an inbox
-    that kept it would keep its owner from going when it is forgotten. `take` is how the queue receives.
+    `opened` returns the queue, or raises the error that ends the wait. The inbox calls it each time: if it
+    kept the queue, it would keep the owner alive. `take` is the queue's method that receives.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 """The interface: data path, engine, shells and subnet of one IPoIB link, on an open port.
 
 `up` and `down` follow the port. `flush` follows the subnet, in the kernel's three levels
-(`__ipoib_ib_dev_flush` of ipoib_ib.c). The heavy flush, which replaces the data path, is told in
-heavy_flush.py; the way of a packet to an unknown neighbour in subnet.py.
+(`__ipoib_ib_dev_flush` of ipoib_ib.c). heavy_flush.py describes the heavy flush, which replaces the
+data path; subnet.py follows a packet to an unknown neighbour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PORT_POLL_S: Final = 1.0  # the longest delay until a port that went down or cam
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What an interface calls on its thread; `Endpoint` says when."""
+    """The functions that an interface calls on its thread; `Endpoint` describes when."""
 
     on_address: Callable[[IpAddress, bool], None]
     on_failure: Callable[[str], None]

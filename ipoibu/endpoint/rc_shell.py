@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RcShell mode of one interface (C1): the policy of `proto.rc_policy`, carried out on real queue pairs.
+"""Connected mode of one interface (C1): carries the policy of `proto.rc_policy` out on real queue pairs.
 
-Which stations there are follows from the neighbours that the engine publishes. How packets go to each
-is one word to the pump, about the path that all IP addresses of a station share.
+The neighbours that the engine publishes are the hosts that the policy may connect to. All IP addresses of
+a host share one destination, for which the pump gets one TX mode.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 EVENTS: Final = frozenset(
     (_core.EVENT_RC_WANTED, _core.EVENT_CONNECTION_BROKEN, _core.EVENT_CONNECTION_GONE)
 )
-_WAYS: Final = {TxMode.UD: _core.TX_UD, TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY}
+_TX_MODES: Final = {TxMode.UD: _core.TX_UD, TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY}
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _RcQp:
 
 
 class RcShell:
-    """Runs `RcPolicy` between engine, pump, fabric and communication manager.
+    """Runs `RcPolicy` between engine, pump, fabric and CM.
 
     Every method on the loop's thread.
     """
@@ -64,7 +64,7 @@ class RcShell:
         loop: asyncio.AbstractEventLoop,
         pump: _core.Pump,
         fabric: Fabric,
-        communication: CmService,
+        cm: CmService,
         *,
         config: RcConfig,
         counts: Counter[str],
@@ -72,7 +72,7 @@ class RcShell:
         self._loop = loop
         self._pump = pump
         self._fabric = fabric
-        self._communication = communication
+        self._cm = cm
         self._counts = counts
         self._numbers = itertools.count(1)
         self._hosts: dict[HwAddr, _RcHost] = {}  # by address without flags (A6)
@@ -83,42 +83,42 @@ class RcShell:
         self._closed = False
         self._activity: asyncio.TimerHandle | None = None
         self._activity_s = min(CONNECTION_ACTIVITY_S, config.idle_s / 4)
-        self._connections = self._begin(config)
-        self._effects = TimedEffectLoop(loop, self._connections, self._carry_out)
+        self._policy = self._begin(config)
+        self._effects = TimedEffectLoop(loop, self._policy, self._carry_out)
 
     def _begin(self, config: RcConfig) -> RcPolicy:
-        connections = RcPolicy(config, random.Random(), self._communication.serials)
-        self._subscriber = self._communication.subscribe(
-            connections.service_ids, self._deliver, config.pkey
-        )
-        return connections
+        policy = RcPolicy(config, random.Random(), self._cm.serials)
+        self._subscriber = self._cm.subscribe(policy.service_ids, self._deliver, config.pkey)
+        return policy
 
     # ---- life
 
     def open(self) -> None:
         """The link is up."""
-        self._effects.perform(self._connections.open(self._now()))
+        self._effects.perform(self._policy.open(self._now()))
         if self._activity is None:
-            self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
+            self._activity = self._loop.call_later(self._activity_s, self._report_activity)
 
     def down(self) -> None:
         """The link is down, and every connection with it."""
-        self._effects.perform(self._connections.close(self._now()))
+        self._effects.perform(self._policy.close(self._now()))
 
     def rename(self, hwaddr: HwAddr) -> None:
-        """The station has another hardware address: everything begins anew. `LinkError` where nobody can
-        listen there: then there are no connections until the next call."""
+        """Our hardware address changed: end every connection, and listen at the new address.
+
+        `LinkError` if the CM cannot listen there: then there are no connections until the next call.
+        """
         self.down()
-        self._communication.unsubscribe(self._subscriber)
-        config = replace(self._connections.config, hwaddr=replace(hwaddr, flags=0))
-        self._connections = self._effects.machine = self._begin(config)
+        self._cm.unsubscribe(self._subscriber)
+        config = replace(self._policy.config, hwaddr=replace(hwaddr, flags=0))
+        self._policy = self._effects.machine = self._begin(config)
         self.open()
 
     def close(self) -> None:
         """Say farewell; the pump still runs."""
         self.down()
         self._closed = True
-        self._communication.unsubscribe(self._subscriber)
+        self._cm.unsubscribe(self._subscriber)
         self._effects.stop()
         if self._activity is not None:
             self._activity.cancel()
@@ -133,10 +133,10 @@ class RcShell:
         self._rc_qps.clear()
         self._leaving.clear()
 
-    # ---- what the engine says
+    # ---- from the engine
 
     def published(self, publish: Publish) -> None:
-        """The pump has an entry for a next hop: perhaps of a station that accepts connections."""
+        """The pump has an entry for a next hop, perhaps of a host that accepts connections."""
         hwaddr, destination = publish.hwaddr, publish.destination
         if hwaddr is None or destination is None or not hwaddr.flags & RC_FLAG:
             self.withdrawn(publish.next_hop)
@@ -155,7 +155,7 @@ class RcShell:
         host.next_hops.add(publish.next_hop)
         self._by_next_hop[publish.next_hop] = bare
         if is_new:
-            self._steer(self._connections.route(hwaddr))
+            self._steer(self._policy.route(hwaddr))
 
     def withdrawn(self, next_hop: IpAddress) -> None:
         bare = self._by_next_hop.pop(next_hop, None)
@@ -166,9 +166,9 @@ class RcShell:
         if not host.next_hops:
             del self._hosts[bare]
             self._pump.tx_mode_set(host.destination, _core.TX_UD)
-            self._effects.perform(self._connections.forget(self._now(), bare))
+            self._effects.perform(self._policy.forget(self._now(), bare))
 
-    # ---- what the pump says
+    # ---- from the pump
 
     def event(self, event: _core.Event) -> None:
         """One of `EVENTS`."""
@@ -178,17 +178,17 @@ class RcShell:
             host = self._hosts.get(bare)
             if host is not None:
                 hwaddr = replace(bare, flags=RC_FLAG)
-                self._effects.perform(self._connections.wanted(now, hwaddr, host.destination))
+                self._effects.perform(self._policy.wanted(now, hwaddr, host.destination))
         elif event.type == _core.EVENT_CONNECTION_BROKEN:
             handle = self._by_number.get(event.connection)
             if handle is not None:
-                self._effects.perform(self._connections.broken(now, handle))
+                self._effects.perform(self._policy.broken(now, handle))
         else:
             connection = self._leaving.pop(event.connection, None)
             if connection is not None:
                 connection.close()
 
-    # ---- what the communication manager says
+    # ---- from the CM
 
     def _deliver(self, event: Event) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
@@ -196,7 +196,7 @@ class RcShell:
 
     def _managed(self, event: Event) -> None:
         if not self._closed:
-            self._effects.perform(self._connections.event(self._now(), event))
+            self._effects.perform(self._policy.event(self._now(), event))
 
     # ---- effects
 
@@ -215,16 +215,16 @@ class RcShell:
             case Log(level, text):
                 _log.log(level, "%s", text)
             case _:
-                self._communication.request(self._subscriber, effect)
+                self._cm.request(self._subscriber, effect)
         return []
 
     def _open_qp(self, handle: Handle) -> list[RcEffect]:
         try:
             connection = self._fabric.open_connection()
         except LinkError as error:
-            return self._connections.open_failed(self._now(), handle, str(error))
+            return self._policy.open_failed(self._now(), handle, str(error))
         self._rc_qps[handle] = _RcQp(connection)
-        return self._connections.opened(self._now(), handle, connection.qpn)
+        return self._policy.opened(self._now(), handle, connection.qpn)
 
     def _program_qp(self, effect: ProgramQp) -> list[RcEffect]:
         rc_qp = self._rc_qps[effect.handle]
@@ -235,7 +235,7 @@ class RcShell:
             rc_qp.connection.program(effect.attributes)
         except LinkError as error:
             _log.warning("%s", error)
-            return self._connections.broken(self._now(), effect.handle)
+            return self._policy.broken(self._now(), effect.handle)
         return []
 
     def _close_qp(self, handle: Handle) -> None:
@@ -255,7 +255,7 @@ class RcShell:
         if host is None:
             return  # no neighbour of ours: nothing is sent there
         if route.tx_mode is not TxMode.RC:
-            self._pump.tx_mode_set(host.destination, _WAYS[route.tx_mode])
+            self._pump.tx_mode_set(host.destination, _TX_MODES[route.tx_mode])
             return
         assert route.handle is not None, "by connection"
         rc_qp = self._rc_qps.get(route.handle)
@@ -273,8 +273,8 @@ class RcShell:
     def _now(self) -> float:
         return self._loop.time()
 
-    def _tell_activity(self) -> None:
-        self._activity = self._loop.call_later(self._activity_s, self._tell_activity)
+    def _report_activity(self) -> None:
+        self._activity = self._loop.call_later(self._activity_s, self._report_activity)
         self._note_activity()
 
     def _note_activity(self) -> None:
@@ -284,14 +284,14 @@ class RcShell:
             if counters != rc_qp.used:
                 rc_qp.used = counters
                 used.append(handle)
-        self._effects.perform(self._connections.active(self._now(), used))
+        self._effects.perform(self._policy.active(self._now(), used))
 
-    # ---- what is shown
+    # ---- status
 
     @property
     def port_counts(self) -> Counter[str]:
-        """What the communication manager counted, for all interfaces of the port."""
-        return self._communication.counters()
+        """The CM's counters, for all interfaces of the port."""
+        return self._cm.counters()
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Every connection, for `ipoibu conn`; see `Endpoint.connections`."""
@@ -309,7 +309,7 @@ class RcShell:
                 "idle_s": round(info.idle_s, 3),
             }
             | self._traffic(info.handle)
-            for info in self._connections.snapshot(self._now())
+            for info in self._policy.snapshot(self._now())
         ]
 
     def _traffic(self, handle: Handle) -> dict[str, int | None]:

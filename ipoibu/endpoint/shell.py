@@ -111,7 +111,7 @@ class Shell:
         self.subnet = None
 
     def sever(self) -> None:
-        """The data path has ended: drop what would go to it, until `resume`."""
+        """The data path has ended: drop effects on it until `resume`."""
         self.is_severed = True
         self.rc = None
 

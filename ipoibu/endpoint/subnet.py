@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An interface's part of the subnet: the engine's questions become requests to the SA, answers its inputs.
 
-A packet to an unknown neighbour goes this way:
+A packet to an unknown neighbour takes five steps:
 
 1. The pump has no entry for the next hop and sends the packet up as an event; `Shell` feeds it to the
    engine, which keeps it and resolves the hardware address by ARP or ND.
@@ -76,7 +76,7 @@ class SubnetInterface(Protocol):
 
 
 class Subnet:
-    """One interface's requests to the SA, and what the SA reports."""
+    """One interface's requests to the SA, and the SA's reports to it."""
 
     def __init__(self, interface: SubnetInterface, sa: SaClient) -> None:
         self.sa = sa
@@ -89,7 +89,7 @@ class Subnet:
         self.note_pkey(interface.params)
         self.renewed()
         self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
-        self._stop_listening = sa.listen(self._notified)
+        sa.listen(self._notified)
 
     def note_pkey(self, params: PartitionParams) -> None:
         """Note which P_Key the queue pair is bound to; before that exists, so that no change is missed."""
@@ -110,7 +110,7 @@ class Subnet:
 
     def stop_listening(self) -> None:
         """Get no more flushes and notices."""
-        self._stop_listening()
+        self.sa.unlisten(self._notified)
 
     def close(self) -> None:
         """End all requests; the engine's own `Detach` left the groups."""
@@ -249,7 +249,7 @@ class Subnet:
         held = self._all.held if self._all is not None else ()
         return tuple(group for group in held if group not in self._received)
 
-    # ---- what the SA client reports
+    # ---- reports of the SA client
 
     def _notified(self, change: Flush | Notice) -> None:
         """On the SA client's thread."""
@@ -268,10 +268,10 @@ class Subnet:
         effects = self._engine.group_changed(self._now(), notice.gid, exists=exists)
         self._interface.perform(effects)
 
-    # ---- what a flush does to the subnet's part
+    # ---- flushes
 
     def refresh(self) -> None:
-        """Light: the SA may have forgotten us. `SaClient` joined again what it holds."""
+        """Light: the SA may have forgotten us. `SaClient` has joined its groups again already."""
         self._interface.perform(self._engine.sa_changed(self._now()))
         if self._all is not None:
             self._all.refresh()
@@ -291,7 +291,7 @@ class Subnet:
     async def find_link(self) -> PartitionParams:
         """Join the link again, and return the parameters that it has now."""
         port, config = self._interface.port, self._interface.config
-        found = self.sa.submit(
+        params = self.sa.submit(
             lambda: joined_link(
                 self.sa,
                 port.info,
@@ -301,7 +301,7 @@ class Subnet:
                 may_control=port.may_control,
             )
         )
-        return await asyncio.wrap_future(found)
+        return await asyncio.wrap_future(params)
 
     def leave_link(self) -> None:
         broadcast = self._broadcast

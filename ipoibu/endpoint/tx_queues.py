@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The TX queues of one interface: what the engine says goes to all pumps, their events come together.
+"""The TX queues of one interface: all pumps get the engine's commands, and their events come together.
 
 Queue 0 is the whole of an interface with one queue: it receives, and sends the engine's frames. Each
 further queue reads one more queue of the TUN and sends its packets, by tables of its own: a pump owns
@@ -26,7 +26,7 @@ class TxQueues:
     """Pumps with the face of one; takes them over. Threads: as `_core.Pump`.
 
     Connections are a pump's own: there are none. `counters` adds up, and has some of each queue under
-    `queue.N.`. A table write that a tx_queue refuses is made in the others, then raised.
+    `queue.N.`. If a queue refuses a table write, the others get it all the same, then the error is raised.
     """
 
     def __init__(self, pumps: Iterable[_core.Pump]) -> None:
@@ -78,7 +78,7 @@ class TxQueues:
         """One round of each by hand."""
         return sum(pump.step(max) for pump in self._pumps)
 
-    # ---- what the engine says
+    # ---- commands
 
     def _all(self, write: Callable[[_core.Pump], None]) -> None:
         refused: BufferError | None = None
@@ -100,7 +100,7 @@ class TxQueues:
         return self._pumps[0].send_frame(dest, frame)
 
     def send_packet(self, packet: bytes) -> bool:
-        """By the queue that it came from, in front of what follows it there."""
+        """Send by the queue that the packet came from, before later packets of that queue."""
         return self._pumps[self._origin.pop(hash(packet), 0)].send_packet(packet)
 
     def deliver(self, packet: bytes) -> bool:
@@ -111,7 +111,7 @@ class TxQueues:
         self._syncs[token] += len(self._pumps)
         self._all(lambda pump: pump.sync(token))
 
-    # ---- what they say
+    # ---- events
 
     @property
     def event_fd(self) -> int:
@@ -128,10 +128,10 @@ class TxQueues:
     def events(self, max: int = 256) -> list[_core.Event]:
         """At most about `max`, the oldest of each queue first."""
         share = -(-max // len(self._pumps))
-        found = []
+        events: list[_core.Event] = []
         for tx_queue, pump in enumerate(self._pumps):
-            found += [event for event in pump.events(share) if self._is_news(tx_queue, event)]
-        return found
+            events += [event for event in pump.events(share) if self._is_news(tx_queue, event)]
+        return events
 
     def _is_news(self, tx_queue: int, event: _core.Event) -> bool:
         if event.type in _KEPT:
@@ -141,8 +141,8 @@ class TxQueues:
             self._syncs.subtract([event.token])
             return self._syncs[event.token] == 0
         elif event.type == _core.EVENT_DEVICE:
-            told, self._device_failed = self._device_failed, True
-            return not told  # it is one device
+            is_repeated, self._device_failed = self._device_failed, True
+            return not is_repeated  # all queues belong to one device
         return True
 
     def _remember(self, tx_queue: int, packet: bytes) -> None:
@@ -163,7 +163,7 @@ class TxQueues:
             pump.disarm_captured()
 
     def captured(self, max: int = 256) -> list[_core.CapturedFrame]:
-        """At most about `max`, in the order of time as far as they are there."""
+        """At most about `max`, in the order of time as far as the queues have captured them."""
         share = -(-max // len(self._pumps))
         batches = [pump.captured(share) for pump in self._pumps]
         return list(merge(*batches, key=lambda frame: frame.time_ns))

@@ -71,8 +71,8 @@ class SaClient:
     """Asks the SA of one port.
 
     A request returns a record or raises `Closed` or one of the errors of `ipoibu.proto.sa_errors`; the
-    caller may cancel it. Any thread may call `submit`, `listen`, `device_event`, `counters` and `close`,
-    and read `info` and `held`; the loop's thread calls everything else.
+    caller may cancel it. Any thread may call `submit`, `listen`, `unlisten`, `device_event`, `counters`
+    and `close`, and read `info` and `held`; the loop's thread calls everything else.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SaClient:
     def open(cls, device: str, port: int = 1, *, pace: Pace = PACE) -> Self:
         """A client for a port of the kernel, on the running loop.
 
-        `LinkError`, `NoSuchDevice` or `NotPermitted` says why there is none.
+        `LinkError`, `NoSuchDevice` or `NotPermitted` if the port cannot be opened.
         """
         umad = UmadPort(device, port)
         try:
@@ -139,7 +139,7 @@ class SaClient:
         return submit(self._loop, work)
 
     def close(self) -> None:
-        """Leave what is held, within two seconds, and end the client's own thread. Safe to repeat."""
+        """Leave all groups, within two seconds, and end the client's own thread. Safe to repeat."""
         thread = self._thread
         if thread is None or thread.loop.is_closed():
             return
@@ -157,13 +157,13 @@ class SaClient:
         await self.aclose()
 
     def abort(self) -> None:
-        """End every request (`Closed`) and give the port back; what was joined stays joined."""
+        """End every request (`Closed`) and give the port back; the memberships stay at the SA."""
         for task in self._memberships.leaving:
             task.cancel()
         self._transport.close()
 
     async def aclose(self) -> None:
-        """Leave what is held and unsubscribe, as far as the SA answers within two seconds; then `abort`."""
+        """Leave all groups and unsubscribe, as far as the SA answers within two seconds; then `abort`."""
         jobs: list[Coroutine[Any, Any, None]] = []
         if not self._transport.is_closed:
             jobs += [self.leave(*held) for held in self.held]
@@ -242,7 +242,7 @@ class SaClient:
         """Cease to be a member.
 
         Where the kernel has an interface in the partition, the SA gets no request (counted as
-        `sa_leave_kept`): it could not tell the kernel's membership from ours (M4).
+        `sa_leave_kept`): it could not distinguish the kernel's membership from ours (M4).
         """
         await self._memberships.leave(group, join_state)
 
@@ -334,11 +334,13 @@ class SaClient:
 
     # ---- the watch over the port, for listeners
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: Listener) -> None:
         """Call `listener` on the client's thread with changes of the subnet, and with notices of groups
-        that were created or deleted (M2). The result ends it."""
+        that were created or deleted (M2), until `unlisten`."""
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
 
     def device_event(self, flush: Flush) -> None:
         """The device reports a change: look at the port now instead of within a second.
@@ -387,7 +389,7 @@ class SaClient:
             if isinstance(event, Notice):
                 self._notify(event)
             elif event is Change.RETURNED:
-                # Broadcast groups first; then each interface asks for what it uses.
+                # Broadcast groups first; then each interface asks for its paths and groups.
                 for (group, _), error in (await self.rejoin()).items():
                     _log.warning("after the subnet administrator's return: %s: %s", group, error)
                 self.counts["sa_rejoined"] += 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whom we share an InfiniBand port with: the kernel's own IPoIB interfaces (M4).
+"""The kernel's own IPoIB interfaces, which may share an InfiniBand port with us (M4).
 
-The SA knows a port's membership, not who on the port wanted it. A Delete of ours would end the
-membership that the kernel's interface relies on, and nobody would tell the kernel.
+The SA keeps one membership for a port, whichever program asked for it. A Delete of ours would end the
+membership that the kernel's interface relies on, and the kernel would not learn of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ARPHRD_INFINIBAND: Final = 32
 def kernel_partitions(device: str, port: int, net: Path = NET) -> frozenset[PKey]:
     """The partitions, by full P_Key, in which the kernel has an interface on this port.
 
-    Interfaces of other network namespaces are not seen: who moves them there knows.
+    Sysfs does not show interfaces in other network namespaces.
     """
-    found = set()
+    pkeys = set()
     for interface in net.iterdir() if net.is_dir() else ():
         if _number(interface / "type") != _ARPHRD_INFINIBAND:
             continue
@@ -29,12 +29,12 @@ def kernel_partitions(device: str, port: int, net: Path = NET) -> frozenset[PKey
             continue
         pkey = _number(interface / "pkey")
         if _number(interface / "dev_port") == port - 1 and pkey is not None:
-            found.add(PKey(pkey).full)
-    return frozenset(found)
+            pkeys.add(PKey(pkey).full)
+    return frozenset(pkeys)
 
 
 def _number(file: Path) -> int | None:
-    """An attribute's value; None where the interface has none, or went away meanwhile."""
+    """An attribute's value; None where the interface has none, or has gone meanwhile."""
     try:
         return int(file.read_text("ascii"), 0)
     except (OSError, ValueError):

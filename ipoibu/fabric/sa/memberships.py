@@ -32,7 +32,7 @@ _SENDERS: Final = (JoinState.SEND_ONLY_FULL_MEMBER, JoinState.SEND_ONLY_NON_MEMB
 
 
 class Memberships:
-    """Every method runs on the transport's loop; `SaClient` says what each public one does.
+    """Every method runs on the transport's loop; `SaClient` describes the public ones.
 
     `kernel` returns the partitions in which the kernel has an interface on the port.
     """

@@ -170,7 +170,7 @@ class SaTransport:
     async def events(self) -> AsyncIterator[Event]:
         """Notices, and changes of the SA, until `close`; for one reader.
 
-        Where nobody reads, the oldest are dropped, counted as `sa_event_lost`.
+        Without a reader the oldest are dropped, counted as `sa_event_lost`.
         """
         while not self._is_closed:
             while self._events:
@@ -199,7 +199,7 @@ class SaTransport:
             _log.warning("%s", error)
 
     def _poll_port(self) -> None:
-        """Read what has come, where the loop cannot watch the descriptor, and again soon."""
+        """Read all datagrams, and again soon: the loop cannot watch the descriptor."""
         self._drain()
         wait_s = BUSY_POLL_S if len(self._requests) else IDLE_POLL_S
         if not self._is_closed:

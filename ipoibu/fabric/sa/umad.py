@@ -121,7 +121,7 @@ class MadTo:
 
 @dataclass(frozen=True, slots=True)
 class MadIn:
-    """What was received: `status` is 0, or an `errno` for a datagram of ours that came back.
+    """A received datagram: `status` is 0, or an `errno` for a datagram of ours that came back.
 
     `gid` is the sender's, by its GRH; None without one. `pkey_index` is where in the port's table the key
     is that it came with.
@@ -140,7 +140,7 @@ class MadPort(Protocol):
     """Sends and receives datagrams of one class on one port; one caller at a time."""
 
     hears_unasked: bool
-    """False where another program of this port takes what nobody asked for, such as the SA's reports."""
+    """False where another program on this port takes unsolicited datagrams, such as the SA's reports."""
 
     def look(self) -> MadPortInfo:
         """The port as it is now; `LinkError` or `NoSuchDevice` if it went away."""
@@ -156,7 +156,7 @@ class MadPort(Protocol):
         ...
 
     def receive(self) -> MadIn | None:
-        """What is there, without waiting; None if nothing is."""
+        """A datagram that has arrived, without waiting; None if there is none."""
         ...
 
     def close(self) -> None:
@@ -202,9 +202,9 @@ class UmadPort:
         mgmt_class: int = sa.CLASS,
         version: int = sa.CLASS_VERSION,
     ) -> None:
-        """Open the port and take part in a class, the SA's; `methods` are heard though nobody asked.
+        """Open the port and register for a management class, the SA's; also for unsolicited `methods`.
 
-        `LinkError`, `NoSuchDevice` or `NotPermitted` says why that cannot be.
+        `LinkError`, `NoSuchDevice` or `NotPermitted` if that fails.
         """
         self._umad = _library()
         self._device, self._port = device, port
@@ -220,29 +220,29 @@ class UmadPort:
             raise
 
     def look(self) -> MadPortInfo:
-        found: Any = _ffi.new("umad_port_t *")
-        if self._umad.umad_get_port(self._device.encode(), self._port, found) < 0:
+        port: Any = _ffi.new("umad_port_t *")
+        if self._umad.umad_get_port(self._device.encode(), self._port, port) < 0:
             known = ", ".join(devices()) or "none"
             raise NoSuchDevice(
                 f"{self._device}/{self._port}: no such InfiniBand port; devices here: {known}"
             )
         try:
-            if _text(found.link_layer) not in ("InfiniBand", "IB"):
+            if _text(port.link_layer) not in ("InfiniBand", "IB"):
                 raise LinkError(f"{self._device}/{self._port}: not an InfiniBand port")
-            prefix, guid = (_ffi.buffer(_ffi.addressof(found, name))[:] for name in _GID)
-            keys = tuple(PKey(found.pkeys[at]) for at in range(found.pkeys_size))
+            prefix, guid = (_ffi.buffer(_ffi.addressof(port, name))[:] for name in _GID)
+            keys = tuple(PKey(port.pkeys[at]) for at in range(port.pkeys_size))
             return MadPortInfo(
                 self._device,
                 self._port,
-                found.state == ACTIVE,
-                found.base_lid,
-                found.sm_lid,
-                found.sm_sl,
+                port.state == ACTIVE,
+                port.base_lid,
+                port.sm_lid,
+                port.sm_sl,
                 Gid(prefix + guid),
                 keys,
             )
         finally:
-            self._umad.umad_release_port(found)
+            self._umad.umad_release_port(port)
 
     def fileno(self) -> int:
         return self._fd
