@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A host of the simulated fabric: a client that does what it is told, a line of JSON at a time.
+"""A host of the simulated fabric: a client that runs commands, one line of JSON each.
 
 A program of its own, because libumad2sim must be there before libibumad is loaded, and because a
 process is one host. Commands are `[method, argument...]`; each is answered by one line.
@@ -99,11 +99,11 @@ class Host:
         await (self._client.subscribe if on else self._client.unsubscribe)(Trap(trap))
 
     async def changes(self, count: int) -> list[str]:
-        """Wait until so many changes of the SA were told, and give all of them."""
+        """Wait until `events` has so many changes of the SA, and return all of them."""
         while True:
-            found = [event.value for event in self._events if isinstance(event, Change)]
-            if len(found) >= count:
-                return found
+            changes = [event.value for event in self._events if isinstance(event, Change)]
+            if len(changes) >= count:
+                return changes
             await asyncio.sleep(0.01)
 
     async def counts(self) -> dict[str, int]:

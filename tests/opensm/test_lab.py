@@ -134,7 +134,7 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
         )
         subnet.ibsim.kill_opensm()
         assert hears(first, second)
-        assert not hears(second, third)  # no path yet, and nobody to tell it
+        assert not hears(second, third)  # no path yet, and no SA to ask
         subnet.ibsim.start_opensm(ADMINISTERED)
         until(lambda: hears(second, third), 40, "no new flow after OpenSM's return")
         assert hears(first, second)
@@ -198,9 +198,9 @@ def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() ->
 
 
 def red(*full: int, limited: tuple[int, ...] = ()) -> str:
-    who = [members(*full)] if full else []
-    who += [members(*limited, how="limited")] if limited else []
-    return f"Default=0x7fff, ipoib : ALL=full;\nred=0x1, ipoib : {', '.join(who)};\n"
+    lists = [members(*full)] if full else []
+    lists += [members(*limited, how="limited")] if limited else []
+    return f"Default=0x7fff, ipoib : ALL=full;\nred=0x1, ipoib : {', '.join(lists)};\n"
 
 
 def is_up(host: Host) -> bool:
@@ -232,7 +232,11 @@ def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_th
             10,
             "addresses were lost",
         )
-        until(lambda: hears(second, first), 20, "who knew the former queue pair never found out")
+        until(
+            lambda: hears(second, first),
+            20,
+            "a peer of the former queue pair did not learn the new one",
+        )
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
         assert counters(first)["engine.renewals"] == 1
         assert "engine.renewals" not in counters(second)
@@ -309,7 +313,7 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
 
 
 def test_another_subnet_manager_takes_over_under_traffic() -> None:
-    """SM_CHANGE: a light flush. It knows nobody until everybody has joined again."""
+    """SM_CHANGE: a light flush. It knows no member until every host has joined again."""
     subnet = LabSubnet(3, standby=True)
     broadcast = str(mgid.broadcast(DEFAULT))
 
@@ -331,7 +335,7 @@ def test_another_subnet_manager_takes_over_under_traffic() -> None:
             40,
             "not every host joined again",
         )
-        assert hears(second, third)  # a flow that the former manager knew nothing of
+        assert hears(second, third)  # a flow that began under the new manager
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
         flow.send_signal(signal.SIGINT)
         said, _ = flow.communicate(timeout=5)

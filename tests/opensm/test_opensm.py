@@ -46,9 +46,7 @@ def known(fabric: Ibsim, gid: str) -> bool:
 # -- what the SA gives -----------------------------------------------------------------------------
 
 
-def test_b1_the_broadcast_group_tells_every_parameter_of_the_link(
-    fabric: Ibsim, plug: Plug
-) -> None:
+def test_b1_the_broadcast_group_has_every_parameter_of_the_link(fabric: Ibsim, plug: Plug) -> None:
     fabric.start_opensm("Default=0x7fff, ipoib, mtu=3, rate=2, Q_Key=0x1b1b : ALL=full;")
     host = plug(2)
     record = host("broadcast", BROADCAST)
@@ -209,7 +207,7 @@ def test_e7_a_partition_that_the_port_is_not_in_is_named_with_the_guid_to_add(
     assert host("broadcast", wanted)["pkey"] == 0x8002
 
 
-def test_a_group_that_nobody_created_is_refused(fabric: Ibsim, plug: Plug) -> None:
+def test_a_group_that_does_not_exist_is_refused(fabric: Ibsim, plug: Plug) -> None:
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     error, text = host("join_existing", group(1))
@@ -239,11 +237,11 @@ storage=0x10, ipoib, mtu=2 : 0x100007=full;
 
 def test_opensm_reads_partitions_conf_as_we_do(fabric: Ibsim, plug: Plug) -> None:
     fabric.start_opensm(MIXED)
-    found = parse(MIXED)
+    partitions = parse(MIXED)
     hosts = {number: plug(number) for number in (2, 3)}
     names = ("qkey", "mtu_bytes", "rate", "traffic_class", "flow_label", "scope")
     expected, made = {}, {}
-    for partition in found:
+    for partition in partitions:
         for group in partition.groups:
             gid = str(group.mgid)
             if gid == "ff12::1":
@@ -257,7 +255,7 @@ def test_opensm_reads_partitions_conf_as_we_do(fabric: Ibsim, plug: Plug) -> Non
     for number, host in hosts.items():
         keys = {
             int(part.pkey) | (0x8000 if how is not MemberType.LIMITED else 0)
-            for part in found
+            for part in partitions
             if (how := part.membership(port_guid(number))) is not None
         }
         assert set(host("info")["pkeys"]) == keys
@@ -306,7 +304,7 @@ def test_an_orderly_end_leaves_every_group(fabric: Ibsim, plug: Plug) -> None:
     assert again("membership", BROADCAST)[0] == "NoRecords"
 
 
-def test_a_fabric_without_a_manager_is_told_as_one(fabric: Ibsim, plug: Plug) -> None:
+def test_a_fabric_without_a_manager_is_named_in_the_error(fabric: Ibsim, plug: Plug) -> None:
     host = plug(2)
     assert host("info")["sa_lid"] == 0
     error, text = host("broadcast", BROADCAST)
@@ -351,7 +349,7 @@ def test_opening_and_closing_gives_port_and_agent_back_each_time(fabric: Ibsim) 
 
 
 @pytest.mark.parametrize(("device", "port"), [("mlx5_0", 1), (DEVICE, 2)])
-def test_a_port_that_is_not_there_is_told_with_those_that_are(
+def test_a_port_that_does_not_exist_is_refused_with_a_list_of_those_that_do(
     fabric: Ibsim, device: str, port: int
 ) -> None:
     said = fabric.output(2, sys.executable, "-c", OPEN, device, str(port))
@@ -359,7 +357,7 @@ def test_a_port_that_is_not_there_is_told_with_those_that_are(
     assert said == expected
 
 
-def test_a_kernel_without_management_datagrams_is_told_what_to_load() -> None:
+def test_a_kernel_without_management_datagrams_is_refused_with_the_module_to_load() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OPEN, "mlx5_0", "1"], capture_output=True, text=True, check=True
     )

@@ -228,14 +228,14 @@ def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> No
     assert left == [TO_TV]
 
 
-def test_without_a_subnet_administrator_nobody_knows_the_groups() -> None:
+def test_allmulticast_needs_a_subnet_administrator() -> None:
     port = MemoryPort(MemorySwitch(1), port_gid(2))
     endpoint = Endpoint(EndpointConfig("h", "memory", allmulticast=True), port=port)
     with pytest.raises(UsageError, match="allmulticast needs a subnet administrator"):
         endpoint.open()
 
 
-def test_g3_an_mgid_tells_its_ip_group_as_far_as_it_can() -> None:
+def test_g3_an_ip_group_is_read_from_an_mgid_as_far_as_possible() -> None:
     assert ip_group(TO_TV) == TV
     all_nodes = ipaddress.ip_address("ff02::1")
     assert ip_group(mgid.of_group(all_nodes, DEFAULT)) == all_nodes

@@ -36,7 +36,7 @@ def test_children_of_two_ports_talk_in_their_partition_and_their_parents_hear_no
         parents = [stack.enter_context(parent(switch, n)) for n in (1, 2)]
         children = [stack.enter_context(each.child(GREEN)) for each in parents]
         for number, (above, below) in enumerate(zip(parents, children, strict=True), 1):
-            for each in (above, below):  # the same address in both partitions: nobody's duplicate
+            for each in (above, below):  # the same address in both partitions is no duplicate
                 each.address_added(ipaddress.ip_interface(f"10.0.0.{number}/24"))
         packet = udp4("10.0.0.1", "10.0.0.2", b"in green")
         children[0].send([packet])

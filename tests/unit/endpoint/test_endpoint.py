@@ -142,7 +142,7 @@ def test_an_absent_host_is_answered_with_unreachable(make_hosts: Hosts) -> None:
 
 def test_a_gateway_takes_what_is_routed_to_it(make_hosts: Hosts) -> None:
     a, b = make_hosts(2)
-    until(lambda: preferred(b))  # nobody answers for an address that is still checked
+    until(lambda: preferred(b))  # no host answers for an address that is still checked
     a.route_added(ipaddress.ip_network("192.168.0.0/16"), ipaddress.ip_address("fd00::2"))
     packet = udp4(1, "192.168.1.1", b"via six")
     a.send([packet])
@@ -203,7 +203,7 @@ def test_a_restarted_host_is_reached_at_its_new_queue_pair(make_hosts: Hosts) ->
             assert got
 
 
-def test_a_duplicate_address_is_told_to_the_owner(make_hosts: Hosts) -> None:
+def test_a_duplicate_address_is_reported_to_its_owner(make_hosts: Hosts) -> None:
     switch = MemorySwitch(3)
     verdicts: list[tuple[str, bool]] = []
     heard = threading.Event()
@@ -340,7 +340,7 @@ def test_many_threads_may_close_and_call_at_a_time(make_hosts: Hosts) -> None:
 def test_a_callback_cannot_open_or_close() -> None:
     """It would wait for its own thread."""
     refused: list[str] = []
-    told = threading.Event()
+    called = threading.Event()
 
     def on_address(address: object, duplicate: bool) -> None:
         for call in (endpoint.open, endpoint.close):
@@ -348,13 +348,13 @@ def test_a_callback_cannot_open_or_close() -> None:
                 call()
             except UsageError as error:
                 refused.append(str(error))
-        told.set()
+        called.set()
 
     port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
     endpoint = Endpoint(EndpointConfig("a", "memory"), port=port, on_address=on_address)
     with endpoint:
         endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
-        assert told.wait(10)
+        assert called.wait(10)
     assert refused == ["a: not from a callback, which must not block"] * 2
 
 

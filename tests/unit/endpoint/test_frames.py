@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Frames of the data path in an application's hands: who owns one, and until when."""
+"""Frames of the data path in an application's hands: their owner, and how long they stay valid."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_b1_a_link_with_another_rate_is_taken_over_for_its_groups_too(subnet: Su
     until(lambda: receives(new, group))
 
 
-def test_another_mtu_is_told_to_whoever_owns_the_interface(subnet: Subnet) -> None:
+def test_another_mtu_is_reported_to_the_owner_of_the_interface(subnet: Subnet) -> None:
     subnet.sa.make_broadcast(DEFAULT, mtu_bytes=4096)
     endpoint = subnet.host(port_mtu_bytes=4096)
     assert endpoint.mtu == 4092

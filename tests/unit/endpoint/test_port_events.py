@@ -79,7 +79,7 @@ def test_news_of_the_device_are_taken_at_once(port: TellingPort, faults: FaultSp
     assert port.looks == 2
 
 
-def test_a_new_address_that_nobody_can_listen_on_yet_is_taken_at_the_next_look(
+def test_a_new_address_that_rdma_cm_cannot_listen_on_yet_is_taken_at_the_next_look(
     port: TellingPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = [LinkError("rdma_cm: Cannot assign requested address")]

@@ -112,7 +112,7 @@ class Manager:
 
 
 class Desk:
-    """One driver with everything around it; its loop runs only in `told`."""
+    """One driver with everything around it; its loop runs only in `deliver`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -132,7 +132,7 @@ class Desk:
     def want(self) -> None:
         self.event(_core.EVENT_RC_WANTED, qpn=PEER.qpn, gid=PEER.gid.raw)
 
-    def told(self, event: Any) -> None:
+    def deliver(self, event: Any) -> None:
         """By the manager, from its own thread."""
         self.manager.deliver(event)
         self.loop.run_until_complete(asyncio.sleep(0))
@@ -142,8 +142,8 @@ class Desk:
         self.want()
         (connect,) = self.manager.requests
         assert isinstance(connect, Connect)
-        self.told(Replied(connect.handle, ATTRIBUTES, THEIRS))
-        self.told(Established(connect.handle))
+        self.deliver(Replied(connect.handle, ATTRIBUTES, THEIRS))
+        self.deliver(Established(connect.handle))
         return connect.handle
 
 
@@ -213,7 +213,7 @@ def test_a_neighbour_that_goes_takes_its_connection_along(desk: Desk) -> None:
     assert desk.pump.said[-1] == ("del", 1)
 
 
-def test_a_station_with_two_addresses_has_one_connection(desk: Desk) -> None:
+def test_a_host_with_two_addresses_has_one_connection(desk: Desk) -> None:
     desk.connect()
     before = list(desk.pump.said)
     second = type(NEXT_HOP)("10.0.0.3")
@@ -234,12 +234,12 @@ def test_without_a_queue_pair_packets_go_by_datagram(desk: Desk) -> None:
 
 def test_a_peer_s_request_is_accepted_for_receiving(desk: Desk) -> None:
     handle = Handle(Role.PASSIVE, 0)
-    desk.told(Requested(handle, PEER.gid, 0, ATTRIBUTES, THEIRS))
+    desk.deliver(Requested(handle, PEER.gid, 0, ATTRIBUTES, THEIRS))
     (accept,) = desk.manager.requests
     assert isinstance(accept, Accept)
     assert accept.qpn == desk.fabric.pairs[0].qpn
     assert desk.pump.said == [("add", 1, False)]  # and nothing is sent by it
-    desk.told(Established(handle))
+    desk.deliver(Established(handle))
     assert desk.pump.said == [("add", 1, False)]
 
 
@@ -262,6 +262,6 @@ def test_events_after_the_end_are_ignored(desk: Desk) -> None:
     handle = desk.connect()
     desk.driver.close()
     before = len(desk.manager.requests)
-    desk.told(Established(handle))
+    desk.deliver(Established(handle))
     assert len(desk.manager.requests) == before
     desk.manager.subscribers += 1  # the fixture closes once more

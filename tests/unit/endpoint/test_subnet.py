@@ -59,7 +59,7 @@ def test_b1_the_link_is_as_the_broadcast_groups_record_says(subnet: Subnet) -> N
     until(lambda: subnet.endpoints[0].show()["state"] == "up")
 
 
-def test_b4_a_link_that_nobody_made_is_refused_and_not_created(subnet: Subnet) -> None:
+def test_b4_a_link_without_a_broadcast_group_is_refused_and_not_created(subnet: Subnet) -> None:
     subnet.sa.forget()
     with pytest.raises(InsufficientComponents, match="ipoib"):
         subnet.host()
@@ -84,7 +84,7 @@ def test_options_that_contradict_the_link_are_refused(
         subnet.host(**fields)
 
 
-def test_a_port_outside_of_the_partition_is_told_what_it_has_and_what_to_add(
+def test_a_port_outside_of_the_partition_is_refused_with_its_p_keys_and_the_line_to_add(
     subnet: Subnet,
 ) -> None:
     with pytest.raises(LinkError, match=r"no P_Key 0x8005; it has: 0xffff.*ib8005=0x0005, ipoib"):
@@ -180,7 +180,7 @@ def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
 def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
     subnet: Subnet,
 ) -> None:
-    """C12, C13: the host is told the path's MTU; narrower packets go, and to others wide ones, too."""
+    """C12, C13: ICMP reports the path's MTU; narrower packets pass, and wide ones to other hosts."""
     subnet.sa.path_mtus[port_gid(3)] = 1024
     first, second = subnet.host(), subnet.host()
     subnet.host()
@@ -267,7 +267,7 @@ def test_closing_leaves_every_group(subnet: Subnet) -> None:
 # -- changes ---------------------------------------------------------------------------------------
 
 
-def test_an_sa_that_forgot_is_told_again_while_traffic_goes_on(subnet: Subnet) -> None:
+def test_an_sa_that_forgot_is_joined_again_while_traffic_goes_on(subnet: Subnet) -> None:
     subnet.host(), subnet.host()
     assert passes(subnet, 1, 2, b"before")
     subnet.sa.is_deaf = True
@@ -349,7 +349,7 @@ def test_the_levels_of_a_flush_are_the_kernels() -> None:
 def test_what_the_device_says_is_acted_on_at_once(
     subnet: Subnet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; nobody looks by himself."""
+    """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; no look of its own helps."""
     monkeypatch.setattr("ipoibu.fabric.sa.client.LOOK_S", 3600)
     client = SaClient.start(lambda: SaClient(FakePort(subnet.sa, 9), pace=PACE))
     heard: list[object] = []

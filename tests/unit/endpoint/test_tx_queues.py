@@ -201,7 +201,7 @@ def test_packets_that_the_engine_forgot_are_not_remembered_for_ever(
     assert len(a.pump._origin) == NEIGH_PENDING_TOTAL_PACKETS
 
 
-def test_each_tx_queue_tells_of_its_first_use_of_an_entry(hosts: tuple[Host, Host]) -> None:
+def test_each_tx_queue_reports_its_first_use_of_an_entry(hosts: tuple[Host, Host]) -> None:
     a, b = hosts
     a.pump.neigh_set(key_of(B4), NOTIFY, b.destination, MTU)
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_one_descriptor_wakes_for_every_tx_queue(hosts: tuple[Host, Host]) -> No
         assert len(a.pump.events()) == 1
 
 
-def test_a_device_that_fails_is_told_once(hosts: tuple[Host, Host]) -> None:
+def test_a_device_that_fails_is_reported_once(hosts: tuple[Host, Host]) -> None:
     a, _ = hosts
     null = os.open("/dev/null", os.O_WRONLY)  # reading it is EBADF, as of a TUN that was deleted
     try:
@@ -314,16 +314,16 @@ def test_what_is_received_goes_to_the_queue_of_its_flow(hosts: tuple[Host, Host]
             data = bytes([turn])
             a.tun.give(0, udp("10.0.0.1", "10.0.0.2", data, ports=(2000 + flow, 80)))
         settle(a, b)
-    found: dict[int, list[tuple[int, int]]] = {}
+    by_flow: dict[int, list[tuple[int, int]]] = {}
     for queue in range(2):
         for packet in b.tun.take(queue):
             flow = int.from_bytes(packet[20:22], "big")
-            found.setdefault(flow, []).append((queue, packet[28]))
-    assert len(found) == len(flows)
-    for seen in found.values():
+            by_flow.setdefault(flow, []).append((queue, packet[28]))
+    assert len(by_flow) == len(flows)
+    for seen in by_flow.values():
         assert [turn for _, turn in seen] == [0, 1, 2]
         assert len({queue for queue, _ in seen}) == 1
-    assert {queue for seen in found.values() for queue, _ in seen} == {0, 1}
+    assert {queue for seen in by_flow.values() for queue, _ in seen} == {0, 1}
 
 
 def test_a_tx_queue_whose_queue_pair_breaks_comes_back_and_the_others_go_on(

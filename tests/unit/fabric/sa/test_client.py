@@ -81,8 +81,8 @@ async def refused(request: Awaitable[object], kind: type[Exception]) -> str:
 
 
 def members(administrator: FakeSa, gid: Gid) -> JoinState | None:
-    found = administrator.groups.get(gid)
-    return found.members.get(port_gid(2)) if found else None
+    group = administrator.groups.get(gid)
+    return group.members.get(port_gid(2)) if group else None
 
 
 async def until(happened: Callable[[], object]) -> None:
@@ -130,7 +130,7 @@ def test_m3_an_absent_group_is_created_with_the_links_parameters() -> None:
     run(scenario)
 
 
-def test_a_rate_that_nobody_knows_is_left_to_the_sa() -> None:
+def test_an_unknown_rate_is_left_to_the_sa() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         await client.join(group(1), FULL, replace(PARAMS, rate=0))
         assert administrator.seen[-1].mask == 0x170F7 & ~0x300
@@ -210,7 +210,7 @@ def test_b4_a_missing_broadcast_group_names_the_line_to_add() -> None:
     run(scenario, pkeys=(0xFFFF, 0x8001))
 
 
-def test_e7_a_partition_that_the_port_is_not_in_is_told() -> None:
+def test_e7_a_partition_that_the_port_is_not_in_is_named_in_the_error() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         administrator.make_broadcast(PKey(0x8002))
         said = await refused(client.join(mgid.broadcast(PKey(0x8002))), InvalidRequest)
@@ -259,9 +259,9 @@ def test_a_table_of_groups_comes_in_as_many_segments_as_it_takes(count: int) -> 
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         for number in range(count):
             await client.join(group(number), FULL, PARAMS)
-        found = await client.groups()
-        assert [record.mgid for record in found] == list(administrator.groups)
-        assert len(found) == count + 1
+        records = await client.groups()
+        assert [record.mgid for record in records] == list(administrator.groups)
+        assert len(records) == count + 1
 
     run(scenario)
 
@@ -319,7 +319,7 @@ def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
 # -- events ----------------------------------------------------------------------------------------
 
 
-def test_m2_what_was_subscribed_to_is_told() -> None:
+def test_m2_reports_of_subscribed_traps_become_events() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         await client.subscribe(Trap.GROUP_CREATED)
         await client.subscribe(Trap.GROUP_DELETED)
@@ -354,7 +354,7 @@ def test_a_subscription_that_is_answered_with_its_opposite_is_an_error() -> None
     run(scenario)
 
 
-def test_events_that_nobody_reads_are_bounded_and_the_oldest_go() -> None:
+def test_unread_events_are_bounded_and_the_oldest_go() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         await client.subscribe(Trap.GROUP_CREATED)
         for number in range(SA_EVENTS_MAX + 3):
@@ -382,7 +382,7 @@ def test_closing_ends_the_events() -> None:
 # -- the SA goes and comes -------------------------------------------------------------------------
 
 
-def test_an_sa_that_was_restarted_is_told_again_what_was_held() -> None:
+def test_after_an_sa_restarts_everything_held_is_joined_again() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         broadcast = mgid.broadcast(DEFAULT)
         await client.join(group(1), FULL, PARAMS)
@@ -535,7 +535,7 @@ def test_a_cancelled_question_leaves_nothing_behind() -> None:
 
 def test_a_cancelled_join_is_left_again() -> None:
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
-        administrator.spoil = lambda answer: []  # it is done, but we do not hear of it
+        administrator.spoil = lambda answer: []  # the SA joins us, but its answer is lost
         joining = asyncio.ensure_future(client.join(group(1), FULL, PARAMS))
         await until(lambda: members(administrator, group(1)))
         joining.cancel()
