@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a busy Python thread costs the data path in its process: python -m pytest bench/test_busy_thread.py -s
+"""The cost of a busy Python thread for the data path: python -m pytest bench/test_busy_thread.py -s
 
-Two pumps on their own threads carry packets from a generator to a reader, which are processes. In turn the
-GIL is free and held without a break, as no busy thread could: by a `usleep` that does not give it up. The
-ratio of the packets moved is the cost of the GIL. A thread that spins also takes its share of a CPU, as a
-process would; that is the scheduler's to divide, and not measured here.
+Two pumps on their own threads carry packets from a generator to a reader, which are processes. Rounds
+alternate between a free GIL and a GIL that a `usleep` holds without a break, worse than any busy
+thread. The ratio of the packets moved is the cost of the GIL. A spinning thread also takes its share of
+a CPU, as a process would; the scheduler divides that, and this does not measure it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_busy_python_thread_costs_less_than_a_twentieth() -> None:
     ports = [MemoryPort(switch, Gid.parse(f"fe80::{n}").raw) for n in (1, 2)]
     with ExitStack() as stack:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ports]
-        for ours, theirs in pairs:  # stand for TUN devices: a record is a frame
+        for ours, theirs in pairs:  # in place of TUN devices: a record is a frame
             stack.callback(theirs.close)
             stack.callback(ours.close)
             ours.setblocking(False)
@@ -82,11 +82,11 @@ def test_a_busy_python_thread_costs_less_than_a_twentieth() -> None:
         while receiver.counters()["rx_packets"] < 1000:  # both programs have begun
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        ways = {"held": ctypes.PyDLL(None), "free": ctypes.CDLL(None)}
+        sleeps = {"held": ctypes.PyDLL(None), "free": ctypes.CDLL(None)}
         moved: dict[str, list[int]] = {"held": [], "free": []}
         for number in range(ROUNDS):
             for kind in ("held", "free")[:: 1 if number % 2 else -1]:
-                moved[kind].append(packets(receiver, ways[kind]))
+                moved[kind].append(packets(receiver, sleeps[kind]))
         ratio = statistics.median(moved["held"]) / statistics.median(moved["free"])
         print(f"GIL held / free: {ratio:.3f}, of {sum(moved['free'])} packets")
         assert ratio > 1 - COST_MAX

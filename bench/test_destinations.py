@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The sender's hit path over many destinations, each with an address handle of its own, all used in turn:
+"""The sender's hit path over many destinations in turn, each with its own address handle:
 python -m pytest bench/test_destinations.py --benchmark-only
 
-Between two uses of a neighbour lie all the others, so its entries in the tables are as cold as they get.
+Between two packets to a neighbour the sender uses all others, so its table entries are cold.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Micro-benchmarks of the hit path: python -m pytest bench --benchmark-only
 
-Batches of 64 packets, 64 and 2044 bytes, from one application queue to another through two pumps stepped
-by hand over the in-process fabric; and the same with 1 and 100 000 neighbours in the table.
+Batches of 64 packets of 64 and 2044 bytes go from one application queue to another, through two pumps
+that this thread steps, over the in-process fabric, with 1 and 100 000 neighbours in the table.
 """
 
 from __future__ import annotations

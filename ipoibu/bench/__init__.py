@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the data path costs, beside others that do the same on the same machine at the same time.
+"""Measures the data path beside contenders that do the same on the same machine at the same time.
 
-Contenders take turns, round by round, so that what else the machine does falls on all of them; what
-counts is the ratio to kernel VXLAN of the same round, and the CPU time of the forwarding process.
+Contenders take turns, round by round, so that other load of the machine falls on all of them. The
+results to compare are ratios to kernel VXLAN of the same round, and the forwarding process's CPU time.
 """

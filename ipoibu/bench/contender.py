@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PathTable from the first host of a lab to the second, which take turns.
+"""Contenders: ways to forward packets from the first host of a lab to the second, in turn.
 
-A contender is started before its turn and stopped after it, so that only one forwarder runs. All use
-the wire of the same lab. `Absent` says why one cannot take part on this machine.
+A contender starts before its turn and stops after it, so that only one forwarder runs. All use the
+wire of the same lab. `Absent` says why a contender cannot take part on this machine.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Running:
-    """The second host's address, and the processes that forward; none: the kernel does."""
+    """The second host's address, and the processes that forward; none if the kernel forwards."""
 
     address: str
     pids: Sequence[int] = ()
 
 
 class Contender(Protocol):
-    """`running` is a way that works as long as the context lasts; it may raise `Absent`."""
+    """`running` forwards packets as long as its context lasts; it may raise `Absent`."""
 
     @property
     def name(self) -> str: ...
@@ -51,14 +51,14 @@ class Contender(Protocol):
 
 
 def sh(host: Host, command: str) -> None:
-    """Run a command in the host; `LabError` when it fails."""
+    """Run a command in the host; raise `LabError` when it fails."""
     done = host.run(command.split())
     if done.returncode != 0:
         raise LabError(f"{host.name}: {command}: {(done.stderr or done.stdout).strip()}")
 
 
 def number_wire(lab: Lab) -> None:
-    """IPv4 addresses for the wire itself, under what the contenders put on it."""
+    """Give the wire IPv4 addresses, which the contenders use to reach each other."""
     for host in lab.hosts:
         sh(host, f"ip address add 10.78.0.{host.number}/24 dev {NETDEV}")
 
@@ -74,7 +74,7 @@ def need(*programs: str) -> None:
 
 
 def wait_answer(lab: Lab, address: str) -> None:
-    """Until the second host answers a ping: the way works."""
+    """Wait until the second host answers a ping."""
     deadline = time.monotonic() + READY_S
     while lab.hosts[0].run(["ping", "-c1", "-W1", address]).returncode != 0:
         if time.monotonic() > deadline:
@@ -83,7 +83,7 @@ def wait_answer(lab: Lab, address: str) -> None:
 
 @contextmanager
 def links(lab: Lab, name: str) -> Iterator[None]:
-    """Remove the interface `name` from both hosts in the end."""
+    """Remove the interface `name` from both hosts at the end."""
     try:
         yield
     finally:
@@ -93,7 +93,7 @@ def links(lab: Lab, name: str) -> Iterator[None]:
 
 @contextmanager
 def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list whose processes are ended in the end."""
+    """Yield a list, and end the processes in it at the end."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         yield started
@@ -113,7 +113,7 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @dataclass(frozen=True)
 class Ipoibu:
-    """Our own daemons, with these further options, which are pointless with fewer CPUs."""
+    """Our own daemons, with further options; they take part only on a machine with `cpus` CPUs."""
 
     name: str
     options: tuple[str, ...] = ()
@@ -124,8 +124,8 @@ class Ipoibu:
         there = len(os.sched_getaffinity(0))
         if there < self.cpus:
             raise Absent(f"it needs {self.cpus} CPUs, and there is {there}")
-        words = dict(zip(self.options[::2], self.options[1::2], strict=True))
-        given = {key.removeprefix("--"): text for key, text in words.items()}
+        pairs = dict(zip(self.options[::2], self.options[1::2], strict=True))
+        given = {key.removeprefix("--"): text for key, text in pairs.items()}
         try:
             InterfaceConfig.build("ib0", {"device": f"soft:{NETDEV}", **given})
         except UsageError as error:
@@ -176,7 +176,7 @@ class Vxlan:
 
 @dataclass(frozen=True)
 class Relay:
-    """Two TUN devices in one process, and nothing between them: the ceiling for all that uses them."""
+    """Two TUN devices that one process joins: the upper limit for every contender with a TUN."""
 
     name: str = "relay"
     link: str = "rl0"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One UDP message at a time, answered by a program: `ask ADDRESS SECONDS` prints each round trip in
-microseconds, a line each; `answer ADDRESS` sends back what it gets, until it is ended."""
+"""UDP messages, one at a time: `answer ADDRESS` sends each message back, until a signal ends it.
+`ask ADDRESS SECONDS` sends messages and prints each round trip in microseconds on its own line."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ipoibu.bench.stream import udp_socket
 
 PORT: Final = 5203
 MESSAGE_BYTES: Final = 64
-PATIENCE_S: Final = 0.2  # then the message or its answer is lost, and the next one is sent
+PATIENCE_S: Final = 0.2  # then the message counts as lost, and the next one goes out
 
 
 def ask(address: str, seconds: float) -> list[float]:
     times_us = []
-    with udp_socket(address) as way:
-        way.connect((address, PORT))
-        way.settimeout(PATIENCE_S)
+    with udp_socket(address) as messages:
+        messages.connect((address, PORT))
+        messages.settimeout(PATIENCE_S)
         end = time.perf_counter() + seconds
         numbers = itertools.count()
         while (began := time.perf_counter()) < end:
             message = struct.pack(">Q", next(numbers)).ljust(MESSAGE_BYTES, b"\0")
             try:
-                way.send(message)
-                while way.recv(MESSAGE_BYTES) != message:
-                    pass  # a late answer to an earlier one
+                messages.send(message)
+                while messages.recv(MESSAGE_BYTES) != message:
+                    pass  # a late answer to an earlier message
             except OSError:
                 continue
             times_us.append((time.perf_counter() - began) * 1e6)
@@ -37,17 +37,17 @@ def ask(address: str, seconds: float) -> list[float]:
 
 
 def answer(address: str) -> None:
-    with udp_socket(address) as way:
-        way.bind((address, PORT))
+    with udp_socket(address) as messages:
+        messages.bind((address, PORT))
         while True:
-            way.sendto(*way.recvfrom(MESSAGE_BYTES))
+            messages.sendto(*messages.recvfrom(MESSAGE_BYTES))
 
 
-def main(words: list[str]) -> None:
-    if words[0] == "answer":
-        answer(words[1])
+def main(arguments: list[str]) -> None:
+    if arguments[0] == "answer":
+        answer(arguments[1])
     else:
-        print(*(f"{time_us:.2f}" for time_us in ask(words[1], float(words[2]))), sep="\n")
+        print(*(f"{time_us:.2f}" for time_us in ask(arguments[1], float(arguments[2]))), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""On what machine, and with what, a result was measured."""
+"""The machine and the programs behind a result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROGRAMS: Final = {
 
 
 def environment() -> dict[str, Any]:
-    """CPU, kernel, versions, load average, and the command."""
+    """Return CPU, kernel, versions, load average, and the command."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["ipoibu", *sys.argv[1:]]),
@@ -41,7 +41,7 @@ def environment() -> dict[str, Any]:
 
 
 def parse_cpu(text: str) -> str:
-    """The model of the first CPU, from the text of /proc/cpuinfo; empty where it says none."""
+    """Return the model of the first CPU, from the text of /proc/cpuinfo, or an empty string."""
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":

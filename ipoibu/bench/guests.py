@@ -30,7 +30,9 @@ from ipoibu.lab.guests.runner import SCENARIOS, find_kernel, run, shell, source
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait
 PERFTEST_TRIES: Final = 3
-NO_IB_CM: Final = "initcall_blacklist=ib_cm_init"  # else nobody can ask ipoibu for connections
+NO_IB_CM: Final = (
+    "initcall_blacklist=ib_cm_init"  # without it, peers can ask ipoibu for connections
+)
 
 Sample = dict[str, float]
 
@@ -63,7 +65,7 @@ COLUMNS: Final = {
     "calls_per_mb": ("calls/MB, traced", 0),
     "packets_per_doorbell": ("packets/doorbell", 1),
 }
-# What is compared, with what, and which ratio it should reach.
+# A contender, the one to compare it with, and the ratio that it should reach.
 TARGETS: Final = (
     ("ipoibu datagram", "ib_ipoib datagram", 0.7),
     ("ipoibu connected", "ib_ipoib connected", 0.8),
@@ -75,14 +77,14 @@ TARGETS: Final = (
 
 
 def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
-    """One turn; anew for perftest's datagrams, all of which have to arrive for it to end."""
+    """Measure one turn; repeat perftest UD, which ends only when every datagram has arrived."""
     tries = PERFTEST_TRIES if (turn.contender, turn.mode) == ("perftest", "datagram") else 1
     for _ in range(tries - 1):
         try:
             return _take(kernel, turn, seconds)
         except LabError:
             print(
-                f"{turn.name}: it failed, as if by a lost datagram; again",
+                f"{turn.name}: it failed, perhaps by a lost datagram; trying again",
                 file=sys.stderr,
                 flush=True,
             )
@@ -90,7 +92,7 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
 
 
 def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
-    """Boot, measure, end."""
+    """Boot two guests and measure."""
     script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_guest:on_the_wire\n"
     script += f"bench {turn.contender} {turn.mode} {seconds}"
     with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
@@ -108,12 +110,12 @@ def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
 
 
 def read(directory: Path, seconds: int) -> Sample:
-    """What the guests of a turn have left."""
+    """Read the files that the guests of a turn have written."""
     if (report := directory / "perftest").exists():
         return {"gbit_s": parse_perftest(report.read_text())}
     if (report := directory / "embedded").exists():
-        came_bytes, took_us = map(int, report.read_text().split())
-        return {"gbit_s": came_bytes * 8 / took_us / 1e3}
+        received_bytes, took_us = map(int, report.read_text().split())
+        return {"gbit_s": received_bytes * 8 / took_us / 1e3}
     gbit_s, _, _ = parse_iperf3((directory / "tcp.json").read_text())
     pings_us = parse_ping_us((directory / "ping").read_text())
     sample = {
@@ -135,7 +137,7 @@ def read(directory: Path, seconds: int) -> Sample:
 
 
 def _busy_ns(directory: Path, name: str) -> float:
-    """CPU time of both guests while something was measured."""
+    """Return the CPU time of both guests during a measurement."""
     ticks = 0
     for guest in (1, 2):
         after, before = (
@@ -147,13 +149,13 @@ def _busy_ns(directory: Path, name: str) -> float:
 
 
 def parse_stat(line: str) -> int:
-    """Ticks in which the CPU was not idle, of the first line of /proc/stat."""
+    """Return the ticks in which the CPU was not idle, from the first line of /proc/stat."""
     columns = [int(word) for word in line.split()[1:]]
     return sum(columns[:8]) - sum(columns[at] for at in IDLE)
 
 
 def parse_perftest(text: str) -> float:
-    """Gb/s, of the bytes and microseconds of a short and a long run: what both share is set-up."""
+    """Return Gb/s from the bytes and microseconds of two runs; their difference has no set-up."""
     (few, short_us), (many, long_us) = (map(int, line.split()) for line in text.splitlines())
     if long_us <= short_us:
         raise LabError(f"perftest: {many} bytes took no longer than {few}")
@@ -161,16 +163,16 @@ def parse_perftest(text: str) -> float:
 
 
 def parse_strace(text: str) -> int:
-    """The number of system calls of a summary of `strace -c`."""
+    """Return the number of system calls in a summary of `strace -c`."""
     columns = r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?total\s*$"  # errors may be missing
-    found = re.search(columns, text, re.MULTILINE)
-    if found is None:
+    total = re.search(columns, text, re.MULTILINE)
+    if total is None:
         raise LabError(f"strace: not understood: {text[-200:].strip()!r}")
-    return int(found[1])
+    return int(total[1])
 
 
 def summary(runs: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Medians, and the targets' ratios: of the same round, their median."""
+    """Return the medians of all figures, and the median ratio of each target."""
     medians = {
         name: {key: statistics.median(sample[key] for sample in samples) for key in samples[0]}
         for name, samples in runs.items()
@@ -178,18 +180,18 @@ def summary(runs: dict[str, list[Sample]]) -> dict[str, Any]:
     targets = []
     for name, base, limit in TARGETS:
         speeds, others = ([sample["gbit_s"] for sample in runs.get(it, [])] for it in (name, base))
-        found = ratio(speeds, others)
-        if found is not None:
-            text, value = f"{name}, to {base} >= {limit:g}", found.median
+        ratios = ratio(speeds, others)
+        if ratios is not None:
+            text, value = f"{name}, to {base} >= {limit:g}", ratios.median
             targets.append({"target": text, "value": value, "met": value >= limit})
     return {"median": medians, "targets": targets}
 
 
 def table(report: dict[str, Any]) -> str:
-    """For a person to read."""
+    """Return the report as text."""
     rows = [
-        [name, *(number(found.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
-        for name, found in report["median"].items()
+        [name, *(number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
+        for name, medians in report["median"].items()
     ]
     targets = [
         [entry["target"], number(entry["value"], 2), "met" if entry["met"] else "not met"]

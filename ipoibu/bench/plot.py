@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A report as PNG pictures; needs matplotlib (`pip install ipoibu[bench]`)."""
+"""Draws a report as PNG pictures; needs matplotlib (`pip install ipoibu[bench]`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES: Final = (
 
 
 def load() -> Any:
-    """matplotlib's pyplot, for files alone; `IpoibuError` where it is not installed."""
+    """Return matplotlib's pyplot, set up to write files; raise `IpoibuError` if it is missing."""
     try:
         import matplotlib as plot
     except ImportError as error:
@@ -32,7 +32,7 @@ def load() -> Any:
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
-    """One bar chart for each figure that was measured, and the neighbours' curve."""
+    """Draw a bar chart for each measured figure, and the curve of the neighbours."""
     pyplot = load()
     directory.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a process has used so far: CPU time and memory, from /proc."""
+"""CPU time and memory of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _CLOCK_HZ: Final = os.sysconf("SC_CLK_TCK")
 
 
 def parse_cpu_s(stat: str) -> float:
-    """User and system time of all threads, from the text of /proc/PID/stat (see proc(5))."""
-    fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+    """Return the user and system time of all threads, from /proc/PID/stat (see proc(5))."""
+    fields = stat.rpartition(")")[2].split()  # the name in front may contain any character
     return (int(fields[11]) + int(fields[12])) / _CLOCK_HZ
 
 
 def parse_rss_bytes(status: str) -> int:
-    """Resident memory, from the text of /proc/PID/status."""
+    """Return the resident memory, from the text of /proc/PID/status."""
     for line in status.splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A process that joins a TUN in each of two network namespaces: `relay INTERFACE NETNS NETNS`.
 
-Says "ready" when both are there. They go with the process.
+It prints "ready" when both interfaces exist. They end with the process.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ipoibu.host.tun import Tun
 from ipoibu.lab.namespace import Namespace
 
 
-def main(words: list[str]) -> None:
-    name, *paths = words
+def main(arguments: list[str]) -> None:
+    name, *paths = arguments
     spaces = [Namespace(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)) for path in paths]
     first, second = (space.inside(lambda: Tun.open(name)) for space in spaces)
     print("ready", flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a run comes to: medians, ratios to VXLAN of the same round, targets, and all as a table."""
+"""The result of a run: medians, ratios to VXLAN of the same round, targets, and a table of all."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ Report = Mapping[str, Any]
 
 
 def figures(report: Report, name: str, figure: str) -> Figures:
-    """One a round; empty for a contender that did not run."""
+    """Return one figure for each round, or none for a contender that did not run."""
     return [sample.get(figure) for sample in report["runs"].get(name, [])]
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """Medians, ratios and targets of a run."""
+    """Return the medians, ratios and targets of a run."""
     medians: dict[str, dict[str, float]] = {}
     ratios: dict[str, dict[str, dict[str, float]]] = {}
     for name in report["runs"]:
@@ -80,21 +80,21 @@ def _target(
 
 def _against(name: str, other: str, figure: str) -> Callable[[Report], float | None]:
     def value(report: Report) -> float | None:
-        found = ratio(figures(report, name, figure), figures(report, other, figure))
-        return None if found is None else found.median
+        ratios = ratio(figures(report, name, figure), figures(report, other, figure))
+        return None if ratios is None else ratios.median
 
     return value
 
 
 def _growth(report: Report) -> float | None:
-    """Cost of a packet with the largest table to that with one neighbour."""
+    """Return the cost of a packet with the largest table, divided by that with one neighbour."""
     rows = report["neighbours"]
     if len(rows) < 2 or rows[0]["neighbours"] != 1:
         return None
     return float(rows[-1]["ns_per_packet"] / rows[0]["ns_per_packet"])
 
 
-# Judged in one run: a machine that others use moves all figures, and the ratios less.
+# Each target compares figures of one run: load of the machine changes ratios less than figures.
 TARGETS: Final = (
     _target("datagram TCP, to VXLAN", 0.7, _against("datagram", BASE, "tcp_gbit_s")),
     _target("connected TCP, to VXLAN", 0.8, _against("connected", BASE, "tcp_gbit_s")),
@@ -126,7 +126,7 @@ TARGETS: Final = (
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need, the first to the left, numbers to the right."""
+    """Lay out columns: the first one aligned to the left, the others to the right."""
     lines = [head, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
@@ -139,7 +139,7 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(report: Report) -> str:
-    """All of a report, for a person to read. `-`: not measured."""
+    """Return the whole report as text; `-` means not measured."""
     parts = [_environment(report)]
     if report["runs"]:
         parts += [_medians(report), _ratios(report)]
@@ -160,9 +160,9 @@ def table(report: Report) -> str:
                     ],
                 )
             )
-    words = {True: "met", False: "not met", None: "not measured"}
+    verdicts = {True: "met", False: "not met", None: "not measured"}
     targets = [
-        [entry["target"], number(entry["value"], 2), words[entry["met"]]]
+        [entry["target"], number(entry["value"], 2), verdicts[entry["met"]]]
         for entry in report["targets"]
     ]
     parts.append(grid(["target", "measured", ""], targets))
@@ -201,7 +201,7 @@ def _ratios(report: Report) -> str:
     return grid(["to VXLAN", *(COLUMNS[key][0] for key in RATIOS)], rows)
 
 
-def _one_ratio(found: Mapping[str, float] | None) -> str:
-    if found is None:
+def _one_ratio(spread: Mapping[str, float] | None) -> str:
+    if spread is None:
         return "-"
-    return f"{found['median']:.2f} ({found['low']:.2f}-{found['high']:.2f})"
+    return f"{spread['median']:.2f} ({spread['low']:.2f}-{spread['high']:.2f})"

@@ -51,8 +51,8 @@ NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be run: `only` of NAMES (empty: all), so many rounds, seconds a measurement
-    (whole ones: iperf3 knows no others), and streams of TCP at a time."""
+    """The plan of a run: `only` these of NAMES (empty: all), the number of rounds, the seconds for a
+    measurement (whole ones, for iperf3) and the number of parallel TCP streams."""
 
     rounds: int = 3
     seconds: int = 2
@@ -70,29 +70,30 @@ class Plan:
         return not self.only or name in self.only
 
 
-def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report, as JSON has it; `say` is told what happens. Needs root."""
+def run(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, and return the report as in the JSON; `log` gets a line for each step. Needs root."""
     report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
     report |= {"seconds": plan.seconds, "streams": plan.streams}
     chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]
-    runs, absent, failed = contest(chosen, plan, say) if chosen else ({}, {}, {})
+    runs, absent, failed = contest(chosen, plan, log) if chosen else ({}, {}, {})
     report |= {"runs": runs, "absent": absent, "failed": failed, "neighbours": [], "hosts": []}
     if plan.wants("neighbours"):
-        say("neighbours")
+        log("neighbours")
         report["neighbours"] = scale.neighbours(plan.neighbours)
     if plan.wants("hosts"):
-        say("hosts")
+        log("hosts")
         report["hosts"] = scale.hosts(plan.hosts)
     report["environment"]["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
     return report | summary(report)
 
 
 def contest(
-    contenders: Sequence[Contender], plan: Plan, say: Callable[[str], None]
+    contenders: Sequence[Contender], plan: Plan, log: Callable[[str], None]
 ) -> tuple[dict[str, list[Sample]], dict[str, str], dict[str, str]]:
-    """One sample a round of each contender; and of those without, why: absent, or failed.
+    """Return the samples of each contender, one for each round, and the reasons of the absent and
+    the failed ones.
 
-    A contender that fails once is out: its rounds would no longer be those of the others.
+    A contender that fails once leaves the contest: its rounds would no longer match the others'.
     """
     try:
         need("iperf3", "ping", "ip", "ss")
@@ -115,18 +116,18 @@ def contest(
                 except (IpoibuError, OSError) as error:
                     failed[name] = str(error)
                 wrong = absent.get(name) or failed.get(name)
-                say(f"round {number} of {plan.rounds}: {name}" + (f": {wrong}" if wrong else ""))
+                log(f"round {number} of {plan.rounds}: {name}" + (f": {wrong}" if wrong else ""))
     return {name: samples for name, samples in runs.items() if samples}, absent, failed
 
 
 def turn(contender: Contender, lab: Lab, plan: Plan) -> Sample:
     """Start a contender, measure everything, stop it."""
     began = time.monotonic()
-    with contender.running(lab) as way:
-        wait_answer(lab, way.address)
+    with contender.running(lab) as running:
+        wait_answer(lab, running.address)
         sample: Sample = {"setup_s": time.monotonic() - began}
         for measure in measures(plan.streams):
-            sample |= measure(lab, way.address, way.pids, plan.seconds)
-        if way.pids:
-            sample["rss_mib"] = process.rss_bytes(way.pids) / len(way.pids) / 2**20
+            sample |= measure(lab, running.address, running.pids, plan.seconds)
+        if running.pids:
+            sample["rss_mib"] = process.rss_bytes(running.pids) / len(running.pids) / 2**20
         return sample

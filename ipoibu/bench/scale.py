@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How cost grows: with the neighbours in the table, and with the hosts of a link."""
+"""How the cost grows with the neighbours in the table, and with the hosts of a link."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _SEND: Final = 0
 
 
 class HitPath:
-    """Batches of 64 small packets through two pumps that are stepped by hand, over the in-process
-    fabric, to as many neighbours of a table as a batch holds, spread over all of it."""
+    """Sends batches of 64 small packets through two pumps over the in-process fabric.
+
+    The caller's thread steps the pumps. Each packet of a batch goes to another neighbour, and the
+    neighbours are spread over the whole table.
+    """
 
     def __init__(self, neighbours: int) -> None:
         self._switch = MemorySwitch(1)
@@ -53,7 +56,7 @@ class HitPath:
             pass
 
     def ns_per_packet(self, batches: int) -> float:
-        """CPU time of this thread, both directions' system-free work and the two hand-overs."""
+        """Return the CPU time of this thread for one packet: both pumps and the two queues."""
         began_ns = time.thread_time_ns()
         for _ in range(batches):
             self._queues[0].send(self._batch)
@@ -71,7 +74,7 @@ def _packet(target: ipaddress.IPv4Address) -> bytes:
 
 
 def neighbours(counts: tuple[int, ...] = NEIGHBOURS, batches: int = 2000) -> list[dict[str, float]]:
-    """Nanoseconds a packet for each size of table: the least of several turns, taken in turn."""
+    """Return the nanoseconds for a packet at each size of table: the minimum of several turns."""
     paths = [HitPath(count) for count in counts]
     turns = [[path.ns_per_packet(batches) for path in paths] for _ in range(TURNS)]
     return [
@@ -81,8 +84,8 @@ def neighbours(counts: tuple[int, ...] = NEIGHBOURS, batches: int = 2000) -> lis
 
 
 def hosts(counts: tuple[int, ...] = HOSTS) -> list[dict[str, float]]:
-    """For links of so many hosts: seconds until all are up, and until the first reached all others,
-    and the memory of one daemon."""
+    """Return, for links of so many hosts, the seconds until all hosts are up, the further seconds
+    until the first one has reached the others, and the memory of one daemon."""
     rows = []
     for count in counts:
         began = time.monotonic()

@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-Figures = Sequence[float | None]  # one a round; None: not measured in that round
+Figures = Sequence[float | None]  # one for each round; None: that round has none
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of some figures, and how far they lie apart."""
+    """The median, minimum and maximum of some figures."""
 
     median: float
     low: float
@@ -25,7 +25,7 @@ class Spread:
 
 
 def spread(figures: Iterable[float | None]) -> Spread | None:
-    """None when nothing was measured."""
+    """Return the spread of the figures, or None if there are none."""
     known = [figure for figure in figures if figure is not None]
     if not known:
         return None
@@ -33,13 +33,13 @@ def spread(figures: Iterable[float | None]) -> Spread | None:
 
 
 def ratio(figures: Figures, against: Figures) -> Spread | None:
-    """Of figures of the same round: never one round's to another's. Zero measured has no ratio."""
+    """Return the spread of the ratios, each within one round; a figure of zero has no ratio."""
     pairs = zip(figures, against, strict=False)
     return spread(a / b for a, b in pairs if a is not None and b)
 
 
 def percentile(figures: Sequence[float], percent: float) -> float:
-    """By nearest rank: a figure that was seen, at least as large as `percent` % of all."""
+    """Return the percentile by nearest rank: a figure at least as large as `percent` % of all."""
     if not figures:
         raise ValueError("a percentile of nothing")
     rank = math.ceil(percent / 100 * len(figures))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """UDP in super-frames: `send ADDRESS SECONDS`, and `receive ADDRESS` until a line is on stdin.
 
-Each prints the bytes it sent or received. iperf3 makes a system call for each datagram, which would
-be all that is measured.
+Each prints the bytes that it sent or received. iperf3 makes a system call for each datagram, and
+would measure only those calls.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ UDP_SEGMENT: Final = 103  # linux/udp.h
 UDP_GRO: Final = 104
 SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 SEGMENT_BYTES: Final = 1400
-SEGMENTS: Final = 46  # times 1400: what one IP packet holds; at most 64 (UDP_MAX_SEGMENTS)
+SEGMENTS: Final = 46  # of 1400 bytes fit into one IP packet; Linux allows 64 (UDP_MAX_SEGMENTS)
 BUFFER_BYTES: Final = 8 << 20
-AFTERGLOW_S: Final = 0.2  # what is under way when the sender has ended
+AFTERGLOW_S: Final = 0.2  # for packets under way when the sender has ended
 
 
 def udp_socket(address: str) -> socket.socket:
@@ -72,8 +72,10 @@ def receive(address: str) -> int:
     return received
 
 
-def main(words: list[str]) -> None:
-    print(send(words[1], float(words[2])) if words[0] == "send" else receive(words[1]))
+def main(arguments: list[str]) -> None:
+    print(
+        send(arguments[1], float(arguments[2])) if arguments[0] == "send" else receive(arguments[1])
+    )
 
 
 if __name__ == "__main__":

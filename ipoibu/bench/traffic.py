@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Traffic between the two hosts of a lab: iperf3 and ping, and what their output says."""
+"""Traffic between the two hosts of a lab, by iperf3, ping and our own programs; parses their output."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ipoibu.lab.host import Host
 Sample = dict[str, float]
 
 
-def python(module: str, *words: str) -> list[str]:
-    """The command that runs one of our modules, from wherever this process has it."""
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs one of our modules, from the place where this process has it."""
     root = str(Path(ipoibu.__file__).parent.parent)
     start = f"import runpy, sys; sys.path.insert(0, {root!r}); runpy.run_module({module!r}, None, '__main__')"
-    return [sys.executable, "-c", start, *words]
+    return [sys.executable, "-c", start, *arguments]
 
 
 UDP_BYTES: Final = 1400
 SMALL_BYTES: Final = 64
-PING_INTERVAL_S: Final = 0.002  # without root ping refuses less
-# From 10 ms on ping sleeps between two packets; below, it offers its CPU to others in a loop.
+PING_INTERVAL_S: Final = 0.002  # ping's minimum without root
+# From 10 ms on, ping sleeps between two packets; below, it yields its CPU in a loop.
 QUIET_INTERVAL_S: Final = 0.05
 START_S: Final = 10.0
 _RTT: Final = re.compile(r"time=([0-9.]+) ms")
@@ -41,7 +41,7 @@ _ECHO: Final = python("ipoibu.bench.echo")
 
 
 def parse_iperf3(text: str) -> tuple[float, float, float]:
-    """Gb/s and packets per second that arrived, and percent that did not (0 for TCP, as packets)."""
+    """Return Gb/s and packets/s that arrived, and the percentage lost; TCP has no packets and loss."""
     try:
         end = json.loads(text)["end"]
         total = end.get("sum_received") or end["sum"]
@@ -49,7 +49,7 @@ def parse_iperf3(text: str) -> tuple[float, float, float]:
         sent, seconds = end.get("sum", {}).get("packets", 0), float(total["seconds"])
         bits = float(total["bits_per_second"])
         if "sum_received" not in end or total.get("packets") == 0:
-            bits *= 1 - lost / 100  # a server that said nothing of its own: what was sent
+            bits *= 1 - lost / 100  # without a report of the server, compute from what was sent
         return bits / 1e9, sent * (1 - lost / 100) / seconds if seconds else 0.0, lost
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LabError(f"iperf3: {_complaint(text)}") from error
@@ -63,12 +63,12 @@ def _complaint(text: str) -> str:
 
 
 def parse_ping_us(text: str) -> list[float]:
-    """Round-trip times in microseconds, one for each answer."""
+    """Return the round-trip times in microseconds, one for each answer."""
     return [float(ms) * 1000 for ms in _RTT.findall(text)]
 
 
 def wait_listening(host: Host, port: int, kind: str) -> None:
-    """Until a socket of `host` is bound to `port`; `kind` is ss's: t or u."""
+    """Wait until a socket of `host` is bound to `port`; `kind` is t (TCP) or u (UDP), as in ss."""
     deadline = time.monotonic() + START_S
     while not host.run(["ss", f"-Hln{kind}", "sport", "=", f":{port}"]).stdout.strip():
         if time.monotonic() > deadline:
@@ -76,14 +76,14 @@ def wait_listening(host: Host, port: int, kind: str) -> None:
         time.sleep(0.02)
 
 
-def _iperf3(lab: Lab, address: str, seconds: int, words: Sequence[str]) -> str:
+def _iperf3(lab: Lab, address: str, seconds: int, arguments: Sequence[str]) -> str:
     sender, receiver = lab.hosts[:2]
     server = receiver.namespace.popen(
         ["iperf3", "-s", "-1", "-B", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         wait_listening(receiver, 5201, "t")
-        command = ["iperf3", "-c", address, "-t", f"{seconds}", "-J", *words]
+        command = ["iperf3", "-c", address, "-t", f"{seconds}", "-J", *arguments]
         return sender.run(command, timeout_s=seconds + 30).stdout
     except subprocess.TimeoutExpired as error:
         raise LabError(f"iperf3 to {address} did not end") from error
@@ -93,7 +93,7 @@ def _iperf3(lab: Lab, address: str, seconds: int, words: Sequence[str]) -> str:
 
 
 def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | None]:
-    """What `call` returns, and the CPU nanoseconds of the processes meanwhile; None: the kernel's."""
+    """Return the result of `call` and the CPU nanoseconds of the processes meanwhile, if any."""
     if not pids:
         return call(), None
     before = process.cpu_s(pids)
@@ -102,9 +102,9 @@ def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | N
 
 
 def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: int = 1) -> Sample:
-    """So many TCP streams together."""
-    words = ["-P", str(streams)] if streams > 1 else []
-    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, words))
+    """Measure TCP, with so many streams at once."""
+    arguments = ["-P", str(streams)] if streams > 1 else []
+    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, arguments))
     gbit_s, _, _ = parse_iperf3(text)
     sample = {"tcp_gbit_s": gbit_s}
     if used_ns is not None and gbit_s > 0:
@@ -113,16 +113,16 @@ def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: i
 
 
 def udp(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """UDP of 1400 bytes, as fast as it goes: a system call for each datagram."""
-    words = ["-u", "-b", "0", "-l", str(UDP_BYTES)]
-    gbit_s, _, lost = parse_iperf3(_iperf3(lab, address, seconds, words))
+    """Measure UDP of 1400 bytes at full speed, with a system call for each datagram."""
+    arguments = ["-u", "-b", "0", "-l", str(UDP_BYTES)]
+    gbit_s, _, lost = parse_iperf3(_iperf3(lab, address, seconds, arguments))
     return {"udp_gbit_s": gbit_s, "udp_lost_percent": lost}
 
 
 def small(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """UDP of 64 bytes: packets per second that arrive."""
-    words = ["-u", "-b", "0", "-l", str(SMALL_BYTES)]
-    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, words))
+    """Measure UDP of 64 bytes: packets per second that arrive."""
+    arguments = ["-u", "-b", "0", "-l", str(SMALL_BYTES)]
+    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, arguments))
     _, packets_s, _ = parse_iperf3(text)
     sample = {"packets_s": packets_s}
     if used_ns is not None and packets_s > 0:
@@ -131,7 +131,7 @@ def small(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
 
 
 def super_frames(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """UDP handed to the kernel and taken from it in pieces of 64 KB (UDP_SEGMENT, UDP_GRO)."""
+    """Measure UDP in super-frames of 64 KB on both sides (UDP_SEGMENT, UDP_GRO)."""
     from ipoibu.bench.stream import PORT
 
     sender, receiver = lab.hosts[:2]
@@ -168,19 +168,19 @@ def _ping(lab: Lab, address: str, interval_s: float, count: int) -> list[float]:
 
 
 def ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """The round trip of one packet at a time, to a ping that never sleeps."""
+    """Measure the round trip of one packet at a time, with a ping that never sleeps."""
     times_us = _ping(lab, address, PING_INTERVAL_S, max(20, int(seconds / PING_INTERVAL_S / 4)))
     return {f"ping_p{p}_us": percentile(times_us, p) for p in (50, 90, 99)}
 
 
 def quiet_ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """The same on a link where nothing else happens, and ping sleeps like everybody."""
+    """Measure the round trip on a quiet link, with a ping that sleeps between packets."""
     times_us = _ping(lab, address, QUIET_INTERVAL_S, max(20, int(seconds / QUIET_INTERVAL_S)))
     return {f"quiet_ping_p{p}_us": percentile(times_us, p) for p in (50, 90)}
 
 
 def request_response(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
-    """The round trip of one UDP message at a time between two programs, the next one at once."""
+    """Measure the round trip of UDP messages between two programs, each sent after the last answer."""
     from ipoibu.bench.echo import PORT
 
     sender, receiver = lab.hosts[:2]
@@ -201,6 +201,6 @@ Measure = Callable[[Lab, str, Sequence[int], int], Sample]
 
 
 def measures(streams: int = 1) -> tuple[Measure, ...]:
-    """All that is measured, with so many streams of TCP."""
+    """Return all measurements, with so many streams of TCP."""
     stream = partial(tcp, streams=streams)
     return stream, udp, super_frames, small, request_response, ping, quiet_ping

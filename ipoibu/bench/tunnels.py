@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tunnels of others that forward in user space, as Debian packages them."""
+"""Other projects' tunnels that forward in user space, from Debian packages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WireguardGo:
     def running(self, lab: Lab) -> Iterator[Running]:
         need("wireguard-go", "wg")
         hosts = lab.hosts[:2]
-        # Its control sockets are in one directory whatever the namespace: names of our own.
+        # All namespaces share the directory of its control sockets, so the names must be unique.
         names = {host.name: f"wgb{os.getpid() % 100_000}{host.number}" for host in hosts}
         with tempfile.TemporaryDirectory() as work, processes() as started:
             public = {}
@@ -77,8 +77,8 @@ class Fastd:
         with tempfile.TemporaryDirectory() as work, links(lab, self.link), processes() as started:
             keys = {}
             for host in hosts:
-                words = _output(["fastd", "--machine-readable", "--generate-key"])
-                secret = words.split()[0]
+                generated = _output(["fastd", "--machine-readable", "--generate-key"])
+                secret = generated.split()[0]
                 config = Path(work, f"{host.name}.key")
                 config.write_text(f'secret "{secret}";\n')
                 public = _output(["fastd", "--machine-readable", "--show-key", "-c", str(config)])

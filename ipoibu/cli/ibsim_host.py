@@ -17,7 +17,7 @@ from ipoibu.lab.namespace import enter
 
 
 def run(netns: str, *arguments: str) -> int:
-    """Exit code of `ipoibu ARGUMENT ...`; 1 if ibsim or the namespace is not there."""
+    """Return the exit code of `ipoibu ARGUMENT ...`, or 1 if ibsim or the namespace is missing."""
     try:
         if not devices():
             print("ipoibu: ibsim has no port for this host", file=sys.stderr)

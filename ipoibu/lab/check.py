@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Proves that the hosts of a lab reach each other: ping, multicast and TCP, over IPv4 and IPv6.
+"""Checks that the hosts of a lab reach each other: ping, multicast and TCP, over IPv4 and IPv6.
 
-All through ordinary sockets of the kernel's stack on the TUN interfaces: no program is needed. A
-lost packet is sent again until `PATIENCE_S` is over, so that a lab with faults passes if it works
-at all.
+The checks use ordinary sockets of the kernel's stack on the TUN interfaces, and no programs. They
+repeat a lost packet until `PATIENCE_S` is over, so a lab with faults passes if it works at all.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ICMP6_ECHO: Final = (128, 129)  # RFC 4443
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One thing that was tried: `check` is ping, multicast or tcp; `detail` is for people."""
+    """The outcome of one check: `check` is ping, multicast or tcp; `detail` is for people."""
 
     check: str
     family: str
@@ -58,12 +57,14 @@ class Outcome:
         }
 
     def __str__(self) -> str:
-        word = "ok  " if self.ok else "FAIL"
-        return f"{word}  {self.check} {self.family}  {self.source} -> {self.target}  {self.detail}"
+        verdict = "ok  " if self.ok else "FAIL"
+        return (
+            f"{verdict}  {self.check} {self.family}  {self.source} -> {self.target}  {self.detail}"
+        )
 
 
 def check(lab: Lab) -> Iterator[Outcome]:
-    """Try everything, each outcome as it is known: pings and multicast by all pairs, TCP around."""
+    """Yield each outcome as it is known: ping and multicast between all pairs, TCP around a ring."""
     hosts = lab.hosts
     for family in ("ipv4", "ipv6"):
         for source in hosts:
@@ -90,7 +91,7 @@ def _address(host: Host, family: str) -> str:
 
 
 def ping(source: Host, target: Host, family: str) -> Outcome:
-    """Echo requests until PINGS were answered; the time is the shortest round trip."""
+    """Send echo requests until the target answers PINGS of them; report the shortest round trip."""
     protocol = socket.IPPROTO_ICMP if family == "ipv4" else socket.IPPROTO_ICMPV6
     request, reply = ICMP_ECHO if family == "ipv4" else ICMP6_ECHO
     identifier = random.getrandbits(16)
@@ -100,7 +101,7 @@ def ping(source: Host, target: Host, family: str) -> Outcome:
         while answered < PINGS and time.monotonic() < deadline:
             sent += 1
             began = time.monotonic()
-            with contextlib.suppress(OSError):  # a queue that is full, a host that is not there
+            with contextlib.suppress(OSError):  # a full queue, or an absent host
                 echoes.sendto(_echo(request, identifier, sent), (_address(target, family), 0))
             wanted = struct.pack("!BxHH", reply, identifier, sent & 0xFFFF)
             if _replied(echoes, family, wanted, began + RESEND_S):
@@ -140,8 +141,7 @@ def _replied(echoes: socket.socket, family: str, wanted: bytes, until: float) ->
 
 
 def multicast(source: Host, targets: list[Host], family: str) -> list[Outcome]:
-    """One datagram from `source` to a group that every target has joined, repeated until it is
-    in."""
+    """Send a datagram to a group that every target has joined, again and again until it arrives."""
     token = random.randbytes(16)
     group = GROUP4 if family == "ipv4" else GROUP6
     began = time.monotonic()
@@ -208,7 +208,7 @@ def _mreqn(group: str, index: int) -> bytes:
 
 
 def tcp(source: Host, target: Host, family: str, size_bytes: int = TCP_BYTES) -> Outcome:
-    """A transfer of random bytes whose SHA-256 both ends agree on."""
+    """Transfer random bytes, and compare the SHA-256 of both ends."""
     data = random.randbytes(size_bytes)
     wanted = hashlib.sha256(data).hexdigest()
     began = time.monotonic()
@@ -228,7 +228,7 @@ def tcp(source: Host, target: Host, family: str, size_bytes: int = TCP_BYTES) ->
 
 
 def _transfer(source: Host, target: Host, family: str, data: bytes) -> str:
-    """Send `data`; the digest that the receiving end computes and sends back."""
+    """Send `data`, and return the digest that the receiving end computes and sends back."""
     with target.socket(_family(family), socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.settimeout(PATIENCE_S)
@@ -248,8 +248,7 @@ def _transfer(source: Host, target: Host, family: str, data: bytes) -> str:
 
 
 def _digest(listener: socket.socket) -> None:
-    """The receiving end; whatever goes wrong here, the sending end misses the digest and says
-    so."""
+    """Act as the receiving end; after any error here the sending end misses the digest."""
     digest = hashlib.sha256()
     with contextlib.suppress(OSError):
         connection, _ = listener.accept()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One host of a lab: a network namespace with an interface run by a daemon of its own."""
+"""One host of a lab: a network namespace whose own daemon runs an interface."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Host:
     """Host `number`, counted from 1. The lab makes it; `start`, `stop` and `kill` act on its
     daemon.
 
-    `options` are further words for `ipoibu up`. Belongs to one thread: the daemon ends with it.
+    `options` are further arguments of `ipoibu up`. A host belongs to one thread: the daemon ends
+    with that thread.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Host:
 
     @property
     def pid(self) -> int | None:
-        """The daemon's process, or None when it does not run."""
+        """Return the daemon's process number, or None when it does not run."""
         return self._daemon.pid if self._daemon is not None else None
 
     def start(self, *, wait: bool = True) -> None:
-        """Start `ipoibu up`; `LabError` with its last words if it does not come up."""
+        """Start `ipoibu up`; raise `LabError` with its last line if it does not come up."""
         self._notify_path.unlink(missing_ok=True)
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._notices.bind(str(self._notify_path))
@@ -93,7 +94,7 @@ class Host:
                 environment = {**self._subnet.environment(self.number), **environment}
                 ours = stack.enter_context(open("/proc/thread-self/ns/net", "rb"))
                 options = {"cwd": self._subnet.directory, "fd": ours.fileno()}
-            # A session of its own: Ctrl-C at the terminal is the lab's, which then ends the daemon.
+            # In its own session the daemon gets no Ctrl-C: the lab gets it, and ends the daemon.
             self._daemon = self.namespace.popen(
                 [*start, *command, *self.options],
                 death_signal=signal.SIGTERM,
@@ -108,7 +109,7 @@ class Host:
             self.wait_ready()
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
-        """Until the daemon says that its addresses are usable, or ends, or the time is over."""
+        """Wait until the daemon reports usable addresses; raise `LabError` if it ends or is late."""
         daemon, notices = self._daemon, self._notices
         assert daemon is not None
         assert notices is not None
@@ -120,13 +121,13 @@ class Host:
                 if notices.fileno() in readable and b"READY=1" in notices.recv(4096):
                     return
                 if ending in readable:
-                    raise LabError(f"{self.name}: ipoibu up ended: {self.last_words()}")
+                    raise LabError(f"{self.name}: ipoibu up ended: {self.last_line()}")
         finally:
             os.close(ending)
-        raise LabError(f"{self.name}: not up within {timeout_s:g} s: {self.last_words()}")
+        raise LabError(f"{self.name}: not up within {timeout_s:g} s: {self.last_line()}")
 
     def stop(self) -> int:
-        """End the daemon as an operator does; its exit code. Safe when it does not run."""
+        """End the daemon as an operator does, and return its exit code; 0 when it does not run."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -149,30 +150,31 @@ class Host:
             raise LabError(f"{self.name}: the daemon did not end within {STOP_S:g} s") from None
 
     def ended(self) -> str | None:
-        """The last words of a daemon that ended by itself, or None."""
+        """Return the last line of a daemon that ended by itself, or None."""
         if self._daemon is None or self._daemon.poll() is None:
             return None
-        return self.last_words()
+        return self.last_line()
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
+        """Return the end of the daemon's log."""
         lines = self.log().strip().splitlines()
         return lines[-1].removeprefix("ipoibu: ") if lines else "without a word"
 
     def log(self) -> str:
-        """Everything the daemon wrote since its last start."""
+        """Return everything that the daemon wrote since its last start."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
-    # What happens in the host
+    # Inside the host
 
     def ask(self, command: str, **arguments: object) -> Any:
-        """The daemon's answer on its control socket: `show`, `neigh`, `mcast`, `stats`."""
+        """Return the daemon's answer to `show`, `neigh`, `mcast` or `stats` on its control socket."""
         with Client(INTERFACE, self.namespace.path) as client:
             return client.request(command, **arguments)
 
     def run(
         self, command: Sequence[str], *, timeout_s: float = 60.0, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end; its output as text."""
+        """Run a program to its end and return its output as text."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         process = self.namespace.popen(command, **options)
         try:
@@ -189,7 +191,7 @@ class Host:
         )
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
-        """A socket that lives in this host."""
+        """Open a socket in this host."""
         return self.namespace.socket(family, kind, protocol)
 
     def interface_index(self, name: str = INTERFACE) -> int:

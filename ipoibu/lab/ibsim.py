@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An InfiniBand fabric without hardware: ibsim simulates it, OpenSM manages it.
 
-Debian packages: opensm, ibsim-utils, libumad2sim0; infiniband-diags for `saquery` and its like. A program
-becomes a host by its environment: libumad2sim stands in front of /sys/class/infiniband and
-/dev/infiniband. Every fabric has a socket name of its own, so several can run beside each other.
+It needs the Debian packages opensm, ibsim-utils and libumad2sim0, and infiniband-diags for `saquery`
+and similar programs. The environment makes a program a host: the preloaded libumad2sim replaces
+/sys/class/infiniband and /dev/infiniband. Every fabric has its own socket name, so several can run at
+once.
 
-What it cannot do: verbs, tables longer than a datagram, reports to hosts, ports above 2048 bytes.
+ibsim has no verbs, no tables longer than a datagram, no reports to hosts and no MTU above 2048.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ class SimulationError(IpoibuError):
 
 
 def port_guid(host: int) -> int:
-    """The port GUID that ibsim gives to the n-th host; OpenSM runs on host 1."""
+    """Return the port GUID that ibsim gives to the n-th host; OpenSM runs on host 1."""
     return 0x100000 + 2 * host - 1
 
 
 class Ibsim:
-    """A switch with `hosts` hosts, one of them for OpenSM; files go to `directory`, which must be there.
+    """A switch with `hosts` hosts, one of them for OpenSM; files go to `directory`, which must exist.
 
-    `environment` makes any program host 2, 3 ...; it has to run in `directory`, and one at a time per
-    host. Everything that was started is ended by `close`.
+    `environment` makes any program host 2, 3 ...; the program must run in `directory`, and each host
+    runs one program at a time. `close` ends every process that this object started.
     """
 
     def __init__(self, directory: Path, hosts: int = 4) -> None:
@@ -91,12 +92,12 @@ class Ibsim:
     # ---- the fabric
 
     def start(self) -> None:
-        """Bring the cables up; nobody manages them yet."""
+        """Start ibsim; the subnet has no manager yet."""
         topology = self.directory / "net.txt"
         topology.write_text(_topology(self._hosts), "ascii")
         environment = {k: v for k, v in self._environment.items() if k != "LD_PRELOAD"}
         output = self.directory / "ibsim.out"
-        # ibsim reads commands: at the end of its input it would end
+        # ibsim reads commands, and exits at the end of its input: it gets a pipe
         with output.open("wb") as out:
             self._ibsim = self._run(
                 ["ibsim", "-s", str(topology)], environment, out, subprocess.PIPE
@@ -104,7 +105,7 @@ class Ibsim:
         self._await(lambda: b"simulator ready" in output.read_bytes(), self._ibsim, output)
 
     def close(self) -> None:
-        """End OpenSM and ibsim; safe to call again."""
+        """End OpenSM and ibsim; a second call does nothing."""
         self.kill_opensm()
         if self._standby is not None:
             self._standby.kill()
@@ -131,14 +132,14 @@ class Ibsim:
         self._await(lambda: self._sweeps() > 0, self._opensm, output)
 
     def kill_opensm(self) -> None:
-        """As a machine that loses power: nothing is said to anybody, and ibsim keeps its place taken."""
+        """Kill OpenSM as a power failure would: it notifies nobody, and ibsim keeps its host taken."""
         if self._opensm is not None:
             self._opensm.kill()
             self._opensm.wait()
             self._opensm = None
 
     def start_standby(self, host: int) -> None:
-        """Start another OpenSM, which takes over some three seconds after the first has died."""
+        """Start a second OpenSM, which takes over about three seconds after the first one dies."""
         directory = self.directory / "standby"
         directory.mkdir()
         options, log = directory / "opensm.conf", directory / "opensm.log"
@@ -157,22 +158,22 @@ class Ibsim:
     def await_standby(self) -> None:
         """Wait until the standby manages the subnet."""
         log = self.directory / "standby" / "opensm.log"
-        assert self._standby is not None, "it was started"
+        assert self._standby is not None, "start_standby comes first"
         self._await(lambda: b"SUBNET UP" in log.read_bytes(), self._standby, log)
 
     def reload(self, partitions: str) -> None:
-        """Change partitions.conf, and let OpenSM take it over (SIGHUP)."""
-        assert self._opensm is not None, "OpenSM was started"
+        """Change partitions.conf, and make OpenSM read it (SIGHUP)."""
+        assert self._opensm is not None, "start_opensm comes first"
         self.partitions.write_text(partitions, "utf-8")
         before = self._sweeps()
         self._opensm.send_signal(signal.SIGHUP)
         self._await(lambda: self._sweeps() > before, self._opensm, self.log)
 
     def refresh(self, asker: int) -> None:
-        """Give the running hosts their P_Keys and their manager's LID, as OpenSM has written them into
-        the ports; `asker` is a free host.
+        """Copy the P_Keys and the SM's LID from the ports into the hosts' /sys files.
 
-        What a kernel keeps up to date in /sys, libumad2sim writes once, when a program starts.
+        A kernel keeps these files up to date; libumad2sim writes them once, when a program starts.
+        `asker` is a free host, on which the query programs run.
         """
         for port in self.directory.glob(f"sys-*/sys/class/infiniband/{DEVICE}/ports/1"):
             lid = int((port / "lid").read_text("ascii"), 0)
@@ -186,11 +187,11 @@ class Ibsim:
     # ---- its hosts
 
     def environment(self, host: int) -> dict[str, str]:
-        """What makes a program one of the hosts."""
+        """Return the environment that makes a program one of the hosts."""
         return {**self._environment, "SIM_HOST": f"Hca{host}"}
 
     def output(self, host: int, *command: str) -> str:
-        """What a diagnostic program prints on a host."""
+        """Return the output of a diagnostic program on a host."""
         done = subprocess.run(
             command,
             env=self.environment(host),
@@ -220,7 +221,7 @@ class Ibsim:
         )
 
     def _sweeps(self) -> int:
-        """How often OpenSM has brought the subnet up."""
+        """Return how often OpenSM has brought the subnet up."""
         return self.log.read_bytes().count(b"SUBNET UP") if self.log.exists() else 0
 
     def _await(
@@ -230,12 +231,12 @@ class Ibsim:
         while not is_up():
             if process.poll() is not None or time.monotonic() > until:
                 tail = output.read_text("utf-8", "replace")[-2000:]
-                raise SimulationError(f"{process.args!r}: not up; it says: {tail}")
+                raise SimulationError(f"{process.args!r}: not up; its output: {tail}")
             time.sleep(0.01)
 
 
 def _topology(hosts: int) -> str:
-    """ibsim's form: tab-separated, and a blank line after every node, also the last."""
+    """Return the topology in ibsim's format: tabs, and a blank line after every node."""
     numbers = range(1, hosts + 1)
     lines = [f'Switch\t{hosts} "S1"', *(f'[{n}]\t"Hca{n}"[1]' for n in numbers), ""]
     for number in numbers:
@@ -244,19 +245,19 @@ def _topology(hosts: int) -> str:
 
 
 def _pkeys(printed: str) -> list[int]:
-    """The table that smpquery prints: "   8: 0x0000 0x0000 ...", and then a line about it."""
+    """Parse the table that smpquery prints: rows "   8: 0x0000 0x0000 ...", then a summary line."""
     rows = (line.partition(":") for line in printed.splitlines())
     return [int(word, 0) for at, _, row in rows if at.strip().isdecimal() for word in row.split()]
 
 
 def _field(printed: str, name: str) -> int:
-    """A field that smpquery prints: "SMLid:.........1"."""
-    found = (line for line in printed.splitlines() if line.startswith(f"{name}:"))
-    return int(next(found).rpartition(".")[2])
+    """Parse a field that smpquery prints: "SMLid:.........1"."""
+    lines = (line for line in printed.splitlines() if line.startswith(f"{name}:"))
+    return int(next(lines).rpartition(".")[2])
 
 
 def _write(file: Path, text: str) -> None:
-    """In one step, as somebody may be reading; what is not there, or the same, is left."""
+    """Replace an existing file in one step if its text differs: a host may read it meanwhile."""
     if file.exists() and file.read_text("ascii") != text:
         new = file.with_name("new")
         new.write_text(text, "ascii")

@@ -4,9 +4,9 @@
     with Lab(hosts=3) as lab:
         lab.hosts[0].run(["ping", "-c1", str(lab.hosts[1].ipv4.ip)])
 
-Two hosts are joined by a veth pair, more by a bridge in a namespace of its own. Every process a lab
-starts is told by the kernel when the lab's thread ends, so that a killed lab leaves no process; its
-namespaces, whose names carry the process number, are removed by the next lab.
+A veth pair joins two hosts, a bridge in a namespace of its own joins more. The kernel signals every
+process of a lab when the lab's thread ends, so a killed lab leaves no process. The next lab removes
+its namespaces, whose names carry the process number.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Lab:
     """A running lab as a context manager; `hosts` are up when it is entered, unless `start` is
     False.
 
-    With a `subnet` they are hosts on InfiniBand, which that simulates; the lab starts and ends it.
-    `netdev_mtu_bytes` is that of the wire, `options` are further words for every `ipoibu up`.
-    Belongs to one thread. Needs root: `NotPermitted` otherwise; `LabError` says which host did not
-    come up.
+    With a `subnet`, the hosts have ports of that simulated InfiniBand subnet; the lab starts and
+    closes it. `netdev_mtu_bytes` is the MTU of the wire, `options` are further arguments of every
+    `ipoibu up`. A lab belongs to one thread. It needs root and raises `NotPermitted` without;
+    `LabError` says which host did not come up.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lab:
         if device != "soft":
             raise UsageError(f"{device!r} is no device of a lab: expected soft")
         self.hosts: list[Host] = []
-        self.bridge: Namespace | None = None  # where the ports p1, p2, ... of 3 and more hosts are
+        self.bridge: Namespace | None = None  # holds the ports p1, p2, ... of 3 and more hosts
         self._count = hosts
         self._device = device
         self._netdev_mtu_bytes = netdev_mtu_bytes
@@ -170,8 +170,10 @@ class Lab:
         middle.inside(join)
 
     def _set_up(self, host: Host) -> None:
-        """In the host: loopback and the wire up, with a link-local address that needs no
-        probing."""
+        """Set up loopback and the wire of a host, with a link-local address that needs no DAD.
+
+        The calling thread is in the host's namespace.
+        """
         _allow_ipv6()
         with Netlink() as netlink:
             netlink.set_link(_index(netlink, "lo"), up=True)
@@ -183,24 +185,24 @@ class Lab:
                 address = self._subnet.address(host.number)
             netlink.add_address(index, address)
 
-    # What a program started in the lab is told
+    # For programs that run in the lab
 
     def environment(self) -> dict[str, str]:
-        """IPOIBU_LAB_*: number of hosts, interface, and namespace and addresses by host."""
-        words = {
+        """Return IPOIBU_LAB_*: number of hosts, interface, and each host's namespace and addresses."""
+        variables = {
             "IPOIBU_LAB_HOSTS": str(len(self.hosts)),
             "IPOIBU_LAB_INTERFACE": INTERFACE,
             "IPOIBU_LAB_NETDEV": NETDEV,
         }
         for host in self.hosts:
             key = f"IPOIBU_LAB_{host.name.upper()}"
-            words[f"{key}_NETNS"] = host.namespace.name
-            words[f"{key}_IPV4"] = str(host.ipv4.ip)
-            words[f"{key}_IPV6"] = str(host.ipv6.ip)
-        return words
+            variables[f"{key}_NETNS"] = host.namespace.name
+            variables[f"{key}_IPV4"] = str(host.ipv4.ip)
+            variables[f"{key}_IPV6"] = str(host.ipv6.ip)
+        return variables
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each host: name, namespace, netdev, interface, addresses, and its daemon's `show`."""
+        """Return for each host its names, its addresses and what its daemon answers to `show`."""
         return [
             {
                 "name": host.name,
@@ -216,7 +218,7 @@ class Lab:
 
 
 def _free_prefix() -> str:
-    """`ipoibu-<pid>`, or `ipoibu-<pid>-<n>` for the further labs of one process."""
+    """Return `ipoibu-<pid>`, or `ipoibu-<pid>-<n>` for the further labs of one process."""
     own = f"{PREFIX}-{os.getpid()}"
     for number in itertools.count(2):
         if not (NETNS_DIR / f"{own}-h1").exists():
@@ -233,8 +235,10 @@ def _index(netlink: Netlink, name: str) -> int:
 
 
 def _allow_ipv6() -> None:
-    """A machine may hand its own refusal of IPv6 down to new namespaces."""
-    with contextlib.suppress(OSError):  # read-only in some containers; then it has to be on already
+    """Turn IPv6 on: a new namespace inherits it turned off from some machines."""
+    with contextlib.suppress(
+        OSError
+    ):  # read-only in some containers, where IPv6 must be on already
         Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("0")
 
 

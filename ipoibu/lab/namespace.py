@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Named network namespaces, as `ip netns` makes them: a file under /run/netns that keeps one alive.
+"""Named network namespaces, as `ip netns` makes them: a file under /run/netns keeps each alive.
 
 A thread can be in another namespace than its process, and a socket stays in the namespace it was
-opened in. So one process opens sockets in all of its hosts, and needs no helper programs.
+opened in. So one process opens sockets in all hosts, without helper programs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _check(result: int, what: str) -> None:
 
 
 def _in_thread(call: Callable[[], _Result]) -> _Result:
-    """Run `call` on a thread of its own, which may change namespaces: it ends with the call."""
+    """Run `call` on a new thread, which may change namespaces because it ends with the call."""
     result: list[_Result] = []
     failure: list[BaseException] = []
 
@@ -70,7 +70,7 @@ def enter(fd: int) -> None:
 
 
 class Namespace:
-    """A network namespace under /run/netns, ours until `remove`."""
+    """A network namespace under /run/netns, which this process owns until `remove`."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
@@ -79,13 +79,13 @@ class Namespace:
 
     @classmethod
     def create(cls, name: str) -> Self:
-        """Make the namespace, with its loopback down; `NotPermitted` without CAP_SYS_ADMIN."""
+        """Make the namespace, with its loopback down; raise `NotPermitted` without CAP_SYS_ADMIN."""
         path = NETNS_DIR / name
         try:
             _share_directory()
             path.touch(mode=0o444, exist_ok=False)
         except PermissionError as error:
-            raise NotPermitted(f"{path} cannot be made by this user: run as root") from error
+            raise NotPermitted(f"this user cannot make {path}: run as root") from error
         try:
             _in_thread(lambda: _bind_new(path))
             return cls(name, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -106,7 +106,7 @@ class Namespace:
             remove(self.path)
 
     def inside(self, call: Callable[[], _Result]) -> _Result:
-        """What `call` returns when run, on another thread, in this namespace."""
+        """Run `call` in this namespace, on another thread, and return its result."""
 
         def entered() -> _Result:
             _check(_setns(self.fd, CLONE_NEWNET), f"entering {self.name}")
@@ -126,12 +126,14 @@ class Namespace:
         environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a program in this namespace, or in that of `fd`; it gets `death_signal` when the
-        calling thread ends."""
+        """Start a program in this namespace, or in that of `fd`.
+
+        The kernel sends it `death_signal` when the calling thread ends.
+        """
         fd, parent = self.fd if fd is None else fd, os.getpid()
 
         def enter() -> None:
-            # Between fork and exec: plain calls through pointers that are resolved already.
+            # Between fork and exec, only plain calls through resolved pointers are safe.
             if _setns(fd, CLONE_NEWNET) < 0 or _prctl(PR_SET_PDEATHSIG, death_signal) < 0:
                 os._exit(126)
             if os.getppid() != parent:
@@ -152,7 +154,7 @@ def _bind_new(path: Path) -> None:
 
 
 def _share_directory() -> None:
-    """As `ip netns add`: mounts below the directory are seen in every mount namespace."""
+    """Share the directory as `ip netns add` does: every mount namespace sees mounts below it."""
     NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
     where = os.fsencode(NETNS_DIR)
     if _mount(b"", where, b"none", MS_SHARED | MS_REC, None) == 0:
@@ -162,9 +164,9 @@ def _share_directory() -> None:
 
 
 def remove(path: Path) -> None:
-    """Unmount and unlink a namespace's file, and what daemons that crashed in it left behind.
+    """Unmount and unlink a namespace's file, and remove the files of daemons that crashed in it.
 
-    What is gone already is fine.
+    It ignores files that are gone already.
     """
     remove_namespace_dir(path, with_sockets=True)
     _umount2(os.fsencode(path), MNT_DETACH)
@@ -173,7 +175,7 @@ def remove(path: Path) -> None:
 
 
 def remove_stale(prefix: str) -> list[str]:
-    """Remove namespaces `<prefix>-<pid>-...` whose process is gone; returns their names."""
+    """Remove namespaces `<prefix>-<pid>-...` whose process is gone, and return their names."""
     removed = []
     paths = sorted(NETNS_DIR.iterdir()) if NETNS_DIR.is_dir() else []
     for path in paths:

@@ -12,14 +12,14 @@ from typing import Final
 from ipoibu.errors import UsageError
 from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
 
-LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first is OpenSM's, the last asks questions
+LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first runs OpenSM, the last one diagnostic programs
 ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"
 
 
 class LabSubnet:
-    """Host `number` of the lab is ibsim's next: `Hca2` is h1. `partitions` is OpenSM's file, as text.
+    """The subnet of a lab. ibsim's `Hca2` is host h1; `partitions` is the text of OpenSM's file.
 
-    With a `standby` there is another OpenSM, which takes over from one that dies (`hand_over`).
+    With `standby`, a second OpenSM takes over when the first one dies (`hand_over`).
     """
 
     def __init__(self, hosts: int, partitions: str = ONE_LINK, *, standby: bool = False) -> None:
@@ -31,7 +31,7 @@ class LabSubnet:
         self.partitions = partitions
 
     def start(self) -> None:
-        """`SimulationError` names what to install, or says what did not come up."""
+        """Start ibsim and OpenSM; `SimulationError` names the missing package or program."""
         temporary = tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-")
         self.directory = Path(self._stack.enter_context(temporary))
         self.ibsim = self._stack.enter_context(
@@ -45,19 +45,19 @@ class LabSubnet:
         self._stack.close()
 
     def reload(self, partitions: str) -> None:
-        """Have OpenSM take another partitions.conf over while it runs."""
+        """Make the running OpenSM read another partitions.conf."""
         self.partitions = partitions
         self.ibsim.reload(partitions)
         self.ibsim.refresh(self._hosts + 2)
 
     def hand_over(self) -> None:
-        """OpenSM dies, and the standby manages the subnet from now on."""
+        """Kill OpenSM, and wait until the standby manages the subnet."""
         self.ibsim.kill_opensm()
         self.ibsim.await_standby()
         self.ibsim.refresh(self._hosts + 2)
 
     def query(self, *command: str) -> str:
-        """What a diagnostic program (`saquery`) prints on a host that is none of the lab's."""
+        """Return the output of a diagnostic program (`saquery`) on a host outside the lab."""
         return self.ibsim.output(self._hosts + 2, *command)
 
     def device(self, netdev: str) -> str:
@@ -68,12 +68,12 @@ class LabSubnet:
 
     @staticmethod
     def guid(number: int) -> int:
-        """The port GUID of a host, as partitions.conf names it."""
+        """Return the port GUID of a host, as partitions.conf names it."""
         return port_guid(number + 1)
 
     @classmethod
     def address(cls, number: int) -> ipaddress.IPv6Interface:
-        """The link-local address whose 16 bytes are the port's GID."""
+        """Return the link-local address whose 16 bytes are the port's GID."""
         return ipaddress.IPv6Interface(
             (b"\xfe\x80" + bytes(6) + cls.guid(number).to_bytes(8, "big"), 64)
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What every test in guests gets: the lab kernel."""
+"""The lab kernel, for every test in guests."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The benchmark in guests: what it reads, and that every kind of turn ends with all of its figures."""
+"""The benchmark in guests: its parsers, and that every kind of turn ends with all of its figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_perftest_is_a_long_run_less_a_short_one() -> None:
         parse_perftest("1000 500\n126000 500\n")
 
 
-def test_the_total_of_stracess_summary_is_found() -> None:
+def test_the_total_of_stracess_summary_is_parsed() -> None:
     text = " 66.67    0.020000        5000         4           epoll_wait\n"
     text += "------ ----------- ----------- --------- --------- ----------------\n"
     assert parse_strace(text + "100.00    0.030000          21      1412       335 total\n") == 1412
@@ -65,9 +65,9 @@ def test_ratios_are_of_the_same_round() -> None:
         "ipoibu datagram": [{"gbit_s": 1.0}, {"gbit_s": 3.0}, {"gbit_s": 2.0}],
         "ib_ipoib datagram": [{"gbit_s": 2.0}, {"gbit_s": 3.0}, {"gbit_s": 4.0}],
     }
-    found = summary(runs)
-    assert found["median"]["ipoibu datagram"] == {"gbit_s": 2.0}
-    [target] = found["targets"]  # others were not run
+    result = summary(runs)
+    assert result["median"]["ipoibu datagram"] == {"gbit_s": 2.0}
+    [target] = result["targets"]  # the others did not run
     assert (target["value"], target["met"]) == (0.5, False)
-    shown = table(found | {"rounds": 3, "seconds": 2})
+    shown = table(result | {"rounds": 3, "seconds": 2})
     assert "ipoibu datagram, to ib_ipoib datagram >= 0.7      0.50  not met" in shown

@@ -22,7 +22,7 @@ PAIRS = [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")]
 
 
 def play(kernel: Path, directory: Path, scene: str, *devices: str, limit_s: int) -> list[Result]:
-    """A function of connected_host.sh in a guest for each device, to its good end."""
+    """Run a function of connected_host.sh in a guest for each device, and check every guest."""
     commands = [shell(f"{PRELUDE}as_host {device} {scene} {device}") for device in devices]
     results = run(kernel, commands, directory=directory, timeout_s=limit_s)
     return [result.check() for result in results]
@@ -61,18 +61,18 @@ def test_two_hosts_converse_by_connection(
             counters = load(tmp_path, f"stats-{name}")[0]["stats"]
             assert counters["fabric.connected_posted"] >= counters["fabric.connected_doorbells"]
             assert counters.get("tx_connection_failed", 0) == 0
-            assert ours["retries"] is None  # the kernel does not tell
+            assert ours["retries"] is None  # the kernel does not report it
     ((mine,), (yours,)) = (live(tmp_path, name, "active") for name in ("a", "b"))
     assert (mine["peer"], yours["peer"]) != ("", "")
     for direction in ("forward", "backward"):
         assert received_mbit(load(tmp_path, direction)) > 10
     udp = load(tmp_path, "udp")["end"]["sum"]
     assert udp["packets"] > 100
-    assert udp["lost_percent"] < 20  # datagrams, on a machine that is busy
+    assert udp["lost_percent"] < 20  # a busy machine loses some datagrams
 
 
 def test_a_datagram_host_is_among_them(lab_kernel: Path, tmp_path: Path) -> None:
-    """C8, C12, C13: its MTU is learned, and traffic goes on."""
+    """C8, C12, C13: the others learn its MTU, and traffic goes on."""
     play(lab_kernel, tmp_path, "mix", "rxe0", "rxe0", "soft:vec0", limit_s=150)
     for name in ("a", "b"):
         assert "0 received, +1 errors" in (tmp_path / f"refused-{name}").read_text()
@@ -83,12 +83,12 @@ def test_a_datagram_host_is_among_them(lab_kernel: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_a_peer_that_stops_and_one_that_restarts_are_found_again(
+def test_a_peer_that_stops_and_one_that_restarts_are_connected_again(
     lab_kernel: Path, tmp_path: Path, first: str, second: str
 ) -> None:
     play(lab_kernel, tmp_path, "stumble", first, second, limit_s=200)
     assert received_mbit(load(tmp_path, "stumbled")) > 1
-    if second != "rxe0":  # there the kernel takes what the daemon does not
+    if second != "rxe0":  # on rxe0 the kernel receives what the daemon does not
         counters = load(tmp_path, "stats-stopped")[0]["stats"]
         assert counters["engine.connection_broken"] >= 1
     restarted = load(tmp_path, "show-b")[0]["hwaddr"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One guest: what it can do, what it cannot, and that nothing of it remains."""
+"""One guest: its abilities, its limits, and that it leaves nothing behind."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def test_output_and_exit_status_come_back(lab_kernel: Path, tmp_path: Path) -> N
         result.check()
 
 
-def test_a_command_killed_by_a_signal_is_told_as_a_shell_tells_it(
+def test_a_command_that_a_signal_kills_has_the_status_of_a_shell(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
     result = boot(lab_kernel, shell("kill -KILL $$"), tmp_path)

@@ -87,10 +87,10 @@ def test_a_partition_that_the_port_is_not_in_is_refused_by_name(
         directory=tmp_path,
         kernel_arguments=[PORT, PORT],
     )
-    said = result.check().output
-    assert "rxe0/1: no P_Key 0x8005; it has: 0xffff, 0x8001" in said
-    assert "ib8005=0x0005, ipoib : 0x000000fffe000001=full;" in said
-    assert said.endswith("status 1\n")
+    answers = result.check().output
+    assert "rxe0/1: no P_Key 0x8005; it has: 0xffff, 0x8001" in answers
+    assert "ib8005=0x0005, ipoib : 0x000000fffe000001=full;" in answers
+    assert answers.endswith("status 1\n")
 
 
 def test_the_doctor_asks_the_subnet_of_a_port(lab_kernel: Path, tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ def test_the_doctor_asks_the_subnet_of_a_port(lab_kernel: Path, tmp_path: Path) 
         directory=tmp_path,
         kernel_arguments=[PORT, PORT],
     )
-    found = {it["check"]: it for it in json.loads(result.check().output)}
-    assert [found[name]["status"] for name in ("subnet_manager", "pkey", "broadcast_group")] == [
+    findings = {finding["check"]: finding for finding in json.loads(result.check().output)}
+    assert [findings[name]["status"] for name in ("subnet_manager", "pkey", "broadcast_group")] == [
         "ok"
     ] * 3
-    assert "an IP MTU of 4092" in found["broadcast_group"]["detail"]
+    assert "an IP MTU of 4092" in findings["broadcast_group"]["detail"]
 
 
-def test_the_page_tells_what_these_tests_hold() -> None:
+def test_the_page_has_the_table_of_these_tests() -> None:
     seen = [
         (pair, [dict.fromkeys(COMMON + LARGE[pair[0]], "yes") for _ in range(2)]) for pair in PAIRS
     ]
@@ -127,9 +127,9 @@ def test_the_administrator_of_a_port_answers_our_client(lab_kernel: Path, tmp_pa
         directory=tmp_path,
         kernel_arguments=[(*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")] * 2,
     )
-    said = json.loads(first.check().output.splitlines()[-1])
-    assert 0xC000 <= said.pop("group") == said.pop("sender") < 0xFFFF
-    assert said == {
+    answers = json.loads(first.check().output.splitlines()[-1])
+    assert 0xC000 <= answers.pop("group") == answers.pop("sender") < 0xFFFF
+    assert answers == {
         "send-only full members": True,
         "broadcast ffff": [4096, 0x0B1B],
         "broadcast 8001": [4096, 0x0B1B],

@@ -22,7 +22,7 @@ def lab(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_two_hosts_on_soft_iwarp_pass_the_check(lab_kernel: Path) -> None:
     done = lab("--device", "siw0", "--check", "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["ok"]
     for name in ("h1", "h2"):
@@ -32,7 +32,7 @@ def test_two_hosts_on_soft_iwarp_pass_the_check(lab_kernel: Path) -> None:
 
 def test_the_link_is_shown_from_both_sides(lab_kernel: Path) -> None:
     done = lab()
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     first, second = done.stdout.split("--- h2\n")
     assert "ib0: device rxe0 port 1 InfiniBand state up mode datagram mtu 4092" in first
     assert first.count("3 packets transmitted, 3 received") == 2
@@ -42,5 +42,5 @@ def test_the_link_is_shown_from_both_sides(lab_kernel: Path) -> None:
 
 def test_a_command_runs_beside_ipoibu(lab_kernel: Path) -> None:
     done = lab("--mode", "connected", "--", "bash", "-c", "ping -c 1 -W 5 10.9.0.2; exit 7")
-    assert done.returncode == 7, done.stderr
+    assert done.returncode == 7, done.stdout + done.stderr
     assert "1 packets transmitted, 1 received" in done.stdout

@@ -24,7 +24,7 @@ PRELUDE = source(
 
 
 def play(kernel: Path, directory: Path, scene: str, hosts: int, limit_s: int) -> list[Result]:
-    """A function of mesh_host.sh in so many guests, to its good end."""
+    """Run a function of mesh_host.sh in so many guests, and check every guest."""
     commands = [shell(f"{PRELUDE}{scene}")] * hosts
     return [r.check() for r in run(kernel, commands, directory=directory, timeout_s=limit_s)]
 
@@ -60,7 +60,7 @@ def test_three_hosts_find_each_other_by_one_seed(lab_kernel: Path, tmp_path: Pat
         assert received_mbit(load(tmp_path, direction)) > 10
     udp = load(tmp_path, "udp")["end"]["sum"]
     assert udp["packets"] > 100
-    assert udp["lost_percent"] < 20  # datagrams, on a machine that is busy
+    assert udp["lost_percent"] < 20  # a busy machine loses some datagrams
 
 
 def test_a_host_that_restarts_under_load_is_connected_again(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The software RDMA devices of the guest kernel do what the tests of ipoibu build on."""
+"""The software RDMA devices of the guest kernel, as far as the tests of ipoibu rely on them."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Reliable connections between Soft-RoCE and the built-in HCA: the kernel is the judge."""
+"""Reliable connections between Soft-RoCE and the built-in HCA, with the kernel as the judge."""
 
 import subprocess
 from pathlib import Path
@@ -19,7 +19,7 @@ PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 def test_ibv_rc_pingpong_plays_with_the_built_in_hca(
     lab_kernel: Path, tmp_path: Path, server: str, size: int, mtu: int
 ) -> None:
-    """rdma-core's own program, unmodified; messages of up to 64 packets each way, ours all checked."""
+    """rdma-core's own program, unmodified, sends messages of up to 64 packets; ours checks each."""
     program = tmp_path / "build/soft_rc_pingpong"
     make = ["make", "-s", "-C", str(ROOT / "ext/soft"), f"BUILD={program.parent}", str(program)]
     subprocess.run(make, check=True)

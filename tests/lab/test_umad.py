@@ -22,18 +22,18 @@ def test_the_sa_client_and_an_administrator_meet_over_ib_umad(
         directory=tmp_path,
         timeout_s=60,
     )
-    said = json.loads(client.check().output.splitlines()[-1])
-    # only one agent of a port can have the reports
-    assert said["reports"] == [True, False]
-    assert said["mtu"] == 2048
-    # 201 records of 56 bytes are 57 segments, which the kernel passes on one by one
-    assert said["listed"] == umad.GROUPS + 1
-    assert said["event"] == 66
-    assert said["silence"] == "NoAnswer"
-    assert said["changes"] == ["silent", "returned"]
+    answers = json.loads(client.check().output.splitlines()[-1])
+    # only one agent of a port can get the reports
+    assert answers["reports"] == [True, False]
+    assert answers["mtu"] == 2048
+    # 201 records of 56 bytes are 57 segments, which the kernel delivers one by one
+    assert answers["listed"] == umad.GROUPS + 1
+    assert answers["event"] == 66
+    assert answers["silence"] == "NoAnswer"
+    assert answers["changes"] == ["silent", "returned"]
     [acknowledged] = json.loads(administrator.check().output.splitlines()[-1])["acknowledged"]
     assert acknowledged & 0xFFFFFFFF == 1  # the upper half of a transaction id is the kernel's
-    counts = said["counts"]
+    counts = answers["counts"]
     assert counts["sa_failed"] == 1
     assert set(counts) <= {"sa_failed", "sa_retry", "sa_unsent", "sa_late", "sa_duplicate"}
 

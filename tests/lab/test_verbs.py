@@ -19,7 +19,7 @@ PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 
 
 def host(device: str, command: str) -> list[str]:
-    """A guest that runs a function of verbs_cases.sh where the device is."""
+    """Return the command of a guest that runs a function of verbs_cases.sh beside the device."""
     return shell(f"{PRELUDE}as_host {device} {command}")
 
 
@@ -41,7 +41,7 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
     for result in results:
         pings = re.findall(r"5 packets transmitted, (\d) received", result.check().output)
         assert len(pings) == 3, result.output
-        assert min(map(int, pings)) >= 4, result.output  # datagrams, on a machine that is busy
+        assert min(map(int, pings)) >= 4, result.output  # a busy machine loses some datagrams
     for name, device, index, other in (("a", first, 1, 2), ("b", second, 2, 1)):
         shown = load(tmp_path, f"show-{name}")[0]
         assert (shown["device"], shown["state"], shown["mtu"]) == (device, "up", 2044)
@@ -58,7 +58,7 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
     assert mgids["ff12:401b:ffff::ffff:ffff"] == "member"
     assert mgids["ff12:401b:ffff::f01:203"] == "member"  # G3: 239.1.2.3
     assert mgids["ff12:601b:ffff::1234"] == "member"
-    if second == DEVICE:  # it sent the bulk of the data, a batch to a doorbell
+    if second == DEVICE:  # it sent most of the data, a batch for each doorbell
         counters = load(tmp_path, "stats-b")[0]["stats"]
         assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_doorbells"]
         assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_signalled"]
@@ -66,7 +66,7 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
 
 @pytest.mark.parametrize("first", ["rxe0", "soft:vec0"])
 def test_hosts_with_two_queues_converse(lab_kernel: Path, tmp_path: Path, first: str) -> None:
-    """A further queue sends by a queue pair of its own on rxe, by another UDP port on the HCA."""
+    """A further queue has its own queue pair on rxe, and its own UDP port on the built-in HCA."""
     devices = (first, "rxe0")
     commands = [host(device, f"converse {device} --queues 2") for device in devices]
     for result in run(lab_kernel, commands, directory=tmp_path, timeout_s=100):
@@ -90,7 +90,7 @@ def test_hosts_with_two_queues_converse(lab_kernel: Path, tmp_path: Path, first:
 def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
     lab_kernel: Path, tmp_path: Path, server: str
 ) -> None:
-    """rdma-core's own program on Soft-RoCE, unmodified, and ours on the HCA in user space."""
+    """Soft-RoCE runs rdma-core's own program, unmodified; the built-in HCA runs ours."""
     program = tmp_path / "build/soft_pingpong"
     make = ["make", "-s", "-C", str(ROOT / "ext/soft"), f"BUILD={program.parent}", str(program)]
     subprocess.run(make, check=True)
@@ -115,7 +115,7 @@ def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
 
 
 def scenario(lab_kernel: Path, tmp_path: Path, target: str, *args: str) -> Any:
-    """The report of a scenario that is alone in its guest."""
+    """Return the report of a scenario that runs in one guest."""
     command = python(f"tests.lab.scenarios.{target}", *args)
     run(lab_kernel, [command], directory=tmp_path)[0].check()
     return load(tmp_path, "report-a")
@@ -166,7 +166,7 @@ def test_every_queues_queue_pair_recovers_follows_the_gid_and_is_our_own(
     assert seen["fabric_errors"] == seen["fabric_recoveries"] >= 2
     assert seen["after"].endswith("00:ff:fe:00:09:09")
     assert seen["echo"] == []  # E8
-    # Four packets of each; one may have been a miss, which the engine sends by the first queue.
+    # Each queue sent four packets; one may have been a miss, which the engine sends by queue 0.
     assert min(seen[f"queue.{tx_queue}.tx_packets"] for tx_queue in range(3)) >= 3
 
 
@@ -183,7 +183,7 @@ def test_an_application_lends_its_context_and_domain(lab_kernel: Path, tmp_path:
 
 
 def test_a_thousand_endpoints_leave_nothing_on_the_device(lab_kernel: Path, tmp_path: Path) -> None:
-    """In two guests at once: by name, and on a lent context, with more handles than rxe has."""
+    """Two guests at once: one opens by name, one on a lent context, with more handles than rxe has."""
     results = run(
         lab_kernel,
         [
@@ -218,7 +218,7 @@ def test_a_small_port_carries_ipv4_and_refuses_ipv6(lab_kernel: Path, tmp_path: 
         ("rxe0/2", 3, ["rxe0", "no port 2"]),
     ],
 )
-def test_what_is_not_there_is_named(
+def test_a_missing_device_or_port_is_named(
     lab_kernel: Path, tmp_path: Path, device: str, status: int, words: list[str]
 ) -> None:
     script = f"{PRELUDE}call verbs_guest:on_a_veth; ipoibu up ib0 --device {device} && exit 1; echo status $?"
@@ -229,7 +229,7 @@ def test_what_is_not_there_is_named(
 
 
 def doctor(lab_kernel: Path, tmp_path: Path, before: str) -> dict[str, dict[str, str]]:
-    """What `ipoibu doctor --device rxe0` finds after `before`, by check."""
+    """Return the findings of `ipoibu doctor --device rxe0` after `before`, by check."""
     script = f"""{PRELUDE}call verbs_guest:on_a_veth
         {before}
         ipoibu doctor --device rxe0 -j >/run/lab/doctor.json || true
@@ -239,14 +239,15 @@ def doctor(lab_kernel: Path, tmp_path: Path, before: str) -> dict[str, dict[str,
 
 
 def test_the_doctor_finds_nothing_wrong_with_rxe(lab_kernel: Path, tmp_path: Path) -> None:
-    found = doctor(lab_kernel, tmp_path, "")
-    assert {name: one["status"] for name, one in found.items() if one["status"] != "ok"} == {}
-    assert "fe80::ff:fe00:101 (index 0, RoCE v2)" in found["gid"]["detail"]
+    findings = doctor(lab_kernel, tmp_path, "")
+    statuses = {name: finding["status"] for name, finding in findings.items()}
+    assert {name: status for name, status in statuses.items() if status != "ok"} == {}
+    assert "fe80::ff:fe00:101 (index 0, RoCE v2)" in findings["gid"]["detail"]
 
 
-def test_the_doctor_names_what_mends(lab_kernel: Path, tmp_path: Path) -> None:
-    """Everything at once: a small MTU, no address behind the GID, no nodes, no memory to lock."""
-    found = doctor(
+def test_the_doctor_names_the_remedies(lab_kernel: Path, tmp_path: Path) -> None:
+    """All at once: a small MTU, no address behind the GID, no nodes, no memory to lock."""
+    findings = doctor(
         lab_kernel,
         tmp_path,
         """
@@ -257,7 +258,9 @@ def test_the_doctor_names_what_mends(lab_kernel: Path, tmp_path: Path) -> None:
         ipoibu() { setpriv --bounding-set -ipc_lock "$(type -P ipoibu)" "$@"; }
         """,
     )
-    remedies = {name: one["remedy"] for name, one in found.items() if one["status"] != "ok"}
+    remedies = {
+        name: finding["remedy"] for name, finding in findings.items() if finding["status"] != "ok"
+    }
     assert remedies == {
         "rdma_nodes": "modprobe ib_uverbs",
         "memlock": "ulimit -l unlimited",
@@ -267,7 +270,9 @@ def test_the_doctor_names_what_mends(lab_kernel: Path, tmp_path: Path) -> None:
     }
 
 
-def test_too_little_memory_to_lock_is_told(lab_kernel: Path, tmp_path: Path) -> None:
+def test_too_little_memory_to_lock_is_an_error_with_a_remedy(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
     script = f"""{PRELUDE}call verbs_guest:on_a_veth
         ulimit -l 64
         setpriv --bounding-set -ipc_lock ipoibu up ib0 --device rxe0 && exit 1

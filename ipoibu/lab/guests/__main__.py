@@ -10,11 +10,11 @@ from ipoibu.lab.guests.runner import INFINIBAND, find_kernel, run, shell
 
 
 def main() -> int:
-    """Boot one guest a script, print what each wrote, return 0 when all went well."""
+    """Boot one guest for each script, print their output, return 0 if all succeeded."""
     parser = argparse.ArgumentParser(
         prog="python -m ipoibu.lab.guests",
         description="Boot one guest for each SCRIPT (bash, with the functions of inside/*.sh; "
-        "@FILE reads it from a file) and print what it wrote.",
+        "@FILE reads it from a file) and print its output.",
     )
     parser.add_argument("scripts", metavar="SCRIPT", nargs="+")
     parser.add_argument("-k", "--kernel-log", action="store_true", help="print the kernel log too")

@@ -29,7 +29,7 @@ HOSTS = {  # the name of each in judge_host.sh, and its kernel's arguments
     SIW: ("siw0", ()),
 }
 
-# What each host of a pair tries towards the other.
+# Each host of a pair tries these towards the other.
 COMMON = [
     "it resolves by ARP and pings",
     "it resolves by ND and pings",
@@ -63,7 +63,7 @@ def boot(
     directory: Path,
     hosts: tuple[str, str],
     function: str,
-    *words: str,
+    *arguments: str,
     limited: bool = False,
     kernel_first: str = ":",
     scripts: Sequence[Path] = SCRIPTS,
@@ -79,7 +79,7 @@ def boot(
     commands = []
     for host in hosts:
         name, _ = HOSTS[host]
-        script = shlex.join([function, name, *words])
+        script = shlex.join([function, name, *arguments])
         if name == "kernel":
             script = f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {script}"
         else:
@@ -101,7 +101,7 @@ def play(
     directory: Path,
     hosts: tuple[str, str],
     function: str,
-    *words: str,
+    *arguments: str,
     limited: bool = False,
     kernel_first: str = ":",
     scripts: Sequence[Path] = SCRIPTS,
@@ -112,7 +112,7 @@ def play(
         directory,
         hosts,
         function,
-        *words,
+        *arguments,
         limited=limited,
         kernel_first=kernel_first,
         scripts=scripts,

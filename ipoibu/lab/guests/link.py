@@ -127,9 +127,10 @@ class Link:
 
 
 def _failure(results: Sequence[Result]) -> GuestFailed | None:
-    try:
-        for result in results:
+    """Return the first failure: the runner ends the other guest a moment later."""
+    for result in sorted(results, key=lambda result: result.duration_s):
+        try:
             result.check()
-    except GuestFailed as failure:
-        return failure
+        except GuestFailed as failure:
+            return failure
     return None

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boot guests of the lab kernel, run a command in each, bring back output and exit status.
+"""Boots guests of the lab kernel, runs a command in each, and returns output and exit status.
 
     kernel = find_kernel()
     left, right = run(kernel, [shell("link_up vec0; ..."), python(module.function)])
 
 A guest is one User-mode Linux kernel: a process of this user, with the host's file tree as its
-read-only root. README.md says what a command finds in there. Everything a guest needs or leaves is
-in the run's directory; everything it is made of is one session of processes, which is gone when
-its `Guest` is closed.
+read-only root. README.md describes what a command has in there. A guest reads and writes the run's
+directory only. Its processes are one session, which `Guest.close` ends.
 """
 
 import ctypes
@@ -35,15 +34,15 @@ ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout
 INSIDE = Path(__file__).resolve().parent / "inside"
 SCENARIOS = INSIDE.parent / "scenarios"
 
-STREAM_BYTES = 16 << 20  # kept of one guest's output; what comes later is drained and dropped
-GRACE_S = 3.0  # what the others get to end by themselves when a guest of the run has failed
+STREAM_BYTES = 16 << 20  # kept of one guest's output; the runner drops the rest
+GRACE_S = 3.0  # the other guests get this long to end when one guest has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
 
 # Kernel argument: rxe devices look like InfiniBand ports (kernel/patches/rxe-ib.patch).
 INFINIBAND = ("rdma_rxe.ib=1",)
 
-# What a healthy kernel never says, whatever the scenario did.
+# A healthy kernel never logs these, whatever the scenario does.
 _COMPLAINT = re.compile(
     r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
 )
@@ -56,12 +55,12 @@ class GuestFailed(LabError):
 
 @dataclass(frozen=True)
 class Result:
-    """What is left of a guest.
+    """The result of a guest that has ended.
 
-    `status` is the command's exit status (128 + n after signal n), None when the guest ended before
-    it could tell. `failure` says why the guest, not the command, failed: it ran out of time, its
-    kernel complained, it was ended because another one failed; None if nothing of the kind.
-    `kernel_log` begins with what UML told the host.
+    `status` is the command's exit status (128 + n after signal n), or None when the guest ended
+    without one. `failure` says why the guest, not the command, failed: it ran out of time, its kernel
+    logged a complaint, or the runner ended it because another guest failed; None otherwise.
+    `kernel_log` begins with UML's own messages.
     """
 
     name: str
@@ -105,7 +104,7 @@ def source(*scripts: Path) -> str:
 def python(function: Callable[..., object] | str, *args: str) -> list[str]:
     """Return the command that calls `function`, given as such or as MODULE:NAME, with `args`.
 
-    It is imported anew in the guest, from a module without heavy imports preferably.
+    The guest imports the function's module anew, so that module should have no heavy imports.
     """
     if not isinstance(function, str):
         function = f"{function.__module__}:{function.__qualname__}"
@@ -124,12 +123,12 @@ def run(
     directory: Path | None = None,
     copy_to: BinaryIO | None = None,
 ) -> list[Result]:
-    """Boot one guest a command, all joined by vec0, and return their results in that order.
+    """Boot one guest for each command, all joined by vec0; return their results in that order.
 
-    Blocks until all have ended, at most `timeout_s` and a few seconds. When one fails, the others
-    are ended after GRACE_S. `kernel_arguments`, if any, has for each guest what ends its kernel's
-    command line. `directory`, /run/lab in the guests, is kept; without it a temporary one
-    is used and removed. `copy_to` gets the output of the first guest as it comes. Each guest is
+    It blocks until all guests have ended, at most `timeout_s` and a few seconds. When one fails, it
+    ends the others after GRACE_S. `kernel_arguments`, if any, has for each guest the end of its
+    kernel's command line. It keeps `directory`, which is /run/lab in the guests; without one it
+    uses a temporary directory. `copy_to` gets the output of the first guest as it comes. Each guest is
     bound to one of the host's CPUs, if there are as many CPUs as guests.
     """
     if directory is None:
@@ -179,7 +178,7 @@ def run(
 
 
 def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
-    """Wait for all of `guests`, which have been started."""
+    """Wait for all of `guests`, which are running."""
     deadline = time.monotonic() + timeout_s
     reason = f"did not end within {timeout_s:g} s"
     results: dict[str, Result] = {}
@@ -196,7 +195,7 @@ def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
 
 
 def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
-    """Return the guests that have ended; none when `deadline`, of the monotonic clock, comes first."""
+    """Return the guests that have ended, or none at `deadline`, a time of the monotonic clock."""
     with selectors.DefaultSelector() as selector:
         for guest in guests:
             selector.register(guest.pidfd, selectors.EVENT_READ, guest)
@@ -207,8 +206,8 @@ def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
 class Guest:
     """One guest: `start`, then `finish` for its Result; `close` ends it and is always safe.
 
-    For tests that need a guest while they do other things; `run` is enough for the others. Start it
-    from a thread that outlives it: the host kills the guest when its starting thread ends.
+    Use it while other things go on beside the guest; otherwise use `run`. Start it from a thread
+    that outlives it: the host kills the guest when its starting thread ends.
     """
 
     def __init__(
@@ -227,11 +226,11 @@ class Guest:
         kernel_arguments: Sequence[str] = (),
         copy_to: BinaryIO | None = None,
     ) -> None:
-        """Describe a guest; nothing happens before `start`.
+        """Describe a guest; `start` boots it.
 
-        `directory` is shared by the guests of a run; `index` (from 1) gives the MAC of vec0, which
-        exists if `wire_fd` does. `cpu` is the host's CPU that the guest is bound to: its kernel and the
-        processes of its programs take turns, and to wake another CPU for each turn is dear.
+        The guests of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
+        `wire_fd` does. `cpu` is the host's CPU that the guest is bound to: its kernel and the
+        processes of its programs take turns, and waking another CPU for each turn takes long.
         """
         if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
             paths = f"{directory} or {INSIDE}"
@@ -274,10 +273,10 @@ class Guest:
                 raise LabError(f"{program} is missing; run: apt-get install util-linux")
         here = self.directory / self.name
         if here.exists():
-            raise LabError(f"{here} is left from another run; each needs a directory of its own")
+            raise LabError(f"{here} is there from another run; each run needs its own directory")
         for part in (self.directory / "meetings", self.directory / "values", here / "uml"):
             part.mkdir(parents=True, exist_ok=True)
-        (here / "dev").mkdir()  # the links that udev makes elsewhere; init copies them
+        (here / "dev").mkdir()  # links that udev makes on other machines; init copies them
         for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
             (here / "dev" / name).symlink_to(f"/proc/self/fd{target}")
         (here / "command").write_text(self._script())
@@ -305,7 +304,7 @@ class Guest:
                 stream.start()
 
     def finish(self, reason: str = "closed while it ran") -> Result:
-        """Close the guest and return what it left; `reason` is the failure if it still ran."""
+        """Close the guest and return its result; `reason` is the failure if it was still running."""
         ended = bool(_wait_any([self], 0))
         duration_s = time.monotonic() - self._started_s
         self.close()
@@ -325,11 +324,11 @@ class Guest:
         return Result(self.name, status, output, kernel_log, failure, duration_s)
 
     def close(self) -> None:
-        """End the guest, whatever it does, and leave no process behind; again is harmless."""
+        """End the guest, whatever it does, with all of its processes; a second call does nothing."""
         if self.pidfd < 0 or self._process is None:
             return
-        # UML runs each guest process in a host process of its own session. They outlive a killed
-        # kernel for a moment as orphans: adopt and reap them, since process 1 of a container may not.
+        # UML runs each guest process in a host process of its session. Those outlive a killed kernel
+        # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
         _set_subreaper(True)
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -389,9 +388,9 @@ class Guest:
 
 
 class _Stream:
-    """A pipe out of a guest, drained by a thread into memory and a file.
+    """A pipe out of a guest, which a thread drains into memory and a file.
 
-    The guest's end is shared by all of its processes, so the thread ends when the last one has.
+    All processes of the guest share its end, so the thread ends when the last of them has.
     """
 
     def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
@@ -414,7 +413,7 @@ class _Stream:
             raise LabError(f"a process of the guest that writes {self._file} has survived")
 
     def text(self) -> str:
-        """Return what came; bytes that are no UTF-8 are replaced."""
+        """Return the guest's output, with a replacement for bytes that are no UTF-8."""
         lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
         return self._data.decode(errors="replace") + lost
 
@@ -432,10 +431,10 @@ class _Stream:
 
 
 def _fstab(directory: Path) -> str:
-    """Return what a guest mounts over its root, the host's tree read-only.
+    """Return the mounts over a guest's root, which is the host's tree, read-only.
 
-    Only `directory`, at /run/lab, is the host's and can be written. A checkout or an interpreter
-    that the private places cover is mounted there again.
+    `directory`, at /run/lab, is the only writable part of the host. A private place that covers the
+    package or the interpreter gets a mount of it.
     """
     mounts = [
         ("sysfs", "/sys", "sysfs", "defaults"),
@@ -452,9 +451,9 @@ def _fstab(directory: Path) -> str:
 
 
 def _memory_directory(needed_bytes: int) -> Path:
-    """Return where UML may put the file that is a guest's memory: in RAM if there is room.
+    """Return the directory for the file that is a guest's memory: in RAM if there is room.
 
-    A container's /dev/shm may hold 64 MB only, and a guest that outgrows it dies of SIGBUS.
+    A container's /dev/shm may hold only 64 MB, and a guest that outgrows it dies of SIGBUS.
     """
     places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
     for place in places:
@@ -464,7 +463,7 @@ def _memory_directory(needed_bytes: int) -> Path:
 
 
 def _reap_group(group: int) -> None:
-    """Wait for the children of this process that are in `group`, all of which have been killed."""
+    """Wait for the children of this process in `group`, to which `close` has sent SIGKILL."""
     try:
         while True:
             os.waitpid(-group, 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The Ethernet between guests: datagram sockets, one frame a datagram, nothing on the host's network.
+"""The Ethernet between guests: datagram sockets that carry one frame each, off the host's network.
 
-Two guests share a socket pair, which blocks the sender when it is full and so loses nothing. More
-guests hang on a switch that floods: every guest sees every frame, as on a hub.
+Two guests share a socket pair, which blocks the sender when it is full and so loses nothing. A switch
+that floods joins more guests: every guest sees every frame, as on a hub.
 """
 
 import selectors
@@ -20,18 +20,18 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return two joined datagram sockets with large buffers."""
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     for end in pair:
-        # A unix socket's frames are charged to their sender alone.
+        # The kernel charges a unix socket's frames to their sender alone.
         try:
             end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
-        except PermissionError:  # needs CAP_NET_ADMIN; what net.core.wmem_max allows must do then
+        except PermissionError:  # without CAP_NET_ADMIN, net.core.wmem_max is the limit
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     return pair
 
 
 class Wire:
-    """What joins `count` guests; `ends[i]` belongs to guest i.
+    """The wire of `count` guests, a context manager; `ends[i]` belongs to guest i.
 
-    A context manager. The guests inherit the descriptors of `ends`; close this one's copies (leave
+    The guests inherit the descriptors of `ends`; close this one's copies (leave
     the context) only after the guests have ended, because a socket without a peer refuses frames.
     """
 
@@ -83,7 +83,7 @@ class Wire:
                         self._forward(port)
 
     def _forward(self, source: socket.socket) -> None:
-        """Empty one port; a port that cannot take a frame at once loses it, as a switch's would."""
+        """Forward the frames of one port; a port with a full buffer loses a frame, as on a switch."""
         while True:
             try:
                 frame = source.recv(FRAME_BYTES)

@@ -2,7 +2,7 @@
 #
 # connected_host.sh: connected mode between guests; after verbs_host.sh.
 
-# Whether ib0 has a connection of that role, in use.
+# Succeeds if ib0 has a live connection of that role.
 live() { # ROLE
     local rows
     rows=$(ipoibu conn ib0)
@@ -37,12 +37,12 @@ use_iperf() { # NAME ADDRESS [OPTION...]
     iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
 }
 
-# Everything that goes by connections, between two guests. The first one receives.
+# Pings, TCP and UDP by connections between two guests. The first one receives.
 connect() { # DEVICE
     local other=$((3 - LAB_INDEX))
     ib_up "$1" --mode connected
     meet up 40
-    ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other" # by datagram, and makes the connection
+    ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other" # the first by datagram, which makes the connection
     both_live
     meet connected 40
     large_ping "10.9.0.$other"
@@ -62,7 +62,7 @@ connect() { # DEVICE
     ib_down
 }
 
-# The first two of three hosts have connected mode, the third has not.
+# The first two of three hosts have connected mode, the third one has datagram mode.
 mix() { # DEVICE
     if ((LAB_INDEX == 3)); then
         ib_up "$1"
@@ -85,7 +85,7 @@ mix() { # DEVICE
     ib_down
 }
 
-# The second host stops under load, goes on, and is at last killed and started again.
+# The second host's daemon stops under load, continues, and at last is killed and starts again.
 stumble() { # DEVICE
     local other=$((3 - LAB_INDEX)) stream
     ib_up "$1" --mode connected
@@ -96,11 +96,11 @@ stumble() { # DEVICE
         meet served 40
         iperf3 -c 10.9.0.2 -t 10 -J >/run/lab/stumbled.json &
         stream=$!
-        wait "$stream" # TCP never knew
+        wait "$stream" # the TCP stream survives
         show_all
         mv "/run/lab/stats-$LAB_NAME.json" /run/lab/stats-stopped.json
         meet streamed 60
-        ping -q -i 0.01 -s 30000 10.9.0.2 >/dev/null & # load, while it is killed
+        ping -q -i 0.01 -s 30000 10.9.0.2 >/dev/null & # load during the kill
         stream=$!
         meet restarted 60
         until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.2
@@ -132,7 +132,7 @@ stumble() { # DEVICE
     ib_down
 }
 
-# The second one asks the first for more connections than it gives, then becomes an honest host.
+# The second guest asks for more connections than the first one accepts, then joins as a normal host.
 beset() { # DEVICE
     if ((LAB_INDEX == 1)); then
         ib_up "$1" --mode connected

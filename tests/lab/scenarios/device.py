@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What pyverbs says of an RDMA device in the guest."""
+"""Asks pyverbs about an RDMA device in the guest."""
 
 import json
 

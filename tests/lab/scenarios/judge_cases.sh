@@ -3,8 +3,8 @@
 # judge_cases.sh: partitions, idle connections and children beside the kernel's ib_ipoib; after
 # judge_host.sh.
 
-# Both are limited members of one partition, full ones of the default partition, where the control group
-# talks: neither hears the other in the former.
+# Both hosts are limited members of one partition, and full members of the default partition, which the
+# control plane uses: neither host hears the other in the limited partition.
 apart() { # HOST
     local other=$((3 - LAB_INDEX))
     side_up "$1" partition
@@ -17,18 +17,18 @@ apart() { # HOST
     side_down "$1"
 }
 
-shows_connections() { # active|passive HOW-MANY...: of ipoibu's, all in one look
-    local shown words
+shows_connections() { # active|passive COUNT...: checks one output of `ipoibu conn` for all
+    local shown marks
     shown=$(ipoibu conn ib0 -j)
     while (($#)); do
-        words=${shown//\"role\": \"$1\"/@}
-        words=${words//[^@]/}
-        ((${#words} == $2)) || return 1
+        marks=${shown//\"role\": \"$1\"/@}
+        marks=${marks//[^@]/}
+        ((${#marks} == $2)) || return 1
         shift 2
     done
 }
 
-# Traffic keeps alive what is waited for: a look may take longer than the kernel is patient.
+# A ping keeps the connections busy: `ipoibu conn` may take longer than the kernel's idle time.
 until_connected() { # OTHER
     local pinger
     ping -q -i 0.2 "$1" >/dev/null & pinger=$!
@@ -37,9 +37,9 @@ until_connected() { # OTHER
     wait $pinger || true
 }
 
-# Each has a connection to the other. The one of the impatient side goes, the other stays; the next packet
-# makes another. Patience is 5 s for ipoibu (twice as long for one that it was asked for), for the kernel
-# that of the neighbour table.
+# Each host has a connection to the other. SIDE has the shorter idle time and ends its connection, the
+# other one stays; the next packet makes a new one. ipoibu's idle time is 5 s (10 s for a passive
+# connection), the kernel's is that of its neighbour table.
 idle() { # HOST SIDE
     local other=$((3 - LAB_INDEX)) options=() gone=active stays=passive
     if [[ $2 == ipoibu ]]; then options=(--connection-idle 5); else gone=passive stays=active; fi
@@ -47,7 +47,7 @@ idle() { # HOST SIDE
     meet up 60
     if [[ $1 != kernel ]]; then
         until_connected "10.9.0.$other"
-        until_true 60 "one that idles gone" shows_connections "$gone" 0 "$stays" 1
+        until_true 60 "the end of an idle connection" shows_connections "$gone" 0 "$stays" 1
         until_connected "10.9.0.$other"
         five_pings "10.9.0.$other" -s 60000 -M do
     fi
@@ -55,7 +55,7 @@ idle() { # HOST SIDE
     side_down "$1"
 }
 
-# A parent and a child in another partition, made at run time, each with a network of its own.
+# A parent and a child in another partition, made at run time, each with its own network.
 children() { # HOST
     local other=$((3 - LAB_INDEX))
     if [[ $1 == kernel ]]; then
@@ -77,7 +77,7 @@ children() { # HOST
     meet pinged 60
     if [[ $1 != kernel ]]; then
         ipoibu child del ib0 0x8001
-        five_pings "10.9.0.$other" # its parent lives on
+        five_pings "10.9.0.$other" # its parent still works
     fi
     meet done 60
     side_down "$1"

@@ -7,7 +7,7 @@ trouble() { # FUNCTION [ARG...] of mesh_trouble.py
     python -m ipoibu.lab.guests.inside.call "tests.lab.scenarios.mesh_trouble:$1" "${@:2}"
 }
 
-connected_to() { # COUNT: peers, each by one connection
+connected_to() { # COUNT: checks for one live connection to each of COUNT peers
     local row rows live=0
     rows=$(ipoibu conn ib0)
     while read -r row; do
@@ -18,7 +18,7 @@ connected_to() { # COUNT: peers, each by one connection
     ((live == $1))
 }
 
-# Three hosts of which the last two know the first one only.
+# Three hosts; the last two know only the first one.
 gather() {
     local index peers=()
     ((LAB_INDEX == 1)) || peers=(--peer 10.8.0.1)
@@ -61,7 +61,7 @@ gather() {
     ib_down
 }
 
-# The second one is killed and started again, under load, while the third one keeps the mesh.
+# The second host's daemon is killed and starts again under load; the others keep the mesh.
 come_back() {
     local peers=() stream
     ((LAB_INDEX == 1)) || peers=(--peer 10.8.0.1)
@@ -79,9 +79,9 @@ come_back() {
         large_ping 10.9.0.1
         large_ping 10.9.0.3
     else
-        ping -q -i 0.02 -s 20000 10.9.0.2 >/dev/null & # load, while it is killed
+        ping -q -i 0.02 -s 20000 10.9.0.2 >/dev/null & # load during the kill
         stream=$!
-        large_ping "10.9.0.$((4 - LAB_INDEX))" # whoever stays hears nothing of it
+        large_ping "10.9.0.$((4 - LAB_INDEX))" # the connection between the other two survives
         meet restarted 60
         until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.2
         kill -INT "$stream"; wait "$stream" || true
@@ -92,7 +92,7 @@ come_back() {
     ib_down
 }
 
-# The first one is a mesh of one; the second one bothers it, then joins.
+# The first host is a mesh of one; the second guest attacks it, then joins.
 bother() {
     if ((LAB_INDEX == 1)); then
         ib_up siw0
@@ -118,22 +118,22 @@ bother() {
     ib_down
 }
 
-# Peers come from a file that changes, and from a name.
+# The daemon reads peers from a file that changes, and from a name.
 look_up() {
     if ((LAB_INDEX == 1)); then
         ib_up siw0
         meet up 60
-        meet found 60
+        meet peers-read 60
         connected_to 1
         meet changed 60
     else
-        echo "# nobody yet" >/tmp/peers
+        echo "# no peer yet" >/tmp/peers
         ib_up siw0 --peers-file /tmp/peers
         meet up 60
         connected_to 0
         printf '10.8.0.1:4792  # the first\n' >/tmp/peers
         until_true 20 "a peer by file" connected_to 1
-        meet found 60
+        meet peers-read 60
         meet changed 60
     fi
     show_all

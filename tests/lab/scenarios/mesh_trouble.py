@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What bothers a host of an iWARP mesh: peers that speak garbage, a thousand connections, and leaks."""
+"""Trouble for a host of an iWARP mesh: peers that send garbage, a thousand connections, leaks."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ GREETING = Greeting(
 
 
 def _held(pid: str) -> dict[str, int]:
-    """What a daemon holds, and what the kernel holds of RDMA for everybody."""
-    words = ["rdma", "-j", "resource", "show"]
-    out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    """Return a daemon's descriptors, threads and memory, and all RDMA objects of the kernel."""
+    command = ["rdma", "-j", "resource", "show"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     device = json.loads(out)[0]
     held = {key: device[key] for key in ("qp", "cq", "cm_id", "mr", "pd") if key in device}
     held["fds"] = len(os.listdir(f"/proc/{pid}/fd"))
@@ -59,7 +59,7 @@ def before(pid: str) -> None:
 
 
 def after(pid: str) -> None:
-    """Hand what was held before and is held now to the test, when the last connections are gone."""
+    """Write the resources of before and of now for the test, when the connections are gone."""
     was = json.loads(Path("/tmp/held").read_text())
     for _ in range(50):
         held = _held(pid)
@@ -70,7 +70,7 @@ def after(pid: str) -> None:
 
 
 class _Asker:
-    """Asks for connections with whatever greeting, one after the other."""
+    """Asks for connections with any greeting, one after the other."""
 
     def __init__(self, host: str) -> None:
         self._target = SocketAddress(ip_address(host), MESH_PORT)
@@ -82,19 +82,19 @@ class _Asker:
         self._channel = EventChannel()
 
     def ask(self, greeting: bytes, messages: Sequence[bytes] = ()) -> CmEventType:
-        """What became of it; of one that is established, after the messages were sent."""
-        found = self._channel.create()
+        """Return the last event of the connection; an established one first sends the messages."""
+        connection = self._channel.create()
         qp = self._device.create_rc(self._objects, 16, 0, 16)
         try:
-            found.resolve_address(self._target, 2000)
+            connection.resolve_address(self._target, 2000)
             while True:
                 event = self._next()
                 if event.type is CmEventType.ADDR_RESOLVED:
-                    found.resolve_route(2000)
+                    connection.resolve_route(2000)
                 elif event.type is CmEventType.ROUTE_RESOLVED:
                     self._device.raise_rc(qp, 1, 0)
                     qpn = Qpn(qp.qp_num)
-                    found.connect(qpn, greeting, retries=0, rnr_retries=0, has_srq=False)
+                    connection.connect(qpn, greeting, retries=0, rnr_retries=0, has_srq=False)
                 else:
                     break
             for message in messages:
@@ -103,11 +103,11 @@ class _Asker:
             return event.type
         finally:
             self._device.fail(qp)
-            found.close()
+            connection.close()
             self._device.destroy(qp)
 
     def _send(self, qp: QP, message: bytes) -> bool:
-        """Whether the message went out; siw says nothing when the peer has ended the connection."""
+        """Return whether the send completed; siw reports nothing after the peer has disconnected."""
         self._memory.write(message, len(message))
         piece = SGE(self._memory.buf, len(message), self._memory.lkey)
         qp.post_send(
@@ -128,28 +128,28 @@ class _Asker:
 
 
 def garbage(host: str) -> None:
-    """No greeting, or a wrong one; then a good one, and messages that make no sense."""
+    """Send no greeting or wrong ones, then a valid greeting with invalid messages."""
     rng = random.Random(1)
     asker = _Asker(host)
-    said = []
+    events = []
     for greeting in [b"", b"ipom", rng.randbytes(36), GREETING[:-1], b"ipom\x02" + GREETING[5:]]:
-        said.append(asker.ask(greeting).name)
+        events.append(asker.ask(greeting).name)
     for _ in range(20):
         spoiled = bytearray(GREETING)
         spoiled[rng.randrange(5)] ^= 1 << rng.randrange(8)
-        said.append(asker.ask(bytes(spoiled)).name)
-    (SHARE / "garbage.json").write_text(json.dumps(said))
+        events.append(asker.ask(bytes(spoiled)).name)
+    (SHARE / "garbage.json").write_text(json.dumps(events))
     chatter = []
     for _ in range(20):
         messages = [_nonsense(rng) for _ in range(20)]
         chatter.append(asker.ask(GREETING, messages).name)
-    flood = [b"\x08\x00\0\0" + bytes(60)] * 200  # more than it was told it may
+    flood = [b"\x08\x00\0\0" + bytes(60)] * 200  # more than its credits allow
     chatter.append(asker.ask(GREETING, flood).name)
     (SHARE / "chatter.json").write_text(json.dumps(chatter))
 
 
 def _nonsense(rng: random.Random) -> bytes:
-    """A message of any type and length: control, IP, ARP, none."""
+    """Return a message of any type and length: control, IP, ARP or unknown."""
     kind = rng.choice(
         [b"\x88\xb5", b"\x88\xb5", b"\x88\xb5", b"\x08\0", b"\x08\x06", b"\x86\xdd", b"??"]
     )
@@ -160,10 +160,10 @@ def _nonsense(rng: random.Random) -> bytes:
 
 
 def connects(host: str) -> None:
-    """A thousand connections that are made and given up."""
+    """Make and drop a thousand connections."""
     asker = _Asker(host)
-    said: dict[str, int] = {}
+    events: dict[str, int] = {}
     for _ in range(CONNECTS):
         name = asker.ask(GREETING).name
-        said[name] = said.get(name, 0) + 1
-    (SHARE / "connects.json").write_text(json.dumps(said))
+        events[name] = events.get(name, 0) + 1
+    (SHARE / "connects.json").write_text(json.dumps(events))

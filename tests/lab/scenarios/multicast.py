@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Native multicast over rxe, IPoIB's way: what a receiver must do besides attaching its queue pair.
+"""Native multicast over rxe as in IPoIB: a receiver must join at the IP level besides attaching.
 
 Two guests. `program` is the compiled multicast.c.
 """
@@ -17,7 +17,7 @@ QUIET_S = 0.5  # a datagram that is going to come takes well under a millisecond
 
 
 def receive(program: str) -> None:
-    """Attach, let the other send, join at the IP level, let it send again; print what came."""
+    """Attach, let the other guest send, join at the IP level, let it send again; print the datagrams."""
     _device()
     with subprocess.Popen([program, "receive", MGID], stdout=subprocess.PIPE) as receiver:
         assert receiver.stdout is not None

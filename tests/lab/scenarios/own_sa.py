@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the SA of an rxe port that looks like InfiniBand answers, asked by our client over ib_umad."""
+"""Our SA client asks the SA of an rxe port that looks like InfiniBand, over ib_umad."""
 
 from __future__ import annotations
 
@@ -29,26 +29,31 @@ def ask() -> None:
 
 
 async def _ask() -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     peer = Gid.parse(link_local(2))
     async with SaClient.open("rxe0", 1) as sa:
-        said["send-only full members"] = (await sa.class_port_info()).has_send_only_full_member
+        answers["send-only full members"] = (await sa.class_port_info()).has_send_only_full_member
         for pkey in (DEFAULT, SECOND):
             params = link_params(await sa.join(mgid.broadcast(pkey)))
-            said[f"broadcast {int(pkey):04x}"] = [params.mtu_bytes, int(params.qkey)]
+            answers[f"broadcast {int(pkey):04x}"] = [params.mtu_bytes, int(params.qkey)]
             path = await sa.path(peer, pkey)
-            said[f"path {int(pkey):04x}"] = [path.dlid, path.slid, str(path.dgid), path.hop_limit]
+            answers[f"path {int(pkey):04x}"] = [
+                path.dlid,
+                path.slid,
+                str(path.dgid),
+                path.hop_limit,
+            ]
         group = Gid(mgid.broadcast(DEFAULT).raw[:12] + bytes(range(4)))
         params = link_params(await sa.join(mgid.broadcast(DEFAULT)))
-        said["group"] = (await sa.join(group, params=params)).mlid
+        answers["group"] = (await sa.join(group, params=params)).mlid
         await sa.leave(group)
-        said["sender"] = (await sa.join_to_send(group, params)).mlid
+        answers["sender"] = (await sa.join_to_send(group, params)).mlid
         await sa.leave(group)
-        said["no path off the subnet"] = await _refusal(sa.path(OFF_SUBNET, DEFAULT))
-        said["no path in a foreign partition"] = await _refusal(sa.path(peer, ABSENT))
-        said["no join in a foreign partition"] = await _refusal(sa.join(mgid.broadcast(ABSENT)))
-        said["no tables"] = await _refusal(sa.groups(DEFAULT))
-    return said
+        answers["no path off the subnet"] = await _refusal(sa.path(OFF_SUBNET, DEFAULT))
+        answers["no path in a foreign partition"] = await _refusal(sa.path(peer, ABSENT))
+        answers["no join in a foreign partition"] = await _refusal(sa.join(mgid.broadcast(ABSENT)))
+        answers["no tables"] = await _refusal(sa.groups(DEFAULT))
+    return answers
 
 
 async def _refusal(question: Awaitable[Any]) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A client and an administrator of subnets, on the real ib_umad of two guests.
+"""An SA client and a subnet administrator, on the real ib_umad of two guests.
 
-The guests' ports are RoCE, where a MAD finds its way by GID alone: so they are told that the other's
-LID is 1 or 2, and every datagram gets a global route header.
+The guests' ports are RoCE, which routes a MAD by GID alone. So each port assumes that the other's LID
+is 1 or 2, and every datagram gets a global route header.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUPS: Final = 200
 
 
 class RocePort(UmadPort):
-    """Talks to the port with `peer`'s GID, under the LID that it is told to have."""
+    """Talks to the port with `peer`'s GID, and assumes `lid` as its own LID."""
 
     def __init__(self, lid: int, peer: Gid, methods: tuple[int, ...]) -> None:
         self.info = MadPortInfo("rxe0", 1, True, lid, SA_LID, 0, _own_gid(), (DEFAULT,))
@@ -67,7 +67,7 @@ class Remote:
         self._port = port
 
     def deliver(self, message: SaMad) -> None:
-        """As an administrator does: what is no answer waits for one."""
+        """Send a MAD; a request waits for its answer, as an SA's does."""
         wait_s = 0.0 if message.method & RESPONSE else 1.0
         self._port.send(message.pack(), MadTo(CLIENT_LID), wait_s)
 
@@ -77,7 +77,7 @@ def _own_gid() -> Gid:
 
 
 def administrate() -> None:
-    """Answer until the other guest has put "done"; be silent between its "deaf" and its "back"."""
+    """Answer until the other guest puts "done", but not between its "deaf" and its "back"."""
     _prepare()
     requests = (Method.GET, Method.SET, Method.GET_TABLE, Method.DELETE)
     port = RocePort(SA_LID, Gid.parse(link_local(2)), requests)
@@ -107,7 +107,7 @@ def _is_put(key: str) -> bool:
 
 
 def ask() -> None:
-    """Print what the other guest's administrator gave."""
+    """Print the answers of the other guest's administrator."""
     _prepare()
     meet("up")
     print(json.dumps(asyncio.run(_ask())))
@@ -115,7 +115,7 @@ def ask() -> None:
 
 
 def open_ethernet() -> None:
-    """Print why the port is not taken, as it is no InfiniBand port."""
+    """Print why UmadPort refuses the port, which is no InfiniBand port."""
     _prepare()
     try:
         UmadPort("rxe0")
@@ -127,33 +127,33 @@ def open_ethernet() -> None:
 async def _ask() -> dict[str, Any]:
     port = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
     second = RocePort(CLIENT_LID, Gid.parse(link_local(1)), (Method.REPORT,))
-    said: dict[str, Any] = {"reports": [port.hears_unasked, second.hears_unasked]}
+    answers: dict[str, Any] = {"reports": [port.hears_unasked, second.hears_unasked]}
     second.close()
     pace = Pace(timeout_s=1.0, attempts=2, probe_min_s=0.2, probe_max_s=0.2)
     client = SaClient(port, pace=pace, rng=random.Random(1))
     async with client:
         params = link_params(await client.join(mgid.broadcast(DEFAULT)))
-        said["mtu"] = params.mtu_bytes
+        answers["mtu"] = params.mtu_bytes
         groups = [_group(number) for number in range(GROUPS)]
         await asyncio.gather(*(client.join(one, JoinState.FULL_MEMBER, params) for one in groups))
-        said["listed"] = len(await client.groups(DEFAULT))
+        answers["listed"] = len(await client.groups(DEFAULT))
         await client.subscribe(Trap.GROUP_CREATED)
         events = client.events()
         heard = await anext(events)
-        said["event"] = int(heard.trap) if isinstance(heard, Notice) else heard.value
+        answers["event"] = int(heard.trap) if isinstance(heard, Notice) else heard.value
         put("deaf", "")
         await asyncio.sleep(0.1)
         try:
             await client.class_port_info()
         except IpoibuError as error:
-            said["silence"] = type(error).__name__
+            answers["silence"] = type(error).__name__
         put("back", "")
         changes = [await anext(events), await anext(events)]
-        said["changes"] = [one.value for one in changes if isinstance(one, Change)]
+        answers["changes"] = [one.value for one in changes if isinstance(one, Change)]
         await asyncio.gather(*(client.leave(one) for one in groups))
-        said["left"] = len(await client.groups(DEFAULT))
-        said["counts"] = dict(client.counts)
-    return said
+        answers["left"] = len(await client.groups(DEFAULT))
+        answers["counts"] = dict(client.counts)
+    return answers
 
 
 def _group(number: int) -> Gid:

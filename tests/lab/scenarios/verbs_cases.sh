@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# verbs_cases.sh: what one host, or two, do on rxe0 and soft:vec0; after verbs_host.sh.
+# verbs_cases.sh: test cases for one host or two on rxe0 and soft:vec0; after verbs_host.sh.
 
-shows_groups() { # both that are joined by the receivers
+shows_groups() { # both groups of the receivers
     local shown
     ipoibu mcast ib0 -j >/run/lab/mcast.json
     shown=$(</run/lab/mcast.json)
     [[ $shown == *ff12:401b:ffff::f01:203* && $shown == *ff12:601b:ffff::1234* ]]
 }
 
-# Everything an interface is for, against the other of two guests. The first one receives.
+# Pings, multicast and TCP between two guests. The first one receives.
 converse() { # DEVICE [OPTION...]
     local other=$((3 - LAB_INDEX)) streams=1
-    [[ " $* " != *" --queues "* ]] || streams=8 # for all queues to have some
+    [[ " $* " != *" --queues "* ]] || streams=8 # so that every queue has some
     ib_up "$@"
     meet up 40
     ping -q -c 5 -i 0.05 -W 5 "10.9.0.$other"
@@ -45,7 +45,7 @@ converse() { # DEVICE [OPTION...]
     ib_down
 }
 
-# Two programs that meet over TCP on 10.8.0.1 port 18515.
+# Two programs that exchange parameters over TCP on 10.8.0.1 port 18515.
 serve() { # PROGRAM [ARG...]
     ip addr add 10.8.0.1/24 dev vec0
     "$@" &
@@ -60,14 +60,14 @@ join_in() { # PROGRAM [ARG...]
     "$@"
 }
 
-# A port with the MTU of ordinary Ethernet: what `ipoibu up` says of IPv6, and that IPv4 works.
+# A port with the MTU of ordinary Ethernet: `ipoibu up` refuses IPv6, and IPv4 works.
 narrow_host() {
     call verbs_guest:on_a_veth 1500
     ipoibu up ib0 --device rxe0 --address fd00:9::1/64 && return 1
     : >/tmp/ib0.log
     ipoibu up ib0 --device rxe0 --address 10.9.0.1/24 >>/tmp/ib0.log 2>&1 &
     ib_pid=$!
-    until_true 20 "ib0" says_up
+    until_true 20 "ib0" reports_up
     cat /tmp/ib0.log
     ib_down
 }

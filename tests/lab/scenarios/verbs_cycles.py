@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Endpoints that come and go, hundreds of times in one process, leave nothing behind on the device."""
+"""Endpoints open and close hundreds of times in one process, and leave nothing on the device."""
 
 import gc
 import os
@@ -17,15 +17,15 @@ from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE, on_a_veth, report, r
 
 
 def own_device(cycles: str, handles: str) -> None:
-    """Open and close an endpoint by the device's name; report what was there before and after."""
+    """Open and close an endpoint by the device's name; report resources before and after."""
     on_a_veth()
     _report(int(cycles), int(handles), lambda: Endpoint(EndpointConfig("cycle", DEVICE)))
 
 
 def lent_device(cycles: str, handles: str) -> None:
-    """The same on a context and protection domain of the application's, which stay open.
+    """Do the same on the application's context and protection domain, which stay open.
 
-    Closing a context would give back whatever was forgotten: here it shows.
+    Closing a context frees forgotten objects; an open one shows them.
     """
     on_a_veth()
     context = Context(name=DEVICE)
@@ -37,7 +37,7 @@ def lent_device(cycles: str, handles: str) -> None:
 
 
 def _report(cycles: int, handles: int, endpoint: Callable[[], Endpoint]) -> None:
-    for _ in range(20):  # what is allocated once is allocated now
+    for _ in range(20):  # allocates what the process allocates once
         _cycle(endpoint(), handles)
     before = _measure()
     made = sum(_cycle(endpoint(), handles) for _ in range(cycles))
@@ -45,7 +45,7 @@ def _report(cycles: int, handles: int, endpoint: Callable[[], Endpoint]) -> None
 
 
 def _cycle(endpoint: Endpoint, handles: int) -> int:
-    """Open, make address handles, send, close; how many handles were made and ended."""
+    """Open, make address handles, send, close; return the number of handles."""
     frame = bytes.fromhex("08060000") + bytes(56)
 
     def send_to_groups() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two endpoints of one process on one rxe port: what they say while the device makes trouble.
+"""Two endpoints of one process on one rxe port, while the device makes trouble.
 
-rxe loops back what it sends to itself, so one guest is enough. Each function leaves a report.
+rxe loops back packets to itself, so one guest is enough. Each function writes a report.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ class Pair:
         right.address_added(ip_interface(f"{RIGHT}/24"))
 
     def exchange(self, packets: int = 20) -> None:
-        """Packets one way and back; `Missed` unless they come within 10 s. UD may lose some."""
+        """Exchange packets until all arrive, since UD may lose some; raise `Missed` after 10 s."""
         for source, target, sender, receiver in (
             (LEFT, RIGHT, self.left, self.right),
             (RIGHT, LEFT, self.right, self.left),
@@ -74,14 +74,14 @@ def broken() -> None:
         for times in range(1, 21):
             fabric.break_queue_pair()  # type: ignore[attr-defined]
             until(_reaches(counters, "fabric_recoveries", times), "recovery")
-        both.exchange(400)  # more than there are frames to send: none was lost on the way
+        both.exchange(400)  # more packets than frames: every frame came back
         report({**counters(), **fabric.counters()})
 
 
 def oversize() -> None:
     """A peer sends more than our link carries: its datagrams arrive, or are lost; nothing breaks."""
     with pair(left_mtu=4092) as both:
-        # What the neighbour table would refuse goes past it, as a careless station's would.
+        # The frame bypasses the neighbour table, which would refuse it, as a careless host's would.
         destination = Destination(both.right.port.gid, both.right.hwaddr.qpn)
         frame = bytes.fromhex("08000000") + ipv4(LEFT, RIGHT, bytes(3000))
         for _ in range(50):
@@ -98,7 +98,7 @@ def _failed_a_send(endpoint: Endpoint) -> bool:
 def unplugged() -> None:
     """The net device goes down while we send: a send fails on rxe, and the link comes back."""
     with pair() as both:
-        # The port's event ends sending at once: the engine is not to hear of it before one has failed.
+        # The port's event ends sending at once, so it must not reach the engine before a send fails.
         heard = threading.Event()
         loop = both.left._opened().loop
         loop.call_soon_threadsafe(heard.wait)
@@ -117,7 +117,7 @@ def unplugged() -> None:
 
 
 def removed() -> None:
-    """The net device is deleted, and the RDMA device with it, as soon as nobody has it open."""
+    """Delete the network device; the RDMA device goes with it as soon as nobody has it open."""
     on_a_veth()
     failures: list[str] = []
     with Endpoint(EndpointConfig("left", DEVICE), on_failure=failures.append) as left:
@@ -221,7 +221,7 @@ def narrowed() -> None:
 
 
 def lent() -> None:
-    """On the application's context and protection domain, which it goes on using afterwards."""
+    """Endpoints use the application's context and protection domain, which stay usable afterwards."""
     on_a_veth()
     context = Context(name=DEVICE)
     pd = PD(context)

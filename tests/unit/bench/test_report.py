@@ -54,8 +54,8 @@ def _report(**changes: Any) -> dict[str, Any]:
 
 
 def _target(report: dict[str, Any], start: str) -> dict[str, Any]:
-    (found,) = (entry for entry in report["targets"] if entry["target"].startswith(start))
-    return dict(found)
+    (entry,) = (entry for entry in report["targets"] if entry["target"].startswith(start))
+    return dict(entry)
 
 
 def test_medians_and_ratios_are_of_what_was_measured() -> None:
@@ -111,7 +111,7 @@ def test_a_report_goes_through_json() -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-def test_the_streams_and_their_congestion_control_are_told() -> None:
+def test_the_table_names_the_streams_and_their_congestion_control() -> None:
     assert "rounds of 1 s, one stream of TCP by cubic\n" in table(_report())
     assert "rounds of 1 s, 4 streams of TCP by cubic\n" in table(_report(streams=4))
 
@@ -167,7 +167,7 @@ def test_plots_without_matplotlib_are_refused_before_the_work(
 
 
 class _Canvas:
-    """What `plot` uses of matplotlib: every call is taken down."""
+    """Stands for matplotlib, and records every call of `plot`."""
 
     def __init__(self) -> None:
         self.bars: list[tuple[list[str], list[float]]] = []

@@ -18,7 +18,7 @@ def test_nothing_measured_has_no_spread() -> None:
 
 
 def test_ratios_are_of_the_same_round() -> None:
-    # The machine was half as fast in the second round: each ratio is 2, that of the medians not.
+    # The machine was half as fast in the second round: each ratio is 2, the medians' ratio is not.
     assert ratio([10.0, 4.0], [5.0, 2.0]) == Spread(2.0, 2.0, 2.0, 2)
 
 
@@ -45,6 +45,6 @@ def test_a_percentile_of_nothing_is_an_error() -> None:
 def test_a_percentile_is_a_figure_with_enough_below_it(
     figures: list[float], percent: float
 ) -> None:
-    found = percentile(figures, percent)
-    assert found in figures
-    assert sum(figure <= found for figure in figures) * 100 >= percent * len(figures) * (1 - 1e-12)
+    value = percentile(figures, percent)
+    assert value in figures
+    assert sum(figure <= value for figure in figures) * 100 >= percent * len(figures) * (1 - 1e-12)

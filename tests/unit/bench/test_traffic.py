@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Output of iperf3 3.12, iputils 20221126 and /proc of Linux 6.18, cut to what is read."""
+"""Output of iperf3 3.12, iputils 20221126 and /proc of Linux 6.18, cut to what the parsers read."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_ping_s_answers_are_microseconds() -> None:
     assert parse_ping_us("2 packets transmitted, 0 received") == []
 
 
-def test_cpu_time_is_found_behind_a_name_with_blanks_and_brackets() -> None:
+def test_cpu_time_comes_after_a_name_with_blanks_and_brackets() -> None:
     hertz = os.sysconf("SC_CLK_TCK")
     stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 100 1 1"
     assert parse_cpu_s(stat) == pytest.approx(200 / hertz)

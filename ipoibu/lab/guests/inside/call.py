@@ -6,7 +6,7 @@ import sys
 
 
 def main(target: str, *args: str) -> None:
-    """Import `target` and call it with `args`, which are strings; its exceptions end the guest."""
+    """Import the function `target` and call it with `args`; its exceptions end the guest."""
     module, _, name = target.partition(":")
     getattr(importlib.import_module(module), name)(*args)
 

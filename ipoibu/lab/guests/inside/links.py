@@ -25,7 +25,7 @@ def rdma_up(device: str, kind: str, netdev: str) -> None:
     _bash("rdma_up", device, kind, netdev)
 
 
-def _bash(*words: str) -> None:
+def _bash(*arguments: str) -> None:
     """Run one function of links.sh; raise CalledProcessError when it fails."""
     script = '. "$LAB_INSIDE/links.sh"; "$@"'
-    subprocess.run(["bash", "-c", script, "lab", *words], check=True, env=os.environ)
+    subprocess.run(["bash", "-c", script, "lab", *arguments], check=True, env=os.environ)

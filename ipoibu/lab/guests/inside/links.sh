@@ -2,13 +2,13 @@
 #
 # links.sh: network and RDMA devices of a guest.
 #
-# Each function returns when what it made can be used, or fails with one line on stderr. They poll
-# without starting programs, which is dear in a guest.
+# Each function returns when its device is usable, or fails with one line on stderr. They poll without
+# starting programs, which takes long in a guest.
 #
-# The MACs are locally administered (02:...): the modified EUI-64 of such an address is what rxe
-# takes for a GUID, and it makes every link-local address here predictable.
+# The MACs are locally administered (02:...): rxe makes its GUID from the modified EUI-64 of such an
+# address, and every link-local address here is predictable.
 
-exec {lab_tick}<> <(:) # nothing ever comes out of it: reading with a limit is a sleep
+exec {lab_tick}<> <(:) # it never has data: a read with a time limit is a sleep
 
 until_true() { # SECONDS WHAT COMMAND...: poll COMMAND every 20 ms
     local deadline=$((SECONDS + $1)) what=$2 unused
@@ -44,7 +44,7 @@ link_up() { # NETDEV [MTU [CIDR...]]: up, with an EUI-64 link-local address
 veth_pair() { # NETDEV PEER [MTU]: both ends up in this namespace
     ip link add "$1" address 02:00:00:00:01:01 up type veth \
         peer name "$2" address 02:00:00:00:01:02 || return 1
-    link_up "$2" "${3:-9000}" # alone it has no carrier, hence no address, unless the other is up
+    link_up "$2" "${3:-9000}" # it has no carrier, hence no address, unless the other end is up
     link_up "$1" "${3:-9000}"
 }
 
@@ -75,6 +75,6 @@ listening() { # PORT [SECONDS]: returns when some process listens on this TCP po
 }
 
 reach() { # ADDRESS [PING-OPTION...]: one echo, answered within five seconds
-    # With more than one, ping waits two round trips for the last answer and calls a late one lost.
+    # ping -c 2 and more wait two round trips for the last answer and count a later one as lost.
     ping -q -c 1 -W 5 "${@:2}" "$1" >/dev/null || { echo "lab: $1 did not answer" >&2; return 1; }
 }

@@ -10,7 +10,7 @@ SHARE = Path("/run/lab")
 
 
 class Missed(Exception):
-    """The others did not come, or the value did not appear, in time."""
+    """The other guests did not come, or the value did not appear, in time."""
 
 
 def meet(name: str, timeout_s: float = 20) -> None:
@@ -26,7 +26,7 @@ def meet(name: str, timeout_s: float = 20) -> None:
 
 
 def put(key: str, value: str) -> None:
-    """Publish `value` to the other guests; readers see it whole or not at all."""
+    """Publish `value` to the other guests, in one step."""
     file = SHARE / "values" / key
     part = file.with_name(f"{key}.{os.environ['LAB_NAME']}")
     part.write_text(value + "\n")
@@ -41,7 +41,7 @@ def get(key: str, timeout_s: float = 20) -> str:
 
 
 def until(true: Callable[[], bool], what: str, timeout_s: float = 5) -> None:
-    """Return when `true()` holds, looked at every 20 ms; raise Missed after `timeout_s`."""
+    """Poll `true` every 20 ms until it holds; raise Missed after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not true():
         if time.monotonic() > deadline:

@@ -2,9 +2,9 @@
 #
 # meeting.sh: guests of one run wait for each other and exchange values.
 #
-# Through files in the run's directory: it works before any link is up, and the test on the host can
-# take part. hostfs caches no names, so a file is seen by all at once; `put` renames a finished file
-# into place, so it is seen whole. meeting.py speaks the same protocol.
+# They use files in the run's directory, so meetings work before any link is up, and the test on the
+# host can take part. hostfs caches no names, so all guests see a file at once; `put` renames a
+# finished file into place, so they see it whole. meeting.py speaks the same protocol.
 . "$LAB_INSIDE/links.sh"
 
 all_met() { # NAME
@@ -22,7 +22,7 @@ put() { # KEY VALUE
     printf '%s\n' "$2" >"$file.$LAB_NAME" && mv "$file.$LAB_NAME" "$file"
 }
 
-get() { # KEY [SECONDS]: prints the value as soon as it is there
+get() { # KEY [SECONDS]: prints the value as soon as it exists
     local file=/run/lab/values/$1
     until_true "${2:-20}" "the value '$1'" test -e "$file" && cat "$file"
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# bench_host.sh: a guest as one end of one contender's turn (ipoibu/bench/guests.py); after verbs_host.sh and
-# judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel, ipoibu and embedded (the data
-# path in an application), each datagram or connected; perftest, UD or RC. What iperf3 and ping print, and what /proc/stat said before and
-# after, are files in /run/lab: NAME.json, ping, stat-NAME-GUEST; embedded and perftest have bytes and microseconds.
+# bench_host.sh: a guest as one end of one contender's turn (ipoibu/bench/guests.py); after
+# verbs_host.sh and judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel, ipoibu
+# and embedded (the data path in an application), each datagram or connected; perftest, UD or RC. The
+# guests write to /run/lab: the output of iperf3 (NAME.json) and ping, /proc/stat before and after
+# (stat-NAME-WHEN-GUEST), and for embedded and perftest bytes and microseconds.
 
 bench_up() { # CONTENDER MODE
     case $1 in
@@ -17,7 +18,7 @@ bench_up() { # CONTENDER MODE
     esac
 }
 
-account() { # NAME: what the guest's one CPU has done so far
+account() { # NAME: writes what the guest's one CPU has done so far
     head -n 1 /proc/stat >"/run/lab/stat-$1-$LAB_INDEX"
 }
 
@@ -37,25 +38,25 @@ bench_stream() { # NAME SECONDS [OPTION...] of iperf3
     meet "$1-done" 60
 }
 
-# Events, because a program that polls leaves rxe no time on one CPU. With them perftest takes a number of
-# messages, not a time; and as it counts cycles, which a guest cannot, its own figures are 0 here: what
-# it takes for many messages is timed, and what it takes for a few. It waits two minutes for a datagram that
-# was lost, and gives up then: sooner, here.
+# perftest uses events, because a program that polls leaves rxe no time on one CPU. With events it takes a
+# number of messages rather than a time. It counts cycles, which a guest cannot, so its own figures are
+# 0 here: this times a run of many messages and a run of few. perftest waits two minutes for a lost
+# datagram; this gives up sooner.
 bench_perftest() { # MODE SECONDS
-    local words=(-d rxe0 -e -F) count size began turn patience=$((20 + 10 * $2))
+    local options=(-d rxe0 -e -F) count size began turn patience=$((20 + 10 * $2))
     case $1 in
-        datagram) words+=(-c UD -m 4096) size=$IB_MTU count=$(($2 * 25000)) ;;
-        connected) words+=(-c RC -m 4096) size=65536 count=$(($2 * 6000)) ;;
+        datagram) options+=(-c UD -m 4096) size=$IB_MTU count=$(($2 * 25000)) ;;
+        connected) options+=(-c RC -m 4096) size=65536 count=$(($2 * 6000)) ;;
     esac
     for turn in 200 "$count"; do
         if ((LAB_INDEX == 1)); then
-            timeout "$patience" ib_send_bw "${words[@]}" -s "$size" -n "$turn" >/dev/null & listening 18515
+            timeout "$patience" ib_send_bw "${options[@]}" -s "$size" -n "$turn" >/dev/null & listening 18515
             meet "perftest-$turn" 40
             wait $!
         else
             meet "perftest-$turn" 40
             began=${EPOCHREALTIME/./}
-            timeout "$patience" ib_send_bw "${words[@]}" -s "$size" -n "$turn" 10.8.0.1 >/dev/null
+            timeout "$patience" ib_send_bw "${options[@]}" -s "$size" -n "$turn" 10.8.0.1 >/dev/null
             echo "$((turn * size)) $((${EPOCHREALTIME/./} - began))" >>/run/lab/perftest
         fi
     done

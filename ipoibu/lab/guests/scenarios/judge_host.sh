@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # judge_host.sh: a guest as one host of a link on which the kernel's own ib_ipoib is the judge; after
-# verbs_host.sh. What a host is: `kernel` (ib_ipoib on an rxe0 that looks like InfiniBand) or a device
-# of `ipoibu up`. Each thing that was tried is a line in /run/lab/behaviours-NAME: what, and yes or no.
+# verbs_host.sh. A host is `kernel` (ib_ipoib on an rxe0 that looks like InfiniBand) or a device of
+# `ipoibu up`. Each attempt is a line in /run/lab/behaviours-NAME: the behaviour, and yes or no.
 
 export IB_MTU=4092 # of the broadcast group, less the 4 bytes of encapsulation
 
@@ -18,8 +18,8 @@ has_carrier() { # NETDEV
     { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
 }
 
-# Modes: datagram; connected; mixed, where the kernel has connected mode and ipoibu has not; asking, where
-# ipoibu can ask for connections and not be asked; partition, which is datagram mode in the partition 0x8001.
+# Modes: datagram; connected; mixed: only the kernel has connected mode; asking: ipoibu can ask for
+# connections, and the kernel cannot ask it; partition: datagram mode in the partition 0x8001.
 kernel_start() { # MODE
     case $1 in
         connected | mixed | asking)
@@ -38,7 +38,7 @@ kernel_start() { # MODE
 
 side_up() { # HOST MODE [OPTION...] of ipoibu
     if [[ $1 != kernel && -e /sys/class/net/ib0/device/infiniband ]]; then
-        ip link set ib0 name kernel0 # an InfiniBand port has the kernel's interface, too
+        ip link set ib0 name kernel0 # the kernel has made its interface on this port, too
     fi
     case $1,$2 in
         kernel,*) kernel_start "$2" ;;
@@ -50,7 +50,7 @@ side_up() { # HOST MODE [OPTION...] of ipoibu
     esac
 }
 
-side_again() { # HOST MODE: goes away and comes back, ipoibu with another queue pair
+side_again() { # HOST MODE: the host goes down and comes up; ipoibu gets another queue pair
     if [[ $1 == kernel ]]; then
         ip link set ib0 down
         ip link set ib0 up
@@ -73,28 +73,28 @@ side_down() { # HOST
 }
 
 five_pings() { # ADDRESS [OPTION...]
-    local said
-    ping -q -c 1 -W 5 "${@:2}" "$1" || true # addresses are resolved, connections made
-    said=$(ping -q -c 5 -i 0.1 -W 5 "${@:2}" "$1")
-    echo "$said"
-    [[ $said == *" 5 received"* ]]
+    local output
+    ping -q -c 1 -W 5 "${@:2}" "$1" || true # resolves addresses, makes connections
+    output=$(ping -q -c 5 -i 0.1 -W 5 "${@:2}" "$1")
+    echo "$output"
+    [[ $output == *" 5 received"* ]]
 }
 
-every_size() { # ADDRESS: of echo data; what is beyond the MTU goes in fragments
+every_size() { # ADDRESS: echo data of every size; the kernel sends fragments beyond the MTU
     local size
     for size in 0 1 7 64 255 1400 1452 1473 2016 2017 3000 4063 4065 5000 9000; do
         ping -q -c 2 -i 0.02 -W 5 -s "$size" "$1" || return 1
     done
 }
 
-all_nodes_answer() { # ours among them: two addresses answer
-    local said line from=()
-    said=$(ping -c 3 -i 0.3 -W 2 ff02::1%ib0)
-    echo "$said"
+all_nodes_answer() { # two addresses answer, our own and the other host's
+    local output line from=()
+    output=$(ping -c 3 -i 0.3 -W 2 ff02::1%ib0)
+    echo "$output"
     while read -r line; do
         [[ $line =~ ' from '([^ ]+) && " ${from[*]} " != *" ${BASH_REMATCH[1]} "* ]] &&
             from+=("${BASH_REMATCH[1]}")
-    done <<<"$said"
+    done <<<"$output"
     ((${#from[@]} == 2))
 }
 
@@ -111,7 +111,7 @@ hear_groups() {
     tried "an IPv6 group it has joined reaches it" grep -q hello "/run/lab/group6-$LAB_NAME"
 }
 
-tell_groups() {
+send_to_groups() {
     local other=$((3 - LAB_INDEX))
     meet "hearing-$other" 40
     send_group "UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=10.9.0.$LAB_INDEX" "4-$other"
@@ -127,12 +127,12 @@ stream_out() { # NAME ADDRESS [OPTION...]
     iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
 }
 
-# Both hosts run this, one after the other where the order matters.
+# Both hosts run this, in turn where the order matters.
 judge() { # HOST MODE
     local turn other=$((3 - LAB_INDEX)) size=$((IB_MTU - 28)) whole=(-M do)
     case $2 in
         connected) size=60000 ;;
-        mixed) size=20000 whole=() ;; # in fragments, once the kernel has learned the path's MTU
+        mixed) size=20000 whole=() ;; # in fragments, after the kernel has learned the path's MTU
         asking) size=20000; if [[ $1 == kernel ]]; then whole=(); fi ;;
     esac
     side_up "$@"
@@ -146,7 +146,7 @@ judge() { # HOST MODE
     meet pinged 60
     for turn in 1 2; do
         ((turn == LAB_INDEX)) && tried "all nodes answer its ping" all_nodes_answer
-        if ((turn == LAB_INDEX)); then hear_groups; else tell_groups; fi
+        if ((turn == LAB_INDEX)); then hear_groups; else send_to_groups; fi
         if ((turn == LAB_INDEX)); then
             stream_in "tcp4-$turn" "10.9.0.$LAB_INDEX"
             stream_in "tcp6-$turn" "fd00:9::$LAB_INDEX"
@@ -154,7 +154,7 @@ judge() { # HOST MODE
         else
             tried "it sends TCP over IPv4" stream_out "tcp4-$turn" "10.9.0.$other" -t 1
             tried "it sends TCP over IPv6" stream_out "tcp6-$turn" "fd00:9::$other" -t 1
-            tried "it sends UDP" stream_out "udp-$turn" "10.9.0.$other" -t 1 -u -b 5M -l 4000 # a socket holds few packets here
+            tried "it sends UDP" stream_out "udp-$turn" "10.9.0.$other" -t 1 -u -b 5M -l 4000 # a guest's socket holds few packets
         fi
         meet "streamed-$turn" 60
     done
