@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who we are on the link, and what all machines of one engine share: timers, dice, the list of effects."""
+"""The engine's configuration, and the context that its machines share: identity, timers, effects."""
 
 from __future__ import annotations
 

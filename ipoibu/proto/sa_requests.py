@@ -155,11 +155,13 @@ class Change(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class SaChanged:
+    """The SA has stopped answering, or answers again."""
+
     change: Change
 
 
-SaEffect = Transmit | Answered | Failed | Reported | Turned | Count
+SaEffect = Transmit | Answered | Failed | Reported | SaChanged | Count
 
 _FAILURES: Final = {
     Input.SPENT: Failure.TIMEOUT,
@@ -441,9 +443,9 @@ class SaRequests:
         for action in actions:
             match action:
                 case ServiceAction.REPORT_SILENT:
-                    self._effects.append(Turned(Change.SILENT))
+                    self._effects.append(SaChanged(Change.SILENT))
                 case ServiceAction.REPORT_RETURNED:
-                    self._effects.append(Turned(Change.RETURNED))
+                    self._effects.append(SaChanged(Change.RETURNED))
                 case ServiceAction.PROBE:
                     self._probe(now)
                 case ServiceAction.ARM:

@@ -32,7 +32,7 @@ from tests.doubles.network import PERFECT, TERRIBLE, Faults
 from tests.doubles.rc_world import CONFIG, RcHost, World
 
 WORSE: Final = Faults(drop=0.3, duplicate=0.2, delay=0.2)
-SETTLED_S: Final = 60.0  # every hand-shake is over: 8 tries of 1 s on either side
+SETTLED_S: Final = 60.0  # every exchange of CM messages is over: 8 tries of 1 s on either side
 both_profiles = pytest.mark.parametrize("profile", Profile)
 
 

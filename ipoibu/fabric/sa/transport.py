@@ -25,10 +25,10 @@ from ipoibu.proto.sa_requests import (
     Pace,
     Reported,
     SaAddress,
+    SaChanged,
     SaEffect,
     SaRequests,
     Transmit,
-    Turned,
 )
 from ipoibu.proto.sa_transaction import Answer, Failure, Query
 from ipoibu.wire import sa
@@ -224,7 +224,7 @@ class SaTransport:
                 _settle(key, failure)
             case Reported(report):
                 self._put(report)
-            case Turned(change):
+            case SaChanged(change):
                 self._sa_changed(change)
             case Count(reason):
                 self.counts[reason] += 1

@@ -15,8 +15,8 @@ from ipoibu.proto.table import Impossible, Table
 
 Enum = type[enum.Enum]
 TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {
-    "handshake": (MACHINE, State, Input, Action),
-    "channel": (
+    "CM": (MACHINE, State, Input, Action),
+    "connection": (
         rc_connection.MACHINE,
         rc_connection.State,
         rc_connection.Input,
@@ -106,7 +106,7 @@ def test_a_state_that_times_out_is_never_entered_without_its_timer(name: str) ->
             assert armed == (following in timed), f"{fed.name} in {state.name}"
 
 
-# The hand-shake
+# The CM connection
 
 
 @pytest.mark.parametrize("fed", Input)

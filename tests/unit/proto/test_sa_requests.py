@@ -25,10 +25,10 @@ from ipoibu.proto.sa_requests import (
     Pace,
     Reported,
     SaAddress,
+    SaChanged,
     SaEffect,
     SaRequests,
     Transmit,
-    Turned,
 )
 from ipoibu.proto.sa_transaction import Answer, Failure, Query
 from ipoibu.wire import mad, rmpp, sa
@@ -92,7 +92,7 @@ class Client:
                     self.outcomes[key] = failure
                 case Reported(notice):
                     self.events.append(notice)
-                case Turned(change):
+                case SaChanged(change):
                     self.events.append(change)
                 case Count(reason):
                     self.counts[reason] += 1
