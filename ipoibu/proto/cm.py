@@ -366,7 +366,7 @@ class Cm:
     def _act(self, now: float, conn: CmConnection, before: State, action: Action) -> None:
         match action:
             case Action.REPORT_REQUESTED | Action.REPORT_REPLIED:
-                assert conn.event is not None, "it was set before the input"
+                assert conn.event is not None, "it is set before REQ or REP is fed"
                 self._effects.append(conn.event)
                 conn.event = None
             case Action.REPORT_ESTABLISHED:

@@ -266,7 +266,7 @@ class Mesh:
         """The peer that dialed us has confirmed."""
         conn = self._in_state(handle, State.ACCEPTING)
         if conn is not None:
-            assert conn.greeting is not None, "it came with the request"
+            assert conn.greeting is not None, "the request carried it"
             self._open(now, conn, conn.greeting, Input.ESTABLISHED)
         return self._take()
 

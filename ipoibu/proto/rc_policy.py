@@ -327,7 +327,7 @@ class RcPolicy:
                 assert conn.attributes is not None, "the REQ or REP has given them"
                 emit(ProgramQp(handle, conn.attributes, self._has_superframes(conn)))
             case rc_connection.Action.ACCEPT:
-                assert conn.qpn is not None, "it was opened"
+                assert conn.qpn is not None, "`opened` has set it"
                 ours = self.config.private(has_superframes=self._has_superframes(conn))
                 emit(Accept(handle, conn.qpn, ours))
             case rc_connection.Action.CONFIRM:
@@ -351,9 +351,9 @@ class RcPolicy:
 
     def _connect(self, conn: RcConnection) -> Connect:
         peer = self._peers[conn.hwaddr]
-        assert peer.destination is not None, "it was wanted"
-        assert conn.qpn is not None, "it was opened"
-        assert conn.form is not None, "it is ours"
+        assert peer.destination is not None, "`wanted` has set it"
+        assert conn.qpn is not None, "`opened` has set it"
+        assert conn.form is not None, "every active connection has one"
         return Connect(
             conn.handle,
             peer.destination,
@@ -506,7 +506,7 @@ class RcPolicy:
                 self._feed(now, self._connections[handle], _ConnectionInput.DROPPED)
 
     def _connected(self, peer: RcPeer) -> None:
-        assert peer.candidate is not None, "it was served"
+        assert peer.candidate is not None, "`_serve` has set it"
         conn = self._connections[peer.candidate]
         assert conn.theirs is not None, "the peer has sent its private data"
         peer.serving, peer.candidate, peer.forms_tried = conn.handle, None, 0

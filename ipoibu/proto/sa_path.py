@@ -313,7 +313,7 @@ class PathTable:
                     self._out.append(LeaveToSend(entry.gid))
 
     def _release(self, entry: _Entry) -> None:
-        assert entry.path is not None, "it was just learnt"
+        assert entry.path is not None, "LEARN has set it"
         for wanted in entry.published.values():
             self._out.append(_routed(wanted, entry.path))
         for waiting in entry.waiting:
