@@ -207,21 +207,21 @@ int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n)
 
 int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey)
 {
-    int found = -ENOENT;
+    int index = -ENOENT;
 
     soft_lock_acquire(hca);
     for (unsigned int i = 0; i < hca->pkey_count; i++) {
         if (((hca->pkey[i] ^ pkey) & 0x7fff) != 0)
             continue;
-        if (found < 0)
-            found = (int)i;
+        if (index < 0)
+            index = (int)i;
         if (hca->pkey[i] & 0x8000) {
-            found = (int)i;
+            index = (int)i;
             break;
         }
     }
     soft_lock_release(hca);
-    return found;
+    return index;
 }
 
 uint16_t soft_hca_pkey(struct soft_hca *hca, unsigned int index)

@@ -80,18 +80,18 @@ struct soft_hca_attr {
  */
 int soft_hca_open(const char *netdev, struct soft_hca **out);
 
-/* Close, together with every QP, CQ and AH that is still there: all their handles become invalid.
- */
+/* Closes the adapter with all its remaining QPs, CQs and AHs: their handles become invalid. */
 void soft_hca_close(struct soft_hca *hca);
 
 /*
- * Another adapter that sends for this one, by a socket of its own: for a further thread, which then
- * waits for nobody's mutex. Its one P_Key is `pkey`; its queue pairs get nothing, and say whose
- * they are by soft_qp_attr.source_qpn. Closed before this one. Errors as of soft_hca_open.
+ * Opens another adapter that sends for this one through a socket of its own. It serves a further
+ * thread, which then does not contend for this adapter's mutex. Its only P_Key is `pkey`; its queue
+ * pairs receive nothing and name their owner in soft_qp_attr.source_qpn. The caller closes it
+ * before this adapter. Errors as of soft_hca_open.
  */
 int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out);
 
-/* What was found at open time; it does not change. */
+/* The attributes that soft_hca_open read from the device; they do not change. */
 void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 
 /*
@@ -224,8 +224,8 @@ struct soft_wc {
 int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **out);
 
 /*
- * One more for the consumer of `other`: both are armed together, and wake by one descriptor. In
- * whatever order they are destroyed.
+ * Creates one more queue for the consumer of `other`: both queues share arming and one descriptor.
+ * The caller may destroy them in any order.
  */
 int soft_cq_create_beside(struct soft_cq *other, unsigned int depth, struct soft_cq **out);
 
@@ -250,15 +250,15 @@ int soft_cq_take(struct soft_cq *cq, int n, struct soft_wc *wc);
 void soft_cq_arm(struct soft_cq *cq);
 
 /*
- * Take the request back, for a consumer that is awake: what it polls from now on wakes nobody,
- * which would cost a system call each time. A wake-up that was given stays until the next arm.
+ * Cancels soft_cq_arm for a consumer that is awake: completions that it polls from now on cause no
+ * wake-up, which would cost a system call each. A pending wake-up stays until the next arm.
  */
 void soft_cq_disarm(struct soft_cq *cq);
 
 /*
- * For a consumer that hardly ever gets a packet: as long as another one sleeps on this HCA, who
- * fetches all packets anyway, only completions wake this one. Another one counts from its first
- * soft_cq_arm to the end of its queues.
+ * For a consumer that hardly ever gets a packet: as long as another consumer sleeps on this HCA and
+ * so fetches all packets anyway, only completions wake this consumer. Another consumer counts from
+ * its first soft_cq_arm to the end of its queues.
  */
 void soft_cq_set_background(struct soft_cq *cq);
 
@@ -300,7 +300,7 @@ struct soft_qp_attr {
     uint32_t qkey;            /* ignored for a GSI QP */
     uint16_t pkey_index;      /* GSI: of packets whose work request does not say */
     struct soft_srq *srq;     /* RC: receives come from here; NULL: from a queue of its own */
-    uint32_t source_qpn;      /* UD: what peers are told for a source; 0: its own number */
+    uint32_t source_qpn;      /* UD: the source QPN in its packets; 0: its own */
 };
 
 /*

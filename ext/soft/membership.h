@@ -6,9 +6,10 @@
 
 /*
  * IPv6 group memberships of one device, spread over as many sockets as the kernel's limits ask for.
- * A socket pays for its memberships out of net.core.optmem_max (about 400 at 20 KiB, the default of
- * older kernels), and keeps them in a list that each join walks. These sockets are never bound and
- * never read: what comes in goes to the one bound socket of the HCA.
+ * The kernel charges a socket's memberships to net.core.optmem_max (about 400 at 20 KiB, the
+ * default of older kernels), and each join walks the list of the socket's memberships. These
+ * sockets are never bound and never read: the kernel delivers packets to the one bound socket of
+ * the HCA.
  */
 #define SOFT_MEMBERSHIP_PER_SOCKET 256
 #define SOFT_MEMBERSHIP_SOCKETS    64 /* SOFT_MAX_MCAST / SOFT_MEMBERSHIP_PER_SOCKET */

@@ -66,7 +66,7 @@ struct soft_send_wqe {
     struct soft_send_wr wr;
     uint32_t bytes;
     uint32_t psn;   /* RC: of its first packet */
-    uint8_t status; /* other than success: found bad when posted, completes in its turn */
+    uint8_t status; /* not success: invalid when posted, completes in its turn */
 };
 
 struct soft_send_queue {
@@ -194,7 +194,7 @@ struct soft_hca {
     struct soft_stall_list stalled;
     bool wants_writable; /* who watches the socket waits for EPOLLOUT, too */
     int64_t deadline_ns;
-    struct soft_rc_list work; /* connections that owe an answer or may go on sending */
+    struct soft_rc_list work; /* connections with a pending ACK or more to send */
     struct soft_rc_list timers;
     int64_t timer_ns; /* not later than the first of them */
     bool drained;     /* a shared receive queue has given its last buffer since the poll began */

@@ -6,14 +6,14 @@
 #include "objects.h"
 
 /*
- * Receives and hands packets to their QPs, and retries sends that had to wait. The consumers' calls
- * do this work; there is no thread of our own.
+ * Receives packets, delivers them to their QPs, and retries sends that had to wait. The consumers'
+ * calls do this work; the HCA has no thread of its own.
  */
 
 #define MEMORY_RETRY_NS                                                                            \
     1000000 /* after ENOBUFS: the kernel frees memory when, not before, it sends */
 
-/* A consumer that is gone, or stuck, holds the others up no longer. */
+/* A stopped or stuck consumer delays the others by at most this time. */
 #define SUPPLY_NS 10000000
 
 /* ---- send queues that wait ------------------------------------------------------------------- */
@@ -157,9 +157,10 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
 }
 
 /*
- * A poll receives for all consumers, and faster than another one can look at what it gets. When one
- * has no buffer left, and is not alone, nothing is received until it has posted some: the others
- * would go on until what is fetched, and what the socket holds, is dropped.
+ * A poll receives for all consumers, and faster than the other consumers can read their packets.
+ * When one of several consumers has no buffer left, the HCA receives nothing until that consumer
+ * has posted buffers: otherwise the other consumers would go on polling until the HCA drops the
+ * packets that it has fetched and those that the socket holds.
  */
 void soft_progress_run_short(struct soft_qp *qp)
 {
@@ -191,14 +192,15 @@ static bool must_wait(struct soft_hca *hca)
     return hca->short_of != NULL;
 }
 
-/* Whether cq wants more and can hold it. A poll also ends where a shared receive queue does: its
- * consumer posts before the next one, and the peers need not be told "receiver not ready". */
+/* Whether cq wants more completions and has room for them. A poll also ends when a shared receive
+ * queue is empty: its consumer then posts buffers before the next poll, and the HCA need not send
+ * peers an RNR NAK ("receiver not ready"). */
 static bool wants_more(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
     return (cq == NULL || soft_cq_count(cq) < wanted) && !hca->drained && !must_wait(hca);
 }
 
-/* Hand over what is fetched; returns the packets taken. */
+/* Delivers the fetched packets; returns how many it delivered. */
 static int take_pending(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
     struct soft_udp_packet ip;

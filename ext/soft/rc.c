@@ -6,9 +6,10 @@
 #include <string.h>
 
 /*
- * States, timers, and the list of connections that have something to do. Nothing is sent while
- * packets are handed on: who owes an acknowledgement or may go on sending is listed, and served
- * when the call that holds the HCA's mutex gives it back. So a batch of packets is answered once.
+ * States, timers, and the list of connections with work. The HCA sends nothing while it delivers
+ * packets: it lists each connection that has a pending acknowledgement or may go on sending, and
+ * serves the list when the call that holds the HCA's mutex releases it. So the HCA answers a batch
+ * of packets once.
  */
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -198,14 +199,14 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 
 /* ---- service --------------------------------------------------------------------------------- */
 
-/* Everything that one connection may do now. */
+/* Sends and completes all that the connection may send and complete now. */
 static enum soft_stall serve(struct soft_qp *qp)
 {
     struct soft_rc *rc = qp->rc;
     bool retired;
 
-    if (rc->debt != SOFT_RC_PAID) {
-        enum soft_stall stall = soft_rc_pay(rc);
+    if (rc->pending_ack != SOFT_RC_ACK_NONE) {
+        enum soft_stall stall = soft_rc_send_ack(rc);
 
         if (stall != SOFT_STALL_NONE)
             return stall;
@@ -218,19 +219,19 @@ static enum soft_stall serve(struct soft_qp *qp)
     return rc->state == SOFT_QPS_RTS ? soft_rc_transmit(rc) : SOFT_STALL_NONE;
 }
 
-/* The acknowledgements of all that are listed, in as few system calls as can be. What the socket
- * does not take now stays owed; serve() then finds out what to wait for. */
+/* Sends the acknowledgements of all listed connections in as few system calls as possible. Those
+ * that the socket does not accept now stay pending; serve() then decides what to wait for. */
 static void acknowledge_all(struct soft_hca *hca)
 {
     struct soft_rc *rc = TAILQ_FIRST(&hca->work);
 
     while (rc != NULL) {
-        struct soft_rc *paid = rc;
+        struct soft_rc *acked = rc;
         unsigned int filled = 0, done;
         int reason;
 
         for (; rc != NULL; rc = TAILQ_NEXT(rc, work_entry)) {
-            if (rc->debt == SOFT_RC_PAID || rc->local)
+            if (rc->pending_ack == SOFT_RC_ACK_NONE || rc->local)
                 continue;
             if (!soft_rc_fill_ack(rc))
                 break;
@@ -239,10 +240,10 @@ static void acknowledge_all(struct soft_hca *hca)
         if (filled == 0)
             return;
         done = soft_udp_send(hca->udp, &reason);
-        for (unsigned int i = 0; i < done; paid = TAILQ_NEXT(paid, work_entry)) {
-            if (paid->debt == SOFT_RC_PAID || paid->local)
+        for (unsigned int i = 0; i < done; acked = TAILQ_NEXT(acked, work_entry)) {
+            if (acked->pending_ack == SOFT_RC_ACK_NONE || acked->local)
                 continue;
-            soft_rc_ack_sent(paid);
+            soft_rc_ack_sent(acked);
             i++;
         }
         if (done < filled)

@@ -42,18 +42,18 @@
 #define SOFT_RC_RNR_FOR_EVER 7
 #define SOFT_RC_ACK_BASE_NS  4096
 
-/* What the responder owes. */
-enum soft_rc_debt {
-    SOFT_RC_PAID,
-    SOFT_RC_OWES_ACK, /* of all before expected */
-    SOFT_RC_OWES_NAK, /* nak_syndrome, for expected */
+/* The acknowledgement that the responder has to send. */
+enum soft_rc_pending_ack {
+    SOFT_RC_ACK_NONE,
+    SOFT_RC_ACK_PENDING, /* ACK of all packets before expected */
+    SOFT_RC_NAK_PENDING, /* NAK with nak_syndrome, for expected */
 };
 
-/* Which refusal the requester was told last, for the packet that is still expected. */
-enum soft_rc_told {
-    SOFT_RC_TOLD_NOTHING,
-    SOFT_RC_TOLD_SEQUENCE,
-    SOFT_RC_TOLD_RNR,
+/* The last NAK that we sent for the packet that we still expect. */
+enum soft_rc_last_nak {
+    SOFT_RC_LAST_NAK_NONE,
+    SOFT_RC_LAST_NAK_SEQUENCE,
+    SOFT_RC_LAST_NAK_RNR,
 };
 
 /* A packet of the send queue. */
@@ -97,9 +97,9 @@ struct soft_rc {
     /* The responder. */
     uint32_t expected; /* PSN */
     uint32_t msn;      /* messages completed, 24 bits */
-    enum soft_rc_debt debt;
+    enum soft_rc_pending_ack pending_ack;
     uint8_t nak_syndrome;
-    enum soft_rc_told told;
+    enum soft_rc_last_nak last_nak;
     uint32_t ahead;         /* distance of the newest packet that came too early */
     bool receiving;         /* between the first and the last packet of a message: */
     struct soft_recv_wr in; /* where it goes */
@@ -133,7 +133,7 @@ void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns);
 void soft_rc_fail(struct soft_rc *rc); /* to the error state; its send half flushes */
 uint16_t soft_rc_pkey(const struct soft_rc *rc);
 uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes);
-/* Hand over the packet to our own GID that was built in hca->loop. */
+/* Delivers the packet in hca->loop, which is addressed to our own GID. */
 void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes);
 
 /* rc_send.c */
@@ -141,18 +141,18 @@ void soft_rc_start_sending(struct soft_rc *rc);
 enum soft_stall soft_rc_transmit(struct soft_rc *rc); /* as much as the window allows */
 void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack);
 void soft_rc_expire(struct soft_rc *rc); /* the timer has run out */
-/* Complete from the head of the send queue what is acknowledged, or, in the error state, all of it;
- * false when the completion queue has no room for more. */
+/* Completes the acknowledged requests at the head of the send queue, or, in the error state, all
+ * requests; false when the completion queue has no room for more. */
 bool soft_rc_retire(struct soft_rc *rc);
 
 /* rc_receive.c */
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *packet);
-/* Put the owed acknowledgement into a slot of the batch; false when the batch is full. */
+/* Puts the pending acknowledgement into a slot of the batch; false when the batch is full. */
 bool soft_rc_fill_ack(struct soft_rc *rc);
 void soft_rc_ack_sent(struct soft_rc *rc);
-/* Send it alone. */
-enum soft_stall soft_rc_pay(struct soft_rc *rc);
-/* Complete what is posted to receive with an error; false when the completion queue is full. */
+/* Sends the pending acknowledgement alone. */
+enum soft_stall soft_rc_send_ack(struct soft_rc *rc);
+/* Completes all posted receives with an error; false when the completion queue is full. */
 bool soft_rc_flush_receives(struct soft_rc *rc);
 
 #endif

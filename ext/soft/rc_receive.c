@@ -7,30 +7,30 @@
 #include "rc.h"
 
 /*
- * The responder. It takes the one packet that it expects, tells the requester where a gap is, and
- * acknowledges again what comes again. An answer is owed, not sent: the last of a batch counts
- * for all before it.
+ * The responder. It accepts only the packet with the expected PSN, answers a gap with a sequence
+ * NAK, and acknowledges a duplicate packet again. It defers acknowledgements to the end of the
+ * batch, because the last acknowledgement of a batch covers all packets before it.
  */
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void owe_ack(struct soft_rc *rc)
+static void schedule_ack(struct soft_rc *rc)
 {
-    if (rc->debt == SOFT_RC_PAID)
-        rc->debt = SOFT_RC_OWES_ACK;
+    if (rc->pending_ack == SOFT_RC_ACK_NONE)
+        rc->pending_ack = SOFT_RC_ACK_PENDING;
     soft_rc_want_service(rc);
 }
 
-static void owe_nak(struct soft_rc *rc, unsigned int syndrome)
+static void schedule_nak(struct soft_rc *rc, unsigned int syndrome)
 {
-    rc->debt = SOFT_RC_OWES_NAK; /* acknowledges, too */
+    rc->pending_ack = SOFT_RC_NAK_PENDING; /* a NAK also acknowledges the packets before expected */
     rc->nak_syndrome = (uint8_t)syndrome;
     soft_rc_want_service(rc);
 }
 
 static size_t pack_ack(const struct soft_rc *rc, uint8_t *head)
 {
-    bool nak = rc->debt == SOFT_RC_OWES_NAK;
+    bool nak = rc->pending_ack == SOFT_RC_NAK_PENDING;
     struct soft_roce roce = {
         .opcode = SOFT_ROCE_RC_ACK,
         .pkey = soft_rc_pkey(rc),
@@ -68,12 +68,12 @@ bool soft_rc_fill_ack(struct soft_rc *rc)
 
 void soft_rc_ack_sent(struct soft_rc *rc)
 {
-    rc->debt = SOFT_RC_PAID;
+    rc->pending_ack = SOFT_RC_ACK_NONE;
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_ACKS, 1);
     soft_count_add(&rc->qp->hca->count, SOFT_C_TX_PACKETS, 1);
 }
 
-enum soft_stall soft_rc_pay(struct soft_rc *rc)
+enum soft_stall soft_rc_send_ack(struct soft_rc *rc)
 {
     struct soft_hca *hca = rc->qp->hca;
     int reason;
@@ -98,19 +98,19 @@ enum soft_stall soft_rc_pay(struct soft_rc *rc)
     return SOFT_STALL_NONE;
 }
 
-/* The request cannot be served by anybody: the requester is told, and the connection ends. */
+/* No responder can serve the request: sends NAK "invalid request" and ends the connection. */
 static void refuse(struct soft_rc *rc)
 {
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_REFUSALS, 1);
-    owe_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_INVALID);
+    schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_INVALID);
     soft_rc_fail(rc);
 }
 
 static void not_ready(struct soft_rc *rc)
 {
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_NOT_READY, 1);
-    owe_nak(rc, SOFT_SYNDROME_RNR | rc->attr.min_rnr_timer);
-    rc->told = SOFT_RC_TOLD_RNR;
+    schedule_nak(rc, SOFT_SYNDROME_RNR | rc->attr.min_rnr_timer);
+    rc->last_nak = SOFT_RC_LAST_NAK_RNR;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static bool begin_message(struct soft_rc *rc)
     return true;
 }
 
-/* The caller has made sure that the buffers hold it. */
+/* The caller has checked that the buffers have room for `bytes`. */
 static void scatter(struct soft_rc *rc, const uint8_t *data, size_t bytes)
 {
     rc->in_bytes += (uint32_t)bytes;
@@ -207,7 +207,7 @@ static bool is_last(uint8_t opcode)
     return opcode >= SOFT_ROCE_RC_SEND_LAST && opcode <= SOFT_ROCE_RC_SEND_ONLY_IMM;
 }
 
-/* Served at all, in its place among the others, and as long as it has to be? */
+/* Checks that we support the opcode, that it fits its place in the message, and the length. */
 static bool request_valid(const struct soft_rc *rc, const struct soft_packet *p)
 {
     size_t mtu = rc->attr.path_mtu_bytes;
@@ -220,18 +220,19 @@ static bool request_valid(const struct soft_rc *rc, const struct soft_packet *p)
     return p->payload_bytes <= mtu && (first || p->payload_bytes > 0);
 }
 
-/* The expected packet has been taken. An owed NAK stays one as long as packets that came too early
- * are known to be missing. */
+/* Advances past the expected packet. A pending NAK stays a NAK while we know that a packet is
+ * missing before one that came too early. */
 static void move_on(struct soft_rc *rc)
 {
     rc->expected = soft_psn_add(rc->expected, 1);
-    if (rc->debt == SOFT_RC_OWES_NAK && rc->told == SOFT_RC_TOLD_SEQUENCE && rc->ahead > 0) {
+    if (rc->pending_ack == SOFT_RC_NAK_PENDING && rc->last_nak == SOFT_RC_LAST_NAK_SEQUENCE &&
+        rc->ahead > 0) {
         rc->ahead--;
         return;
     }
-    if (rc->debt == SOFT_RC_OWES_NAK)
-        rc->debt = SOFT_RC_OWES_ACK;
-    rc->told = SOFT_RC_TOLD_NOTHING;
+    if (rc->pending_ack == SOFT_RC_NAK_PENDING)
+        rc->pending_ack = SOFT_RC_ACK_PENDING;
+    rc->last_nak = SOFT_RC_LAST_NAK_NONE;
 }
 
 static void take_expected(struct soft_rc *rc, const struct soft_packet *p)
@@ -261,7 +262,7 @@ static void take_expected(struct soft_rc *rc, const struct soft_packet *p)
         complete_message(rc, SOFT_WC_SUCCESS, &p->roce);
     }
     if (p->roce.ack_request)
-        owe_ack(rc);
+        schedule_ack(rc);
 }
 
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)
@@ -273,15 +274,16 @@ void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)
         take_expected(rc, p);
     } else if (ahead >= SOFT_PSN_HALF) {
         soft_count_add(count, SOFT_C_RC_DUPLICATES, 1);
-        owe_ack(rc);
+        schedule_ack(rc);
     } else {
         soft_count_add(count, SOFT_C_RC_GAPS, 1);
-        /* Once; and again when the requester has gone back and lost the same packet again, which
-         * shows in a distance no larger. Otherwise only its timer would help. */
-        if (rc->told == SOFT_RC_TOLD_NOTHING ||
-            (rc->told == SOFT_RC_TOLD_SEQUENCE && ahead <= rc->ahead)) {
-            owe_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_SEQUENCE);
-            rc->told = SOFT_RC_TOLD_SEQUENCE;
+        /* Send one NAK for a gap, and another when the requester has gone back and the fabric has
+         * lost the same packet again: then the distance is no larger than before. Without the
+         * second NAK only the requester's timer would end the wait. */
+        if (rc->last_nak == SOFT_RC_LAST_NAK_NONE ||
+            (rc->last_nak == SOFT_RC_LAST_NAK_SEQUENCE && ahead <= rc->ahead)) {
+            schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_SEQUENCE);
+            rc->last_nak = SOFT_RC_LAST_NAK_SEQUENCE;
         }
         rc->ahead = ahead;
     }

@@ -23,7 +23,7 @@ UD_SEND_IMM = 0x65
 
 @dataclass(frozen=True)
 class Vector:
-    """One packet: what goes in; everything that is not said has its most common value."""
+    """One packet: what goes in; each field that is left out has its most common value."""
 
     name: str
     payload: bytes

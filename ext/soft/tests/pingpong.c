@@ -99,8 +99,8 @@ static int meet(const struct options *o)
     struct addrinfo hints = {.ai_family = o->host == NULL ? AF_INET6 : AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = o->host == NULL ? AI_PASSIVE : 0};
-    struct addrinfo *found;
-    int error = getaddrinfo(o->host, o->port, &hints, &found);
+    struct addrinfo *addresses;
+    int error = getaddrinfo(o->host, o->port, &hints, &addresses);
     int fd = -1;
 
     if (error != 0) {
@@ -108,9 +108,9 @@ static int meet(const struct options *o)
                 gai_strerror(error));
         exit(1);
     }
-    for (struct addrinfo *a = found; a != NULL && fd < 0; a = a->ai_next)
+    for (struct addrinfo *a = addresses; a != NULL && fd < 0; a = a->ai_next)
         fd = try_address(a, o->host != NULL);
-    freeaddrinfo(found);
+    freeaddrinfo(addresses);
     if (fd < 0)
         fail(o->host ? o->host : "listen", errno);
     return fd;

@@ -368,7 +368,7 @@ static void a_shared_queue_checks_its_limits(void)
 }
 
 /* More messages in one batch than the shared queue has buffers: a consumer that posts between polls
- * gets them all, and nobody is told to wait. */
+ * gets them all, and the HCA sends no RNR NAK. */
 static void a_poll_ends_where_the_shared_queue_does(void)
 {
     enum { BUFFERS = 4, MESSAGES = 30 };

@@ -46,7 +46,7 @@ void *__wrap_realloc(void *old, size_t size)
     return refused() ? NULL : __real_realloc(old, size);
 }
 
-/* Has none to give when told so: getrandom that would wait, early after boot. */
+/* Replaces getrandom; fails on demand, as getrandom does when it would wait early after boot. */
 static bool no_randomness;
 
 ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned int flags)

@@ -85,7 +85,7 @@ static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
 }
 
 #ifdef __x86_64__
-/* Whether the CPU tells which parts of its state are in use. */
+/* Whether the CPU reports which parts of its state are in use. */
 static bool tells_state_in_use(void)
 {
     unsigned int a, b, c, d;
@@ -94,7 +94,7 @@ static bool tells_state_in_use(void)
            __get_cpuid_count(0xd, 1, &a, &b, &c, &d) && (a & 4);
 }
 
-/* The upper halves of the vector registers, as XGETBV tells: of YMM 4, of ZMM 0x40. */
+/* The upper halves of the vector registers, as XGETBV reports: of YMM 4, of ZMM 0x40. */
 static uint32_t upper_halves_in_use(void)
 {
     uint32_t low, high;
