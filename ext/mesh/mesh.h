@@ -10,31 +10,31 @@
 
 /*
  * A mesh of RC connections as a fabric of datagrams, for devices that have nothing else (iWARP); a
- * profile of our own, docs/mesh.md. An address handle is a peer or a group, what is sent to a group
- * goes to each peer that is in it, and what is received has a GRH made up from the peer's
- * identity. iWARP ends a connection that finds no receive posted, so every peer has receives of
- * its own and sends no more than it was told of.
+ * profile of our own, docs/mesh.md. An address handle is a peer or a group. The mesh sends a
+ * message to a group to each peer in the group, and puts a GRH made from the peer's identity in
+ * front of each received message. iWARP ends a connection when a message arrives and no receive is
+ * posted, so every peer has receives of its own and sends no more messages than its window allows.
  *
- * Queue pairs are somebody else's (pyverbs'), who makes and connects them. One that is to end is
- * removed; after IPU_MESH_GONE it is destroyed and then forgotten, which is when its buffers come
+ * pyverbs owns the queue pairs: it creates and connects them. To end a queue pair, the caller
+ * removes it, destroys it after IPU_MESH_GONE, and then forgets it. Only then do its buffers come
  * back: siw does not flush the receives of a queue pair that its peer terminated. Threads: the
- * pump's calls the fabric; the calls below that name a peer, and ipu_mesh_next_event(), may come
- * from any one other thread; the rest while no pump runs.
+ * pump's thread calls the fabric; one other thread may call the functions below that name a peer,
+ * and ipu_mesh_next_event(); the other functions need a stopped pump.
  */
 struct ipu_mesh;
 
 enum {
     IPU_MESH_TYPE = 0x88b5, /* of control messages: IEEE 802's local experimental Ethertype 1 */
-    IPU_MESH_WINDOW = 32,   /* messages that a peer may send before it hears more */
+    IPU_MESH_WINDOW = 32,   /* messages that a peer may send before it gets a new window */
     IPU_MESH_SLACK = 8,     /* receives beyond those, for messages about the window */
     IPU_MESH_CONTROL_MAX = 2044, /* bytes of a control message behind its header */
-    IPU_MESH_GROUPS_MAX = 1024,  /* of a peer; one that is in more gets everything */
-    IPU_MESH_CREDIT = 5,         /* the operation that is handled here */
+    IPU_MESH_GROUPS_MAX = 1024, /* of a peer; a peer with more groups gets every group's messages */
+    IPU_MESH_CREDIT = 5,        /* the operation that is handled here */
 };
 
 struct ipu_mesh_config {
     const struct ibv_qp *pattern; /* any queue pair like those to come; it is not kept */
-    struct in6_addr gid;          /* with qpn our station */
+    struct in6_addr gid;          /* with qpn: our own address */
     uint32_t qpn;
     uint32_t mtu;              /* largest message, encapsulation header included */
     uint32_t peers_max;        /* receives are kept for so many */
@@ -50,17 +50,17 @@ void ipu_mesh_destroy(struct ipu_mesh *mesh);
 
 struct ipu_fabric *ipu_mesh_fabric(struct ipu_mesh *mesh);
 
-/* Take a queue pair in INIT: IPU_MESH_READY tells that its receives are posted. -ENOMEM. */
+/* Adds a queue pair in INIT; IPU_MESH_READY reports that its receives are posted. -ENOMEM. */
 int ipu_mesh_add(struct ipu_mesh *mesh, uint64_t id, struct ibv_qp *qp);
-/* It is connected: whose it is, and whether we may speak first (MPA: who connected does). */
+/* Names the peer of a connected queue pair. may_send: we may send first (MPA: the initiator). */
 int ipu_mesh_name(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *gid, uint32_t qpn,
                   uint32_t window, bool may_send);
-/* It is in these groups, or in one more, or in one less. */
+/* Sets the peer's groups; adds it to one group, or takes it out of one. */
 int ipu_mesh_groups(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mgids, int n);
 int ipu_mesh_group(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mgid, bool is_in);
-/* A control message, in order, when there is room. */
+/* Sends a control message, in order, as soon as there is room. */
 int ipu_mesh_send_control(struct ipu_mesh *mesh, uint64_t id, const void *message, size_t len);
-/* Nothing more goes to it: IPU_MESH_GONE tells when its queue pair may be destroyed. */
+/* Sends nothing more to the peer; IPU_MESH_GONE reports that its queue pair may be destroyed. */
 int ipu_mesh_remove(struct ipu_mesh *mesh, uint64_t id);
 /* The queue pair is destroyed. */
 int ipu_mesh_forget(struct ipu_mesh *mesh, uint64_t id);
@@ -68,7 +68,7 @@ int ipu_mesh_forget(struct ipu_mesh *mesh, uint64_t id);
 enum ipu_mesh_event_type {
     IPU_MESH_READY = 1,
     IPU_MESH_CONTROL, /* a message, behind its header */
-    IPU_MESH_BROKEN,  /* a send failed, or too much is waiting for it; said once */
+    IPU_MESH_BROKEN,  /* a send failed, or too many messages wait for the peer; reported once */
     IPU_MESH_GONE,
 };
 
@@ -89,7 +89,7 @@ int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
     X(tx_signalled)   /* of these, with a completion of their own */                               \
     X(tx_inline)      /* of these, copied into the work request */                                 \
     X(tx_copies)      /* messages to a group, counted once for each peer */                        \
-    X(tx_no_peer)     /* lost: no connection to that station, or nobody in that group */           \
+    X(tx_no_peer)     /* lost: no connection to that peer, or no peer in that group */             \
     X(tx_no_window)   /* lost: the peer has not made room yet */                                   \
     X(tx_full)        /* lost: our own queues are full */                                          \
     X(tx_errors)      /* sends refused or completed in error, flushed ones not counted */          \

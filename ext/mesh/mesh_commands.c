@@ -45,13 +45,13 @@ int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
         free(made);
         return error;
     }
-    /* Numbers that no other queue had, so that a late completion of one is told apart. */
+    /* No other queue had these numbers, so we recognise a late completion of an older queue. */
     peer->queue.posted = peer->queue.completed = peer->queue.returned = id << 32;
     peer->id = id;
     peer->qp_num = qp->qp_num;
     peer->receives.qp = qp;
     peer->receives.depth = IPU_MESH_WINDOW + IPU_MESH_SLACK;
-    peer->told = IPU_MESH_WINDOW;
+    peer->granted = IPU_MESH_WINDOW;
     STAILQ_INIT(&peer->waiting);
     made->peer = peer;
     return put(m, made);
@@ -144,7 +144,7 @@ void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
         memcpy(event->message, message, len);
     pthread_mutex_lock(&m->mutex);
     if (type == IPU_MESH_CONTROL && m->event_count >= MESH_EVENTS_MAX) {
-        is_full = true; /* what it says would be missed, so it goes and comes again */
+        is_full = true; /* this message has no room: break the connection, so it starts anew */
     } else {
         STAILQ_INSERT_TAIL(&m->events, event, queue);
         m->event_count++;
@@ -185,7 +185,7 @@ static void delete_group(struct ipu_mesh_peer *peer, const struct in6_addr *mgid
         }
 }
 
-/* Whether the command is done with, and its memory. */
+/* Runs the command; returns whether the caller may free it. */
 static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mesh_command *made)
 {
     switch (made->kind) {

@@ -81,7 +81,7 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
     if (peer->leaving || peer->broken || m->closed)
         return;
     lend(m, peer);
-    mesh_send_window(m, peer); /* even if it lacks none: there may have been no room for the word */
+    mesh_send_window(m, peer); /* even if lend() posted nothing: the last window may still wait */
 }
 
 void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
@@ -155,7 +155,7 @@ static void control_untrusted(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
         return;
     }
     uint32_t limit = ipu_ip_get32(message + 4);
-    uint32_t more = limit - peer->sent; /* never less than it had said, and no more than it may */
+    uint32_t more = limit - peer->sent; /* the limit never shrinks; at most one window is open */
     if ((int32_t)(limit - peer->limit) <= 0 || more > IPU_MESH_WINDOW) {
         MESH_COUNT(m, rx_bad_control);
         return;

@@ -13,7 +13,7 @@
 #define CAST    (1ull << 63)
 #define CONTROL (1ull << 62)
 
-/* ---- handles: a station or a group */
+/* ---- handles: a peer or a group */
 
 void *mesh_handle_create(void *self, const struct ipu_dest *dest)
 {
@@ -34,7 +34,7 @@ void mesh_handle_destroy(void *self, void *ah)
     free(ah);
 }
 
-static bool may_hear(const struct ipu_mesh_peer *peer)
+static bool may_send_to(const struct ipu_mesh_peer *peer)
 {
     return peer->named && peer->may_send && !peer->leaving && !peer->broken;
 }
@@ -43,15 +43,15 @@ static struct ipu_mesh_peer *peer_of(struct ipu_mesh *m, struct mesh_handle *han
 {
     if (handle->version == m->version)
         return handle->peer;
-    struct ipu_mesh_peer *peer, *found = NULL;
+    struct ipu_mesh_peer *peer, *match = NULL;
     LIST_FOREACH(peer, &m->peers, all) {
         if (peer->named && !peer->leaving && peer->qpn == handle->qpn &&
             memcmp(&peer->gid, &handle->gid, sizeof peer->gid) == 0)
-            found = peer;
+            match = peer;
     }
-    handle->peer = found;
+    handle->peer = match;
     handle->version = m->version;
-    return found;
+    return match;
 }
 
 static bool is_in(const struct ipu_mesh *m, const struct ipu_mesh_peer *peer,
@@ -168,7 +168,7 @@ static void send_to_group(struct ipu_mesh *m, const struct mesh_handle *handle,
     m->casts[index] =
         (struct mesh_cast){.cookie = send->cookie, .left = 1}; /* ours, until all have it */
     LIST_FOREACH(peer, &m->peers, all) {
-        if (!may_hear(peer) || !is_in(m, peer, &handle->gid))
+        if (!may_send_to(peer) || !is_in(m, peer, &handle->gid))
             continue;
         anybody = true;
         if (!admits(m, peer))
@@ -198,7 +198,7 @@ int mesh_send(void *self, const struct ipu_send *sends, int n)
             continue;
         }
         struct ipu_mesh_peer *peer = peer_of(m, handle);
-        if (peer == NULL || !may_hear(peer)) {
+        if (peer == NULL || !may_send_to(peer)) {
             MESH_COUNT(m, tx_no_peer);
             lose(m, sends[i].cookie);
         } else if (!admits(m, peer)) {
@@ -235,7 +235,7 @@ static bool send_control(struct ipu_mesh *m, struct ipu_mesh_peer *peer, const v
 void mesh_send_waiting(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
     struct mesh_command *command;
-    while (may_hear(peer) && peer->sent != peer->limit &&
+    while (may_send_to(peer) && peer->sent != peer->limit &&
            (command = STAILQ_FIRST(&peer->waiting)) != NULL) {
         if (!send_control(m, peer, command->bytes, command->len))
             return;
@@ -251,7 +251,7 @@ void mesh_send_window(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
     uint32_t limit = peer->got;
     if (peer->receives.posted > IPU_MESH_SLACK)
         limit += peer->receives.posted - IPU_MESH_SLACK;
-    if (!may_hear(peer) || (int32_t)(limit - peer->told) < IPU_MESH_WINDOW / 4)
+    if (!may_send_to(peer) || (int32_t)(limit - peer->granted) < IPU_MESH_WINDOW / 4)
         return;
     uint8_t message[8] = {
         IPU_MESH_CREDIT,
@@ -265,7 +265,7 @@ void mesh_send_window(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
     };
     if (!send_control(m, peer, message, sizeof message))
         return; /* with the next one */
-    peer->told = limit;
+    peer->granted = limit;
     MESH_COUNT(m, windows_told);
 }
 

@@ -68,13 +68,13 @@ struct ipu_mesh_peer {
     uint64_t id;
     uint32_t qp_num;
     struct ipu_rc_queue queue;
-    struct in6_addr gid; /* the station, when it is named */
+    struct in6_addr gid; /* the peer's GID, once `named` is set */
     uint32_t qpn;
     bool named, may_send, ready, leaving, forgotten, broken, listed;
-    uint32_t sent, limit; /* messages that count, and how many in all may be */
-    uint32_t got, told;   /* the same of what the peer sends */
+    uint32_t sent, limit;  /* messages to the peer that count, and the most that it allows in all */
+    uint32_t got, granted; /* messages of the peer that count, and our last limit */
     struct ipu_receive_queue receives;
-    bool knows_groups; /* until it has told us, it gets everything */
+    bool knows_groups; /* false: it has not sent its groups yet, and gets every group's messages */
     bool in_all;
     struct in6_addr *groups;
     int group_count, group_room;
@@ -165,7 +165,7 @@ struct ipu_mesh_peer *mesh_peer_by_id(struct ipu_mesh *mesh, uint64_t id);
 void mesh_peer_add(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 void mesh_peer_broke(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 void mesh_peer_free(struct ipu_mesh_peer *peer);
-/* Peers that are forgotten and of whom everything has come back. */
+/* Frees the forgotten peers whose sends and receives have all come back. */
 void mesh_settle(struct ipu_mesh *mesh);
 
 /* mesh_send.c */
@@ -174,20 +174,20 @@ void mesh_handle_destroy(void *self, void *ah);
 int mesh_send(void *self, const struct ipu_send *sends, int n);
 int mesh_sent(void *self, uint64_t *cookies, int max);
 void mesh_send_poll(struct ipu_mesh *mesh);
-/* The queue pair is destroyed: what was under way has ended. */
+/* The queue pair is destroyed: ends the peer's outstanding sends. */
 void mesh_send_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
-/* Control messages that wait, as far as there is room. */
+/* Sends the waiting control messages, as far as there is room. */
 void mesh_send_waiting(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
-/* The peer may send so many in all. */
+/* Sends the peer its new window, if the window has grown by enough. */
 void mesh_send_window(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 
 /* mesh_receive.c */
 int mesh_post(void *self, const struct ipu_recv *recvs, int n);
 int mesh_received(void *self, struct ipu_received *done, int max);
 void mesh_receive_poll(struct ipu_mesh *mesh);
-/* The queue pair is destroyed: its receives go back to the stock. */
+/* The queue pair is destroyed: returns its receives to the stock. */
 void mesh_receive_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
-/* Give the peer the receives that it lacks, and tell it what it may send. */
+/* Posts the receives that the peer lacks, and sends the peer its new window. */
 void mesh_feed(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 
 #endif

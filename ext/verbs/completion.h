@@ -20,7 +20,7 @@ struct ipu_completion {
     bool send_armed, recv_armed;            /* asked for an event, and nothing polled since */
     bool send_event, recv_event;            /* asked for, and not yet read from the channel */
     bool polled;                            /* something was, since the last read */
-    struct ibv_wc wc[IPU_COMPLETION_BATCH]; /* of receives; [wc_next, wc_count) are not told */
+    struct ibv_wc wc[IPU_COMPLETION_BATCH]; /* of receives; [wc_next, wc_count) are unreported */
     int wc_next, wc_count;
 };
 
@@ -38,18 +38,18 @@ int ipu_completion_init(struct ipu_completion *completion, const struct ibv_qp *
 bool ipu_completion_read(struct ipu_completion *completion, bool looks);
 
 /*
- * Ask for an event. True when that is new: an event tells of completions behind it, so what came
- * before is to be polled for once more.
+ * Requests an event. True when the request is new: the event reports only later completions, so the
+ * caller polls once more for earlier ones.
  */
 bool ipu_completion_arm_sends(struct ipu_completion *completion);
 bool ipu_completion_arm_receives(struct ipu_completion *completion);
 
 /* Completions of sends; negative when the device is gone. */
 int ipu_completion_poll_sends(struct ipu_completion *completion, struct ibv_wc *wc, int max);
-/* Have some of receives, if there are any; false when the device is gone. */
+/* Polls for receives unless some are left in `wc`; false when the device is gone. */
 bool ipu_completion_poll_receives(struct ipu_completion *completion);
 
-/* Whether receives are polled and not told. */
+/* Whether there are polled receives that the pump has not got yet. */
 static inline bool ipu_completion_has_received(const struct ipu_completion *completion)
 {
     return completion->wc_next < completion->wc_count;

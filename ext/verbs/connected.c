@@ -76,7 +76,7 @@ static void poll_sends(struct ipu_verbs_connected *all)
             struct ipu_verbs_connection *connection =
                 (struct ipu_verbs_connection *)ipu_qpn_table_find(&all->known, wc[i].qp_num);
             if (connection == NULL)
-                continue; /* it was given up */
+                continue; /* the pump has removed this connection */
             all->sending -= ipu_rc_queue_complete(&connection->queue, &wc[i]);
             if (wc[i].status == IBV_WC_WR_FLUSH_ERR)
                 IPU_VERBS_COUNT(v, flushed);
@@ -89,7 +89,7 @@ static void poll_sends(struct ipu_verbs_connected *all)
         ipu_verbs_queue_pair_fail(v); /* the device is gone */
 }
 
-/* One that has told of all its sends is not listed when this returns: it may be removed then. */
+/* Once this has reported all sends of a connection, it is not listed: the pump may remove it. */
 static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
 {
     struct ipu_verbs_connected *all = self;

@@ -13,7 +13,7 @@
 struct ipu_verbs_connection {
     struct ipu_connection connection; /* first: the pump's pointer is ours */
     struct ipu_rc_queue queue;
-    struct ipu_verbs_connection *next; /* of those with ended sends to tell of */
+    struct ipu_verbs_connection *next; /* the next connection with ended sends to report */
     bool listed;
 };
 

@@ -12,7 +12,7 @@ struct ipu_verbs_connected {
     struct ipu_completion completion;
     struct ipu_receive_queue receives;
     struct ipu_qpn_table known;
-    struct ipu_verbs_connection *ended, **ended_tail; /* with sends to tell of, the first first */
+    struct ipu_verbs_connection *ended, **ended_tail; /* with sends to report, oldest first */
     uint32_t sending;   /* posted and not completed, on all connections: */
     uint32_t send_room; /* no more than the completion queue holds */
 };

@@ -37,7 +37,7 @@ static int memory(void *self, void *base, size_t len)
 static bool something_waits(const struct ipu_verbs *v)
 {
     return ipu_completion_has_received(&v->completion) || v->returned < v->completed ||
-           v->lost_count > 0 || (v->broken && !v->told) || atomic_load(&v->inbox.any);
+           v->lost_count > 0 || (v->broken && !v->reported) || atomic_load(&v->inbox.any);
 }
 
 static int arm(void *self)

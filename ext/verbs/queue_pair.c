@@ -30,7 +30,7 @@ void ipu_verbs_queue_pair_fail(struct ipu_verbs *v)
     if (v->broken)
         return;
     v->broken = true;
-    v->told = false;
+    v->reported = false;
     /* A failed UD send leaves the receive side working (state SQE); recovery wants both empty. It
      * may be in ERROR already, or the device gone: then nothing is lost by the refusal. */
     (void)modify(v, (struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, 0);
@@ -51,7 +51,7 @@ int ipu_verbs_queue_pair_recover(void *self)
         error = ipu_verbs_queue_pair_raise(v);
     if (error < 0)
         return error;
-    v->broken = v->told = false;
+    v->broken = v->reported = false;
     IPU_VERBS_COUNT(v, recoveries);
     return 0;
 }

@@ -196,7 +196,7 @@ int ipu_verbs_sent(void *self, uint64_t *cookies, int max)
     while (n < max && v->lost_count > 0)
         cookies[n++] = v->lost[--v->lost_count];
     if (n == 0 && v->broken) {
-        v->told = true;
+        v->reported = true;
         return -EIO;
     }
     return n;

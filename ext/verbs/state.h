@@ -124,7 +124,7 @@ struct ipu_verbs {
 
     struct ipu_receive_queue receives;
 
-    bool broken, told; /* told: the pump knows */
+    bool broken, reported; /* reported: sent() has returned -EIO for the failure */
 
     struct ipu_completion completion;
     int epoll_fd; /* over the completion channels and the inbox */

@@ -28,9 +28,9 @@ struct ipu_verbs_config {
     uint8_t sgid_index;
     bool resolves;    /* RoCE: making a unicast address handle waits for neighbour discovery */
     bool owns_events; /* the context is ours alone: its asynchronous events are for us to read */
-    /* Of a TX queue: the fabric that it sends besides, before whose pump is made and which outlives
-     * it; else NULL. It is told of its queue pair's events there, and its max_ah becomes that
-     * one's. */
+    /* Of a TX queue: the fabric (the leader) that it sends for; else NULL. The caller opens the TX
+     * queue before it makes the leader's pump, and the leader outlives the TX queue. The leader
+     * receives the events of the TX queue's queue pair and takes over the TX queue's max_ah. */
     struct ipu_verbs *leader;
 };
 
@@ -44,13 +44,13 @@ void ipu_verbs_destroy(struct ipu_verbs *verbs);
 
 struct ipu_fabric *ipu_verbs_fabric(struct ipu_verbs *verbs);
 
-/* The port's address has changed: every handle is made anew before its next use. */
+/* The port's address has changed: the fabric makes every handle anew before its next use. */
 void ipu_verbs_rebind(struct ipu_verbs *verbs, const struct in6_addr *gid, uint8_t sgid_index);
 
-/* Fail as after a completion error; the pump brings it back. */
+/* Breaks the queue pair as a completion error would; the pump recovers it. */
 void ipu_verbs_break(struct ipu_verbs *verbs);
 
-/* What the context's asynchronous events said since the last call; without waiting. */
+/* The context's asynchronous events since the last call, as flags; does not wait. */
 enum {
     IPU_VERBS_PORT_DOWN = 1,
     IPU_VERBS_PORT_CHANGED = 2,   /* active again, or another LID or GID */

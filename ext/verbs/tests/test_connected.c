@@ -40,14 +40,14 @@ static int send_some(int i, uint64_t first, int n, uint32_t len)
     return ops->send(fabric->connected_self, connection(i), sends, n);
 }
 
-/* All that is told now must be these cookies of this connection, in order. */
+/* sent() must report exactly these cookies of this connection, in order. */
 static void expect_sent(int i, uint64_t first, int n, bool failed)
 {
     struct ipu_connection_sent sent[FAKE_QUEUE];
-    int found = 0;
-    for (int more = 1; more > 0 && found < FAKE_QUEUE - 8; found += more)
-        more = ops->sent(fabric->connected_self, sent + found, 7);
-    CHECK_EQ(found, n);
+    int count_sent = 0;
+    for (int more = 1; more > 0 && count_sent < FAKE_QUEUE - 8; count_sent += more)
+        more = ops->sent(fabric->connected_self, sent + count_sent, 7);
+    CHECK_EQ(count_sent, n);
     for (int k = 0; k < n; k++) {
         CHECK(sent[k].connection == connection(i));
         CHECK_EQ(sent[k].cookie, first + (uint64_t)k);
@@ -111,7 +111,7 @@ static void sends_before_the_failing_one_have_arrived(void)
 {
     begin();
     CHECK_EQ(send_some(0, 0, 10, 1000), 10);
-    fake_rc_complete(4); /* unsignalled: nothing is heard of them */
+    fake_rc_complete(4); /* unsignalled: no completion reports them */
     expect_sent(0, 0, 0, false);
     fake_rc_fail(&fake_rc.qp[0], IBV_WC_RNR_RETRY_EXC_ERR);
     struct ipu_connection_sent sent[64];
@@ -201,7 +201,7 @@ static void what_comes_for_a_connection_given_up_is_nobodys(void)
     end();
 }
 
-/* All of its sends are told, to the last place that there was for them: it may end. */
+/* sent() has reported all its sends, and filled the array exactly: the connection may end. */
 static void a_connection_without_sends_is_forgotten(void)
 {
     begin();

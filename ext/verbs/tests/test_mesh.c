@@ -21,7 +21,7 @@ static const struct in6_addr group = {{{0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [15]
 
 /* ---- the scene */
 
-static struct in6_addr station(int i)
+static struct in6_addr peer_gid(int i)
 {
     struct in6_addr gid = ours;
     gid.s6_addr[15] = (uint8_t)(10 + i);
@@ -36,7 +36,7 @@ static void pump(void)
     CHECK_EQ(fabric->ops->received(fabric->self, done, 8), 0);
 }
 
-static bool heard(struct ipu_mesh_event *event)
+static bool next_event(struct ipu_mesh_event *event)
 {
     return ipu_mesh_next_event(mesh, event);
 }
@@ -44,7 +44,7 @@ static bool heard(struct ipu_mesh_event *event)
 static void expect(uint64_t id, enum ipu_mesh_event_type type)
 {
     struct ipu_mesh_event event;
-    CHECK(heard(&event));
+    CHECK(next_event(&event));
     CHECK_EQ(event.id, id);
     CHECK_EQ(event.type, type);
 }
@@ -52,7 +52,7 @@ static void expect(uint64_t id, enum ipu_mesh_event_type type)
 static void expect_silence(void)
 {
     struct ipu_mesh_event event;
-    CHECK(!heard(&event));
+    CHECK(!next_event(&event));
 }
 
 static void post_all(void)
@@ -98,7 +98,7 @@ static void add(int i)
 
 static void name(int i, bool may_send)
 {
-    const struct in6_addr gid = station(i);
+    const struct in6_addr gid = peer_gid(i);
     CHECK_EQ(
         ipu_mesh_name(mesh, (uint64_t)i + 1, &gid, 0x100u + (uint32_t)i, IPU_MESH_WINDOW, may_send),
         0);
@@ -113,7 +113,7 @@ static void *handle(struct in6_addr gid, uint32_t qpn)
 
 static void *handle_of(int i)
 {
-    return handle(station(i), 0x100u + (uint32_t)i);
+    return handle(peer_gid(i), 0x100u + (uint32_t)i);
 }
 
 static void send_to(void *ah, uint64_t first, int n)
@@ -195,7 +195,7 @@ static void a_message_goes_to_the_one_it_is_for(void)
     begin();
     add(0), add(1);
     name(0, true), name(1, true);
-    void *to = handle_of(1), *unknown = handle(station(7), 0x107), *elder = handle(station(1), 1);
+    void *to = handle_of(1), *unknown = handle(peer_gid(7), 0x107), *elder = handle(peer_gid(1), 1);
     send_to(to, 100, 20);
     CHECK_EQ(fake_rc.doorbells, 1);
     CHECK_EQ(fake_rc.send_count, 20);
@@ -203,7 +203,7 @@ static void a_message_goes_to_the_one_it_is_for(void)
     fake_rc_complete(20);
     CHECK_EQ(back(100, 20), 20);
     send_to(unknown, 200, 2);
-    send_to(elder, 202, 1); /* the station of before its restart */
+    send_to(elder, 202, 1); /* the peer's address from before its restart */
     CHECK_EQ(back(200, 3), 3);
     CHECK_EQ(count("tx_no_peer"), 3);
     fabric->ops->ah_destroy(fabric->self, to);
@@ -292,15 +292,15 @@ static void a_peer_is_told_when_it_may_send_more(void)
         CHECK_EQ(done[0].flags, IPU_RECEIVED_GRH);
     }
     CHECK_EQ(fake_rc.send_count, 1);
-    const uint8_t *told = (const uint8_t *)(uintptr_t)fake_rc.sends[0].sge[0].addr;
-    CHECK_EQ(told[4], IPU_MESH_CREDIT);
-    CHECK_EQ(told[11], IPU_MESH_WINDOW + IPU_MESH_WINDOW / 4);
+    const uint8_t *window = (const uint8_t *)(uintptr_t)fake_rc.sends[0].sge[0].addr;
+    CHECK_EQ(window[4], IPU_MESH_CREDIT);
+    CHECK_EQ(window[11], IPU_MESH_WINDOW + IPU_MESH_WINDOW / 4);
     fake_rc_complete(1);
     CHECK_EQ(back(0, 0), 0);
     end();
 }
 
-/* No buffer is left for the word when its time has come. */
+/* No buffer is free for the window message when it is due. */
 static void a_peer_is_told_of_its_window_later_if_not_now(void)
 {
     begin();
@@ -347,7 +347,8 @@ static void a_group_gets_a_copy_for_each_that_is_in_it(void)
     begin();
     add(0), add(1), add(2);
     name(0, true), name(1, true);
-    CHECK_EQ(copies_to(&group), 2); /* who has not said yet is in all; who has no name in none */
+    /* A peer whose groups we do not know gets every message; a peer without a name gets none. */
+    CHECK_EQ(copies_to(&group), 2);
     CHECK_EQ(ipu_mesh_groups(mesh, 1, &group, 1), 0);
     CHECK_EQ(ipu_mesh_groups(mesh, 2, NULL, 0), 0);
     pump();
@@ -413,7 +414,7 @@ static void a_group_is_said_by_the_frame_itself(void)
         for (int k = 0; k < 16; k++)
             snprintf(text + 2 * k, 3, "%02x", grh[24 + k]);
         CHECK(strcmp(text, cases[i].gid) == 0);
-        CHECK(memcmp(grh + 8, &(struct in6_addr[]){station(0)}, 16) == 0);
+        CHECK(memcmp(grh + 8, &(struct in6_addr[]){peer_gid(0)}, 16) == 0);
     }
     end();
 }

@@ -25,7 +25,7 @@ static void receives_are_posted_in_chains_up_to_the_queues_depth(void)
 {
     open_fabric();
     CHECK_EQ(post(0, 100), 64);
-    CHECK_EQ(post(64, 64), 36); /* the device said 100 */
+    CHECK_EQ(post(64, 64), 36); /* the device reports 100 */
     CHECK_EQ(post(100, 1), 0);
     CHECK_EQ(fake.recvs[99].wr_id, 99);
     CHECK_EQ(fake.recv_sges[0].lkey, 101); /* of the second region */
