@@ -87,6 +87,9 @@ test-lab: deps-test $(VENV)/.dev build lab-kernel
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
+nightly: test
+	$(SPREAD) --hypothesis-profile=nightly -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

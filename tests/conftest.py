@@ -18,6 +18,8 @@ IS_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
 # Hypothesis takes the same examples each time where CI is set; how long one takes is not judged.
 _SAME: Final[dict[str, Any]] = {"derandomize": True, "database": None} if IS_CI else {}
 settings.register_profile("ipoibu", deadline=None, **_SAME)
+# make nightly: 20 times as many examples, and others each time, where a test does not set its own.
+settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile("ipoibu")
 
 

@@ -45,12 +45,12 @@ def test_nothing():
 }
 
 
-def _outcome(directory: Path, ci: str) -> tuple[int, str]:
+def _outcome(directory: Path, ci: str, *options: str) -> tuple[int, str]:
     shutil.copy(CONFTEST, directory)
     for name, text in SKIPS.items():
         (directory / name).write_text(text)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
-    words += ["--continue-on-collection-errors", "."]
+    words += ["--continue-on-collection-errors", *options, "."]
     done = subprocess.run(
         words,
         cwd=directory,
