@@ -25,8 +25,9 @@ int ipu_tun_queues_init(struct ipu_tun_queues *tun, const int *fds, uint32_t cou
 
 /*
  * The queue of an IP packet of which len bytes are here: the same for both directions of a flow.
- * TCP and UDP flows are told apart by their ports; a fragment, and whatever else, goes by its
- * addresses alone, with all others between these two. What is no IP packet goes to the first queue.
+ * Ports separate TCP and UDP flows. A fragment, or a packet of another protocol, goes by its
+ * addresses alone, with all such packets between the two hosts. Any other data goes to the first
+ * queue.
  */
 uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *ip, size_t len);
 

@@ -126,7 +126,8 @@ static void reap(struct ipu_tun_ring *tun)
     io_uring_cq_advance(&tun->ring, n);
 }
 
-/* What io_uring_enter() said. Requests that the kernel has no room for now stay queued. */
+/* Evaluates the result of io_uring_enter(). Requests that find no room in the kernel stay queued.
+ */
 static void note(struct ipu_tun_ring *tun, int taken)
 {
     if (taken < 0 && taken != -EBUSY && taken != -EAGAIN && taken != -EINTR)

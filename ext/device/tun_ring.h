@@ -8,13 +8,14 @@
 #include "device/tun_queues.h"
 
 /*
- * A TUN that is read and written through an io_uring where that pays: a batch of packets takes one
- * system call, and packets that come while the pump is in the kernel for something else take none.
- * All else is as in tun.h.
+ * A TUN that the pump reads and writes through an io_uring where the ring is faster: a batch of
+ * packets takes one system call, and packets that come while the pump is in the kernel for another
+ * reason take none. All else is as in tun.h.
  *
- * Where system calls are dear (`always`; syscall_cost.h) that is most of the cost. Elsewhere a ring
- * takes longer for a packet alone than a call does, and pays in a flood of short ones only: frames
- * are read one by one until 16 have come in a row, and so are the first writes of each round made.
+ * Where system calls are expensive (`always`; syscall_cost.h), they are most of the cost. Elsewhere
+ * the ring takes longer for a single packet than a call does, and is faster only in a flood of
+ * short packets: the pump reads frames one by one until 16 have come in a row, and also makes the
+ * first writes of each round one by one.
  *
  * Reads fill frames of the pump's own (attach), a few at a time: as many are asked for as came of
  * late, since each packet looks at all reads that wait. Writes are queued and end with flush().

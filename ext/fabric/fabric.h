@@ -72,7 +72,8 @@ struct ipu_fabric_ops {
     void *(*ah_create)(void *self, const struct ipu_dest *dest);
     /* Safe while sends that use the handle are under way. */
     void (*ah_destroy)(void *self, void *ah);
-    /* How many of the n were taken; the others stay the caller's. Negative errno: broken. */
+    /* Return how many of the n the fabric took; the caller keeps the others. Negative errno:
+     * broken. */
     int (*send)(void *self, const struct ipu_send *sends, int n);
     int (*post)(void *self, const struct ipu_recv *recvs, int n);
     /* Cookies of ended sends, good or bad; negative errno when the queue pair is broken. */
@@ -80,8 +81,8 @@ struct ipu_fabric_ops {
     int (*received)(void *self, struct ipu_received *done, int max);
     /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
     int (*arm)(void *self);
-    /* The same for sends, where arm() is for receives alone and may leave the ends of sends untold;
-     * asked after it. NULL where arm() is for both. */
+    /* The same for sends, where arm() covers receives alone and may leave ended sends unreported;
+     * the pump calls it after arm(). NULL where arm() covers both. */
     int (*arm_sends)(void *self);
     int (*fd)(void *self);
     /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
@@ -107,21 +108,21 @@ enum { IPU_CONNECTION_SENDS = 64 }; /* messages under way at most; a power of tw
 
 struct ipu_connection {
     uint64_t id;       /* the engine's name for it */
-    struct ipu_ah *ah; /* whose packets go by it, or NULL */
+    struct ipu_ah *ah; /* the address handle whose packets use this connection, or NULL */
     struct ipu_connection *next;
     struct ipu_connection *chain; /* the fabric's, as is qpn: see qpn_table.h */
     uint32_t qpn;
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
     uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
-    uint32_t sending;          /* messages posted and not yet told by sent(), */
+    uint32_t sending;          /* messages posted and not yet reported by sent(), */
     uint32_t sending_bytes;    /* and their bytes, */
     uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
     uint32_t oldest;                        /* from here on, modulo their number */
-    uint64_t still_since_ns; /* when nobody saw one move any more; 0: it is not known to stand */
-    bool moved;              /* one was told, or the first of them posted, since somebody asked */
-    bool superframes;        /* every message has a vnet header in front, both ways */
-    bool broken;             /* a send failed; the engine was told */
-    bool leaving;            /* the engine wants it back */
+    uint64_t still_since_ns; /* when the pump first saw no progress; 0: not known to be stalled */
+    bool moved;       /* sent() reported one, or the first was posted, since the last check */
+    bool superframes; /* every message has a vnet header in front, both ways */
+    bool broken;      /* a send failed; the pump has notified the engine */
+    bool leaving;     /* the engine wants it back */
     _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 
@@ -143,8 +144,8 @@ struct ipu_connection_received {
  * different connections end in any order, those of one in theirs.
  */
 struct ipu_connected_ops {
-    /* The pump begins and ends to use a connection; what sent() and received() say is about those
-     * in between, with `connection` NULL about others. 0 or negative errno. */
+    /* The pump begins and ends to use a connection. sent() and received() name only connections in
+     * use; for others `connection` is NULL. 0 or negative errno. */
     int (*add)(void *self, struct ipu_connection *connection);
     void (*remove)(void *self, struct ipu_connection *connection);
     /* How many of the n were taken: fewer when the send queue is full. ah and qpn mean nothing. A
@@ -160,7 +161,7 @@ struct ipu_fabric {
     void *self;
     const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *connected_self;
-    struct in6_addr gid; /* ours; with qpn it tells our own multicast echo (E8) */
+    struct in6_addr gid; /* ours; with qpn it identifies our own multicast echo (E8) */
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
     uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */

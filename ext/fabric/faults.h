@@ -41,9 +41,9 @@ struct ipu_faults_counters {
 };
 
 /*
- * pool_frames: datagrams held back or on the way, 1 to 65536; 0: 1024. The inner fabric is used by
- * nobody else, and outlives the wrapper. NULL with errno: EINVAL, ENOMEM, or what the inner
- * memory() said.
+ * pool_frames: datagrams held back or on the way, 1 to 65536; 0: 1024. Only the wrapper uses the
+ * inner fabric, which outlives it. NULL with errno: EINVAL, ENOMEM, or the error of the inner
+ * memory().
  */
 struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
                                      const struct ipu_faults_config *config, uint32_t pool_frames,

@@ -45,7 +45,7 @@ struct ipu_memory_port {
     struct ipu_memory_counters counters;
     bool bare_unicast;
     bool broken;
-    bool told; /* sent() has answered -EIO for it */
+    bool reported; /* sent() has returned -EIO for the failure */
     uint32_t recoveries_to_fail;
     bool armed;
     int wake_fd;
@@ -125,12 +125,17 @@ static void complete_receive(struct ipu_memory_port *port, struct ipu_received r
 static void write_grh(uint8_t *to, const struct ipu_memory_port *from, const struct ipu_dest *dest,
                       uint32_t len)
 {
-    uint32_t word =
+    uint32_t version_class_flow =
         GRH_VERSION | (uint32_t)dest->traffic_class << 20 | (dest->flow_label & 0xFFFFF);
     uint32_t payload = BTH_DETH_ICRC + ((len + 3) & ~3u);
-    uint8_t head[8] = {(uint8_t)(word >> 24), (uint8_t)(word >> 16),   (uint8_t)(word >> 8),
-                       (uint8_t)word,         (uint8_t)(payload >> 8), (uint8_t)payload,
-                       GRH_NEXT_HEADER,       dest->hop_limit};
+    uint8_t head[8] = {(uint8_t)(version_class_flow >> 24),
+                       (uint8_t)(version_class_flow >> 16),
+                       (uint8_t)(version_class_flow >> 8),
+                       (uint8_t)version_class_flow,
+                       (uint8_t)(payload >> 8),
+                       (uint8_t)payload,
+                       GRH_NEXT_HEADER,
+                       dest->hop_limit};
     memcpy(to, head, sizeof head);
     memcpy(to + 8, &from->fabric.gid, 16);
     memcpy(to + 24, &dest->gid, 16);
@@ -299,7 +304,7 @@ static int port_sent(void *self, uint64_t *cookies, int max)
         cookies[n++] = port->sent_items[port->sent.first++ & port->mask];
     if (n == 0 && port->broken) {
         n = -EIO;
-        port->told = true;
+        port->reported = true;
     }
     unlock(port);
     return n;
@@ -324,7 +329,7 @@ static int port_arm(void *self)
     ssize_t got = read(port->wake_fd, &ignored, sizeof ignored);
     (void)got;
     bool waiting = queued(&port->sent) > 0 || queued(&port->done) > 0;
-    waiting = waiting || (port->broken && !port->told);
+    waiting = waiting || (port->broken && !port->reported);
     port->armed = !waiting;
     unlock(port);
     return waiting;
@@ -346,7 +351,7 @@ static int port_recover(void *self)
         port->recoveries_to_fail--;
         result = -EAGAIN;
     } else {
-        port->broken = port->told = false;
+        port->broken = port->reported = false;
     }
     unlock(port);
     return result;
@@ -550,7 +555,7 @@ void ipu_memory_break(struct ipu_memory_port *port, uint32_t recoveries_to_fail)
 {
     lock(port);
     port->broken = true;
-    port->told = false;
+    port->reported = false;
     port->recoveries_to_fail = recoveries_to_fail;
     while (queued(&port->posted) > 0) {
         uint64_t cookie = port->posted_items[port->posted.first & port->mask].cookie;

@@ -232,7 +232,7 @@ cdef uint64_t eras = 0
 
 
 cdef uint64_t new_era() noexcept:
-    """What a queue's frames are told apart by: another after each `detach`."""
+    """A number that marks a queue's frames; `detach` draws a new one."""
     global eras
     eras += 1
     return eras
@@ -275,7 +275,7 @@ cdef class QueueDevice:
         self.era = new_era()
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
-        """Queue IP packets in order; how many found room. Copies.
+        """Queue copies of IP packets in order; return how many fit.
 
         Raises ValueError for an empty one; those before it are taken.
         """
@@ -332,7 +332,7 @@ cdef class QueueDevice:
         return out
 
     def send_frames(self, frames: Iterable[Frame]) -> int:
-        """Queue reserved frames in order; how many found room. Those are no longer the caller's."""
+        """Queue reserved frames in order; return how many fit. The caller loses those."""
         cdef int done = 0
         cdef Frame frame
         try:

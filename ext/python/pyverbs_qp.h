@@ -7,7 +7,7 @@
 #include <infiniband/verbs.h>
 
 /*
- * pyverbs installs no C interface, so the queue pair inside its QP object is found by the object's
+ * pyverbs installs no C interface, so we find the queue pair inside its QP object by the object's
  * layout, which is the same in pyverbs 44 and 59. Nothing is believed: every pointer is probed
  * before it is followed, and what it leads to has to agree with what pyverbs itself says.
  */

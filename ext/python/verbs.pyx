@@ -244,7 +244,7 @@ cdef class VerbsFabric:
         return self.async_fd if self.open and self.async_fd >= 0 else None
 
     def events(self) -> int:
-        """What the device said since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
+        """The device's events since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
         return ipu_verbs_events(self.verbs)
 
     def counters(self) -> dict[str, int]:
@@ -327,12 +327,12 @@ cdef class VerbsMesh:
         self.qps[peer] = qp
 
     def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send) -> None:
-        """Which station it is, how many messages it takes, and whether we may speak first."""
-        cdef in6_addr station = address(gid)
-        check(ipu_mesh_name(self.mesh, peer, &station, qpn, window, may_send), "peer")
+        """Set the peer's address, how many messages it takes, and whether we may send first."""
+        cdef in6_addr peer_gid = address(gid)
+        check(ipu_mesh_name(self.mesh, peer, &peer_gid, qpn, window, may_send), "peer")
 
     def groups(self, uint64_t peer, mgids: list[bytes]) -> None:
-        """The groups that it is in, instead of those before."""
+        """Replace the set of groups that the peer is in."""
         cdef bytes raw = b"".join(mgids)
         if len(raw) != 16 * len(mgids):
             raise ValueError("a group has 16 bytes")
