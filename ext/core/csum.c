@@ -17,9 +17,9 @@ __extension__ typedef unsigned __int128 wide;
 enum { AVX2_STEP = 64 };
 
 /*
- * 32-bit words in 64-bit lanes, which overflow after 2^32 of them: len is less than 16 GiB, and a
- * multiple of AVX2_STEP. Every segment of a super-frame is summed once at either end; three times
- * as fast as the words below (bench_csum.c).
+ * Adds 32-bit words in 64-bit lanes, which overflow after 2^32 words: len is less than 16 GiB, and
+ * a multiple of AVX2_STEP. Both ends sum every segment of a super-frame; this is three times as
+ * fast as the loop below (bench_csum.c).
  */
 __attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size_t len)
 {
@@ -43,8 +43,8 @@ __attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size
 #endif
 
 /*
- * 64-bit words are summed: 2^16 is 1 modulo 0xFFFF, so the width does not matter (RFC 1071 §2 C).
- * Carries collect in the upper half of 128-bit sums, two of them so that the additions overlap.
+ * Adds 64-bit words: 2^16 is 1 modulo 0xFFFF, so the width does not matter (RFC 1071 §2 C). Carries
+ * collect in the upper half of 128-bit sums; there are two so that the additions overlap.
  */
 uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len)
 {
@@ -94,7 +94,8 @@ uint16_t ipu_csum_finish(uint64_t sum)
 uint64_t ipu_csum_pseudo(const void *ip, uint8_t protocol, uint32_t len)
 {
     const uint8_t *header = ip;
-    /* Both are 32-bit fields of the IPv6 pseudo header (RFC 8200 §8.1); IPv4's sums the same. */
+    /* The length and the protocol are 32-bit fields of the IPv6 pseudo header (RFC 8200 §8.1);
+     * IPv4's fields have the same sum. */
     uint64_t sum = (uint64_t)htonl(protocol) + htonl(len);
     return header[0] >> 4 == 4 ? ipu_csum_add(sum, header + 12, 8)
                                : ipu_csum_add(sum, header + 8, 32);
@@ -111,8 +112,8 @@ int ipu_csum_complete(uint8_t *frame, size_t len)
 
     uint8_t *packet = frame + IPU_VNET_LEN;
     size_t packet_len = len - IPU_VNET_LEN;
-    /* 16-bit fields: their sum does not overflow. The field at csum_start + csum_offset holds the
-     * sum of the pseudo header and takes part. */
+    /* Sums of 16-bit fields do not overflow. The field at csum_start + csum_offset holds the sum of
+     * the pseudo header and is summed, too. */
     size_t start = vnet.csum_start;
     size_t field = start + vnet.csum_offset;
     if (start < IPU_IPV4_HEADER || field + sizeof(uint16_t) > packet_len)

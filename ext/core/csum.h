@@ -23,11 +23,11 @@ uint16_t ipu_csum_finish(uint64_t sum);
 uint64_t ipu_csum_pseudo(const void *ip, uint8_t protocol, uint32_t len);
 
 /*
- * Finish the checksum of a frame [vnet 16][IP packet] of len bytes, vnet included, whose vnet
- * header asks for it (VIRTIO_NET_HDR_F_NEEDS_CSUM), and take the request off; other frames are left
- * as they are. A result of 0 is stored as 0xFFFF: a must for UDP (RFC 768), and equal in value for
+ * Completes the checksum of a frame [vnet 16][IP packet] of len bytes, vnet included, whose vnet
+ * header asks for it (VIRTIO_NET_HDR_F_NEEDS_CSUM), and clears that request; leaves other frames as
+ * they are. Stores a result of 0 as 0xFFFF: UDP requires it (RFC 768), and the value is equal for
  * all others. 0; -EINVAL when the frame is short or csum_start and csum_offset lie outside it.
- * Segmentation (gso_type) comes before this and is not looked at.
+ * Segmentation (gso_type) comes before this; the function ignores it.
  */
 int ipu_csum_complete(uint8_t *frame, size_t len);
 

@@ -8,7 +8,7 @@
 
 /*
  * Frame indices from one thread to another. It has room for every index there is, so it is never
- * full; nobody sleeps on it.
+ * full, and no thread sleeps on it.
  */
 struct ipu_index_ring {
     uint32_t *slot;

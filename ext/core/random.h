@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /*
- * A seeded generator for doubles and tests, never for secrets: splitmix64 (Steele, Lea and Flood,
- * OOPSLA 2014). Every 64-bit state is a good one, so any seed will do.
+ * A seeded generator for test doubles and tests, never for secrets: splitmix64 (Steele, Lea and
+ * Flood, OOPSLA 2014). Every 64-bit state is a good one, so any seed will do.
  */
 static inline uint64_t ipu_random_next(uint64_t *state)
 {

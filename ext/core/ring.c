@@ -115,7 +115,8 @@ void ipu_ring_wake(struct ipu_ring *ring)
     if (atomic_exchange_explicit(&ring->armed, 0, memory_order_relaxed) == 0)
         return;
     uint64_t one = 1;
-    /* Fails only when the count is at its limit; then it is readable anyway. */
+    /* The write fails only when the count is at its limit; the descriptor is readable then
+     * anyway. */
     ssize_t written = write(ring->wake_fd, &one, sizeof one);
     (void)written;
 }
@@ -163,7 +164,7 @@ void ipu_ring_release(struct ipu_ring *ring)
     atomic_store_explicit(&ring->tail, tail + padded(len), memory_order_release);
 }
 
-/* Not armed any more. Where a producer was before us it writes the eventfd, or has done so. */
+/* Disarms. If a producer was faster, it writes the eventfd, or has written it. */
 static void take_arm(struct ipu_ring *ring)
 {
     if (ring->asked && atomic_exchange_explicit(&ring->armed, 0, memory_order_relaxed) == 0)
@@ -179,7 +180,8 @@ int ipu_ring_arm(struct ipu_ring *ring)
     ring->head_seen = atomic_load_explicit(&ring->head, memory_order_seq_cst);
     if (ring->head_seen == atomic_load_explicit(&ring->tail, memory_order_relaxed))
         return 0;
-    /* A producer may have seen it and write the eventfd yet: one wake-up for nothing. */
+    /* A producer may have seen the arming and may still write the eventfd: one wake-up for
+     * nothing. */
     take_arm(ring);
     return 1;
 }

@@ -22,14 +22,14 @@ struct ipu_ring {
     /* The producer's line. Positions count bytes since init and never wrap. */
     _Alignas(64) _Atomic uint64_t head;
     uint64_t tail_seen;
-    uint64_t reserved_at; /* where the record of the reserve under way starts */
+    uint64_t reserved_at; /* where the record that is being filled starts */
     uint32_t reserved_bytes;
 
     /* The consumer's line. */
     _Alignas(64) _Atomic uint64_t tail;
     uint64_t head_seen;
-    uint64_t owed;  /* wakes that are in the eventfd, or will be: without any it need not be read */
-    uint32_t asked; /* armed since the last time that was looked at */
+    uint64_t owed;  /* wakes written to the eventfd, or about to be; if 0, it need not be read */
+    uint32_t asked; /* armed since the consumer last read this */
 
     /* Written by both, but only around a sleep. */
     _Alignas(64) _Atomic uint32_t armed;
@@ -38,12 +38,12 @@ struct ipu_ring {
 #define IPU_RING_HEADER 8u /* bytes in front of each record */
 
 /*
- * capacity_bytes: a power of two from 64 to 1 GiB. 0, or -EINVAL, -ENOMEM, -EMFILE and what else
- * eventfd(2) gives. The struct needs 64-byte alignment: static, on a stack, or aligned_alloc().
+ * capacity_bytes: a power of two from 64 to 1 GiB. 0, or -EINVAL, -ENOMEM, -EMFILE or another error
+ * of eventfd(2). The struct needs 64-byte alignment: static, on a stack, or aligned_alloc().
  */
 int ipu_ring_init(struct ipu_ring *ring, uint32_t capacity_bytes);
 
-/* Both threads are done with it. Also after a failed init, and twice. */
+/* Frees the ring, which neither thread uses any more. Also after a failed init, and twice. */
 void ipu_ring_free(struct ipu_ring *ring);
 
 /* The largest record: half the ring less its header, so that an empty ring always takes it. */
@@ -53,15 +53,17 @@ static inline uint32_t ipu_ring_max_bytes(const struct ipu_ring *ring)
 }
 
 /*
- * Producer: room for a record of len bytes, 8-byte aligned; NULL: no room now, or len is above
- * ipu_ring_max_bytes(). Nothing is visible before the commit; a second reserve replaces the first.
+ * Producer: returns room for a record of len bytes, 8-byte aligned; NULL: no room now, or len is
+ * above ipu_ring_max_bytes(). The consumer sees nothing before the commit; a second reserve
+ * replaces the first.
  */
 void *ipu_ring_reserve(struct ipu_ring *ring, uint32_t len);
 
 /* Producer: the reserved record is complete, with len bytes, no more than were reserved. */
 void ipu_ring_commit(struct ipu_ring *ring, uint32_t len);
 
-/* Producer: wake the consumer if it sleeps. Once after a batch of commits; else they may lie. */
+/* Producer: wakes the consumer if it sleeps; once after a batch of commits, which it may otherwise
+ * miss. */
 void ipu_ring_wake(struct ipu_ring *ring);
 
 /* Producer: the longest record that ipu_ring_reserve() would take now; 0 may also mean none. */
@@ -74,15 +76,15 @@ void *ipu_ring_peek(struct ipu_ring *ring, uint32_t *len);
 void ipu_ring_release(struct ipu_ring *ring);
 
 /*
- * Consumer: have the next wake make fd() readable. 0: the ring is empty, sleep. 1: there are
+ * Consumer: arms: the next wake makes fd() readable. 0: the ring is empty, sleep. 1: there are
  * records and the ring is not armed.
  */
 int ipu_ring_arm(struct ipu_ring *ring);
 
-/* Consumer: after a sleep, however it ended: not armed any more, fd() not readable. */
+/* Consumer: disarms after a sleep, however it ended; fd() is not readable then. */
 void ipu_ring_disarm(struct ipu_ring *ring);
 
-/* Consumer: fd() not readable, whoever made it so. */
+/* Consumer: makes fd() unreadable, whichever thread made it readable. */
 void ipu_ring_drain(struct ipu_ring *ring);
 
 static inline int ipu_ring_fd(const struct ipu_ring *ring)

@@ -38,7 +38,7 @@ int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
         goto fail;
     slab->base = base;
     slab->len = len;
-    /* Advice only: fewer TLB misses, and no copy-on-write of pinned pages after a fork. */
+    /* This is advice only: fewer TLB misses, and no copy-on-write of pinned pages after a fork. */
     (void)madvise(base, len, MADV_HUGEPAGE);
     (void)madvise(base, len, MADV_DONTFORK);
 

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 /*
- * Equal frames in one mapping, which the fabric registers as a whole. Frames are named by index, so
- * a cookie of a send or receive is the index itself. The free ones form a stack: the frame put back
- * last is still in the cache and goes out first. One thread only.
+ * Equal frames in one mapping, which the fabric registers as a whole. A frame's name is its index,
+ * so the cookie of a send or receive is the index itself. The free frames form a stack: the frame
+ * put back last is still in the cache and goes out first. One thread only.
  */
 struct ipu_slab {
     uint8_t *base;           /* page aligned */
@@ -28,22 +28,22 @@ struct ipu_slab {
 #define IPU_SLAB_NONE UINT32_MAX
 
 /*
- * frame_bytes is rounded up to an odd number of 64-byte lines, so that the heads of the frames
- * spread over all sets of the cache. 0, or -EINVAL (nothing asked for, or more than 4 GiB),
- * -ENOMEM.
+ * Rounds frame_bytes up to an odd number of 64-byte lines, so that the heads of the frames spread
+ * over all sets of the cache. 0, or -EINVAL (no frames, or more than 4 GiB), -ENOMEM.
  */
 int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes);
 
-/* Ends the mapping, whoever still holds frames, unless it is shared. Also after a failed init, and
- * twice. */
+/* Ends the mapping, even if some frames are still in use, unless another view shares it. Also after
+ * a failed init, and twice. */
 void ipu_slab_free(struct ipu_slab *slab);
 
-/* Another view of the mapping, which stays until the last one has gone: from any thread. Frames can
- * be found in a view, neither taken nor put back. */
+/* Makes another view of the mapping, which lasts until the last view is freed, from any thread. A
+ * view gives frames' addresses; it neither takes frames nor puts them back. */
 void ipu_slab_share(const struct ipu_slab *slab, struct ipu_slab *view);
 void ipu_slab_unshare(struct ipu_slab *view);
 
-/* An index, or IPU_SLAB_NONE. The contents are what the last holder left. */
+/* Takes a free frame: its index, or IPU_SLAB_NONE. The frame holds what its last user left
+ * there. */
 static inline uint32_t ipu_slab_get(struct ipu_slab *slab)
 {
     if (slab->free_frames == 0)

@@ -9,47 +9,48 @@
 #include "device/device.h"
 
 /*
- * Frames of a pump that an application uses in place. Some of the transmit frames are its own for
- * as long as the pump lives; it fills one, sends it, and has it back when the fabric is done with
- * it. Of the receive frames of each kind it may hold `held_max` at a time: the others are enough
- * for the fabric to go on, so that nobody has to be woken when one comes back.
+ * Frames of a pump that an application uses in place. Some of the transmit frames are the
+ * application's for the life of the pump: it fills one, sends it, and gets it back when the fabric
+ * has sent it. Of the receive frames of each kind it may hold `held_max` at a time; the others are
+ * enough for the fabric to go on, so the pump need not wake up when one comes back.
  *
  * Counted references keep the memory (not the pump, not the fabric) while anybody has a frame.
- * Transmit: `spare`, reserve and cancel are the sending thread's; `free` goes from pump to it.
+ * Transmit: `spare`, reserve and cancel are the sending thread's; `free` goes from the pump to it.
  * Receive: `returned` goes from the reading thread to the pump; `held` is the pump's. Receive
- * frames are numbered through (device.h).
+ * frames have one numbering (device.h).
  */
 struct ipu_loan_rx {
-    struct ipu_slab slab; /* where the frames are; no stack of its own */
+    struct ipu_slab slab; /* a view of the frames, without a stack */
     uint32_t held, held_max;
 };
 
 struct ipu_loan {
     _Atomic uint32_t users;
-    struct ipu_slab tx;    /* no stack of its own, either */
+    struct ipu_slab tx;    /* a view, too */
     uint32_t tx_frames;    /* lent: the first ones of the slab */
     uint32_t packet_bytes; /* longest packet of a transmit frame */
     struct ipu_index_ring free;
-    uint32_t *spare; /* reserved and not sent after all */
+    uint32_t *spare; /* reserved and then cancelled */
     uint32_t spare_count;
 
     struct ipu_loan_rx datagrams, connected;
     struct ipu_index_ring returned;
 };
 
-/* Takes frames of a fresh tx. With one user, and the memory of all slabs kept. NULL: no memory. */
+/* Takes the first frames of a fresh tx, and keeps the memory of all slabs. The loan has one user.
+ * NULL: no memory. */
 struct ipu_loan *ipu_loan_create(const struct ipu_device_frames *frames);
 void ipu_loan_hold(struct ipu_loan *loan);
 void ipu_loan_drop(struct ipu_loan *loan); /* NULL is fine */
 
-/* Sender: a frame to fill, or IPU_INDEX_NONE: all are on their way. */
+/* Sender: a frame to fill, or IPU_INDEX_NONE: all are being sent. */
 uint32_t ipu_loan_reserve(struct ipu_loan *loan);
 void ipu_loan_cancel(struct ipu_loan *loan, uint32_t index);
 
-/* The packet in a frame. */
+/* Where the packet of a transmit frame is. */
 uint8_t *ipu_loan_tx_packet(const struct ipu_loan *loan, uint32_t index);
 
-/* The pump's: whose the receive frame is. */
+/* Pump: the part of the loan that the receive frame belongs to. */
 struct ipu_loan_rx *ipu_loan_rx_of(struct ipu_loan *loan, uint32_t index);
 
 #endif

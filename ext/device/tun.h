@@ -5,9 +5,9 @@
 #include "device/device.h"
 #include "device/tun_queues.h"
 
-/* A TUN as packet device. The descriptors, of each of its queues, are opened and set up in Python
- * (ipoibu/host/tun.py): no packet information, 16-byte vnet header, non-blocking, offloads as
- * `offload` (IPU_DEVICE_*) says. They stay the caller's to close. */
+/* A TUN as packet device. Python (ipoibu/host/tun.py) opens and sets up the descriptor of each
+ * queue: no packet information, 16-byte vnet header, non-blocking, offloads as `offload`
+ * (IPU_DEVICE_*) says. The caller closes them. */
 struct ipu_tun {
     struct ipu_device device;
     struct ipu_tun_queues queues;

@@ -36,7 +36,7 @@ static bool has_ports(uint8_t protocol)
     return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
 }
 
-/* The addition makes both directions one. */
+/* The addition gives both directions the same key. */
 static uint32_t queue_of(const struct ipu_tun_queues *tun, const struct end *from,
                          const struct end *to)
 {
@@ -64,7 +64,7 @@ uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *
         return choose(tun, ip + 12, 4, ip + (protocol != 0 ? header : 0), protocol);
     }
     if (len >= IPU_IPV6_HEADER && ip[0] >> 4 == 6) {
-        /* Behind an extension header, that of a fragment too, there may be anything. */
+        /* Behind an extension header, also that of a fragment, there need not be a port. */
         if (has_ports(ip[6]) && IPU_IPV6_HEADER + PORTS_LEN <= len)
             protocol = ip[6];
         return choose(tun, ip + 8, 16, ip + (protocol != 0 ? IPU_IPV6_HEADER : 0), protocol);

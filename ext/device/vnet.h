@@ -10,13 +10,14 @@
 
 /*
  * The header in front of every frame of the device: 10 bytes of struct virtio_net_hdr in the byte
- * order of the machine, then padding (IPU_VNET_LEN). What the device says in it is not trusted.
+ * order of the machine, then padding (IPU_VNET_LEN). The pump does not trust it.
  */
 #ifndef VIRTIO_NET_HDR_GSO_UDP_L4
 #define VIRTIO_NET_HDR_GSO_UDP_L4 5 /* since Linux 6.2 */
 #endif
 
-/* The lengths of a packet with its headers end here: 16 bits in IPv4, no jumbograms in IPv6. */
+/* The longest packet with its headers: IPv4 has 16 bits for it, and IPv6 jumbograms do not
+ * occur. */
 #define IPU_VNET_PACKET_MAX 65535u
 
 static inline struct virtio_net_hdr ipu_vnet_read(const uint8_t *frame)

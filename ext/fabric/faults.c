@@ -11,9 +11,9 @@
 #include "core/slab.h"
 
 /*
- * A datagram's way: send() copies it to a frame of the pool and puts the frame's index on the ready
- * queue, or into the held list; what becomes due moves from held to ready; flush() posts ready to
- * the inner fabric, in order, with the index as cookie; the inner sent() frees the frame.
+ * The walk of a datagram: send() copies it to a frame of the pool and puts the frame's index on the
+ * ready queue, or into the held list. What becomes due moves from held to ready. flush() posts
+ * ready to the inner fabric, in order, with the index as cookie. The inner sent() frees the frame.
  */
 
 #define DEFAULT_POOL_FRAMES    1024u
@@ -37,7 +37,7 @@ struct copy {
     int64_t due_ns;
     uint32_t len;
     uint32_t qpn;
-    uint32_t overtakers; /* left to wait for; 0: wait for the time only */
+    uint32_t overtakers; /* sends to wait for; 0: wait for the time only */
 };
 
 struct settings {
@@ -56,9 +56,9 @@ struct ipu_faults {
     struct copy *copies; /* by frame index */
     uint32_t *held;      /* frame indices, oldest first */
     uint32_t n_held;
-    int64_t next_due_ns; /* of the held ones; INT64_MAX: none */
+    int64_t next_due_ns; /* when the first held one is due; INT64_MAX: none is held */
 
-    /* Circles of pool.frames; the ends count on. */
+    /* Circular queues of pool.frames entries; head and tail count on. */
     uint32_t *ready;
     uint64_t ready_first, ready_end;
     uint64_t *cookies;
@@ -102,7 +102,8 @@ static void make_ready(struct ipu_faults *faults, uint32_t index)
     faults->ready[faults->ready_end++ % faults->pool.frames] = index;
 }
 
-/* Move what is due to the ready queue; one_passed: another datagram has just overtaken. */
+/* Moves what is due to the ready queue; one_passed: one more datagram has overtaken the held
+ * ones. */
 static void release_held(struct ipu_faults *faults, bool one_passed)
 {
     if (faults->n_held == 0)
@@ -168,7 +169,7 @@ static int flush(struct ipu_faults *faults)
     return 0;
 }
 
-/* Take back the frames that the inner fabric is done with; 0 or its error. */
+/* Takes back the frames that the inner fabric has sent; 0 or its error. */
 static int reap(struct ipu_faults *faults)
 {
     uint64_t cookies[BATCH];
@@ -220,14 +221,14 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     } else if (drawn(faults, &settings->reorder)) {
         uint32_t overtakers = 1 + ipu_random_below(&faults->random, MAX_OVERTAKERS);
         count(&faults->counters.reordered);
-        /* One more: the datagram itself is counted when this send is over. */
+        /* One more, because the datagram itself is counted when this send is over. */
         hold(faults, index, setting(&settings->reorder_max_ns), overtakers + 1);
     } else {
         make_ready(faults, index);
     }
 }
 
-/* Nothing is drawn for a send that has to wait: it must meet the same fate later. */
+/* A send that has to wait draws nothing: it must meet the same fate later. */
 static bool has_room(struct ipu_faults *faults)
 {
     uint64_t cookies = faults->cookies_end - faults->cookies_first;
@@ -304,7 +305,7 @@ static int faults_send(void *self, const struct ipu_send *sends, int n)
         meet_fate(faults, &sends[taken]);
         faults->cookies[faults->cookies_end++ % faults->pool.frames] = sends[taken].cookie;
     }
-    /* These are taken whatever happens now; an error comes again with the next call. */
+    /* These sends are taken whatever happens now; an error comes again with the next call. */
     (void)flush(faults);
     return taken;
 }
@@ -355,7 +356,7 @@ static int faults_fd(void *self)
     return inner->ops->fd(inner->self);
 }
 
-/* Of the datagrams held back, or the inner fabric's, if that is earlier. */
+/* The deadline of the datagrams held back, or of the inner fabric if that is earlier. */
 static int64_t faults_deadline_ns(void *self)
 {
     const struct ipu_faults *faults = self;
@@ -410,7 +411,7 @@ int ipu_faults_set(struct ipu_faults *faults, const struct ipu_faults_config *co
     return 0;
 }
 
-/* 0 or negative errno; what was made is the caller's to release. */
+/* 0 or negative errno; the caller releases what was made. */
 static int set_up(struct ipu_faults *faults, const struct ipu_faults_config *config,
                   uint32_t pool_frames)
 {
@@ -457,7 +458,7 @@ struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
     faults->fabric = *inner;
     faults->fabric.ops = inner->ops->recover ? &recoverable_ops : &unbreakable_ops;
     faults->fabric.self = faults;
-    faults->fabric.one_piece = false; /* what is copied is gathered, too */
+    faults->fabric.one_piece = false; /* copying gathers the pieces */
     faults->random = seed;
     faults->next_due_ns = INT64_MAX;
     int error = set_up(faults, config, pool_frames);

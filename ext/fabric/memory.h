@@ -9,13 +9,13 @@
 #include "fabric/fabric.h"
 
 /*
- * A fabric inside the process, for tests and simulation: a switch with ports that behave as UD
- * queue pairs of an HCA do. A switch is one partition: keys are not modelled. The ports of one
- * switch may be driven by different threads; one mutex of the switch guards everything.
+ * A fabric inside the process, for tests and simulation: a switch with ports that behave like UD
+ * queue pairs of an HCA. A switch is one partition; it does not model keys. Different threads may
+ * drive the ports of one switch: one mutex of the switch guards everything.
  *
  * As on an HCA: a datagram is dropped, and counted by its receiver, if no receive is posted or the
  * posted one is too short; a send longer than the MTU is reported as done and lost (rxe does so);
- * multicast goes to every port attached to the group, the sender's own too.
+ * multicast goes to every port attached to the group, also to the sender's own.
  */
 struct ipu_memory_switch;
 struct ipu_memory_port;
@@ -33,7 +33,7 @@ struct ipu_memory_config {
 struct ipu_memory_counters {
     _Atomic uint64_t tx_packets;
     _Atomic uint64_t tx_too_big;
-    _Atomic uint64_t tx_nobody; /* no such port, or nobody attached to the group */
+    _Atomic uint64_t tx_nobody; /* no such port, or no port attached to the group */
     _Atomic uint64_t rx_packets;
     _Atomic uint64_t rx_no_buffer;
     _Atomic uint64_t rx_too_long; /* for the posted buffer */
@@ -50,7 +50,8 @@ void ipu_memory_switch_destroy(struct ipu_memory_switch *sw);
 struct ipu_memory_port *ipu_memory_port_create(struct ipu_memory_switch *sw,
                                                const struct ipu_memory_config *config);
 
-/* Nobody uses its fabric any more. Undelivered datagrams and outstanding cookies are lost. */
+/* Nothing uses the port's fabric any more. Undelivered datagrams and outstanding cookies are
+ * lost. */
 void ipu_memory_port_destroy(struct ipu_memory_port *port);
 
 /* Lives as long as the port. */
@@ -62,8 +63,8 @@ int ipu_memory_attach(struct ipu_memory_port *port, const struct in6_addr *mgid)
 int ipu_memory_detach(struct ipu_memory_port *port, const struct in6_addr *mgid);
 
 /*
- * Any thread. The queue pair breaks, as after a completion error: posted receives come back as
- * FAILED; send, post and, once it has nothing to give, sent answer -EIO. recover answers -EBUSY
+ * Any thread. Breaks the queue pair as a completion error does: posted receives come back as
+ * FAILED; send, post and, once it has nothing to report, sent answer -EIO. recover answers -EBUSY
  * while cookies are outstanding, then -EAGAIN recoveries_to_fail times, then 0.
  */
 void ipu_memory_break(struct ipu_memory_port *port, uint32_t recoveries_to_fail);

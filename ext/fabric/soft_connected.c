@@ -7,7 +7,7 @@
 
 enum {
     BATCH = 64,
-    SEND_CQ_DEPTH = 4096, /* a full one holds completions back, nothing is lost */
+    SEND_CQ_DEPTH = 4096, /* completions wait for a full one, and nothing is lost */
 };
 
 static int connected_add(void *self, struct ipu_connection *connection)

@@ -7,13 +7,13 @@
 #include "soft/hca.h"
 
 /*
- * Connections of the built-in HCA: RC queue pairs that receive from one shared queue. open,
- * program, stop and close are the control face's, from any one thread; the pump has the rest.
+ * Connections of the built-in HCA: RC queue pairs that receive from one shared queue. The control
+ * face calls open, program, stop and close, from any one thread; the pump calls the rest.
  */
 enum { IPU_SOFT_CONNECTED_SENDS = 128 }; /* of one connection */
 
 struct ipu_soft_connection {
-    struct ipu_connection connection; /* first: the pump's pointer is ours */
+    struct ipu_connection connection; /* first: a pointer to it is a pointer to this */
     struct soft_qp *qp;
 };
 
@@ -27,15 +27,15 @@ struct ipu_soft_connected {
 
 extern const struct ipu_connected_ops ipu_soft_connected_ops; /* self: struct ipu_soft_connected */
 
-/* recv_depth: of the shared queue. Completions wake whoever sleeps on `beside`, and come with the
- * polls of it. 0, or negative errno with nothing left behind. */
+/* recv_depth: of the shared queue. Completions wake the thread that sleeps on `beside`, and polls
+ * of it fetch them, too. 0, or negative errno with nothing left behind. */
 int ipu_soft_connected_init(struct ipu_soft_connected *all, struct soft_cq *beside,
                             struct soft_hca *const *hca, uint32_t recv_depth);
 
 /* After the last connection was closed. Safe to repeat. */
 void ipu_soft_connected_free(struct ipu_soft_connected *all);
 
-/* A queue pair in INIT; its number is the connection's `qpn`. */
+/* Opens a queue pair in INIT; its number is the connection's `qpn`. */
 int ipu_soft_connection_open(struct ipu_soft_connected *all, struct ipu_soft_connection *connection,
                              uint16_t pkey_index);
 
@@ -43,10 +43,10 @@ int ipu_soft_connection_open(struct ipu_soft_connected *all, struct ipu_soft_con
 int ipu_soft_connection_program(struct ipu_soft_connection *connection,
                                 const struct soft_rc_attr *attr);
 
-/* To the error state: what is posted fails, nothing more arrives. */
+/* Moves it to the error state: what is posted fails, nothing more arrives. */
 void ipu_soft_connection_stop(struct ipu_soft_connection *connection);
 
-/* Destroy the queue pair, which the pump does not know. Safe to repeat. */
+/* Destroys the queue pair, which the pump does not use. Safe to repeat. */
 void ipu_soft_connection_close(struct ipu_soft_connection *connection);
 
 #endif

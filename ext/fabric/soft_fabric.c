@@ -7,7 +7,7 @@
 
 enum { BATCH = 64 };
 
-/* Nothing to do: the HCA lives in this process and reads and writes its memory directly. */
+/* Does nothing: the HCA lives in this process and reads and writes its memory directly. */
 static int soft_memory(void *self, void *base, size_t len)
 {
     (void)self;
@@ -26,7 +26,7 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
         .hop_limit = dest->hop_limit,
     };
     struct soft_ah *ah;
-    if (soft->needs_lid && dest->dlid == 0) { /* nobody asked the subnet administrator */
+    if (soft->needs_lid && dest->dlid == 0) { /* no SA path was resolved */
         errno = EHOSTUNREACH;
         return NULL;
     }
@@ -91,7 +91,7 @@ static int soft_sent(void *self, uint64_t *cookies, int max)
     if (soft->sending == 0)
         return 0;
     stay_awake(soft);
-    /* What waits is tried again by each poll for what is received. */
+    /* Each poll for received datagrams tries waiting sends again. */
     int n = soft_cq_take(soft->send_cq, max < BATCH ? max : BATCH, wc);
     for (int i = 0; i < n; i++)
         cookies[i] = wc[i].wr_id;

@@ -19,7 +19,7 @@ struct ipu_soft_gsi {
     struct soft_cq *cq;
     struct soft_qp *qp;
     uint32_t sending;
-    uint64_t sends; /* the next one's frame, modulo the depth */
+    uint64_t sends; /* the frame of the next send, modulo the depth */
     uint8_t (*in)[SOFT_GRH_BYTES + IPU_SOFT_GSI_MAD_LEN];
     uint8_t (*out)[IPU_SOFT_GSI_MAD_LEN];
 };
@@ -27,25 +27,25 @@ struct ipu_soft_gsi {
 struct ipu_soft_mad {
     struct in6_addr sgid;
     uint32_t src_qpn;
-    uint16_t pkey; /* the entry of our table that let it in */
+    uint16_t pkey; /* the entry of our table that admitted it */
     uint8_t data[IPU_SOFT_GSI_MAD_LEN];
 };
 
-/* 0; -EEXIST: another one is open; or what the HCA says. */
+/* 0; -EEXIST: another one is open; or the HCA's error. */
 int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca);
 void ipu_soft_gsi_free(struct ipu_soft_gsi *gsi);
 
-/* In the partition of `pkey`, whose entry of our table goes out: a peer may be in no other one.
- *
- * 0; -EAGAIN: too many are on their way; -EINVAL: the destination makes no address; -ENOENT: we are
- * not in the partition. */
+/* Sends in the partition of `pkey`, with that entry of our table in the packet: the peer may be in
+ * no other partition. 0; -EAGAIN: too many are being sent; -EINVAL: the destination is no address;
+ * -ENOENT: we are not in the partition. */
 int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uint32_t qkey,
                       uint16_t pkey, const uint8_t mad[IPU_SOFT_GSI_MAD_LEN]);
 
 /* 1: *mad is the next one; 0: there is none. Datagrams of another length are ignored. */
 int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad);
 
-/* Readable, once armed, when a datagram may be there; arm, then receive once more. */
+/* The descriptor is readable, once armed, when a datagram may be there; arm, then receive once
+ * more. */
 int ipu_soft_gsi_fd(const struct ipu_soft_gsi *gsi);
 void ipu_soft_gsi_arm(struct ipu_soft_gsi *gsi);
 

@@ -11,7 +11,7 @@ static inline struct soft_sge ipu_soft_work_piece(const void *addr, uint32_t len
     return (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};
 }
 
-/* What the message consists of; where it goes is the caller's to say. */
+/* Sets the data of the message; the caller sets its destination. */
 static inline void ipu_soft_work_gather(struct soft_send_wr *wr, const struct ipu_send *send)
 {
     if (send->head_len > 0)

@@ -116,9 +116,9 @@ void ipu_ah_cache_free(struct ipu_ah_cache *cache)
 }
 
 /*
- * The device's own limit may be lower than ours, and shared with others: one idle handle makes room
- * for one, whatever the error is called (rxe says EINVAL). Not more than one, or a peer with an
- * address that cannot work would empty the cache.
+ * The device's own limit may be lower than ours, and shared with others. Destroying one idle handle
+ * makes room, whatever the error is called (rxe says EINVAL). One is enough: otherwise a peer with
+ * an address that cannot work would empty the cache.
  */
 static void *create_handle(struct ipu_ah_cache *cache, const struct ipu_dest *dest)
 {

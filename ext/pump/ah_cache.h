@@ -18,9 +18,9 @@ struct ipu_ah {
 };
 
 /*
- * Address handles by destination, shared and counted. Idle ones (no references) are kept, up to a
- * cap, for the neighbour that comes back, and make room for others, the longest idle first. One
- * thread only: the pump's, since it calls the fabric.
+ * Address handles by destination, shared and counted. The cache keeps idle ones (without
+ * references), up to a cap, for the neighbour that comes back; they make room for others, the
+ * longest idle first. One thread only: the pump's, because it calls the fabric.
  */
 struct ipu_ah_cache {
     const struct ipu_fabric *fabric;

@@ -8,8 +8,8 @@
 #include "fabric/fabric.h"
 
 /*
- * A tap: copies the first bytes of frames into a ring. Frames that find no room are counted by the
- * caller and never hold up the packet path.
+ * A tap: copies the first bytes of frames into a ring. The caller counts frames that find no room;
+ * they never hold up the packet path.
  */
 struct ipu_capture {
     struct ipu_ring *ring;
@@ -21,7 +21,7 @@ struct ipu_capture {
 int ipu_capture_received(const struct ipu_capture *tap, const void *grh, const void *frame,
                          size_t len);
 
-/* A frame on its way out: the GRH is made up from our GID and the destination. */
+/* A frame that is sent: the GRH is made of our GID and the destination. */
 int ipu_capture_sent(const struct ipu_capture *tap, const struct in6_addr *our_gid,
                      const struct ipu_dest *dest, const struct ipu_send *send);
 

@@ -53,8 +53,8 @@ static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flo
         return IPU_TX_MALFORMED;
     flow->type = IPU_TYPE_IPV6;
     memcpy(&flow->dst, ip + 24, 16);
-    if (IN6_IS_ADDR_V4MAPPED(
-            &flow->dst)) /* would match IPv4's entries; never on a wire: RFC 4038 §4.2 */
+    if (IN6_IS_ADDR_V4MAPPED(&flow->dst)) /* would match IPv4's entries; such packets never belong
+                                             on a wire: RFC 4038 §4.2 */
         return IPU_TX_MALFORMED;
     flow->group = ip[24] == 0xff;
     int type = icmp6_type(ip, len);
@@ -90,7 +90,8 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
     case IPU_TYPE_IPV6:
         if (n < IPU_IPV6_HEADER || ip[0] >> 4 != 6)
             return IPU_RX_MALFORMED;
-        /* RFC 6980: ND has no fragment header; one behind other extensions is no ND of ours. */
+        /* RFC 6980: ND has no fragment header; we do not accept ND behind other extension
+         * headers. */
         type = ip[6] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER ? ip[IPU_IPV6_HEADER] : -1;
         return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
     case IPU_TYPE_ARP:

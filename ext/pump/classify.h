@@ -8,20 +8,20 @@
 #include <stdint.h>
 
 /*
- * The first look at a packet: who it is for. Nothing is read beyond `len`, and nothing is trusted
- * but what this file has checked.
+ * The first look at a packet, which says where it goes. Reads nothing beyond `len`, and trusts only
+ * what this file has checked.
  */
 enum ipu_tx_class {
     IPU_TX_FORWARD,
-    IPU_TX_HOST, /* IGMP or MLD: the engine tracks the memberships it tells */
-    IPU_TX_ND,   /* neighbour solicitation or advertisement: ours to send, not the host's */
+    IPU_TX_HOST, /* IGMP or MLD: the engine tracks the host's memberships */
+    IPU_TX_ND,   /* neighbour solicitation or advertisement: the engine sends these, not the host */
     IPU_TX_MALFORMED,
 };
 
 struct ipu_flow {
     struct in6_addr dst; /* IPv4 as v4-mapped */
     uint16_t type;       /* encapsulation type, host order */
-    bool group;          /* multicast or 255.255.255.255: the route table has no say */
+    bool group;          /* multicast or 255.255.255.255: no route applies */
 };
 
 enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow *flow);

@@ -12,7 +12,7 @@ enum { PSH = 0x08, ACK = 0x10 };
 
 #define IPV4_NOT_DF 0xBFFFu /* offset, more fragments, reserved */
 
-/* A packet as far as its ports could be read. */
+/* A packet, read as far as its ports. */
 struct packet {
     uint8_t *ip;
     uint32_t len;
@@ -26,7 +26,7 @@ struct packet {
 
 /* ---- looking at one packet ------------------------------------------------------------------- */
 
-/* Whether it is TCP or UDP of a kind that has a flow here. */
+/* Whether the packet is TCP or UDP that can be merged here. */
 static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
 {
     bool v4 = ipu_ip_is_v4(ip);
@@ -44,7 +44,7 @@ static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
            packet->start + (packet->tcp ? (uint32_t)IPU_TCP_HEADER : (uint32_t)IPU_UDP_HEADER);
 }
 
-/* Whether it may be part of a run, going by itself; the checksums are left for later. */
+/* Whether the packet by itself may be part of a run; its checksums are checked later. */
 static bool may_merge(struct packet *packet)
 {
     const uint8_t *at = packet->ip + packet->start;
@@ -108,7 +108,8 @@ static bool fits(const struct ipu_run *run, const struct packet *packet)
         return false;
     if (!same_ip_header(run, packet) || (run->tcp && !same_tcp_header(run, packet)))
         return false;
-    /* The first one's is looked at only now: most packets that stay alone never pay for it. */
+    /* The first packet's checksum is checked only now: most packets that stay alone never pay for
+     * it. */
     return (run->packets > 1 || csum_right(run->ip, run->start, run->len, run->tcp)) &&
            csum_right(packet->ip, packet->start, packet->len, packet->tcp);
 }
@@ -139,7 +140,7 @@ static void append(struct ipu_run *run, const struct packet *packet)
         run->ip[run->start + 13] |= PSH;
 }
 
-/* The headers of the first packet become those of the whole; the checksum is left to the kernel. */
+/* Makes the first packet's headers those of the whole; the kernel completes the checksum. */
 static void write_headers(struct ipu_run *run)
 {
     uint8_t *ip = run->ip, *transport = ip + run->start;
@@ -191,7 +192,7 @@ static void end(struct ipu_coalesce *coalesce, uint32_t i)
     coalesce->sink(coalesce->context, run->iov, run->packets, run->bytes);
 }
 
-/* A place for a new run: a free one, or that of the one begun longest ago. */
+/* A place for a new run: a free one, or that of the run begun longest ago. */
 static uint32_t make_room(struct ipu_coalesce *coalesce)
 {
     uint32_t i = 0;

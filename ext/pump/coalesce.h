@@ -42,7 +42,7 @@ struct ipu_run {
     uint32_t head_len;   /* of all headers */
     uint32_t len;        /* of the merged packet */
     uint32_t size_bytes; /* payload of the first packet */
-    uint32_t bytes;      /* of all packets, each with its headers */
+    uint32_t bytes;      /* bytes of all packets, each with its headers */
     uint32_t next_seq;
     uint16_t next_id;
     bool tcp;
@@ -63,13 +63,13 @@ void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coales
                        void *context);
 
 /*
- * A packet of len bytes, at least 20 (IPv4) or 40 (IPv6), with IPU_VNET_LEN bytes of room in front,
- * which are written; its headers are, too, when it begins a run. It must stay until the sink had
- * it: at the latest ipu_coalesce_flush() gives it there.
+ * Adds a packet of len bytes, at least 20 (IPv4) or 40 (IPv6). Writes the IPU_VNET_LEN bytes of
+ * room in front of it and, when it begins a run, its headers. The packet must stay until the sink
+ * had it, at the latest in ipu_coalesce_flush().
  */
 void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len);
 
-/* Nothing is held any more. */
+/* Gives all runs to the sink. */
 void ipu_coalesce_flush(struct ipu_coalesce *coalesce);
 
 #endif

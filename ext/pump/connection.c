@@ -18,15 +18,16 @@
  * MTU holds (C12).
  */
 enum {
-    /* Bytes under way on one connection, but for one message. What is more waits in the kernel,
-     * where it costs no copy yet: read too early it would have left the cache before it is sent. */
+    /* Bytes under way on one connection, but for one message. More packets wait in the kernel,
+     * where they cost no copy yet; read too early, they would have left the cache before they are
+     * sent. */
     SENDING_BYTES = 1 << 20,
-    /* How long a full connection is waited for after its last sign of life. The device is not read
-     * meanwhile, for whomever the packets are: as long as a peer's program may have to wait for a
-     * CPU, and no longer (4 ms was too short beside other work). A peer that stands still costs the
-     * others this much once. */
+    /* How long the pump waits for a full connection after its last sign of life. Meanwhile it does
+     * not read the device, for any destination: as long as a peer's program may have to wait for a
+     * CPU, and no longer (4 ms was too short beside other work). A stalled peer delays the others
+     * by this much, once. */
     HOLD_NS = 20000000,
-    REFILL = 16, /* receives are given back in batches of so many */
+    REFILL = 16, /* posts receives in batches of so many */
 };
 
 static const struct ipu_connected_ops *ops_of(const struct ipu_pump *pump)
@@ -171,7 +172,7 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
     }
     struct ipu_event event = {.type = IPU_EVENT_RC_WANTED,
                               .rc_wanted = {.gid = ah->dest.gid, .qpn = ah->dest.qpn}};
-    if (ipu_event_emit(pump, &event, NULL)) /* else again, with the next packet */
+    if (ipu_event_emit(pump, &event, NULL)) /* else the next packet tries again */
         unroute(pump, ah);
     return NULL;
 }
@@ -191,7 +192,7 @@ uint64_t ipu_connection_hold_ns(struct ipu_connection *connection)
 {
     if (connection->broken)
         return 0;
-    if (connection->moved) { /* most times: without a look at the clock */
+    if (connection->moved) { /* the usual case, without reading the clock */
         connection->moved = false;
         connection->still_since_ns = 0;
         return HOLD_NS;
@@ -227,7 +228,7 @@ static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
     if (connection->broken || connection->leaving)
         return;
     if (!report(pump, IPU_EVENT_CONNECTION_BROKEN, connection->id))
-        return; /* the next failure says it */
+        return; /* the next failure tries again */
     connection->broken = true;
     if (connection->ah != NULL)
         unroute(pump, connection->ah);
@@ -296,7 +297,7 @@ static int reap(struct ipu_pump *pump)
 static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_net_hdr header,
                           size_t len, uint32_t packets)
 {
-    ipu_coalesce_flush(&pump->coalesce); /* what came before goes first */
+    ipu_coalesce_flush(&pump->coalesce); /* earlier packets go first */
     ipu_vnet_write(vnet, header);
     struct iovec frame = {.iov_base = vnet, .iov_len = len};
     (void)ipu_receive_write(pump, &frame, 1,
@@ -305,8 +306,8 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
                                                   .bytes = len - IPU_VNET_LEN});
 }
 
-/* One packet whose checksum the peer left to whoever needs it, as its kernel did. Short ones get it
- * here: then runs of them are merged, which saves more than it costs. */
+/* One packet whose checksum the peer's kernel left incomplete. The pump completes it for short
+ * packets, because merging runs of them saves more than that costs. */
 static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
 {
     struct virtio_net_hdr header = ipu_vnet_read(vnet);
@@ -329,7 +330,7 @@ static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
     deliver_whole(pump, vnet, header, len, 1);
 }
 
-/* A message with vnet header, from there on: the peer's kernel made it, or the peer says so. */
+/* A message from its vnet header on, which the peer's kernel wrote, or so the peer says. */
 static void deliver_superframe(struct ipu_pump *pump, uint8_t *vnet, size_t len)
 {
     struct virtio_net_hdr header = ipu_vnet_read(vnet);
@@ -364,7 +365,8 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
         return;
     }
     const uint8_t *encap = message + head - IPU_ENCAP_LEN;
-    if (ipu_ip_get16(encap) == IPU_TYPE_ARP) { /* C9: IP alone; ARP is the datagrams' */
+    if (ipu_ip_get16(encap) ==
+        IPU_TYPE_ARP) { /* C9: connections carry IP alone; ARP goes by datagram */
         IPU_COUNT(pump, rx_type);
         return;
     }
@@ -381,11 +383,12 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
         ipu_receive_frame_untrusted(pump, message, done->byte_len, NULL, 0);
 }
 
-/* Connections on which nothing is under way any more, and whose messages we have all seen. */
+/* Lets go of the leaving connections on which nothing is under way, and whose messages we have all
+ * received. */
 static void settle(struct ipu_pump *pump)
 {
     struct ipu_connection **at = &pump->connected.all;
-    ipu_connection_flush(pump); /* what is queued counts as under way only then */
+    ipu_connection_flush(pump); /* queued messages count as under way only then */
     while (*at != NULL) {
         struct ipu_connection *connection = *at;
         if (!connection->leaving || connection->sending > 0) {
@@ -399,7 +402,7 @@ static void settle(struct ipu_pump *pump)
         ops_of(pump)->remove(pump->fabric->connected_self, connection);
         *at = next;
         pump->connected.leaving--;
-        report(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on it may be destroyed */
+        report(pump, IPU_EVENT_CONNECTION_GONE, id); /* from here on the engine may destroy it */
     }
 }
 

@@ -25,7 +25,7 @@
     X(tx_bad_csum)           /* csum_start or csum_offset outside the packet */                    \
     X(tx_bad_gso)            /* a super-frame that cannot be cut */                                \
     X(tx_super_frames)       /* cut into some of tx_packets */                                     \
-    X(tx_host_nd)            /* the host's own ARP or ND: ours does that */                        \
+    X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
     X(tx_connected_packets)  /* of tx_packets: by a connection */                                  \
     X(tx_connection_full)    /* too much is under way on the connection, and it stands still */    \
     X(tx_connection_failed)  /* taken, and then the connection broke */                            \

@@ -4,7 +4,7 @@
 
 #include "pump/pump_state.h"
 
-/* Events a peer or application can cause at will get this many a second each. */
+/* A peer or application can cause these events at will: so many a second each. */
 enum { EVENTS_PER_S = 100 };
 
 bool ipu_event_spend(struct ipu_budget *budget)
@@ -30,7 +30,7 @@ bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const 
     return true;
 }
 
-/* An event about a packet on its way out; the packet ends here. */
+/* An event about a packet that would have been sent; the packet ends here. */
 bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                        uint32_t mtu, const uint8_t *ip, size_t len)
 {

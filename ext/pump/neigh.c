@@ -28,8 +28,8 @@ static const struct ipu_hash_layout layout = {
     .bytes = sizeof(struct ipu_neigh), .is_live = is_live, .hash = hash_of};
 
 /*
- * aligned_alloc, since calloc would let entries straddle cache lines. Huge pages, where they are to
- * be had, make a look-up in a large table miss the TLB less, and growing fault less.
+ * aligned_alloc, because calloc would let entries straddle cache lines. Huge pages, where the
+ * kernel has them, make a look-up in a large table miss the TLB less, and growing fault less.
  */
 static struct ipu_neigh *new_slots(uint32_t n)
 {

@@ -10,7 +10,8 @@
 
 struct ipu_ah;
 
-/* What to do with a packet for a next hop; the values of Forward in ipoibu/proto/effects.py. */
+/* What the pump does with a packet for a next hop; the values of NeighAction in
+ * ipoibu/proto/effects.py. */
 enum ipu_neigh_action {
     IPU_NEIGH_SEND = 0,
     IPU_NEIGH_NOTIFY = 1,

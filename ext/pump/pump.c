@@ -20,20 +20,20 @@
 
 #define NS_PER_S  1000000000
 #define NS_PER_US 1000
-#define LATER_NS  2000000 /* that the end of a send may stay unknown, while nobody waits for it */
+#define LATER_NS  2000000 /* how long the end of a send may stay unknown */
 
 enum {
     ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
-    BURST_PACKETS = 64,   /* after so many without a pause the next are near, */
+    BURST_PACKETS = 64,   /* after so many packets without a pause the next ones are near, */
     BURST_BYTES = 65536,  /* or after so many bytes: */
-    BURST_YIELDS = 16,    /* ask again so often, with the CPU offered to others in between, */
-    BURST_NS = 8000,      /* if that takes no longer altogether: what sleeping costs; but once */
+    BURST_YIELDS = 16,    /* poll so often again, yielding the CPU in between, */
+    BURST_NS = 8000,      /* if that takes no longer than sleeping; but once */
     TX_FRAMES = 256,      /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                              memory */
     TX_OWN_FRAMES = 16,   /* the engine's, where the device lends all others */
     TX_HEADS = 512,       /* segments under way */
-    LONG_FRAME = 16384,   /* from here on a frame counts as a super-frame's */
+    LONG_FRAME = 16384,   /* a frame this long counts as a super-frame's */
     LENT_MIN = 16,
 };
 
@@ -42,7 +42,7 @@ static int step(struct ipu_pump *pump, int max)
     int work = ipu_recovery_try(pump);
     if (work > 0)
         ipu_receive_post(pump);
-    /* A frame of the engine takes a slot of the slab: no more at a time than sends are reaped. */
+    /* A frame of the engine takes one of the slab: run no more commands than sends are reaped. */
     work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
     work += ipu_receive_poll(pump, max);
@@ -50,14 +50,14 @@ static int step(struct ipu_pump *pump, int max)
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
     work += ipu_transmit_read(pump, max);
-    (void)ipu_transmit_reap(pump); /* most fabrics have sent by now: no wake-up for that */
+    (void)ipu_transmit_reap(pump); /* most fabrics have sent by now, so no wake-up is needed */
     ipu_ring_wake(&pump->events);
     if (pump->tap.snap_len > 0)
         ipu_ring_wake(&pump->captured);
     return work;
 }
 
-/* While no frame is free or the fabric takes none, the device's descriptors would only spin us. */
+/* While no frame is free or the fabric takes none, watching the device would only spin. */
 static void watch_device(struct ipu_pump *pump, bool watch)
 {
     if (watch == pump->device_watched)
@@ -70,7 +70,7 @@ static void watch_device(struct ipu_pump *pump, bool watch)
     pump->device_watched = watch;
 }
 
-/* One that failed says so without end, whatever is asked of it. */
+/* A device that failed is readable for ever. */
 static void leave_device(struct ipu_pump *pump)
 {
     for (int i = 0; i < 2; i++)
@@ -80,9 +80,9 @@ static void leave_device(struct ipu_pump *pump)
 }
 
 /*
- * Whether the end of a send would give us something to do; else we hear of it by the way, which
- * spares an RDMA device's fabric the asking, the waking and the reading of an event. An application
- * waits for its frames.
+ * Whether the end of a send would give us something to do. Otherwise we learn of it while we do
+ * other work, which spares an RDMA device's fabric arming, waking and reading an event. An
+ * application waits for its frames.
  */
 static bool awaits_sends(const struct ipu_pump *pump)
 {
@@ -93,11 +93,11 @@ static bool awaits_sends(const struct ipu_pump *pump)
            pump->heads.free_frames < pump->heads.frames / 4;
 }
 
-/* Ask every source for a word, look once more for what came in between, then sleep. */
+/* Arms every source, asks each once more for what came in between, then sleeps. */
 static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
-    /* A device that reads into frames of its own has none left when all of them are being sent. */
+    /* A device that reads into frames of its own has none left while all of them are being sent. */
     bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
                     pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
                     (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
@@ -135,8 +135,8 @@ static void sleep_until_work(struct ipu_pump *pump)
     IPU_COUNT(pump, wakeups);
 }
 
-/* How often the CPU can be offered to others in BURST_NS: once where that is dear, as sleeping is
- * several calls. */
+/* How often the pump can yield the CPU in BURST_NS: once where system calls are slow, because
+ * sleeping takes several. */
 static int affordable_yields(uint64_t call_ns)
 {
     uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
@@ -149,7 +149,7 @@ static uint64_t moved_bytes(const struct ipu_pump *pump)
            atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
 }
 
-/* For how long to look for more, now that there is nothing. */
+/* For how long to poll for more, now that there is nothing. */
 static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, uint64_t now_ns)
 {
     if (!pump->adaptive)
@@ -169,7 +169,7 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0, rested_bytes = 0;
     uint64_t call_ns = ipu_syscall_cost_ns();
     int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
-    /* Where calls are dear, looks for an answer take more than they save. */
+    /* Where system calls are slow, polling for a reply takes more than it saves. */
     bool looks = pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
     bool dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
@@ -186,12 +186,12 @@ static void *run(void *arg)
                 look_until_ns = now_ns + look_ns(pump, &poll, now_ns);
             dry = true;
             if (now_ns < look_until_ns) {
-                sched_yield(); /* where the sender shares this CPU, polling alone brings nothing */
+                sched_yield(); /* the sender may need this CPU */
                 continue;
             }
             look_until_ns = 0;
         }
-        /* Sleeping and being woken costs both ends more than a few looks do. */
+        /* Sleep and wake-up cost both ends more than a few polls do. */
         if ((burst >= BURST_PACKETS || moved_bytes(pump) - rested_bytes >= BURST_BYTES) &&
             yields++ < yields_max) {
             sched_yield();
@@ -234,7 +234,7 @@ void ipu_pump_stop(struct ipu_pump *pump)
     atomic_store_explicit(&pump->stopping, true, memory_order_release);
     eventfd_write(ipu_ring_fd(&pump->commands), 1);
     pthread_join(pump->thread, NULL);
-    ipu_ring_drain(&pump->commands); /* of what was written here */
+    ipu_ring_drain(&pump->commands); /* of the wake-up above */
     pump->threaded = false;
 }
 
@@ -256,7 +256,7 @@ static int attach(struct ipu_pump *pump)
     return pump->device->ops->attach(pump->device->self, &frames);
 }
 
-/* How many frames there are, and how long. */
+/* The numbers of frames, and a length. */
 struct frame_sizes {
     uint32_t tx_frames, rx_frames;
     uint32_t head_len; /* of a segment's headers */

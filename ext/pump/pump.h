@@ -12,8 +12,8 @@
 
 /*
  * The pump moves packets between a packet device and a fabric, on a thread of its own that never
- * takes the GIL. It owns every table; the engine writes them through the command ring and hears
- * through the event ring. theory: ext/README.md
+ * takes the GIL. It owns every table; the engine writes them through the command ring and gets
+ * events through the event ring. Theory: ext/README.md.
  */
 struct ipu_pump;
 
@@ -22,7 +22,7 @@ struct ipu_pump_config {
     struct ipu_device *device;
     uint32_t mtu;              /* largest IP packet by datagram, at most fabric->mtu - 4 */
     uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, else connected mode's */
-    uint32_t tx_frames;        /* 0: a number that suits the device */
+    uint32_t tx_frames;        /* 0: the pump chooses */
     uint32_t rx_frames;        /* 0: it only sends */
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */
     uint32_t neigh_max;
@@ -31,7 +31,7 @@ struct ipu_pump_config {
     uint32_t command_bytes; /* ring sizes, powers of two */
     uint32_t event_bytes;
     uint32_t capture_bytes;
-    uint32_t busy_poll_us; /* poll for so long after the last packet before sleeping, */
+    uint32_t busy_poll_us; /* polls for so long after the last packet before it sleeps, */
     bool adaptive;         /* or as long as replies come soon (adaptive_poll.h) */
 };
 
@@ -41,13 +41,13 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
 /* Ends the thread if it runs and frees everything; the rings go with it. */
 void ipu_pump_destroy(struct ipu_pump *pump);
 
-/* Run on a thread; -EALREADY when it does. After ipu_pump_stop it may be started or stepped again.
- */
+/* Starts the pump's thread; -EALREADY when it runs. After ipu_pump_stop the pump may be started or
+ * stepped again. */
 int ipu_pump_start(struct ipu_pump *pump);
 void ipu_pump_stop(struct ipu_pump *pump);
 
-/* One round by hand, at most `max` packets each way, without sleeping: the amount of work done.
- * Only while no thread runs. */
+/* Makes one round, at most `max` packets in each direction, without sleeping: the amount of work
+ * done. Only while no thread runs. */
 int ipu_pump_step(struct ipu_pump *pump, int max);
 
 /* The caller is the producer of commands and the consumer of the two others. */

@@ -47,7 +47,7 @@ struct ipu_connection_state {
     uint32_t pending_bytes;
 };
 
-/* A write to the device, and what it counts for: packets, and how they became one frame. */
+/* A write to the device, and how to count it: its packets, and how they became one frame. */
 enum ipu_delivery_kind { IPU_DELIVERY_PLAIN, IPU_DELIVERY_MERGED, IPU_DELIVERY_WHOLE };
 
 struct ipu_delivery {
@@ -80,41 +80,41 @@ struct ipu_pump {
     struct ipu_send batch[IPU_BATCH];
     int pending;
 
-    /* Messages that the fabric has taken and not told the end of, those of connections among them;
-     * and whether the last sleep went by without a word. */
+    /* Messages that the fabric has taken and not reported ended, those of connections among them;
+     * and whether the last sleep ended without an event. */
     uint32_t sending;
     bool overdue;
 
-    /* The super-frame at hand; its frame is read by tx_users[index] sends and, while segments are
-     * left, by us. The device is not read before the last of them is in the batch. */
+    /* The super-frame at hand: tx_users[index] sends read its frame and, while segments are left,
+     * so does cut(). The pump does not read the device before the last of them is in the batch. */
     struct ipu_segment cut;
     uint32_t cut_index;
     const struct ipu_ah *cut_ah;
     struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
 
-    /* A frame of the device that waits for room on its connection; IPU_SLAB_NONE: none does. It is
-     * looked at anew in every round, so it names nothing. */
+    /* A frame of the device that waits for room on its connection; IPU_SLAB_NONE: none does. Each
+     * round looks up its next hop again, so it names nothing. */
     uint32_t held_index;
     size_t held_len;
-    uint64_t hold_ns; /* so long it, or the super-frame at hand, still waits; 0: neither does */
+    uint64_t hold_ns; /* how long it, or the super-frame at hand, may still wait; 0: none waits */
 
     struct ipu_coalesce coalesce;
 
-    /* What the device has queued. */
+    /* The writes that the device has queued. */
     struct ipu_delivery writing[IPU_DEVICE_WRITES];
     int writing_count;
 
     /* The first frames of `tx` are the device's own. */
     uint32_t lent_frames;
-    uint32_t lent_sending; /* and so many of them were given to us */
+    uint32_t lent_sending; /* of them the device has given us so many */
     bool attached;
 
-    /* The receive frame at hand, numbered through (device.h); IPU_SLAB_NONE: there is none, or the
+    /* The receive frame at hand, as numbered in device.h; IPU_SLAB_NONE: there is none, or the
      * device has kept it. */
     uint32_t rx_index;
 
-    /* Receive frames that are ours and should be the fabric's. */
+    /* Receive frames to be posted to the fabric. */
     uint32_t *idle_rx;
     uint32_t idle_rx_count;
 
@@ -128,7 +128,7 @@ struct ipu_pump {
     struct ipu_budget unreachable_budget, too_big_budget;
 
     int epoll_fd;
-    int device_fds[2]; /* that say that it has a frame; -1: none */
+    int device_fds[2]; /* readable when it has a frame; -1: none */
     bool device_watched;
 
     pthread_t thread;
@@ -139,38 +139,39 @@ struct ipu_pump {
 #define IPU_ADD(pump, name, n) ipu_counter_add(&(pump)->counters.name, (n))
 #define IPU_COUNT(pump, name)  IPU_ADD(pump, name, 1)
 
-/* event.c: words up to the engine. False: the ring was full. */
+/* event.c: emits an event to the engine. False: the ring was full. */
 bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data);
 
-/* About a packet on its way out, which ends here; counted when the ring was full. */
+/* Emits an event about a packet that would have been sent; the packet ends here, and is counted
+ * when the ring was full. */
 bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                        uint32_t mtu, const uint8_t *ip, size_t len);
 
-/* Whether one more event of a kind that anybody can cause may go up this second. */
+/* Whether one more event that any peer can cause may go up in this second. */
 bool ipu_event_spend(struct ipu_budget *budget);
 
-/* Count what became of a captured frame. */
+/* Counts a captured frame, or that it was dropped. */
 void ipu_event_capture(struct ipu_pump *pump, int error);
 
-/* transmit.c: each answers with the amount of work done. */
+/* transmit.c: each returns the amount of work done. */
 int ipu_transmit_read(struct ipu_pump *pump, int max);
 int ipu_transmit_reap(struct ipu_pump *pump);
 
 /*
- * One doorbell for what is pending. What the fabric does not take stays pending, and the device is
- * not read until it has gone: the kernel's queue is where packets wait and overflow.
+ * Rings one doorbell for what is pending. What the fabric does not take stays pending, and the pump
+ * does not read the device until it has gone: packets wait and overflow in the kernel's queue.
  */
 void ipu_transmit_flush(struct ipu_pump *pump);
 
 /*
- * Queue a frame, from the encapsulation header on, for the next doorbell. The caller has made sure
- * that the batch has room.
+ * Queues a frame, from the encapsulation header on, for the next doorbell. The batch must have
+ * room.
  */
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
                           const uint8_t *frame, size_t len);
 
 /*
- * A packet on its way out. `engines`: sent by the engine: on a miss it is dropped, and it is never
+ * A packet to be sent. `engines`: the engine sends it; on a miss it is dropped, and it is never
  * held.
  */
 struct ipu_outbound {
@@ -182,8 +183,8 @@ struct ipu_outbound {
     struct ipu_flow flow;
 };
 
-/* Takes the frame when it returns true; otherwise the packet was counted or given to the engine. No
- * super-frame may be at hand if the packet is one. */
+/* Takes the frame when it returns true; otherwise it counted the packet or gave it to the engine.
+ * If the packet is a super-frame, no other one may be at hand. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* batch.c. A cookie is the index of the frame; above it, for a segment, 1 + the index of its
@@ -203,24 +204,24 @@ void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter);
 void ipu_receive_init(struct ipu_pump *pump);
 int ipu_receive_poll(struct ipu_pump *pump, int max);
 
-/* Give idle receive frames back to the fabric, in batches as far as it takes them. */
+/* Posts idle receive frames to the fabric, in batches as far as it takes them. */
 void ipu_receive_post(struct ipu_pump *pump);
 
-/* Write a frame to the device, and count it once that is done: 0, IPU_DEVICE_QUEUED (it must stay
+/* Writes a frame to the device, and counts it once that is done: 0, IPU_DEVICE_QUEUED (it must stay
  * until ipu_receive_flush()), or negative errno. */
 int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
                       struct ipu_delivery delivery);
 
-/* Write [vnet 16][IP] to the device, as above; the vnet header is made here. */
+/* Writes [vnet 16][IP] to the device, as above, with a vnet header of its own. */
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
 
-/* A frame from the encapsulation header on, with IPU_VNET_LEN - IPU_ENCAP_LEN bytes of room in
- * front: to the device or the engine. It must stay until the coalescing is flushed. grh: NULL if
+/* Gives a frame to the device or the engine: from the encapsulation header on, with IPU_VNET_LEN -
+ * IPU_ENCAP_LEN bytes of room in front. The frame must stay until ipu_receive_flush(). grh: NULL if
  * there is none. */
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
                                  const uint8_t *grh, uint32_t src_qpn);
 
-/* A batch was given to the device. */
+/* Ends a batch of writes to the device. */
 void ipu_receive_flush(struct ipu_pump *pump);
 
 /* connection.c */
@@ -235,38 +236,37 @@ int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_s
  * emits IPU_EVENT_RC_WANTED. ah->connection is not NULL. */
 struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *ah, uint32_t *mtu);
 
-/* Whether one more message may be queued; otherwise it is the caller's to hold or to drop. */
+/* Whether one more message may be queued; otherwise the caller holds or drops it. */
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
 
-/* How long it is worth while to wait for room, as its messages end one after the other; 0: it is
- * not. */
+/* How long to wait for room, as its messages end one after the other; 0: drop. */
 uint64_t ipu_connection_hold_ns(struct ipu_connection *connection);
 
-/* Queue a message for the next doorbell. The caller has seen that there is room. */
+/* Queues a message for the next doorbell. The connection must have room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
                             const struct ipu_ah *ah, struct ipu_send send);
 
-/* Ring the doorbell; nothing is pending then. */
+/* Rings the doorbell; nothing is pending then. */
 void ipu_connection_flush(struct ipu_pump *pump);
 
-/* A receive frame of the connections is theirs again. */
+/* Takes back a receive frame of the connections. */
 static inline void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
 {
     pump->connected.idle[pump->connected.idle_count++] = index;
 }
 
-/* What was sent, received, and given back: the amount of work done. */
+/* Reaps, receives, and lets connections go: the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);
 
-/* command.c: at most max commands. None runs while the batch is not empty or a super-frame is being
- * cut, because a command may drop the last reference to an address handle that they name. */
+/* command.c: runs at most max commands. None runs while the batch is not empty or a super-frame is
+ * at hand, because a command may drop the last reference to an address handle that they name. */
 int ipu_command_run(struct ipu_pump *pump, int max);
 
-/* recovery.c: the fabric answered with an error; what is pending is lost, and counted. */
+/* recovery.c: the fabric returned an error; what is pending is lost, and counted. */
 void ipu_recovery_broke(struct ipu_pump *pump);
 
-/* Ask a broken fabric to come back, with a doubling wait; 1 when it just did, and receives may be
- * posted again. */
+/* Tries to recover a broken fabric, with a wait that doubles; 1 when it just worked, and receives
+ * may be posted again. */
 int ipu_recovery_try(struct ipu_pump *pump);
 
 #endif

@@ -37,7 +37,7 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
                 IPU_COUNT(pump, rx_failed);
             else
                 receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
-            /* Not posted again before the coalescing is done with it, below. */
+            /* It is posted only after the flush below, because merged frames refer to it. */
             if (pump->rx_index != IPU_SLAB_NONE)
                 pump->idle_rx[pump->idle_rx_count++] = index;
         }
@@ -85,7 +85,7 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         event = (struct ipu_event){.type = IPU_EVENT_FRAME,
                                    .len = (uint32_t)len,
                                    .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-        if (grh != NULL) { /* E4: the area means something only then */
+        if (grh != NULL) { /* E4: the area is valid only then */
             memcpy(&event.frame.sgid, grh + 8, 16);
             memcpy(&event.frame.dgid, grh + 24, 16);
         }

@@ -136,7 +136,7 @@ static int grow(struct ipu_route_table *table)
 
 static bool valid_prefix(struct bits bits, unsigned length)
 {
-    /* ::ffff:0:0/96 is IPv4's; what is shorter and lies in there is a mistake of the caller. */
+    /* ::ffff:0:0/96 is IPv4's; a shorter prefix inside of it is a mistake of the caller. */
     return length <= MAX_LENGTH && (!is_ipv4(bits) || length >= IPV4_LENGTH);
 }
 

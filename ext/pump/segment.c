@@ -11,7 +11,8 @@
 
 enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
 
-/* Where the transport header starts and which it is, or 0. All of the packet is the IP packet. */
+/* Where the transport header starts, and its protocol; 0: none. All of the packet is the IP
+ * packet. */
 static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protocol)
 {
     if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
@@ -60,14 +61,14 @@ static void divide(struct ipu_segment *segment, uint32_t size_bytes)
     segment->left = payload == 0 ? 1 : (payload + size_bytes - 1) / size_bytes;
 }
 
-/* The sums of the headers without the fields that every segment has its own of. */
+/* Sums the headers without the fields that differ in each segment. */
 static void sum_headers(struct ipu_segment *segment)
 {
     uint8_t head[IPU_SEGMENT_HEAD_MAX];
     uint8_t *transport = head + segment->start;
     memcpy(head, segment->ip, segment->head_len);
-    /* The checksum field holds the sum of the pseudo header, length included. It is taken from
-     * there, not from the IP header: behind a routing header that names another destination. */
+    /* The checksum field holds the sum of the pseudo header, length included. It is right also
+     * behind a routing header that names another destination, where the IP header would mislead. */
     uint16_t pseudo;
     memcpy(&pseudo, transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), sizeof pseudo);
     if (segment->tcp) {
@@ -144,7 +145,7 @@ static void finish_ipv4(const struct ipu_segment *segment, uint8_t *ip, uint32_t
     memcpy(ip + IPU_IPV4_CSUM, &csum, sizeof csum);
 }
 
-/* Writes the fields of this segment, and gives their sum. */
+/* Writes the fields of this segment, and returns their sum. */
 static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
 {
     uint32_t seq = htonl(segment->seq + segment->at - segment->head_len);

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 /*
- * A super-frame of TCP or UDP from the device, cut into packets that fit an MTU: for each of them
- * headers of its own are written, the payload stays where it is. Everything that the vnet header
- * and the packet say is checked first, and hdr_len is not looked at: where the payload starts
- * follows from csum_start and the transport header.
+ * A super-frame of TCP or UDP from the device, cut into packets that fit an MTU. Each gets headers
+ * of its own; the payload stays where it is. ipu_segment_init() checks everything that the vnet
+ * header and the packet say, and ignores hdr_len: csum_start and the transport header say where the
+ * payload starts.
  */
 #define IPU_SEGMENT_HEAD_MAX 184u /* IPv4 60 or IPv6 40 with extension headers, TCP 60 */
 
@@ -23,8 +23,8 @@ struct ipu_segment {
     uint32_t at;         /* in the packet: where the next segment's payload starts */
     uint32_t left;       /* segments still to come; 0: none is being cut */
     uint32_t count;      /* segments cut */
-    /* Sums without the fields that every segment has its own of: of the IPv4 header, and of the
-     * pseudo header and the transport header. */
+    /* Sums without the fields that differ in each segment: of the IPv4 header, and of the pseudo
+     * header and the transport header. */
     uint16_t ip_sum, transport_sum;
     uint16_t id;   /* of the first segment, IPv4 */
     uint32_t seq;  /* of the first, TCP */
@@ -33,26 +33,26 @@ struct ipu_segment {
 };
 
 /*
- * Begin with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. 0; -EINVAL when
- * its headers are not what they should be, or of a kind that is not cut (UFO, fragments, ESP);
- * -EMSGSIZE when no segment fits the MTU. The frame stays the caller's, and must stay, until the
- * last segment was sent.
+ * Begins with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. 0; -EINVAL when
+ * its headers are invalid, or of a kind that cannot be cut (UFO, fragments, ESP); -EMSGSIZE when no
+ * segment fits the MTU. The frame stays the caller's, and must stay, until the last segment was
+ * sent.
  */
 int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu);
 
 /*
- * Before the first segment: fit a smaller MTU. TCP becomes more segments; -EMSGSIZE, and nothing
+ * Before the first segment: fits a smaller MTU, with more segments for TCP. -EMSGSIZE, and nothing
  * changed, for UDP, where a segment is a datagram, and when no payload has room.
  */
 int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu);
 
 /*
- * The next segment: its headers are written to head, head_len bytes, checksums complete. Returns
+ * Makes the next segment: writes its headers to head, head_len bytes, checksums complete. Returns
  * the length of its payload, which starts at *payload. Only while some are left.
  */
 uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
 
-/* Make the packet its own first segment, and return that one's length; the rest is given up. */
+/* Makes the packet its own first segment, and returns that segment's length; the rest is lost. */
 size_t ipu_segment_trim(struct ipu_segment *segment);
 
 #endif

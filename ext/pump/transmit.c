@@ -289,8 +289,9 @@ static void write_encap(uint8_t *at, uint16_t type)
     at[2] = at[3] = 0; /* E2: reserved, zero on send */
 }
 
-/* One message with a vnet header: the device's own where a super-frame may cross whole. Its other
- * flags are for us: of a forwarded packet, that its checksum was seen to be right. */
+/* Writes the message's vnet header: the device's own, as a super-frame may cross whole, without the
+ * flags that concern this host alone (of a forwarded packet: that its checksum was seen to be
+ * right). */
 static void write_vnet(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
     struct virtio_net_hdr vnet = ipu_vnet_read(packet->frame);
@@ -301,7 +302,8 @@ static void write_vnet(struct ipu_pump *pump, const struct ipu_outbound *packet)
     memcpy(packet->frame, &vnet, sizeof vnet);
 }
 
-/* As one datagram, or one message of the connection. False: its checksum cannot be completed. */
+/* Sends the packet as one datagram, or one message of the connection. False: its checksum cannot be
+ * completed. */
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                        const struct ipu_ah *ah, struct ipu_connection *connection)
 {
@@ -324,7 +326,7 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
     return true;
 }
 
-/* Segments of the super-frame at hand into the batch, while there is room; how many. */
+/* Puts segments of the super-frame at hand into the batch, while there is room; how many. */
 static int cut(struct ipu_pump *pump)
 {
     struct ipu_segment *segment = &pump->cut;
