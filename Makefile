@@ -16,12 +16,12 @@ export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
 endif
 JOBS    := $(shell nproc)
-# Most tests wait more than they work, so there are twice as many workers as CPUs.
-WORKERS := $(shell expr 2 '*' $(JOBS))
+# Tests in network namespaces wait more than they work, guests of the lab do not.
+WAITING := $(shell expr 2 '*' $(JOBS))
+GUESTS  := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
-SPREAD  := $(PYTEST) -n $(WORKERS) --dist worksteal
-BESIDE  := -m 'not serial and not nightly'
-ALONE   := -m 'serial and not nightly'
+SPREAD  := $(PYTEST) --dist worksteal -n
+QUICK   := tests/unit tests/sim tests/fuzz
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
@@ -56,9 +56,10 @@ bench: venv
 
 check: deps-test $(VENV)/.dev build
 	@$(MAKE) --no-print-directory -j$(JOBS) lint check-c check-python
+	$(PYTEST) -m serial $(QUICK)
 
 check-python: $(VENV)/.dev build
-	$(SPREAD) -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
+	$(SPREAD) $(JOBS) -m 'not builds and not serial' $(QUICK)
 
 check-c: check-c-core check-c-soft check-c-verbs
 
@@ -72,23 +73,23 @@ check-c-verbs:
 	@$(MAKE) -s -C ext/verbs/tests check
 
 test-builds: deps-test $(VENV)/.dev build
-	$(SUDO) $(PYTEST) -n $(JOBS) --dist loadfile -m 'builds and not nightly' tests/unit tests/package
+	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m builds tests/unit tests/package
 
 test-netns: deps-test $(VENV)/.dev build
-	$(SUDO) $(SPREAD) $(BESIDE) tests/netns
-	$(SUDO) $(PYTEST) $(ALONE) tests/netns
+	$(SUDO) $(SPREAD) $(WAITING) -m 'not serial' tests/netns
+	$(SUDO) $(PYTEST) -m serial tests/netns
 
 test-opensm: deps-test $(VENV)/.dev build
-	$(SUDO) $(SPREAD) $(BESIDE) tests/opensm
+	$(SUDO) $(SPREAD) $(WAITING) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(BESIDE) tests/lab
+	$(SUDO) $(SPREAD) $(GUESTS) tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 nightly: test
-	$(SPREAD) --hypothesis-profile=nightly -m 'not builds and not nightly' tests/unit tests/sim tests/fuzz
+	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

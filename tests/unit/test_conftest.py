@@ -68,8 +68,9 @@ def test_elsewhere_a_test_may_be_skipped(tmp_path: Path, ci: str) -> None:
     assert (status, summary.partition(" in ")[0]) == (0, "1 passed, 4 skipped, 1 xfailed")
 
 
-def test_in_ci_a_skipped_test_has_failed(tmp_path: Path) -> None:
-    status, summary = _outcome(tmp_path, "true")
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "workers"])
+def test_in_ci_a_skipped_test_has_failed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    status, summary = _outcome(tmp_path, "true", *options)
     assert (status, summary.partition(" in ")[0]) == (
         1,
         "1 failed, 1 passed, 1 xfailed, 3 errors",

@@ -521,6 +521,7 @@ def test_what_comes_before_a_packet_that_is_refused_is_sent(hosts: tuple[Host, H
     assert wait_for(lambda: b.queue.recv(9)) == [good]
 
 
+@pytest.mark.serial
 def test_an_answer_that_comes_soon_is_not_slept_for() -> None:
     """Each exchange would have both pumps sleep twice; not those that have learned how it goes."""
     switch = _core.MemorySwitch(1)
