@@ -83,7 +83,8 @@ test-opensm: deps-test $(VENV)/.dev build
 	$(SUDO) $(SPREAD) $(WAITING) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(GUESTS) tests/lab
+	$(SUDO) $(SPREAD) $(GUESTS) -m 'not serial' tests/lab
+	$(SUDO) $(PYTEST) -m serial tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
