@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # cython: embedsignature=True, annotation_typing=False
-"""Packet devices: a TUN, the application's queue, the relay. Types: device.pyi."""
+"""Packet devices: a TUN, the application's queue, the relay, the tunnel. Types: device.pyi."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -59,6 +59,9 @@ cdef extern from "device/queue.h" nogil:
 
 cdef extern from "device/relay.h" nogil:
     int ipu_relay_run(int first, int second)
+
+cdef extern from "device/tunnel.h" nogil:
+    int ipu_tunnel_run(int tun, int udp, int segment_bytes)
 
 cdef extern from *:
     """
@@ -397,4 +400,13 @@ def relay(int first, int second) -> None:
     cdef int error
     with nogil:
         error = ipu_relay_run(first, second)
+    raise OSError(-error, strerror(-error).decode())
+
+
+def tunnel(int tun, int udp, int segment_bytes) -> None:
+    """Carry a TUN's frames over a connected UDP socket in datagrams of `segment_bytes` at most, without
+    the GIL, until one of the descriptors fails: OSError."""
+    cdef int error
+    with nogil:
+        error = ipu_tunnel_run(tun, udp, segment_bytes)
     raise OSError(-error, strerror(-error).decode())

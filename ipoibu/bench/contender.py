@@ -22,10 +22,13 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.errors import UsageError
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.host import Host
+from ipoibu.lab.lab import NETDEV_MTU
 
 MTU: Final = 2044
 CONNECTED_MTU: Final = 65520
 READY_S: Final = 15.0
+SEGMENT_BYTES: Final = NETDEV_MTU - 28  # of a datagram on the wire: headers of IPv4 and UDP
+TRAIN_BYTES: Final = 65000
 INFINIBAND: Final = Path("/sys/class/infiniband")
 
 
@@ -197,6 +200,34 @@ class Relay:
                 sh(host, f"ip address add 10.80.0.{host.number}/24 dev {self.link}")
                 sh(host, f"ip link set {self.link} mtu {MTU} txqueuelen 1000 up")
             yield Running("10.80.0.2", [process.pid])
+
+
+@dataclass(frozen=True)
+class Tunnel:
+    """A TUN over UDP with all offloads of the kernel and no protocol: the targets' yardstick."""
+
+    name: str = "tunnel"
+    link: str = "tn0"
+
+    @contextmanager
+    def running(self, lab: Lab) -> Iterator[Running]:
+        from ipoibu.bench.traffic import python
+
+        hosts = lab.hosts[:2]
+        with processes() as started:
+            for host, other in (hosts, hosts[::-1]):
+                command = python(
+                    "ipoibu.bench.tunnel", self.link, wire(host), wire(other), str(SEGMENT_BYTES)
+                )
+                process = host.namespace.popen(command, stdout=subprocess.PIPE)
+                started.append(process)
+                if process.stdout is None or process.stdout.readline() != b"ready\n":
+                    raise LabError("the tunnel did not start")
+                sh(host, f"ip address add 10.84.0.{host.number}/24 dev {self.link}")
+                # A train of datagrams holds less than an IP packet's 64 KiB.
+                limits = f"gso_max_size {TRAIN_BYTES} txqueuelen 1000"
+                sh(host, f"ip link set {self.link} mtu {MTU} {limits} up")
+            yield Running("10.84.0.2", [process.pid for process in started])
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ def _report(**changes: Any) -> dict[str, Any]:
                 {"tcp_gbit_s": 10.0, "ping_p50_us": 10.0},
                 {"tcp_gbit_s": 5.0, "ping_p50_us": 10.0},
             ],
+            "tunnel": [
+                {"tcp_gbit_s": 10.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 1.0},
+                {"tcp_gbit_s": 5.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 1.0},
+            ],
         },
         "absent": {"fastd": "fastd is not installed"},
         "failed": {"relay": "the relay did not start"},
@@ -73,11 +77,12 @@ def test_medians_and_ratios_are_of_what_was_measured() -> None:
 
 def test_a_target_is_met_or_not_or_not_measured() -> None:
     report = _report()
-    assert _target(report, "datagram TCP, to VXLAN")["met"] is False
-    assert _target(report, "datagram ping")["value"] == pytest.approx(2.7)
+    assert _target(report, "datagram TCP, to the tunnel")["met"] is False
+    assert _target(report, "datagram ping")["value"] == pytest.approx(1.35)
     assert _target(report, "datagram ping")["met"] is False
+    assert _target(report, "datagram CPU")["value"] == pytest.approx(1.3)
     assert _target(report, "100 000 neighbours")["value"] == pytest.approx(1.25)
-    assert _target(report, "connected TCP, to VXLAN")["met"] is None
+    assert _target(report, "connected TCP, to the tunnel")["met"] is None
     better = _report(neighbours=[{"neighbours": 1, "ns_per_packet": 200.0}] * 2)
     assert _target(better, "100 000 neighbours")["met"] is True
 
@@ -85,7 +90,7 @@ def test_a_target_is_met_or_not_or_not_measured() -> None:
 def test_without_vxlan_there_are_no_ratios() -> None:
     report = _report(runs={"datagram": [{"tcp_gbit_s": 7.0}]})
     assert report["ratio_to_vxlan"] == {"datagram": {}}
-    assert _target(report, "datagram TCP, to VXLAN")["met"] is None
+    assert _target(report, "datagram TCP, to the tunnel")["met"] is None
 
 
 def test_the_table_names_what_is_absent_and_why() -> None:
@@ -94,7 +99,7 @@ def test_the_table_names_what_is_absent_and_why() -> None:
     assert "relay: failed: the relay did not start" in text
     assert "load average 0.5 before and 1.5 after" in text
     assert "0.65 (0.60-0.70)" in text
-    (row,) = (line for line in text.splitlines() if line.startswith("connected TCP, to VXLAN"))
+    (row,) = (line for line in text.splitlines() if line.startswith("connected TCP, to the tunnel"))
     assert row.split()[-3:] == ["-", "not", "measured"]
     for heading, _ in COLUMNS.values():
         assert heading in text
@@ -194,4 +199,4 @@ def test_a_picture_is_drawn_for_each_figure_that_was_measured(
     names = ["tcp_gbit_s", "ping_p50_us", "tcp_ns_per_byte", "neighbours"]
     assert written == [tmp_path / "plots" / f"{name}.png" for name in names]
     assert all(path.exists() for path in written)
-    assert canvas.bars[0] == (["datagram", "vxlan"], [5.0, 7.5])
+    assert canvas.bars[0] == (["datagram", "vxlan", "tunnel"], [5.0, 7.5, 7.5])

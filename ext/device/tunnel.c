@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/tunnel.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/ip_header.h"
+#include "device/vnet.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103 /* Linux 4.18 */
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104 /* Linux 5.0 */
+#endif
+
+enum { TURN_FRAMES = 16 }; /* frames in one direction before the other one has its turn */
+
+static uint8_t buffer[IPU_VNET_LEN + IPU_VNET_PACKET_MAX];
+
+/* Each returns the frames moved, or a negative errno. A refused frame is dropped, as by a wire. */
+
+static int send_turn(int tun, int udp)
+{
+    for (int n = 0; n < TURN_FRAMES; n++) {
+        ssize_t len = read(tun, buffer, sizeof buffer);
+        if (len < 0)
+            return errno == EAGAIN || errno == EINTR ? n : -errno;
+        if (send(udp, buffer, (size_t)len, 0) < 0 && errno == EBADF)
+            return -errno;
+    }
+    return TURN_FRAMES;
+}
+
+/* The bytes of one datagram in the train that lies in the buffer. */
+static size_t datagram_bytes(struct msghdr *msg, size_t len)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
+        int bytes;
+        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+            memcpy(&bytes, CMSG_DATA(c), sizeof bytes);
+            return (size_t)bytes;
+        }
+    }
+    return len;
+}
+
+/* The bytes of the frame at `frame` with its vnet header; 0 where no whole frame is. */
+static size_t frame_bytes(const uint8_t *frame, size_t left)
+{
+    const uint8_t *ip = frame + IPU_VNET_LEN;
+    if (left < IPU_VNET_LEN + IPU_IPV4_HEADER)
+        return 0;
+    size_t packet = ipu_ip_is_v4(ip) ? ipu_ip_get16(ip + IPU_IPV4_LEN)
+                                     : IPU_IPV6_HEADER + (size_t)ipu_ip_get16(ip + IPU_IPV6_LEN);
+    return IPU_VNET_LEN + packet <= left ? IPU_VNET_LEN + packet : 0;
+}
+
+/* GRO may have joined the trains of several frames: each frame begins with a datagram. */
+static int write_train(int tun, size_t len, size_t datagram)
+{
+    int frames = 0;
+    for (size_t at = 0, frame; at < len; at += (frame + datagram - 1) / datagram * datagram) {
+        frame = frame_bytes(buffer + at, len - at);
+        if (frame == 0)
+            break;
+        if (write(tun, buffer + at, frame) < 0 && errno == EBADFD)
+            return -errno;
+        frames++;
+    }
+    return frames;
+}
+
+static int receive_turn(int tun, int udp)
+{
+    int frames = 0;
+    while (frames < TURN_FRAMES) {
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+        struct iovec iov = {.iov_base = buffer, .iov_len = sizeof buffer};
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+        ssize_t len = recvmsg(udp, &msg, 0);
+        if (len < 0)
+            return errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED ? frames : -errno;
+        int written =
+            len == 0 ? 0 : write_train(tun, (size_t)len, datagram_bytes(&msg, (size_t)len));
+        if (written < 0)
+            return written;
+        frames += written > 0 ? written : 1;
+    }
+    return frames;
+}
+
+int ipu_tunnel_run(int tun, int udp, int segment_bytes)
+{
+    int on = 1;
+    if (setsockopt(udp, SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes) < 0 ||
+        setsockopt(udp, SOL_UDP, UDP_GRO, &on, sizeof on) < 0)
+        return -errno;
+    struct pollfd fds[2] = {{.fd = tun, .events = POLLIN}, {.fd = udp, .events = POLLIN}};
+    for (;;) {
+        int sent = send_turn(tun, udp);
+        int received = sent < 0 ? sent : receive_turn(tun, udp);
+        if (received < 0)
+            return received;
+        if (sent + received == 0 && poll(fds, 2, -1) < 0 && errno != EINTR)
+            return -errno;
+    }
+}
