@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A hostile station beside a TCP stream: floods cost what packets with a bad ICRC cost, and no more
+than twice that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.attack import attacks
+from tests.attack.attacker import Attacker, gid
+from tests.attack.attacks import Flood, Target
+from tests.attack.stream import Stream
+
+pytestmark = [pytest.mark.netns, pytest.mark.serial]
+
+Until = Callable[..., Any]
+
+RATE: Final = 100_000
+# How long each measurement lasts; make nightly has more time.
+MEASURE_S: Final = float(os.environ.get("ATTACK_SECONDS", "0.7"))
+TRIES: Final = 3  # the machine has other work, too
+FULL_WITHIN_S: Final = 2.0
+
+FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
+    "no queue pair": attacks.nowhere,
+}
+CONNECTED_FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
+    "a connection": lambda target: attacks.rc_requests(target, gid(1)),
+}
+KINDS: Final = [
+    *(("datagram", name) for name in FLOODS),
+    *(("connected", name) for name in FLOODS | CONNECTED_FLOODS),
+]
+
+
+@pytest.fixture(scope="module")
+def attacker(tmp_path_factory: pytest.TempPathFactory) -> Attacker:
+    return Attacker.build(tmp_path_factory.mktemp("attack"))
+
+
+@pytest.fixture(scope="module")
+def labs() -> Iterator[Callable[[str], Lab]]:
+    """Two hosts in a mode; the tests of a mode share them."""
+    running: dict[str, Lab] = {}
+
+    def lab(mode: str) -> Lab:
+        if mode not in running:
+            running[mode] = Lab(options=["--mode", mode])
+            running[mode].__enter__()
+        return running[mode]
+
+    yield lab
+    for each in running.values():
+        each.close()
+
+
+def _connections(host: Host) -> list[dict[str, Any]]:
+    return [c for c in host.ask("conn") if c["state"] == "live" and c["role"] == "passive"]
+
+
+def _target(host: Host, until: Until, mode: str) -> Target:
+    qpn = int(until(lambda: _connections(host))[0]["qpn"], 16) if mode == "connected" else 0
+    return Target.of(host.ask("show"), host.ipv4.ip, host.ipv6.ip, qpn)
+
+
+def _share(attacker: Attacker, lab: Lab, stream: Stream, flood: Flood, load: Flood) -> float:
+    """What the flood leaves of the stream, beside what the same load of bad packets leaves."""
+    rates = []
+    near, far = lab.hosts
+    for packets in (load, flood):
+        with attacker.flood(near, far, packets, RATE):
+            stream.rate(0.2)
+            rates.append(stream.rate(MEASURE_S))
+    return rates[1] / max(rates[0], 1.0)
+
+
+@pytest.mark.parametrize(("mode", "kind"), KINDS)
+def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until, mode: str, kind: str
+) -> None:
+    lab = labs(mode)
+    near, far = lab.hosts
+    with Stream(near, far) as stream:
+        full = max(stream.rate(0.3), stream.rate(0.3))
+        target = _target(far, until, mode)
+        flood, load = (FLOODS | CONNECTED_FLOODS)[kind](target), attacks.bad_icrc(target)
+        shares: list[float] = []
+        while len(shares) < TRIES and max(shares, default=0.0) < 0.5:
+            shares.append(_share(attacker, lab, stream, flood, load))
+            stream.resumes(full / 3, FULL_WITHIN_S)
+        assert max(shares) >= 0.5, shares
+
+
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_a_replay_of_the_stream_does_not_stop_it(
+    labs: Callable[[str], Lab], attacker: Attacker, mode: str
+) -> None:
+    """The stream's own packets, sent again in any order: TCP and RC drop them."""
+    lab = labs(mode)
+    near, far = lab.hosts
+    with Stream(near, far) as stream:
+        full = max(stream.rate(0.3), stream.rate(0.3))
+        with attacker.replay(near, 5000) as sent:
+            assert stream.rate(MEASURE_S) > 1e6
+        assert sent.packets > 0
+        stream.resumes(full / 3, FULL_WITHIN_S)
