@@ -206,9 +206,9 @@ class Subnet:
         try:
             record = await asked
         except LinkError as error:
-            self._interface.perform(self._engine.not_found(self._now(), gid, str(error)))
+            self._interface.perform(self._engine.path_unresolved(self._now(), gid, str(error)))
         else:
-            self._interface.perform(self._engine.found(self._now(), gid, path(record)))
+            self._interface.perform(self._engine.path_resolved(self._now(), gid, path(record)))
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
         """A link with another MTU or Q_Key needs another queue pair. Any other parameter holds for all groups

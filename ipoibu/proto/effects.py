@@ -88,7 +88,7 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class FindPath:
-    """Ask the SA for the path to a port; answered by `Engine.found` or `Engine.not_found` (B6)."""
+    """Ask the SA for the path to a port; `Engine.path_resolved` or `path_unresolved` follows (B6)."""
 
     gid: Gid
 

@@ -143,13 +143,13 @@ class Engine:
 
     # -- the subnet administrator ----------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, path: SaPath) -> list[Effect]:
+    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> list[Effect]:
         """The SA's answer to `FindPath` or `JoinToSend`."""
         if self._context.paths is not None:
-            self._context.paths.found(now, gid, path)
+            self._context.paths.path_resolved(now, gid, path)
         return self._context.take(now)
 
-    def not_found(self, now: float, gid: Gid, reason: str) -> list[Effect]:
+    def path_unresolved(self, now: float, gid: Gid, reason: str) -> list[Effect]:
         """The SA refused, or did not answer; the engine asks again after a while."""
         if self._context.paths is not None:
             self._context.paths.refused(now, gid, reason)

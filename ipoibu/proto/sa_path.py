@@ -63,7 +63,7 @@ class State(enum.Enum):
 
 class Input(enum.Enum):
     WANTED = "a packet or a neighbour needs the path"
-    FOUND = "the SA gives the path"
+    RESOLVED = "the SA gives the path"
     REFUSED = "the SA refuses, or does not answer"
     REVALIDATE = "the SA may have changed the path"
     TIMEOUT = "the state's time is over"
@@ -84,25 +84,25 @@ _S, _I, _A = State, Input, Action
 # fmt: off
 MACHINE: Final = Table("SA path", State.NONE, {
     (_S.NONE, _I.WANTED):        (_S.ASKED, (_A.ASK,)),
-    (_S.NONE, _I.FOUND):         (_S.KNOWN, (_A.LEARN,)),
+    (_S.NONE, _I.RESOLVED):      (_S.KNOWN, (_A.LEARN,)),
     (_S.ASKED, _I.WANTED):       (_S.ASKED, ()),
-    (_S.ASKED, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.ASKED, _I.RESOLVED):     (_S.KNOWN, (_A.LEARN,)),
     (_S.ASKED, _I.REFUSED):      (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
     (_S.ASKED, _I.REVALIDATE):   (_S.ASKED, ()),
     (_S.ASKED, _I.UNUSED):       (_S.NONE, (_A.DROP, _A.LEAVE)),
     (_S.KNOWN, _I.WANTED):       (_S.KNOWN, ()),
-    (_S.KNOWN, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.KNOWN, _I.RESOLVED):     (_S.KNOWN, (_A.LEARN,)),
     (_S.KNOWN, _I.REFUSED):      (_S.KNOWN, ()),
     (_S.KNOWN, _I.REVALIDATE):   (_S.STALE, (_A.ASK, _A.ARM)),
     (_S.KNOWN, _I.UNUSED):       (_S.NONE, (_A.LEAVE,)),
     (_S.STALE, _I.WANTED):       (_S.STALE, ()),
-    (_S.STALE, _I.FOUND):        (_S.KNOWN, (_A.LEARN,)),
+    (_S.STALE, _I.RESOLVED):     (_S.KNOWN, (_A.LEARN,)),
     (_S.STALE, _I.REFUSED):      (_S.STALE, (_A.COMPLAIN,)),
     (_S.STALE, _I.REVALIDATE):   (_S.STALE, ()),
     (_S.STALE, _I.TIMEOUT):      (_S.STALE, (_A.ASK, _A.ARM)),
     (_S.STALE, _I.UNUSED):       (_S.NONE, (_A.LEAVE,)),
     (_S.BACKOFF, _I.WANTED):     (_S.BACKOFF, (_A.DROP,)),
-    (_S.BACKOFF, _I.FOUND):      (_S.KNOWN, (_A.LEARN,)),
+    (_S.BACKOFF, _I.RESOLVED):   (_S.KNOWN, (_A.LEARN,)),
     (_S.BACKOFF, _I.REFUSED):    (_S.BACKOFF, ()),
     (_S.BACKOFF, _I.REVALIDATE): (_S.ASKED, (_A.ASK,)),
     (_S.BACKOFF, _I.TIMEOUT):    (_S.ASKED, (_A.ASK,)),
@@ -180,9 +180,9 @@ class PathTable:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def found(self, now: float, gid: Gid, path: SaPath) -> None:
+    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
         """The SA's answer to `FindPath` or `JoinToSend`; ignored if the path is no longer wanted."""
-        self._feed(now, gid, Input.FOUND, path)
+        self._feed(now, gid, Input.RESOLVED, path)
 
     def refused(self, now: float, gid: Gid, reason: str) -> None:
         self._feed(now, gid, Input.REFUSED, reason=reason)
@@ -190,7 +190,7 @@ class PathTable:
     def joined(self, now: float, group: Gid, path: SaPath) -> None:
         """We are a member of the group, and so may send to it."""
         self._members[group] = path
-        self._feed(now, group, Input.FOUND, path)
+        self._feed(now, group, Input.RESOLVED, path)
 
     def resigned(self, now: float, group: Gid) -> None:
         """We left the group; sending to it now needs a membership that only sends."""
@@ -253,7 +253,7 @@ class PathTable:
         self._entries.move_to_end(gid)
         member = self._members.get(gid) if entry.state is State.NONE else None
         if member is not None:
-            self._feed(now, gid, Input.FOUND, member)
+            self._feed(now, gid, Input.RESOLVED, member)
         if wanted is not None:
             self._next_hops[wanted.next_hop] = gid
             entry.published[wanted.next_hop] = wanted

@@ -44,7 +44,7 @@ UNASKED: dict[str, set[enum.Enum]] = {
     "neighbour": {nud.Input.MISS, nud.Input.USED},
     "membership": {group.MemberInput.ATTACHED, group.MemberInput.REFUSED},
     "sending": {group.SenderInput.USED, group.SenderInput.MISS},
-    "SA path": {sa_path.Input.WANTED, sa_path.Input.FOUND},
+    "SA path": {sa_path.Input.WANTED, sa_path.Input.RESOLVED},
     "address": {dad.Input.LINK_DOWN},
     "mesh": set(),  # CLOSED has no connection that could get an input: see below
     "RDMA CM": set(),

@@ -64,8 +64,8 @@ class Bed:
     def put(self, *effects: Effect) -> list[Effect]:
         return self.paths.pass_on(self.now, effects)
 
-    def found(self, destination: Destination, mtu_bytes: int = 65535) -> list[Effect]:
-        self.paths.found(self.now, destination.gid, SaPath(destination, mtu_bytes))
+    def path_resolved(self, destination: Destination, mtu_bytes: int = 65535) -> list[Effect]:
+        self.paths.path_resolved(self.now, destination.gid, SaPath(destination, mtu_bytes))
         return self.put()
 
     def refused(self, gid: Gid) -> list[Effect]:
@@ -81,14 +81,14 @@ class Bed:
 def known() -> Bed:
     bed = Bed()
     bed.put(SEND)
-    bed.found(PATH)
+    bed.path_resolved(PATH)
     return bed
 
 
 def test_b6_a_neighbour_waits_for_its_path_and_gets_the_sas_parameters() -> None:
     bed = Bed()
     assert bed.put(SEND, SendPacket(b"a", IP)) == [FindPath(PEER), HELD]
-    assert bed.found(PATH) == [
+    assert bed.path_resolved(PATH) == [
         replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn)),
         SendPacket(b"a"),
     ]
@@ -100,7 +100,7 @@ def test_one_path_serves_all_queue_pairs_of_a_port_and_is_asked_for_once() -> No
     other = replace(PLAIN, qpn=Qpn(0x99))
     frame = SendFrame(other, b"arp")
     assert bed.put(SEND, frame) == [FindPath(PEER), HELD]
-    assert bed.found(PATH)[1] == SendFrame(replace(PATH, qpn=other.qpn), b"arp")
+    assert bed.path_resolved(PATH)[1] == SendFrame(replace(PATH, qpn=other.qpn), b"arp")
     assert bed.put(frame) == [SendFrame(replace(PATH, qpn=other.qpn), b"arp")]
 
 
@@ -109,7 +109,7 @@ def test_few_wait_for_a_way_and_the_others_are_counted() -> None:
     frames = [SendFrame(PLAIN, bytes((n,))) for n in range(SA_PATH_PENDING_PACKETS + 2)]
     out = bed.put(*frames)
     assert out.count(Count("way_pending_full")) == 2
-    assert len(bed.found(PATH)) == SA_PATH_PENDING_PACKETS
+    assert len(bed.path_resolved(PATH)) == SA_PATH_PENDING_PACKETS
 
 
 def test_a_refusal_drops_what_waits_says_so_and_is_asked_again_with_back_off() -> None:
@@ -125,7 +125,7 @@ def test_a_refusal_drops_what_waits_says_so_and_is_asked_again_with_back_off() -
     bed.refused(PEER)
     assert bed.wait(1.9) == []
     assert bed.wait(0.1) == [FindPath(PEER)]
-    assert bed.found(PATH)[0] == replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn))
+    assert bed.path_resolved(PATH)[0] == replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn))
 
 
 def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None:
@@ -139,13 +139,13 @@ def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None
     assert bed.put(frame) == [SendFrame(replace(PATH, qpn=PLAIN.qpn), b"x")]
     assert bed.wait(1.0) == [FindPath(PEER)]
     moved = replace(PATH, dlid=9)
-    assert bed.found(moved) == [replace(SEND, destination=replace(moved, qpn=PLAIN.qpn))]
+    assert bed.path_resolved(moved) == [replace(SEND, destination=replace(moved, qpn=PLAIN.qpn))]
 
 
 def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:
     bed = Bed()
     assert bed.put(NOTIFY, SendPacket(b"a", TV))[0] == JoinToSend(GROUP, ROUTERS)
-    assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
+    assert bed.path_resolved(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
 
 
 def test_m5_a_group_that_was_refused_is_asked_for_when_somebody_creates_it() -> None:
@@ -155,7 +155,7 @@ def test_m5_a_group_that_was_refused_is_asked_for_when_somebody_creates_it() -> 
     bed.refused(GROUP)
     bed.paths.changed(bed.now, GROUP, exists=True)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
-    bed.found(MEMBER)
+    bed.path_resolved(MEMBER)
     bed.paths.changed(bed.now, GROUP, exists=True)  # our own join's report
     assert bed.put() == []
     bed.paths.changed(bed.now, GROUP, exists=False)
@@ -166,17 +166,17 @@ def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
     bed = Bed()
     bed.put(NOTIFY)
     by = replace(MEMBER, gid=ROUTERS)
-    bed.paths.found(bed.now, GROUP, SaPath(by))
+    bed.paths.path_resolved(bed.now, GROUP, SaPath(by))
     assert bed.put() == [replace(NOTIFY, destination=by)]
     bed.paths.changed(bed.now, GROUP, exists=True)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
-    assert bed.found(MEMBER) == [replace(NOTIFY, destination=MEMBER)]
+    assert bed.path_resolved(MEMBER) == [replace(NOTIFY, destination=MEMBER)]
 
 
 def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
     bed = Bed()
     bed.put(NOTIFY)
-    bed.found(MEMBER)
+    bed.path_resolved(MEMBER)
     assert bed.wait(GROUP_SEND_ONLY_IDLE_S + 1) == []
     bed.put(Withdraw(TV))
     assert LeaveToSend(GROUP) in bed.wait(GROUP_SEND_ONLY_IDLE_S + 1)
@@ -215,14 +215,14 @@ def test_a_neighbour_that_moves_takes_the_path_of_its_new_port() -> None:
     other = Gid.parse("fe80::10:7")
     moved = replace(SEND, destination=Destination(other, Qpn(0x50)))
     assert bed.put(moved) == [FindPath(other), HELD]
-    assert bed.found(replace(PATH, gid=other))[0].destination.gid == other  # type: ignore[union-attr]
+    assert bed.path_resolved(replace(PATH, gid=other))[0].destination.gid == other  # type: ignore[union-attr]
 
 
 def test_a_late_answer_and_one_for_nobody_change_nothing() -> None:
     bed = Bed()
-    assert bed.found(PATH) == []
+    assert bed.path_resolved(PATH) == []
     bed.put(SEND, Withdraw(IP))
-    assert bed.found(PATH) == []
+    assert bed.path_resolved(PATH) == []
     assert bed.refused(PEER) == []
 
 
@@ -242,7 +242,7 @@ def test_the_table_has_a_bound_and_idle_ways_make_room() -> None:
 def test_when_the_link_goes_down_all_ways_and_send_only_groups_go() -> None:
     bed = Bed()
     bed.put(NOTIFY)
-    bed.found(MEMBER)
+    bed.path_resolved(MEMBER)
     bed.put(Withdraw(TV))
     bed.paths.clear(bed.now)
     assert bed.put() == [LeaveToSend(GROUP)]
@@ -254,17 +254,19 @@ def test_b6_a_path_narrower_than_the_link_bounds_the_neighbours_packets_until_it
     bed = Bed()
     bed.put(SEND)
     to = replace(PATH, qpn=PLAIN.qpn)
-    assert bed.found(PATH, 1020) == [replace(SEND, destination=to, mtu_bytes=1020)]
+    assert bed.path_resolved(PATH, 1020) == [replace(SEND, destination=to, mtu_bytes=1020)]
     assert bed.put(SEND) == [replace(SEND, destination=to, mtu_bytes=1020)]
     bed.paths.revalidate(1.0)
     bed.put()
-    assert bed.found(PATH, 4092) == [replace(SEND, destination=to)]  # never more than the link's
+    assert bed.path_resolved(PATH, 4092) == [
+        replace(SEND, destination=to)
+    ]  # never more than the link's
 
 
 def test_a_group_narrower_than_the_link_bounds_its_packets() -> None:
     bed = Bed()
     bed.put(NOTIFY)
-    assert bed.found(MEMBER, 508) == [replace(NOTIFY, destination=MEMBER, mtu_bytes=508)]
+    assert bed.path_resolved(MEMBER, 508) == [replace(NOTIFY, destination=MEMBER, mtu_bytes=508)]
 
 
 # -- a whole engine ------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ def test_b6_the_path_to_a_station_that_does_not_answer_is_asked_for_again() -> N
     machine = engine()
     up(machine)
     machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])
-    machine.found(0.0, PEER, SaPath(PATH))
+    machine.path_resolved(0.0, PEER, SaPath(PATH))
     machine.used(0.0, IP)
     asked: list[float] = []
     while (now := machine.deadline() or 60.0) < 60.0:
@@ -339,4 +341,4 @@ def test_without_an_sa_nothing_is_asked() -> None:
     machine = Engine(replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), PEER)), random.Random(1))
     up(machine)
     assert machine.sa_changed(1.0) == []
-    assert machine.found(1.0, PEER, SaPath(PATH)) == []
+    assert machine.path_resolved(1.0, PEER, SaPath(PATH)) == []
