@@ -28,12 +28,12 @@ class Clause:
 def clauses() -> list[Clause]:
     """Every clause of the page, in its order."""
     page = (ROOT / "docs" / "conformance.md").read_text()
-    found = [
+    listed = [
         Clause(row[1], row[2], row[3], row[4])
         for line in page.splitlines()
         if (row := _ROW.match(line))
     ]
-    by_id = {clause.id: clause for clause in found}
+    by_id = {clause.id: clause for clause in listed}
     for patterns, attribute in ((_CODE, "code"), (_TESTS, "tests")):
         for pattern in patterns:
             for path in sorted(ROOT.glob(pattern)):
@@ -42,7 +42,7 @@ def clauses() -> list[Clause]:
                     continue
                 for cited in _cited(path.read_text()) & by_id.keys():
                     getattr(by_id[cited], attribute).append(name)
-    return found
+    return listed
 
 
 def _cited(text: str) -> set[str]:

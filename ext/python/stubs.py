@@ -111,27 +111,27 @@ def stub_of(name: str) -> str:
     decorators: list[str] = []
     of_class = False
     for line in statements((HERE / name).read_text(encoding="utf-8")):
-        if found := CLASS.match(line):
-            base = f"({found[2]})" if found[2] else ""
-            out += ["", f"class {found[1]}{base}:"]
+        if match := CLASS.match(line):
+            base = f"({match[2]})" if match[2] else ""
+            out += ["", f"class {match[1]}{base}:"]
             of_class = True
-        elif of_class and (found := ATTRIBUTE.match(line)):
-            declared = found[4].split(";")[0] if found[3] else python_type(found[1])
-            out += ["    @property", f"    def {found[2]}(self) -> {declared}: ..."]
+        elif of_class and (match := ATTRIBUTE.match(line)):
+            declared = match[4].split(";")[0] if match[3] else python_type(match[1])
+            out += ["    @property", f"    def {match[2]}(self) -> {declared}: ..."]
         elif re.match(r"\s*@(property|\w+\.setter)", line):
             decorators.append(line)
-        elif found := DEF.match(line):
-            out += definition(found, decorators)
+        elif match := DEF.match(line):
+            out += definition(match, decorators)
             decorators = []
-        elif (found := CONSTANT.match(line)) and (found[2].isupper() or found[3]):
-            out.append(f"{found[1]}{found[2]}: Final[{found[3] or 'int'}]")
+        elif (match := CONSTANT.match(line)) and (match[2].isupper() or match[3]):
+            out.append(f"{match[1]}{match[2]}: Final[{match[3] or 'int'}]")
         elif line and not line.startswith((" ", "#", "@")):
             of_class = False
     return "\n".join(filled(out)) + "\n"
 
 
-def definition(found: re.Match[str], decorators: list[str]) -> list[str]:
-    indent, name, given, result = found.groups()
+def definition(match: re.Match[str], decorators: list[str]) -> list[str]:
+    indent, name, given, result = match.groups()
     if name in HIDDEN:
         return []
     if name == "__getbuffer__":

@@ -402,11 +402,11 @@ static void wrong_checksums_are_the_kernels_to_see(void)
                 frame_ip(bad)[spoil] ^= 0x04;
                 struct frame copy = frame_new(frame_ip(bad), bad.len - IPU_VNET_LEN);
                 run(&batch, BOTH);
-                int found = 0;
+                int matches = 0;
                 for (int i = 0; i < out.n; i++)
-                    found += out.frames[i].len == copy.len &&
+                    matches += out.frames[i].len == copy.len &&
                              memcmp(out.frames[i].bytes, copy.bytes, copy.len) == 0;
-                CHECK_EQ(found, 1);
+                CHECK_EQ(matches, 1);
                 free(copy.bytes);
             }
         }

@@ -273,11 +273,11 @@ static void step(void)
         continue;
 }
 
-static void command(struct ipu_command words)
+static void command(struct ipu_command given)
 {
     struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof *record);
     CHECK(record != NULL);
-    *record = words;
+    *record = given;
     ipu_ring_commit(ipu_pump_commands(pump), sizeof *record);
     step();
 }

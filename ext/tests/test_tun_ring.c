@@ -136,14 +136,14 @@ static int ring_fd(const struct bed *bed)
 static unsigned int requests(const struct bed *bed)
 {
     char path[64], line[128];
-    unsigned int tail = 0, found = 0;
+    unsigned int tail = 0, lines = 0;
     snprintf(path, sizeof path, "/proc/self/fdinfo/%d", ring_fd(bed));
     FILE *file = fopen(path, "r");
     CHECK(file != NULL);
     while (fgets(line, sizeof line, file) != NULL)
-        found += sscanf(line, "SqTail: %u", &tail) == 1;
+        lines += sscanf(line, "SqTail: %u", &tail) == 1;
     fclose(file);
-    CHECK_EQ(found, 1);
+    CHECK_EQ(lines, 1);
     return tail;
 }
 

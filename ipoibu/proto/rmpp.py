@@ -55,7 +55,7 @@ class Transfer:
 
     def add(self, header: Rmpp, data: bytes) -> Progress:
         """Take the segment of a DATA header with the `data` behind the SA's header."""
-        segment = header.first_word
+        segment = header.data1
         if segment == 0 or (segment == 1) != header.is_first:
             return self._broken(Status.INCONSISTENT_FIRST)
         if segment <= len(self._parts):
@@ -70,7 +70,7 @@ class Transfer:
         while (segment := self._ahead.pop(len(self._parts) + 1, None)) is not None:
             header, data = segment
             if header.is_last:
-                size = header.second_word - sa.OWN_HEADER_LEN
+                size = header.data2 - sa.OWN_HEADER_LEN
                 if not 0 <= size <= min(_DATA_MAX, len(data)):
                     return self._broken(Status.INCONSISTENT_LENGTH)
                 self._parts.append(data[:size])

@@ -317,7 +317,7 @@ class SaRequests:
         self._count("sa_duplicate" if self._recent[tid] else "sa_late")
         if received.rmpp.type is rmpp.Type.DATA and received.rmpp.is_last:
             # our last ACK was lost, or the sender does not know yet that we gave the request up
-            segment = received.rmpp.first_word
+            segment = received.rmpp.data1
             self._send_rmpp(received.method, received.attribute, tid, rmpp.ack(segment, segment))
 
     def _report_untrusted(self, peer: SaAddress, received: SaMad) -> None:

@@ -6,7 +6,7 @@
 
 Our extension follows the RFC's eight bytes: RFC 4755 defines no more, and Linux and illumos read no more,
 so other implementations ignore it. It does not use the RFC's own reserved byte, although receivers must
-mask that (C4): senders must leave it 0, a peer that compares whole words would see another QPN, and a bit
+mask that (C4): senders must leave it 0, a peer that compares whole fields would see another QPN, and a bit
 can be set by mistake where four letters cannot. "Largest message" is the largest super-frame that the
 sender takes, vnet header and encapsulation header included; 0, or no extension, means no super-frames.
 
@@ -93,8 +93,8 @@ def parse_untrusted(data: Octets) -> Private:
     """
     if len(data) < _RFC.size:
         raise BadFrame("cm_private_short")
-    word, mtu_bytes = _RFC.unpack_from(data)
-    qpn = Qpn(word & 0xFFFFFF)  # C4: the top byte is masked
+    field, mtu_bytes = _RFC.unpack_from(data)
+    qpn = Qpn(field & 0xFFFFFF)  # C4: the top byte is masked
     if not _QPN_MIN <= qpn < MULTICAST_QPN:
         raise BadFrame("cm_private_qpn")
     if mtu_bytes < IPV4_MIN_MTU + ENCAP_LEN:

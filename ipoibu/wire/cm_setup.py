@@ -172,20 +172,20 @@ class Rep:
 
 def req(body: bytes) -> Req:
     """Read 232 bytes, which cannot fail."""
-    local, service, guid, qkey, *words, primary, alternate, private = _REQ.unpack(body)
-    qpn, resources = split(words[0], 24, 8)
-    _, depth = split(words[1], 24, 8)
-    _, remote_timeout, transport, flow = split(words[2], 24, 5, 2, 1)
-    psn, local_timeout, retries = split(words[3], 24, 5, 3)
-    mtu, rdc_exists, rnr_retries = split(words[5], 4, 1, 3)
-    cm_retries, has_srq, _ = split(words[6], 4, 1, 3)
+    local, service, guid, qkey, *packed, primary, alternate, private = _REQ.unpack(body)
+    qpn, resources = split(packed[0], 24, 8)
+    _, depth = split(packed[1], 24, 8)
+    _, remote_timeout, transport, flow = split(packed[2], 24, 5, 2, 1)
+    psn, local_timeout, retries = split(packed[3], 24, 5, 3)
+    mtu, rdc_exists, rnr_retries = split(packed[5], 4, 1, 3)
+    cm_retries, has_srq, _ = split(packed[6], 4, 1, 3)
     return Req(
         local_id=local,
         service_id=service,
         ca_guid=guid,
         qpn=Qpn(qpn),
         psn=psn,
-        pkey=PKey(words[4]),
+        pkey=PKey(packed[4]),
         mtu=mtu,
         primary=_path(primary),
         alternate=_path(alternate),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The reliable multi-packet header, which carries tables longer than a datagram: §13.6 of volume 1.
 
-    | version 1 | type 1 | response time 5b | flags 3b | status 1 | first word 4 | second word 4 |
+    | version 1 | type 1 | response time 5b | flags 3b | status 1 | data1 4 | data2 4 |
 
-| type  | first word      | second word                                            |
+| type  | data1           | data2                                                  |
 | ----- | --------------- | ------------------------------------------------------ |
 | DATA  | segment, from 1 | bytes: in the first segment of all, in the last of it  |
 | ACK   | last in order   | the last segment that may be sent before the next ACK  |
@@ -64,13 +64,13 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rmpp:
-    """The header; the meaning of the two words depends on the type."""
+    """The header; the meaning of `data1` and `data2` (the IBA's names) depends on the type."""
 
     type: Type = Type.NONE
     flags: Flag = _NO_FLAGS
     status: int = Status.NORMAL
-    first_word: int = 0
-    second_word: int = 0
+    data1: int = 0
+    data2: int = 0
     response_time: int = 0
 
     def pack(self) -> bytes:
@@ -78,9 +78,7 @@ class Rmpp:
         if self.type is Type.NONE:
             return bytes(HEADER_LEN)
         shared = self.response_time << 3 | self.flags | Flag.ACTIVE
-        return _HEADER.pack(
-            VERSION, self.type, shared, self.status, self.first_word, self.second_word
-        )
+        return _HEADER.pack(VERSION, self.type, shared, self.status, self.data1, self.data2)
 
     @property
     def is_first(self) -> bool:
@@ -118,7 +116,7 @@ def parse_untrusted(raw: Octets) -> Rmpp:
     """
     if len(raw) < HEADER_LEN:
         raise BadFrame("rmpp_short")
-    version, kind, shared, status, first_word, second_word = _HEADER.unpack_from(raw)
+    version, kind, shared, status, data1, data2 = _HEADER.unpack_from(raw)
     flags = Flag(shared & 7)
     if Flag.ACTIVE not in flags or kind == Type.NONE:
         return NOT_ACTIVE
@@ -128,4 +126,4 @@ def parse_untrusted(raw: Octets) -> Rmpp:
         known = Type(kind)
     except ValueError:
         raise BadFrame("rmpp_type") from None
-    return Rmpp(known, flags, status, first_word, second_word, shared >> 3)
+    return Rmpp(known, flags, status, data1, data2, shared >> 3)

@@ -275,8 +275,8 @@ class FakeSa:
         if request.rmpp.type is not rmpp.Type.ACK:
             del self._sending[key]
             return
-        sending.sent = request.rmpp.first_word
-        sending.window = request.rmpp.second_word
+        sending.sent = request.rmpp.data1
+        sending.window = request.rmpp.data2
         if sending.sent >= len(sending.segments):
             del self._sending[key]
         else:

@@ -187,7 +187,7 @@ def _json(cli: Cli, host: Host, *words: str) -> Any:
 
 
 def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
-    (found,) = _json(cli, lab.hosts[0], "show", "-j")
+    (shown,) = _json(cli, lab.hosts[0], "show", "-j")
     assert {
         "name",
         "device",
@@ -204,22 +204,22 @@ def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
         "guid",
         "broadcast",
         "addresses",
-    } <= set(found)
-    assert (found["name"], found["device"], found["port"]) == ("ib0", "soft:eth0", 1)
-    assert found["state"] == "up"
-    assert found["mtu"] == 2044
-    assert len(bytes.fromhex(found["hwaddr"].replace(":", ""))) == 20
+    } <= set(shown)
+    assert (shown["name"], shown["device"], shown["port"]) == ("ib0", "soft:eth0", 1)
+    assert shown["state"] == "up"
+    assert shown["mtu"] == 2044
+    assert len(bytes.fromhex(shown["hwaddr"].replace(":", ""))) == 20
     # CONFORMANCE G4: the broadcast group of P_Key 0xffff, scope 2
-    assert found["broadcast"] == "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff"
-    states = {entry["address"]: entry["state"] for entry in found["addresses"]}
+    assert shown["broadcast"] == "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff"
+    states = {entry["address"]: entry["state"] for entry in shown["addresses"]}
     assert states["10.77.0.1"] == states["fd77::1"] == "preferred"
 
 
 def test_the_link_local_address_is_made_from_the_port_guid(lab: Lab, cli: Cli) -> None:
     # MAC 02:00:00:00:00:01 gives the GID fe80::ff:fe00:1 and thus the GUID 000000fffe000001 (I2)
-    (found,) = _json(cli, lab.hosts[0], "show", "-j")
-    assert found["guid"] == "000000fffe000001"
-    assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in found["addresses"]}
+    (shown,) = _json(cli, lab.hosts[0], "show", "-j")
+    assert shown["guid"] == "000000fffe000001"
+    assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in shown["addresses"]}
 
 
 def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, sh: Sh) -> None:
@@ -240,8 +240,8 @@ def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, sh: Sh) ->
 
 
 def test_interfaces_of_one_name_in_two_namespaces_do_not_meet(lab: Lab, cli: Cli) -> None:
-    found = [_json(cli, host, "show", "ib0", "-j")[0]["hwaddr"] for host in lab.hosts]
-    assert found[0] != found[1]
+    hwaddrs = [_json(cli, host, "show", "ib0", "-j")[0]["hwaddr"] for host in lab.hosts]
+    assert hwaddrs[0] != hwaddrs[1]
 
 
 def test_the_doctor_finds_a_healthy_device_healthy(bare: Lab, cli: Cli) -> None:

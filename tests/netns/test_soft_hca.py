@@ -65,9 +65,9 @@ class Place:
         """The address, once the kernel has noticed the carrier and given it."""
         for _ in range(500):
             shown = self.run("ip", "-6", "-oneline", "address", "show", "dev", self.netdev)
-            found = re.search(r"inet6 (fe80::\S+)/", shown)
-            if found is not None:
-                return found.group(1)
+            match = re.search(r"inet6 (fe80::\S+)/", shown)
+            if match is not None:
+                return match.group(1)
             time.sleep(0.01)
         raise AssertionError(f"{self.netdev} has no link-local address")
 

@@ -75,8 +75,8 @@ def run(talk: Talk, pkey: int = 0xFFFF, name: str = "ib0") -> list[FakeChild]:
     return Child.made
 
 
-def add(children: Children, pkey: str, **words: object) -> Awaitable[object]:
-    return children.actions["child-add"]({"pkey": pkey, **words})
+def add(children: Children, pkey: str, **fields: object) -> Awaitable[object]:
+    return children.actions["child-add"]({"pkey": pkey, **fields})
 
 
 def remove(children: Children, pkey: str) -> Awaitable[object]:
@@ -138,7 +138,7 @@ def test_a_key_that_cannot_be_is_refused(pkey: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "fields",
     [
         {"mtu": 7},
         {"mtu": "x"},
@@ -148,12 +148,12 @@ def test_a_key_that_cannot_be_is_refused(pkey: Any, why: str) -> None:
         {"address": ["fd00::1/64"], "mtu": "1000"},
     ],
 )
-def test_words_that_make_no_sense_are_refused_before_anything_starts(
-    words: dict[str, object],
+def test_fields_that_make_no_sense_are_refused_before_anything_starts(
+    fields: dict[str, object],
 ) -> None:
     async def talk(children: Children) -> None:
         with pytest.raises(UsageError):
-            await add(children, "0x8001", **words)
+            await add(children, "0x8001", **fields)
 
     assert run(talk) == []
 
@@ -264,8 +264,8 @@ def test_a_child_has_no_children() -> None:
         await add(children, "0x8001")
         (child,) = children_made(children)
         assert await child.actions["child-list"]({}) == []
-        for word in ("child-add", "child-del"):
+        for action in ("child-add", "child-del"):
             with pytest.raises(UsageError, match="no children; ask its parent"):
-                await child.actions[word]({"pkey": "0x8002"})
+                await child.actions[action]({"pkey": "0x8002"})
 
     run(talk)

@@ -48,8 +48,8 @@ class Pump:
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
 
-    def tx_mode_set(self, dest: Destination, tx_mode: int, *words: int) -> None:
-        self.said.append(("path", dest, tx_mode, *words))
+    def tx_mode_set(self, dest: Destination, tx_mode: int, *values: int) -> None:
+        self.said.append(("path", dest, tx_mode, *values))
 
     def connection_add(self, number: int, capsule: object, superframes: bool) -> None:
         self.said.append(("add", number, superframes))
@@ -118,8 +118,8 @@ class Desk:
         self.loop = asyncio.new_event_loop()
         self.pump, self.fabric, self.manager = Pump(), Fabric(), Manager()
         self.counts: Counter[str] = Counter()
-        words: Any = (self.loop, self.pump, self.fabric, self.manager)
-        self.driver = RcShell(*words, config=RcConfig(OURS, 2044, 2048), counts=self.counts)
+        arguments: Any = (self.loop, self.pump, self.fabric, self.manager)
+        self.driver = RcShell(*arguments, config=RcConfig(OURS, 2044, 2048), counts=self.counts)
         self.driver.open()
 
     def publish(self, hwaddr: HwAddr = PEER, next_hop: IpAddress = NEXT_HOP) -> None:

@@ -344,7 +344,7 @@ def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
     answer = client.outcomes["a"]
     assert answer == Answer(0, b"\x01" * 200 + b"\x02" * 200 + b"\x03" * 68, 56)
     acks = client.sent[1:]
-    assert [(ack.rmpp.type, ack.rmpp.first_word) for ack in acks] == [
+    assert [(ack.rmpp.type, ack.rmpp.data1) for ack in acks] == [
         (rmpp.Type.ACK, 1),
         (rmpp.Type.ACK, 3),
     ]
@@ -424,7 +424,7 @@ def test_the_last_ack_is_repeated_for_a_sender_that_missed_it() -> None:
     last = segment(client.sent[0], 1, 1)
     client.receive(last)
     client.receive(last)
-    assert [sent.rmpp.first_word for sent in client.sent[1:]] == [1, 1]
+    assert [sent.rmpp.data1 for sent in client.sent[1:]] == [1, 1]
     assert client.counts["sa_duplicate"] == 1
 
 

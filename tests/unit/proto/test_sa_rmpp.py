@@ -46,7 +46,7 @@ def test_a_table_that_fits_one_segment_is_whole_at_once(size: int) -> None:
     [(header, data)] = segments(pattern(size))
     assert transfer.add(header, data) is Progress.WHOLE
     assert transfer.data == pattern(size)
-    assert (transfer.ack.first_word, transfer.fault) == (1, Status.NORMAL)
+    assert (transfer.ack.data1, transfer.fault) == (1, Status.NORMAL)
 
 
 def test_the_first_segment_is_acknowledged_and_opens_the_window() -> None:
@@ -72,7 +72,7 @@ def test_a_segment_that_comes_twice_asks_for_the_ack_again() -> None:
     assert transfer.add(*first) is Progress.REPEATED
     assert transfer.add(*second) is Progress.GROWN
     assert transfer.add(*second) is Progress.REPEATED
-    assert transfer.ack.first_word == 2
+    assert transfer.ack.data1 == 2
     assert transfer.add(*third) is Progress.WHOLE
     assert transfer.add(*third) is Progress.REPEATED
     assert transfer.data == pattern(500)
@@ -83,7 +83,7 @@ def test_segments_that_overtook_another_wait_for_it() -> None:
     first, second, third = segments(pattern(500))
     transfer.add(*first)
     assert transfer.add(*third) is Progress.IGNORED
-    assert transfer.ack.first_word == 1
+    assert transfer.ack.data1 == 1
     assert transfer.add(*second) is Progress.WHOLE
     assert transfer.data == pattern(500)
 
@@ -93,7 +93,7 @@ def test_nothing_beyond_the_window_is_kept() -> None:
     parts = segments(pattern(200 * (SA_WINDOW_SEGMENTS + 20)))
     transfer.add(*parts[0])
     beyond = parts[SA_WINDOW_SEGMENTS + 1]
-    assert beyond[0].first_word == SA_WINDOW_SEGMENTS + 2
+    assert beyond[0].data1 == SA_WINDOW_SEGMENTS + 2
     assert transfer.add(*beyond) is Progress.IGNORED
     assert [transfer.add(*part) for part in parts[1 : SA_WINDOW_SEGMENTS + 1]][
         -1
@@ -152,7 +152,7 @@ def test_whatever_the_fabric_does_the_table_comes_through(size: int, seed: int) 
             if progress is Progress.WHOLE:
                 break
         # an ACK that is lost is asked for again by the segments that come twice
-        acked, window = transfer.ack.first_word, max(window, transfer.ack.second_word)
+        acked, window = transfer.ack.data1, max(window, transfer.ack.data2)
     assert transfer.data == table
 
 

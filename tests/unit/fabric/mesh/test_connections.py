@@ -50,8 +50,8 @@ class Core:
         self.events: deque[tuple[int, int, bytes]] = deque()
 
     def __getattr__(self, name: str) -> Any:
-        def note(*words: Any, **_: Any) -> None:
-            self.calls.put((name, *words))
+        def note(*arguments: Any, **_: Any) -> None:
+            self.calls.put((name, *arguments))
 
         return note
 
@@ -94,8 +94,8 @@ class Desk:
     def __init__(self) -> None:
         self.core, self.device = Core(), Device()
         self.room = 8
-        words: Any = (self.device, INFO, self.core, self.create, MeshConfig(greeting(0x50)))
-        self.connections = MeshConnections(*words)
+        arguments: Any = (self.device, INFO, self.core, self.create, MeshConfig(greeting(0x50)))
+        self.connections = MeshConnections(*arguments)
         self.listeners = [Channel.now.next(), Channel.now.next()]
         for listener in self.listeners:
             listener.take("bind", "listen")
@@ -196,7 +196,7 @@ def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
     desk.connections.left(GROUP)
     desk.connections.announce([ip_address("10.9.0.1")])
     assert [
-        word[2][0] for word in desk.core.take("send_control", "send_control", "send_control")
+        call[2][0] for call in desk.core.take("send_control", "send_control", "send_control")
     ] == [2, 3, 6]
     (everything,) = mesh.groups(mesh.Operation.GROUPS, [GROUP])
     desk.core.emit(handle, CONTROL, everything)
@@ -284,8 +284,8 @@ def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
     gate = threading.Event()
     calm = Id.connect
 
-    def slow(self: Id, *words: Any, **more: Any) -> None:
-        calm(self, *words, **more)
+    def slow(self: Id, *arguments: Any, **more: Any) -> None:
+        calm(self, *arguments, **more)
         gate.wait(WAIT_S)
 
     monkeypatch.setattr(Id, "connect", slow)

@@ -66,7 +66,7 @@ def test_all_connections_share_queues_that_a_pattern_introduces(ud: VerbsUd) -> 
 
 def test_a_datagram_port_has_none_of_it() -> None:
     VerbsPort("rxe0").open_ud(PARAMS)
-    assert not [word for word in machine().log if word.startswith("srq")]
+    assert not [entry for entry in machine().log if entry.startswith("srq")]
 
 
 def test_a_queue_pair_goes_from_state_to_state(ud: VerbsUd) -> None:

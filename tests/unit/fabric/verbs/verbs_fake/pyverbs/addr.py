@@ -6,7 +6,7 @@ from pyverbs.pyverbs_error import PyverbsError
 
 class GID:
     def __init__(self, val: str) -> None:
-        if [len(word) for word in val.split(":")] != [4] * 8:  # pyverbs takes no short form
+        if [len(group) for group in val.split(":")] != [4] * 8:  # pyverbs takes no short form
             raise PyverbsError(f"Invalid GID value ({val})")
         self.val = val
 
