@@ -6,19 +6,20 @@
 #include <stdint.h>
 
 /*
- * The Internet checksum (RFC 1071). Sums are kept in the byte order of memory, as the one's
- * complement allows (§2 B): what ipu_csum_finish() gives is stored with memcpy, unswapped.
+ * The Internet checksum (RFC 1071). A sum has the byte order of memory, as the one's complement
+ * allows (§2 B): the caller stores the result of ipu_csum_finish() with memcpy, unswapped.
  */
 
-/* Add data to a partial sum (0 at first), at any alignment. All parts but the last are even. */
+/* Adds data, at any alignment, to a partial sum (0 at first). All parts but the last have an even
+ * length. */
 uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len);
 
-/* The complement of the sum, folded to 16 bits; 0 when summed data that holds its own checksum. */
+/* Returns the complement of the sum, folded to 16 bits; 0 when the summed data holds its own
+ * checksum. */
 uint16_t ipu_csum_finish(uint64_t sum);
 
-/*
- * The sum of the pseudo header of TCP, UDP or ICMPv6 for the IP header at ip (the version is
- * read from it; IPv4: 20 bytes, IPv6: 40 must be there) and len bytes of protocol.
+/* Returns the sum of the pseudo header of TCP, UDP or ICMPv6 for the IP header at ip (20 bytes for
+ * version 4, 40 for version 6, which the function reads from it) and len bytes of protocol.
  */
 uint64_t ipu_csum_pseudo(const void *ip, uint8_t protocol, uint32_t len);
 

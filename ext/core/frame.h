@@ -23,7 +23,7 @@
 #define IPU_RX_IP    (IPU_GRH_LEN + IPU_ENCAP_LEN)
 #define IPU_RX_VNET  (IPU_RX_IP - IPU_VNET_LEN)
 
-/* E3: the encapsulation types we carry. */
+/* E3: the encapsulation types that we carry. */
 #define IPU_TYPE_IPV4 0x0800u
 #define IPU_TYPE_ARP  0x0806u
 #define IPU_TYPE_IPV6 0x86DDu

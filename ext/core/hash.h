@@ -9,15 +9,15 @@
 
 /*
  * A keyed hash for short fixed keys: 64x64->128 multiplications folded by xor (the construction of
- * wyhash). Keys in our tables come from peers, who cannot aim at one bucket without the seed. A
+ * wyhash). Keys in our tables come from peers, which cannot aim at one bucket without the seed. A
  * seed is 256 random bits: small numbers are poor multipliers.
  */
 struct ipu_hash_seed {
     uint64_t word[4];
 };
 
-/* Copies the given seed, or with NULL gets one from getrandom(2), which never returns so few bytes
- * in parts. 0 or negative errno. */
+/* Copies the given seed, or with NULL gets a seed from getrandom(2), which never returns so few
+ * bytes in parts. Returns 0 or a negative errno. */
 static inline int ipu_hash_seed_init(struct ipu_hash_seed *seed, const struct ipu_hash_seed *given)
 {
     ssize_t got;

@@ -15,22 +15,22 @@
  * an empty slot. Deletion moves later entries of the run back into the gap, so there are no
  * tombstones.
  *
- * A table describes its slots by a constant; the functions here are inlined, so its members are
- * not called by pointer.
+ * A table describes its slots by a constant; the compiler inlines the functions here, and so the
+ * members of the constant, too.
  */
 struct ipu_hash_layout {
-    size_t bytes; /* of a slot; all zero: it is empty */
+    size_t bytes; /* of a slot; an empty slot is all zero */
     bool (*is_live)(const void *slot);
     uint32_t (*hash)(const void *slot, const struct ipu_hash_seed *seed);
 };
 
-/* Walks the slots i from the home of the hash on; the body leaves the loop at an empty slot. */
+/* Walks the slots i, from the home of the hash on; the body leaves the loop at an empty slot. */
 #define IPU_HASH_TABLE_PROBE(i, hash, mask)                                                        \
     for (uint32_t i = (hash) & (mask);; i = (i + 1) & (mask))
 
 #define IPU_HASH_TABLE_INLINE static inline __attribute__((always_inline))
 
-/* Whether the table has to grow for one entry more. */
+/* Returns whether the table has to grow for one entry more. */
 IPU_HASH_TABLE_INLINE bool ipu_hash_table_is_crowded(uint32_t count, uint32_t mask)
 {
     return ((uint64_t)count + 1) * 4 > ((uint64_t)mask + 1) * 3;
@@ -42,7 +42,7 @@ IPU_HASH_TABLE_INLINE void *ipu_hash_table_at(const struct ipu_hash_layout *layo
     return (char *)slots + i * layout->bytes;
 }
 
-/* The empty slot for a new entry with this hash. */
+/* Returns the empty slot for a new entry with this hash. */
 IPU_HASH_TABLE_INLINE void *ipu_hash_table_empty(const struct ipu_hash_layout *layout, void *slots,
                                                  uint32_t mask, uint32_t hash)
 {
@@ -53,7 +53,7 @@ IPU_HASH_TABLE_INLINE void *ipu_hash_table_empty(const struct ipu_hash_layout *l
     }
 }
 
-/* Copies all entries to other slots, all empty, of which there are more. */
+/* Copies all entries to a larger array of empty slots. */
 IPU_HASH_TABLE_INLINE void ipu_hash_table_copy(const struct ipu_hash_layout *layout,
                                                const struct ipu_hash_seed *seed, void *from,
                                                uint32_t from_mask, void *to, uint32_t to_mask)

@@ -6,15 +6,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/*
- * Frame indices from one thread to another. It has room for every index there is, so it is never
+/* A ring of frame indices from one thread to another. It has room for every index, so it is never
  * full, and no thread sleeps on it.
  */
 struct ipu_index_ring {
     uint32_t *slot;
     uint32_t mask;
-    _Alignas(64) _Atomic uint32_t head; /* the producer's; both wrap */
-    _Alignas(64) _Atomic uint32_t tail; /* the consumer's */
+    _Alignas(64) _Atomic uint32_t head; /* the producer writes it; head and tail wrap */
+    _Alignas(64) _Atomic uint32_t tail; /* the consumer writes it */
 };
 
 #define IPU_INDEX_NONE UINT32_MAX
@@ -27,7 +26,7 @@ static inline void ipu_index_ring_push(struct ipu_index_ring *ring, uint32_t ind
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* The oldest, or IPU_INDEX_NONE. */
+/* Takes the oldest index, or IPU_INDEX_NONE. */
 static inline uint32_t ipu_index_ring_pop(struct ipu_index_ring *ring)
 {
     uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);

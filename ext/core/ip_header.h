@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The headers of IP, TCP and UDP: their shortest lengths, and where their fields are. */
+/* The headers of IP, TCP and UDP: their shortest lengths, and the offsets of their fields. */
 enum {
     IPU_IPV4_HEADER = 20,
     IPU_IPV4_LEN = 2,

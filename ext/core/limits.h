@@ -2,7 +2,8 @@
 #ifndef IPU_LIMITS_H
 #define IPU_LIMITS_H
 
-/* The TX queues of one interface, each with a pump of its own; QUEUES_MAX in ipoibu/limits.py. */
+/* The most TX queues of one interface; each has a pump of its own. QUEUES_MAX in
+ * ipoibu/limits.py. */
 enum { IPU_TX_QUEUES_MAX = 16 };
 
 #endif

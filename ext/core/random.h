@@ -6,7 +6,7 @@
 
 /*
  * A seeded generator for test doubles and tests, never for secrets: splitmix64 (Steele, Lea and
- * Flood, OOPSLA 2014). Every 64-bit state is a good one, so any seed will do.
+ * Flood, OOPSLA 2014). Every 64-bit state is a good one, so any number can be the seed.
  */
 static inline uint64_t ipu_random_next(uint64_t *state)
 {
@@ -16,7 +16,7 @@ static inline uint64_t ipu_random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* 0 to n - 1, with a bias below n / 2^32. */
+/* Returns 0 to n - 1, with a bias below n / 2^32. */
 static inline uint32_t ipu_random_below(uint64_t *state, uint32_t n)
 {
     return (uint32_t)(((ipu_random_next(state) >> 32) * n) >> 32);

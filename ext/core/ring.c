@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 /*
- * A record is [length 4][unused 4][payload, padded to 8]. A record is never split: where it does
- * not fit before the end of the buffer, a length of WRAP says that it is at the start. Positions
- * are multiples of 8 and so is the capacity: there is always room for that header.
+ * A record is [length 4][unused 4][payload, padded to 8]. A record is never split: if it does not
+ * fit before the end of the buffer, a length of WRAP there says that the record is at the start.
+ * Positions are multiples of 8 and so is the capacity: there is always room for that header.
  */
 #define WRAP      UINT32_MAX
 #define MIN_BYTES 64u
@@ -93,20 +93,21 @@ void ipu_ring_commit(struct ipu_ring *ring, uint32_t len)
 {
     assert(len <= ring->reserved_bytes);
     write_length(ring, offset_of(ring, ring->reserved_at), len);
-    /* Publishes the wrap mark too: a consumer that sees one always finds the record behind it. */
+    /* Publishes the wrap mark, too: a consumer that sees a mark always finds the record behind
+     * it. */
     atomic_store_explicit(&ring->head, ring->reserved_at + padded(len), memory_order_release);
 }
 
-/*
- * No wake-up is lost because both sides store, then load the other's variable, all four
- * sequentially consistent: in their total order either this store precedes the load in arm, which
- * then sees the record, or the store in arm precedes the load here. The store repeats the value of
- * the last commit; atomic_thread_fence() would do as well, but thread sanitizers do not model it.
+/* No wake-up is lost, because each side first stores, then loads the other's variable, and all four
+ * accesses are sequentially consistent: in their total order either this store precedes the load in
+ * arm, which then sees the record, or the store in arm precedes the load here. The store repeats
+ * the value of the last commit; atomic_thread_fence() would do as well, but thread sanitizers do
+ * not model it.
  */
 void ipu_ring_wake(struct ipu_ring *ring)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    /* A producer that wakes once a round must not keep an idle consumer busy. */
+    /* A producer that calls this once a round must not keep an idle consumer busy. */
     if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == head)
         return;
     atomic_store_explicit(&ring->head, head, memory_order_seq_cst);
@@ -115,7 +116,7 @@ void ipu_ring_wake(struct ipu_ring *ring)
     if (atomic_exchange_explicit(&ring->armed, 0, memory_order_relaxed) == 0)
         return;
     uint64_t one = 1;
-    /* The write fails only when the count is at its limit; the descriptor is readable then
+    /* The write fails only when the count is at its limit, and then the descriptor is readable
      * anyway. */
     ssize_t written = write(ring->wake_fd, &one, sizeof one);
     (void)written;
@@ -180,8 +181,8 @@ int ipu_ring_arm(struct ipu_ring *ring)
     ring->head_seen = atomic_load_explicit(&ring->head, memory_order_seq_cst);
     if (ring->head_seen == atomic_load_explicit(&ring->tail, memory_order_relaxed))
         return 0;
-    /* A producer may have seen the arming and may still write the eventfd: one wake-up for
-     * nothing. */
+    /* A producer may have seen the ring armed and may still write the eventfd: one spurious
+     * wake-up. */
     take_arm(ring);
     return 1;
 }

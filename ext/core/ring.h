@@ -19,72 +19,74 @@ struct ipu_ring {
     uint32_t capacity_bytes;
     int wake_fd; /* eventfd, non-blocking */
 
-    /* The producer's line. Positions count bytes since init and never wrap. */
+    /* The producer's cache line. Positions count bytes since init and never wrap. */
     _Alignas(64) _Atomic uint64_t head;
     uint64_t tail_seen;
-    uint64_t reserved_at; /* where the record that is being filled starts */
+    uint64_t reserved_at; /* start of the record that the producer is filling */
     uint32_t reserved_bytes;
 
-    /* The consumer's line. */
+    /* The consumer's cache line. */
     _Alignas(64) _Atomic uint64_t tail;
     uint64_t head_seen;
-    uint64_t owed;  /* wakes written to the eventfd, or about to be; if 0, it need not be read */
-    uint32_t asked; /* armed since the consumer last read this */
+    uint64_t owed;  /* wakes on the eventfd or on their way to it; 0: no need to read it */
+    uint32_t asked; /* the consumer armed, and has not looked since for a wake */
 
-    /* Written by both, but only around a sleep. */
+    /* Both sides write this, but only around a sleep. */
     _Alignas(64) _Atomic uint32_t armed;
 };
 
 #define IPU_RING_HEADER 8u /* bytes in front of each record */
 
-/*
- * capacity_bytes: a power of two from 64 to 1 GiB. 0, or -EINVAL, -ENOMEM, -EMFILE or another error
- * of eventfd(2). The struct needs 64-byte alignment: static, on a stack, or aligned_alloc().
+/* capacity_bytes is a power of two from 64 to 1 GiB. Returns 0, -EINVAL, -ENOMEM, -EMFILE or
+ * another error of eventfd(2). The struct needs 64-byte alignment: static, on a stack, or
+ * aligned_alloc().
  */
 int ipu_ring_init(struct ipu_ring *ring, uint32_t capacity_bytes);
 
-/* Frees the ring, which neither thread uses any more. Also after a failed init, and twice. */
+/* Frees the ring, which neither thread may use any more. Safe after a failed init, and to
+ * repeat. */
 void ipu_ring_free(struct ipu_ring *ring);
 
-/* The largest record: half the ring less its header, so that an empty ring always takes it. */
+/* Returns the longest record: half the ring less its header, so that an empty ring always takes
+ * it. */
 static inline uint32_t ipu_ring_max_bytes(const struct ipu_ring *ring)
 {
     return ring->capacity_bytes / 2 - IPU_RING_HEADER;
 }
 
-/*
- * Producer: returns room for a record of len bytes, 8-byte aligned; NULL: no room now, or len is
- * above ipu_ring_max_bytes(). The consumer sees nothing before the commit; a second reserve
- * replaces the first.
+/* Producer: returns room for a record of len bytes, 8-byte aligned; NULL: the ring has no room now,
+ * or len is above ipu_ring_max_bytes(). The consumer sees nothing before the commit; a second
+ * reserve replaces the first.
  */
 void *ipu_ring_reserve(struct ipu_ring *ring, uint32_t len);
 
-/* Producer: the reserved record is complete, with len bytes, no more than were reserved. */
+/* Producer: publishes the reserved record with len bytes, at most as many as it reserved. */
 void ipu_ring_commit(struct ipu_ring *ring, uint32_t len);
 
-/* Producer: wakes the consumer if it sleeps; once after a batch of commits, which it may otherwise
- * miss. */
+/* Producer: wakes the consumer if it sleeps. The producer calls this once after a batch of commits,
+ * or the consumer may miss them. */
 void ipu_ring_wake(struct ipu_ring *ring);
 
-/* Producer: the longest record that ipu_ring_reserve() would take now; 0 may also mean none. */
+/* Producer: returns the length of the longest record that ipu_ring_reserve() would take now; 0 may
+ * also mean none. */
 uint32_t ipu_ring_free_bytes(struct ipu_ring *ring);
 
-/* Consumer: the oldest record and its length, until released; NULL when the ring is empty. */
+/* Consumer: returns the oldest record and its length; it stays until released. NULL when the ring
+ * is empty. */
 void *ipu_ring_peek(struct ipu_ring *ring, uint32_t *len);
 
-/* Consumer: drop the record that ipu_ring_peek() gave. */
+/* Consumer: drops the record that ipu_ring_peek() gave. */
 void ipu_ring_release(struct ipu_ring *ring);
 
-/*
- * Consumer: arms: the next wake makes fd() readable. 0: the ring is empty, sleep. 1: there are
- * records and the ring is not armed.
+/* Consumer: arms the ring, so that the next wake makes fd() readable. 0: the ring is empty, and the
+ * consumer may sleep. 1: there are records, and the ring is not armed.
  */
 int ipu_ring_arm(struct ipu_ring *ring);
 
-/* Consumer: disarms after a sleep, however it ended; fd() is not readable then. */
+/* Consumer: disarms after a sleep, whatever ended it; fd() is not readable then. */
 void ipu_ring_disarm(struct ipu_ring *ring);
 
-/* Consumer: makes fd() unreadable, whichever thread made it readable. */
+/* Consumer: makes fd() unreadable; any thread may have made it readable. */
 void ipu_ring_drain(struct ipu_ring *ring);
 
 static inline int ipu_ring_fd(const struct ipu_ring *ring)

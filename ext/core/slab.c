@@ -45,7 +45,7 @@ int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
     slab->stride_bytes = stride_bytes;
     slab->frames = frames;
     slab->free_frames = frames;
-    /* The first frames are the first out. */
+    /* ipu_slab_get() hands out the first frames first. */
     for (uint32_t i = 0; i < frames; i++)
         slab->stack[i] = frames - 1 - i;
     return 0;

@@ -10,16 +10,16 @@
 /*
  * Equal frames in one mapping, which the fabric registers as a whole. A frame's name is its index,
  * so the cookie of a send or receive is the index itself. The free frames form a stack: the frame
- * put back last is still in the cache and goes out first. One thread only.
+ * put back last is still in the cache and goes out first. Only one thread uses a slab.
  */
 struct ipu_slab {
     uint8_t *base;           /* page aligned */
-    size_t len;              /* of the mapping, in bytes */
+    size_t len;              /* bytes of the mapping */
     _Atomic uint32_t *users; /* of the mapping */
     uint32_t stride_bytes;
     uint32_t frames;
     uint32_t free_frames;
-    uint32_t *stack; /* of the free indices; [free_frames - 1] is next */
+    uint32_t *stack; /* free indices; [free_frames - 1] is next */
 #ifndef NDEBUG
     uint8_t *taken;
 #endif
@@ -29,21 +29,21 @@ struct ipu_slab {
 
 /*
  * Rounds frame_bytes up to an odd number of 64-byte lines, so that the heads of the frames spread
- * over all sets of the cache. 0, or -EINVAL (no frames, or more than 4 GiB), -ENOMEM.
+ * over all sets of the cache. Returns 0, -EINVAL (no frames, or more than 4 GiB) or -ENOMEM.
  */
 int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes);
 
-/* Ends the mapping, even if some frames are still in use, unless another view shares it. Also after
- * a failed init, and twice. */
+/* Ends the mapping, even if some frames are still in use, unless another view shares it. Safe after
+ * a failed init, and to repeat. */
 void ipu_slab_free(struct ipu_slab *slab);
 
-/* Makes another view of the mapping, which lasts until the last view is freed, from any thread. A
+/* Makes another view of the mapping. The mapping lasts until some thread frees the last view. A
  * view gives frames' addresses; it neither takes frames nor puts them back. */
 void ipu_slab_share(const struct ipu_slab *slab, struct ipu_slab *view);
 void ipu_slab_unshare(struct ipu_slab *view);
 
-/* Takes a free frame: its index, or IPU_SLAB_NONE. The frame holds what its last user left
- * there. */
+/* Takes a free frame: returns its index, or IPU_SLAB_NONE. The frame still holds the data of its
+ * last user. */
 static inline uint32_t ipu_slab_get(struct ipu_slab *slab)
 {
     if (slab->free_frames == 0)

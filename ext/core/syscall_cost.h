@@ -4,12 +4,12 @@
 
 #include <stdint.h>
 
-/* From here on system calls are slow: 0.1 us is usual, and a guest of User-mode Linux takes 10. */
+/* We call system calls slow from this time on: 0.1 us is usual, and a guest of User-mode Linux
+ * takes 10. */
 #define IPU_SYSCALL_DEAR_NS 2000
 
-/*
- * The time of a system call on this machine, in ns: the shortest of a few. The call does nothing
- * and does not yield the CPU, because another thread might take it each time.
+/* Returns the time of a system call on this machine, in ns: the shortest of a few. The call does
+ * nothing. It does not yield the CPU, because another thread might take the CPU each time.
  */
 uint64_t ipu_syscall_cost_ns(void);
 
