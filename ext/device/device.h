@@ -9,10 +9,9 @@
 
 #include "core/slab.h"
 
-/*
- * The packet device: where IP packets come from and go to; a TUN or the application's queue. A
- * frame is [vnet 16][IP packet]. Only the pump's thread calls these functions, and none of them
- * blocks. A device travels to Python as a capsule named IPU_DEVICE_CAPSULE.
+/* The packet device: the source and sink of IP packets; a TUN or the application's queue. A frame
+ * is [vnet 16][IP packet]. Only the pump's thread calls these functions, and none of them blocks. A
+ * device travels to Python as a capsule named IPU_DEVICE_CAPSULE.
  *
  * A device with offloads gives and takes super-frames of TCP or UDP, of up to 64 KiB: the vnet
  * header (struct virtio_net_hdr) says how to cut them (segment.h), or how they were merged
@@ -36,21 +35,21 @@ struct ipu_device_frames {
 };
 
 struct ipu_device_ops {
-    /* Reads one frame into buf; its length, or negative errno: -EAGAIN when there is none. NULL
-     * where give() hands out every frame. */
+    /* Reads one frame into buf; returns its length, or a negative errno: -EAGAIN when there is
+     * none. NULL where give() hands out every frame. */
     ssize_t (*read)(void *self, void *buf, size_t cap);
-    /* Writes one frame; 0, IPU_DEVICE_QUEUED, or negative errno: -EAGAIN and -ENOBUFS when there is
-     * no room. */
+    /* Writes one frame; returns 0, IPU_DEVICE_QUEUED, or a negative errno: -EAGAIN and -ENOBUFS
+     * when there is no room. */
     int (*write)(void *self, const void *buf, size_t len);
     /* Writes a frame in pieces, at most 64. NULL where `offload` is 0. */
     int (*writev)(void *self, const struct iovec *iov, int n);
-    /* Ends a batch of writes: writes what is queued and wakes the reader. May be NULL. */
+    /* Ends a batch of writes: writes the queued frames and wakes the reader. May be NULL. */
     void (*flush)(void *self);
     /* After flush(): reports how the n queued writes ended, in their order, 0 or negative errno.
      * NULL where write() never queues. */
     void (*written)(void *self, int *errors, int n);
-    /* Makes fd() readable at the next frame; 1: frames may be waiting already, read again. NULL
-     * where the descriptor is readable whenever there is a frame. */
+    /* Makes fd() readable at the next frame; returns 1 if frames may be waiting already: then the
+     * caller reads again. NULL where the descriptor is readable whenever there is a frame. */
     int (*arm)(void *self);
     int (*fd)(void *self);
     /* A second descriptor that is readable when there may be a frame; -1, or NULL: there is none.
@@ -65,10 +64,10 @@ struct ipu_device_ops {
     /* The pump has ended: the device stops using these frames, unless another pump has attached by
      * now, which may happen as soon as this one's thread has ended. May be NULL. */
     void (*detach)(void *self, const struct ipu_slab *tx);
-    /* Hands out the next frame if it is one of those lent: its index, and its length as of read().
-     * 0: read() has the next frame. */
+    /* Hands out the next frame if it lies in a lent frame: its index and, as read() does, its
+     * length. 0: read() returns the next frame. */
     ssize_t (*give)(void *self, uint32_t *index);
-    /* Takes back a frame of give(). */
+    /* Takes back a frame that give() handed out. */
     void (*ended)(void *self, uint32_t index);
     /* Keeps the packet of `ip_len` bytes at `ip` in its receive frame; -ENOBUFS: the pump writes it
      * instead. NULL, with back(), where the pump writes all packets. */
@@ -84,8 +83,8 @@ struct ipu_device_ops {
 struct ipu_device {
     const struct ipu_device_ops *ops;
     void *self;
-    uint32_t offload;    /* IPU_DEVICE_*: the device takes super-frames of these; does not change */
-    uint32_t lent_bytes; /* of transmit frames that it fills itself, about; 0 without attach() */
+    uint32_t offload;    /* IPU_DEVICE_*: super-frames that the device takes; constant */
+    uint32_t lent_bytes; /* about how much of the transmit frames it fills; 0 without attach() */
 };
 
 #endif

@@ -11,13 +11,14 @@
 /*
  * Frames of a pump that an application uses in place. Some of the transmit frames are the
  * application's for the life of the pump: it fills one, sends it, and gets it back when the fabric
- * has sent it. Of the receive frames of each kind it may hold `held_max` at a time; the others are
- * enough for the fabric to go on, so the pump need not wake up when one comes back.
+ * has sent it. Of the receive frames of each kind it may hold `held_max` at a time; the other
+ * frames are enough for the fabric to go on, so the pump need not wake up when the application
+ * gives a frame back.
  *
  * Counted references keep the memory (not the pump, not the fabric) while anybody has a frame.
- * Transmit: `spare`, reserve and cancel are the sending thread's; `free` goes from the pump to it.
- * Receive: `returned` goes from the reading thread to the pump; `held` is the pump's. Receive
- * frames have one numbering (device.h).
+ * Transmit: the sending thread owns `spare` and calls reserve and cancel; the ring `free` goes from
+ * the pump to it. Receive: the ring `returned` goes from the reading thread to the pump; the pump
+ * owns `held`. Receive frames have one numbering (device.h).
  */
 struct ipu_loan_rx {
     struct ipu_slab slab; /* a view of the frames, without a stack */
@@ -26,31 +27,31 @@ struct ipu_loan_rx {
 
 struct ipu_loan {
     _Atomic uint32_t users;
-    struct ipu_slab tx;    /* a view, too */
-    uint32_t tx_frames;    /* lent: the first ones of the slab */
+    struct ipu_slab tx;    /* a view of the transmit frames */
+    uint32_t tx_frames;    /* lent frames: the first ones of the slab */
     uint32_t packet_bytes; /* longest packet of a transmit frame */
     struct ipu_index_ring free;
-    uint32_t *spare; /* reserved and then cancelled */
+    uint32_t *spare; /* frames reserved and then cancelled */
     uint32_t spare_count;
 
     struct ipu_loan_rx datagrams, connected;
     struct ipu_index_ring returned;
 };
 
-/* Takes the first frames of a fresh tx, and keeps the memory of all slabs. The loan has one user.
- * NULL: no memory. */
+/* Takes the first frames of a fresh slab `tx`, and keeps the memory of all slabs. The loan starts
+ * with one user. NULL: no memory. */
 struct ipu_loan *ipu_loan_create(const struct ipu_device_frames *frames);
 void ipu_loan_hold(struct ipu_loan *loan);
 void ipu_loan_drop(struct ipu_loan *loan); /* NULL is fine */
 
-/* Sender: a frame to fill, or IPU_INDEX_NONE: all are being sent. */
+/* Sender: takes a frame to fill, or IPU_INDEX_NONE when the pump is sending all of them. */
 uint32_t ipu_loan_reserve(struct ipu_loan *loan);
 void ipu_loan_cancel(struct ipu_loan *loan, uint32_t index);
 
-/* Where the packet of a transmit frame is. */
+/* Returns the address of the packet in a transmit frame. */
 uint8_t *ipu_loan_tx_packet(const struct ipu_loan *loan, uint32_t index);
 
-/* Pump: the part of the loan that the receive frame belongs to. */
+/* Pump: returns the part of the loan that the receive frame belongs to. */
 struct ipu_loan_rx *ipu_loan_rx_of(struct ipu_loan *loan, uint32_t index);
 
 #endif

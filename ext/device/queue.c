@@ -187,7 +187,7 @@ const uint8_t *ipu_queue_peek(struct ipu_queue *queue, uint32_t *index, uint32_t
 
 void ipu_queue_detach(struct ipu_queue *queue)
 {
-    drain(&queue->to_pump); /* they may name frames */
+    drain(&queue->to_pump); /* records may name frames of the former pump */
     drain(&queue->from_pump);
     ipu_loan_drop(queue->loan);
     queue->loan = NULL;

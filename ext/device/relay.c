@@ -8,11 +8,12 @@
 
 #include "device/vnet.h"
 
-enum { ROUND_FRAMES = 64 }; /* frames in one direction before the other one has its turn */
+enum { ROUND_FRAMES = 64 }; /* frames in one direction before the other has its turn */
 
 static uint8_t frame[IPU_VNET_LEN + IPU_VNET_PACKET_MAX];
 
-/* Frames moved, or a negative errno. The relay drops what the target refuses, as a wire would. */
+/* Returns the number of moved frames, or a negative errno. Like a wire, the relay drops a frame
+ * that the target refuses. */
 static int move(int from, int to)
 {
     for (int n = 0; n < ROUND_FRAMES; n++) {

@@ -13,7 +13,7 @@ struct ipu_tun {
     struct ipu_tun_queues queues;
 };
 
-/* 0, or as ipu_tun_queues_init(). */
+/* Returns what ipu_tun_queues_init() returns. */
 int ipu_tun_init(struct ipu_tun *tun, const int *fds, uint32_t count, uint32_t offload);
 
 #endif

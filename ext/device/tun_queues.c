@@ -64,7 +64,8 @@ uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *
         return choose(tun, ip + 12, 4, ip + (protocol != 0 ? header : 0), protocol);
     }
     if (len >= IPU_IPV6_HEADER && ip[0] >> 4 == 6) {
-        /* Behind an extension header, also that of a fragment, there need not be a port. */
+        /* Behind an extension header, such as that of a fragment, the packet need not have
+         * ports. */
         if (has_ports(ip[6]) && IPU_IPV6_HEADER + PORTS_LEN <= len)
             protocol = ip[6];
         return choose(tun, ip + 8, 16, ip + (protocol != 0 ? IPU_IPV6_HEADER : 0), protocol);

@@ -37,25 +37,25 @@ struct ipu_device *ipu_tun_ring_device(struct ipu_tun_ring *tun)
 #include <unistd.h>
 
 enum {
-    READS = 32,              /* under way at once, at most */
-    LENT_BYTES = 64 * 65536, /* of frames to read into: those that are being sent count */
+    READS = 32,              /* reads under way at once, at most */
+    LENT_BYTES = 64 * 65536, /* bytes of frames to read into, with those in sending */
     PIECES = 4096,
     ENTRIES = 512, /* READS, IPU_DEVICE_WRITES and cancellations */
     CANCEL_S = 2,  /* longer than the kernel ever takes */
 
     /* Where system calls are cheap: */
-    FLOOD_FRAMES = 16,  /* read in a row: from here on reads wait for the next ones, */
-    CALM_READS = 2,     /* as long as more than this many are of use */
-    LONG_FRAME = 16384, /* to copy one takes much longer than to ask for it, */
-    LONG_PIECES = 8,    /* or one that was merged */
-    AT_ONCE = 16,       /* writes between two flushes that take a system call each */
+    FLOOD_FRAMES = 16,  /* after so many in a row, reads wait in the ring, */
+    CALM_READS = 2,     /* until frames fill at most this many of them; */
+    LONG_FRAME = 16384, /* a copy of such a frame takes much longer than its system call; */
+    LONG_PIECES = 8,    /* so does a merged frame of so many pieces; */
+    AT_ONCE = 16,       /* the first writes after a flush take a system call each */
 };
 
-/* User data of a request: a write's number, a read's frame, or that of a cancellation. */
+/* The user data of a request: WRITE and the write's number, a read's frame, or CANCEL. */
 #define WRITE  (UINT64_C(1) << 32)
 #define CANCEL (UINT64_C(1) << 33)
 
-/* The oldest kernel that it was tried on is 6.1; this came with 6.0. */
+/* The oldest kernel that we tried is 6.1; these features came with 6.0. */
 #define NEEDED (IORING_FEAT_FAST_POLL | IORING_FEAT_LINKED_FILE)
 
 struct filled {
@@ -65,29 +65,29 @@ struct filled {
 
 struct ipu_tun_ring {
     struct ipu_device device;
-    struct io_uring ring; /* from the creation on, then as long as there is a pump */
+    struct io_uring ring; /* open from the creation on, and later while a pump is attached */
     bool open;
-    bool failed; /* the ring has: nothing is read or written any more */
+    bool failed; /* the ring has failed: the device reads and writes no more */
     struct ipu_tun_queues queues;
     bool nowait;  /* the kernel takes RWF_NOWAIT for a TUN: Linux 6.4 */
-    bool always;  /* all goes through the ring: system calls are dear */
-    bool flood;   /* frames are read through it */
-    uint32_t run; /* frames read one by one since there was none */
+    bool always;  /* all reads and writes go through the ring: system calls are slow */
+    bool flood;   /* reads go through the ring */
+    uint32_t run; /* frames read one by one since the last read that got none */
 
     struct ipu_slab frames; /* a view */
     uint32_t frame_count;
-    uint32_t *idle; /* those to read into; the last one next */
+    uint32_t *idle; /* frames to read into; the last one is next */
     uint32_t idle_count;
     bool *reading;
     uint32_t reads, wanted;
     struct filled *filled; /* a ring of frame_count */
     uint32_t filled_head, filled_tail;
 
-    uint32_t at_once; /* writes since flush() that were made, */
-    uint32_t writes;  /* and queued, */
-    uint32_t ended;   /* those of them that have ended, */
+    uint32_t at_once; /* writes since flush() that were system calls, */
+    uint32_t writes;  /* writes since then that were queued, */
+    uint32_t ended;   /* and how many of the queued ones have ended */
     int results[IPU_DEVICE_WRITES];
-    uint32_t pieces; /* and what they are in, as long as it is not submitted */
+    uint32_t pieces; /* entries of `piece` in use by writes that are not submitted yet */
     struct iovec piece[PIECES];
 };
 
@@ -116,7 +116,8 @@ static void reap(struct ipu_tun_ring *tun)
         uint32_t index = (uint32_t)cqe->user_data;
         tun->reading[index] = false;
         tun->reads--;
-        /* Its thread has ended, or it was woken in vain too often: read anew. */
+        /* The read's thread has ended, or the kernel woke the read too often for nothing: read
+         * anew. */
         if (cqe->res == -ECANCELED || cqe->res == -EAGAIN || cqe->res == -EINTR) {
             tun->idle[tun->idle_count++] = index;
             continue;
@@ -142,7 +143,7 @@ static void submit(struct ipu_tun_ring *tun)
     note(tun, io_uring_sq_ready(&tun->ring) > 0 ? io_uring_submit(&tun->ring) : 0);
 }
 
-/* Twice as many as last time where all of those were used. */
+/* Queues reads: twice as many as last time if frames filled all of those. */
 static void queue_reads(struct ipu_tun_ring *tun)
 {
     if (tun->reads == 0)
@@ -160,7 +161,7 @@ static void queue_reads(struct ipu_tun_ring *tun)
     }
 }
 
-/* No read is under way, lest this one overtake it. */
+/* The caller makes sure that no read is under way, or this one could overtake it. */
 static void read_one(struct ipu_tun_ring *tun)
 {
     if (tun->idle_count == 0)
@@ -182,7 +183,7 @@ static void read_one(struct ipu_tun_ring *tun)
     fill(tun, index, n < 0 ? -errno : (int32_t)n);
 }
 
-/* Its descriptor is gone at once, whoever still holds the device. */
+/* Closes the ring's descriptor at once, even if somebody still holds the device. */
 static void close_ring(struct ipu_tun_ring *tun)
 {
     if (tun->open)
@@ -190,7 +191,8 @@ static void close_ring(struct ipu_tun_ring *tun)
     tun->open = false;
 }
 
-/* COOP_TASKRUN (Linux 5.19): no interrupt to a pump that will be in the kernel soon enough. */
+/* COOP_TASKRUN (Linux 5.19): the kernel does not interrupt the pump, which enters it soon
+ * anyway. */
 static int open_ring(struct ipu_tun_ring *tun)
 {
     int error = io_uring_queue_init(ENTRIES, &tun->ring, IORING_SETUP_COOP_TASKRUN);
@@ -203,7 +205,7 @@ static int open_ring(struct ipu_tun_ring *tun)
     return -ENOSYS;
 }
 
-/* ---- what the pump calls */
+/* ---- functions that the pump calls */
 
 static void forget_frames(struct ipu_tun_ring *tun)
 {
@@ -216,7 +218,7 @@ static void forget_frames(struct ipu_tun_ring *tun)
     tun->idle_count = tun->frame_count = tun->filled_head = tun->filled_tail = 0;
 }
 
-/* No read is under way any more, and there are no frames. */
+/* Cancels all reads, waits for their ends, and forgets the frames. */
 static void end_reads(struct ipu_tun_ring *tun)
 {
     struct __kernel_timespec wait = {.tv_sec = CANCEL_S};
@@ -235,7 +237,7 @@ static void end_reads(struct ipu_tun_ring *tun)
     while (tun->reads > 0 && io_uring_wait_cqe_timeout(&tun->ring, &cqe, &wait) == 0)
         reap(tun);
     if (tun->reads == 0)
-        ipu_slab_unshare(&tun->frames); /* else the kernel may write there: it stays */
+        ipu_slab_unshare(&tun->frames); /* else the kernel may write there: the mapping stays */
     forget_frames(tun);
     close_ring(tun);
     tun->reads = tun->writes = tun->ended = tun->pieces = 0;
@@ -252,7 +254,7 @@ static void ring_detach(void *self, const struct ipu_slab *tx)
 static int ring_attach(void *self, const struct ipu_device_frames *frames)
 {
     struct ipu_tun_ring *tun = self;
-    end_reads(tun); /* of the pump before */
+    end_reads(tun); /* reads of the former pump */
     int error = tun->open ? 0 : open_ring(tun);
     if (error < 0)
         return error;
@@ -278,7 +280,8 @@ static bool is_filled(const struct ipu_tun_ring *tun)
     return tun->filled_head != tun->filled_tail;
 }
 
-/* Whether a frame is there, or none ever will be; if not, reads are under way in a flood. */
+/* Returns true when a frame is there or the ring has failed; otherwise, in a flood, leaves reads
+ * under way. */
 static bool look(struct ipu_tun_ring *tun)
 {
     if (!is_filled(tun))
@@ -316,7 +319,8 @@ static void ring_ended(void *self, uint32_t index)
     tun->idle[tun->idle_count++] = index;
 }
 
-/* Whether the next write takes a system call of its own: the first few do, and what is long. */
+/* Returns whether the next write takes a system call of its own: the first few writes and long ones
+ * do. */
 static bool is_at_once(struct ipu_tun_ring *tun, int pieces)
 {
     if (tun->always || tun->writes > 0 || tun->failed)
@@ -324,7 +328,7 @@ static bool is_at_once(struct ipu_tun_ring *tun, int pieces)
     return tun->at_once++ < AT_ONCE || pieces >= LONG_PIECES;
 }
 
-/* The request of the next write, or NULL. */
+/* Returns a request for the next write, or NULL. */
 static struct io_uring_sqe *next_write(struct ipu_tun_ring *tun, uint32_t pieces)
 {
     if (tun->pieces + pieces > PIECES || io_uring_sq_space_left(&tun->ring) == 0)
@@ -338,7 +342,7 @@ static int queue_write(struct ipu_tun_ring *tun, struct io_uring_sqe *sqe)
 {
     if (tun->nowait)
         sqe->rw_flags = RWF_NOWAIT;
-    tun->results[tun->writes] = -EBADFD; /* until it has ended */
+    tun->results[tun->writes] = -EBADFD; /* until the write has ended */
     io_uring_sqe_set_data64(sqe, WRITE | tun->writes++);
     return IPU_DEVICE_QUEUED;
 }
@@ -372,8 +376,8 @@ static int ring_writev(void *self, const struct iovec *iov, int n)
     return queue_write(tun, sqe);
 }
 
-/* Writes end as they are submitted; should one wait for room, so do we: its buffer is the pump's.
- * Those of a ring that failed are not made. */
+/* Most writes end as we submit them. If a write waits for room, we wait for it, because its buffer
+ * is the pump's. A ring that failed makes no writes. */
 static void ring_flush(void *self)
 {
     struct ipu_tun_ring *tun = self;
@@ -381,7 +385,7 @@ static void ring_flush(void *self)
     if (tun->writes == tun->ended)
         return;
     if (tun->flood)
-        queue_reads(tun); /* they come along */
+        queue_reads(tun); /* the same system call submits them */
     submit(tun);
     while (tun->ended < tun->writes && !tun->failed)
         note(tun, io_uring_submit_and_wait(&tun->ring, 1));
@@ -399,7 +403,7 @@ static int ring_arm(void *self)
     struct ipu_tun_ring *tun = self;
     reap(tun);
     if (tun->reads > tun->wanted / 2 && tun->wanted > 1)
-        tun->wanted--; /* most were not used before the pump sleeps */
+        tun->wanted--; /* most reads still wait when the pump goes to sleep */
     if (tun->wanted <= CALM_READS && !tun->always)
         tun->flood = false;
     return tun->flood ? look(tun) : is_filled(tun) || tun->failed;
@@ -411,7 +415,7 @@ static int ring_fd(void *self)
     return tun->always ? tun->ring.ring_fd : tun->queues.fds[0];
 }
 
-/* A packet makes the TUN readable, or not, as a read that waits takes it; then the ring is. */
+/* A packet makes the TUN readable, unless a waiting read takes it: then the ring is readable. */
 static int ring_ahead_fd(void *self)
 {
     struct ipu_tun_ring *tun = self;
@@ -434,7 +438,7 @@ static const struct ipu_device_ops ring_ops = {
 
 /* ---- life */
 
-/* RWF_NOWAIT for a TUN came with Linux 6.4; to ask by trying would take or give a packet. */
+/* RWF_NOWAIT for a TUN came with Linux 6.4; a trial call would read or write a packet. */
 static bool takes_nowait(void)
 {
     struct utsname name;
