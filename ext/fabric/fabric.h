@@ -11,9 +11,8 @@
 
 #include "core/limits.h"
 
-/*
- * The fabric's packet face: one UD queue pair, as the pump sees it. Only the pump's thread calls
- * these, none of them blocks, and all of them take and give batches. The control face is
+/* The fabric's packet face: one UD queue pair, as the pump sees it. Only the pump's thread calls
+ * these functions, none of them blocks, and all of them take and give batches. The control face is
  * ipoibu/fabric/base.py. A fabric travels to Python as a capsule named IPU_FABRIC_CAPSULE.
  */
 #define IPU_FABRIC_CAPSULE "ipoibu.fabric"
@@ -31,10 +30,9 @@ struct ipu_dest {
     uint8_t pad[2]; /* zero: destinations are compared and hashed as bytes */
 };
 
-/*
- * A message in one piece or two: `head`, when head_len is not 0, comes in front of `addr`. Both lie
- * inside the registered memory. A fabric gathers them (two SGEs) unless it says `one_piece`; the
- * limits of a message (MTU, inline data) are for head_len + len.
+/* A message in one piece or two: `head`, if head_len is not 0, precedes `addr`. Both lie inside the
+ * registered memory. A fabric gathers them (two SGEs) unless it says `one_piece`; the limits of a
+ * message (MTU, inline data) are for head_len + len.
  */
 struct ipu_send {
     const void *head;
@@ -43,7 +41,7 @@ struct ipu_send {
     uint32_t len;
     uint32_t qpn;
     void *ah;
-    uint64_t cookie; /* comes back from sent() */
+    uint64_t cookie; /* sent() returns it */
 };
 
 struct ipu_recv {
@@ -54,7 +52,7 @@ struct ipu_recv {
 
 #define IPU_RECEIVED_GRH 1u /* the first 40 bytes hold a GRH */
 #define IPU_RECEIVED_FAILED                                                                        \
-    2u /* flushed or in error: no data, the buffer is the caller's again                           \
+    2u /* flushed or in error: no data, and the buffer belongs to the caller again                 \
         */
 
 struct ipu_received {
@@ -65,40 +63,42 @@ struct ipu_received {
 };
 
 struct ipu_fabric_ops {
-    /* Register memory that sends and receives lie in, before the first of them. May be called
-     * again for another region; a region stays registered until the fabric ends. */
+    /* Registers memory that sends and receives lie in, before the first of them. The pump may call
+     * it again for another region; a region stays registered until the fabric ends. */
     int (*memory)(void *self, void *base, size_t len);
-    /* A handle for the destination, or NULL with errno set. */
+    /* Returns a handle for the destination, or NULL with errno set. */
     void *(*ah_create)(void *self, const struct ipu_dest *dest);
     /* Safe while sends that use the handle are under way. */
     void (*ah_destroy)(void *self, void *ah);
-    /* Return how many of the n the fabric took; the caller keeps the others. Negative errno:
-     * broken. */
+    /* Returns how many of the n sends the fabric took; the caller keeps the others. Negative errno:
+     * the queue pair is broken. */
     int (*send)(void *self, const struct ipu_send *sends, int n);
     int (*post)(void *self, const struct ipu_recv *recvs, int n);
-    /* Cookies of ended sends, good or bad; negative errno when the queue pair is broken. */
+    /* Returns the number of cookies of ended sends, successful or not; a negative errno when the
+     * queue pair is broken. */
     int (*sent)(void *self, uint64_t *cookies, int max);
     int (*received)(void *self, struct ipu_received *done, int max);
-    /* Make fd() readable at the next completion. 1: some may be waiting already, poll again. */
+    /* Makes fd() readable at the next completion. Returns 1 if completions may be waiting already:
+     * then the pump polls again. */
     int (*arm)(void *self);
-    /* The same for sends, where arm() covers receives alone and may leave ended sends unreported;
-     * the pump calls it after arm(). NULL where arm() covers both. */
+    /* Arms the completions of sends, where arm() covers receives alone and may leave ended sends
+     * unreported; the pump calls it after arm(). NULL where arm() covers both. */
     int (*arm_sends)(void *self);
     int (*fd)(void *self);
-    /* Bring a broken queue pair back, after all buffers were returned; 0, or negative errno to be
-     * tried again later. NULL where nothing breaks. */
+    /* Brings a broken queue pair back, after it has returned all buffers; 0, or a negative errno,
+     * and then the pump tries again later. NULL where nothing breaks. */
     int (*recover)(void *self);
-    /* CLOCK_MONOTONIC time at which to poll again though fd() stays silent, INT64_MAX for none;
-     * asked after arm(). NULL where there is no such time. */
+    /* Returns the CLOCK_MONOTONIC time at which the pump polls again even if fd() is not readable,
+     * INT64_MAX for none; the pump asks after arm(). NULL where there is no such time. */
     int64_t (*deadline_ns)(void *self);
 };
 
-/*
- * A connection of connected mode (RFC 4755): an RC queue pair, made and programmed by the control
- * face, embedded in the fabric's own object; it travels to Python as IPU_CONNECTION_CAPSULE. All of
- * a fabric's connections receive from one shared queue. Messages have no GRH in front. The other
- * fields are the pump's (zero before it knows the connection); the control face destroys the queue
- * pair only after the pump has let it go, and moves it to the error state before it asks for that.
+/* A connection of connected mode (RFC 4755): an RC queue pair that the control face makes and
+ * programs. It is embedded in the fabric's own object and travels to Python as
+ * IPU_CONNECTION_CAPSULE. All of a fabric's connections receive from one shared queue. Messages
+ * have no GRH in front. The other fields belong to the pump (they are zero before it knows the
+ * connection). The control face moves the queue pair to the error state before it asks the pump for
+ * the connection, and destroys the queue pair only after the pump has given the connection back.
  */
 #define IPU_CONNECTION_CAPSULE "ipoibu.connection"
 
@@ -110,46 +110,46 @@ struct ipu_connection {
     uint64_t id;       /* the engine's name for it */
     struct ipu_ah *ah; /* the address handle whose packets use this connection, or NULL */
     struct ipu_connection *next;
-    struct ipu_connection *chain; /* the fabric's, as is qpn: see qpn_table.h */
+    struct ipu_connection *chain; /* belongs to the fabric, as qpn does: see qpn_table.h */
     uint32_t qpn;
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
-    uint32_t superframe_bytes; /* largest message with vnet header to the peer; 0: without one */
+    uint32_t superframe_bytes; /* largest message to the peer with vnet header; 0: none */
     uint32_t sending;          /* messages posted and not yet reported by sent(), */
-    uint32_t sending_bytes;    /* and their bytes, */
-    uint32_t lengths[IPU_CONNECTION_SENDS]; /* each, */
-    uint32_t oldest;                        /* from here on, modulo their number */
+    uint32_t sending_bytes;    /* the bytes of these messages, */
+    uint32_t lengths[IPU_CONNECTION_SENDS]; /* the length of each, in a ring */
+    uint32_t oldest;                        /* that starts here, modulo its size */
     uint64_t still_since_ns; /* when the pump first saw no progress; 0: not known to be stalled */
-    bool moved;       /* sent() reported one, or the first was posted, since the last check */
+    bool moved;       /* sent() reported a message, or the first was posted, since the last check */
     bool superframes; /* every message has a vnet header in front, both ways */
     bool broken;      /* a send failed; the pump has notified the engine */
-    bool leaving;     /* the engine wants it back */
+    bool leaving;     /* the engine wants the connection back */
     _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 
 struct ipu_connection_sent {
     uint64_t cookie;
     struct ipu_connection *connection;
-    bool failed; /* the connection is broken: all that is posted to it fails */
+    bool failed; /* the connection is broken: every message posted to it fails */
 };
 
 struct ipu_connection_received {
     uint64_t cookie;
     struct ipu_connection *connection;
     uint32_t byte_len;
-    bool failed; /* no data, the buffer is the caller's again */
+    bool failed; /* no data, and the buffer belongs to the caller again */
 };
 
-/*
- * The connected face, of a fabric that has one; same rules, same descriptor, same arm(). Sends on
- * different connections end in any order, those of one in theirs.
+/* The connected face, which not every fabric has; its rules, descriptor and arm() are those of the
+ * packet face. Sends on different connections end in any order, sends on one connection in the
+ * order of posting.
  */
 struct ipu_connected_ops {
     /* The pump begins and ends to use a connection. sent() and received() name only connections in
      * use; for others `connection` is NULL. 0 or negative errno. */
     int (*add)(void *self, struct ipu_connection *connection);
     void (*remove)(void *self, struct ipu_connection *connection);
-    /* How many of the n were taken: fewer when the send queue is full. ah and qpn mean nothing. A
-     * broken connection takes them, and fails them. */
+    /* Returns how many of the n sends the fabric took: fewer when the send queue is full. ah and
+     * qpn mean nothing. A broken connection takes sends and fails them. */
     int (*send)(void *self, struct ipu_connection *connection, const struct ipu_send *sends, int n);
     int (*post)(void *self, const struct ipu_recv *recvs, int n); /* to the shared queue */
     int (*sent)(void *self, struct ipu_connection_sent *sent, int max);
@@ -161,22 +161,22 @@ struct ipu_fabric {
     void *self;
     const struct ipu_connected_ops *connected; /* NULL: datagrams only */
     void *connected_self;
-    struct in6_addr gid; /* ours; with qpn it identifies our own multicast echo (E8) */
+    struct in6_addr gid; /* our own; with qpn it identifies our own multicast echo (E8) */
     uint32_t qpn;
     uint32_t mtu;    /* largest message in bytes: the IB MTU, the encapsulation header included */
-    uint32_t max_ah; /* handles that may exist at once; 0: no limit of its own */
-    /* A datagram longer than the receive it meets fails the queue pair: every receive has at least
-     * so many bytes. 0: it is dropped, no more. */
+    uint32_t max_ah; /* handles that may exist at once; 0: the fabric has no limit of its own */
+    /* The least length of a receive, because a longer datagram fails the queue pair. 0: the fabric
+     * only drops such a datagram. */
     uint32_t min_recv;
-    uint32_t max_recv; /* receives worth posting; 0: the more the better */
+    uint32_t max_recv; /* the most receives that are of use; 0: no such limit */
     bool one_piece;    /* head_len must be 0: the queue pair has one SGE */
-    /* Queue pairs that send for us besides: our further TX queues, where they have numbers of their
-     * own. Does not change while a pump runs. */
+    /* Further queue pairs that send for us: those of our TX queues, where these have numbers of
+     * their own. The list does not change while a pump runs. */
     uint32_t tx_qpns[IPU_TX_QUEUES_MAX - 1];
     uint32_t tx_qpn_count;
 };
 
-/* 0, or -ENOSPC. */
+/* Returns 0 or -ENOSPC. */
 static inline int ipu_fabric_add_tx_queue(struct ipu_fabric *fabric, uint32_t qpn)
 {
     if (fabric->tx_qpn_count == IPU_TX_QUEUES_MAX - 1)
@@ -185,7 +185,7 @@ static inline int ipu_fabric_add_tx_queue(struct ipu_fabric *fabric, uint32_t qp
     return 0;
 }
 
-/* Whether a datagram from our GID and this queue pair is our own. */
+/* Returns whether a datagram from our GID and this queue pair is our own. */
 static inline bool ipu_fabric_sends_as(const struct ipu_fabric *fabric, uint32_t qpn)
 {
     bool own = qpn == fabric->qpn;

@@ -12,8 +12,8 @@
 
 /*
  * The walk of a datagram: send() copies it to a frame of the pool and puts the frame's index on the
- * ready queue, or into the held list. What becomes due moves from held to ready. flush() posts
- * ready to the inner fabric, in order, with the index as cookie. The inner sent() frees the frame.
+ * ready queue, or into the held list. A due datagram moves from held to ready. flush() posts ready
+ * to the inner fabric, in order, with the index as cookie. The inner sent() frees the frame.
  */
 
 #define DEFAULT_POOL_FRAMES    1024u
@@ -37,7 +37,7 @@ struct copy {
     int64_t due_ns;
     uint32_t len;
     uint32_t qpn;
-    uint32_t overtakers; /* sends to wait for; 0: wait for the time only */
+    uint32_t overtakers; /* how many later sends must overtake the copy; 0: only the time counts */
 };
 
 struct settings {
@@ -102,7 +102,7 @@ static void make_ready(struct ipu_faults *faults, uint32_t index)
     faults->ready[faults->ready_end++ % faults->pool.frames] = index;
 }
 
-/* Moves what is due to the ready queue; one_passed: one more datagram has overtaken the held
+/* Moves due datagrams to the ready queue; one_passed: one more datagram has overtaken the held
  * ones. */
 static void release_held(struct ipu_faults *faults, bool one_passed)
 {
@@ -139,7 +139,7 @@ static void hold(struct ipu_faults *faults, uint32_t index, uint64_t for_ns, uin
         faults->next_due_ns = copy->due_ns;
 }
 
-/* 0, or the inner fabric's error; what it does not take stays ready. */
+/* Returns 0 or the inner fabric's error; datagrams that it does not take stay ready. */
 static int flush(struct ipu_faults *faults)
 {
     while (faults->ready_first != faults->ready_end) {
@@ -221,14 +221,14 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     } else if (drawn(faults, &settings->reorder)) {
         uint32_t overtakers = 1 + ipu_random_below(&faults->random, MAX_OVERTAKERS);
         count(&faults->counters.reordered);
-        /* One more, because the datagram itself is counted when this send is over. */
+        /* Adds one, because release_held() counts the datagram itself when this send is over. */
         hold(faults, index, setting(&settings->reorder_max_ns), overtakers + 1);
     } else {
         make_ready(faults, index);
     }
 }
 
-/* A send that has to wait draws nothing: it must meet the same fate later. */
+/* A send that has to wait draws no fate: it must meet the same fate later. */
 static bool has_room(struct ipu_faults *faults)
 {
     uint64_t cookies = faults->cookies_end - faults->cookies_first;
@@ -305,7 +305,7 @@ static int faults_send(void *self, const struct ipu_send *sends, int n)
         meet_fate(faults, &sends[taken]);
         faults->cookies[faults->cookies_end++ % faults->pool.frames] = sends[taken].cookie;
     }
-    /* These sends are taken whatever happens now; an error comes again with the next call. */
+    /* We have taken these sends, even if flush() fails; an error comes again with the next call. */
     (void)flush(faults);
     return taken;
 }
@@ -356,7 +356,7 @@ static int faults_fd(void *self)
     return inner->ops->fd(inner->self);
 }
 
-/* The deadline of the datagrams held back, or of the inner fabric if that is earlier. */
+/* Returns the deadline of the held datagrams, or that of the inner fabric if it is earlier. */
 static int64_t faults_deadline_ns(void *self)
 {
     const struct ipu_faults *faults = self;
@@ -411,7 +411,7 @@ int ipu_faults_set(struct ipu_faults *faults, const struct ipu_faults_config *co
     return 0;
 }
 
-/* 0 or negative errno; the caller releases what was made. */
+/* Returns 0 or a negative errno; the caller then releases what set_up() has made. */
 static int set_up(struct ipu_faults *faults, const struct ipu_faults_config *config,
                   uint32_t pool_frames)
 {

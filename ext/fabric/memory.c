@@ -27,7 +27,7 @@ struct region {
     size_t len;
 };
 
-/* Counts run on; the place of count n is n & mask. */
+/* Head and tail only grow; entry n is at n & mask. */
 struct queue {
     uint32_t first, end;
 };
@@ -51,7 +51,7 @@ struct ipu_memory_port {
     int wake_fd;
     struct region regions[MAX_REGIONS];
     uint32_t n_regions;
-    /* posted and done together never exceed the depth, nor does sent */
+    /* posted and done together never exceed the depth, and neither does sent */
     uint32_t mask; /* depth - 1 */
     struct queue posted, done, sent;
     struct ipu_recv *posted_items;
@@ -60,7 +60,7 @@ struct ipu_memory_port {
 };
 
 struct ipu_memory_switch {
-    pthread_mutex_t mutex; /* of everything below, and of all ports */
+    pthread_mutex_t mutex; /* guards the fields below, and all ports */
     uint64_t random;
     struct ipu_memory_port *ports[BUCKETS];
     struct attachment *groups[BUCKETS];
@@ -94,7 +94,7 @@ static void count(_Atomic uint64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* --- The switch: all with the mutex held --- */
+/* --- The switch: the caller of each function holds the mutex --- */
 
 static struct ipu_memory_port *find_port(const struct ipu_memory_switch *sw,
                                          const struct in6_addr *gid, uint32_t qpn)
@@ -155,7 +155,7 @@ static void deliver(struct ipu_memory_port *to, const struct ipu_memory_port *fr
         return;
     }
     const struct ipu_recv *recv = &to->posted_items[to->posted.first & to->mask];
-    /* An HCA would break the queue pair; a datagram that is lost is enough to notice. */
+    /* An HCA would break the queue pair; here a lost datagram is enough for a test to notice. */
     if (recv->len < IPU_GRH_LEN || recv->len - IPU_GRH_LEN < len) {
         count(&to->counters.rx_too_long);
         return;
@@ -509,7 +509,7 @@ const struct ipu_memory_counters *ipu_memory_port_counters(const struct ipu_memo
     return &port->counters;
 }
 
-/* The link that points to the port's attachment, or the NULL one at the end of the bucket. */
+/* Returns the pointer to the port's attachment, or the NULL pointer at the end of the bucket. */
 static struct attachment **find_link(struct ipu_memory_port *port, const struct in6_addr *mgid)
 {
     struct attachment **link = &port->sw->groups[bucket_of(mgid, 0)];

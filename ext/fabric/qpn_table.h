@@ -6,10 +6,9 @@
 
 #include "fabric/fabric.h"
 
-/*
- * The connections that the pump knows, by the number of their queue pair, which is all that a
- * completion names. A device gives numbers out in sequence, so their low bits spread without a
- * hash. One thread.
+/* The connections that the pump knows, by the number of their queue pair: a completion names
+ * nothing else. A device gives numbers out in sequence, so their low bits spread without a hash.
+ * Only one thread uses a table.
  */
 enum { IPU_QPN_TABLE_BUCKETS = 256 };
 

@@ -7,7 +7,7 @@
 
 enum {
     BATCH = 64,
-    SEND_CQ_DEPTH = 4096, /* completions wait for a full one, and nothing is lost */
+    SEND_CQ_DEPTH = 4096, /* when the queue is full, completions wait, and none is lost */
 };
 
 static int connected_add(void *self, struct ipu_connection *connection)

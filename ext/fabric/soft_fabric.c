@@ -26,7 +26,7 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
         .hop_limit = dest->hop_limit,
     };
     struct soft_ah *ah;
-    if (soft->needs_lid && dest->dlid == 0) { /* no SA path was resolved */
+    if (soft->needs_lid && dest->dlid == 0) { /* nobody has resolved an SA path */
         errno = EHOSTUNREACH;
         return NULL;
     }
@@ -119,7 +119,7 @@ static int soft_received(void *self, struct ipu_received *done, int max)
 static int soft_arm(void *self)
 {
     struct ipu_soft_fabric *soft = self;
-    /* All queues are armed, and the descriptor is readable at once when one has a completion. */
+    /* Arms all queues; the descriptor is readable at once when a queue has a completion. */
     soft_cq_arm(soft->recv_cq);
     soft->armed = true;
     return 0;

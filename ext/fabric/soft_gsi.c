@@ -85,7 +85,7 @@ int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uin
         .sg = {{.addr = frame, .length = IPU_SOFT_GSI_MAD_LEN}},
     };
     int taken = soft_qp_post_send(gsi->qp, &wr, 1);
-    soft_ah_destroy(ah); /* what is posted still goes */
+    soft_ah_destroy(ah); /* the HCA still sends the posted datagram */
     if (taken != 1)
         return taken < 0 ? taken : -EAGAIN;
     gsi->sends++;
