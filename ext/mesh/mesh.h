@@ -9,11 +9,12 @@
 #include "fabric/fabric.h"
 
 /*
- * A mesh of RC connections as a fabric of datagrams, for devices that have nothing else (iWARP); a
- * profile of our own, docs/mesh.md. An address handle is a peer or a group. The mesh sends a
- * message to a group to each peer in the group, and puts a GRH made from the peer's identity in
- * front of each received message. iWARP ends a connection when a message arrives and no receive is
- * posted, so every peer has receives of its own and sends no more messages than its window allows.
+ * A mesh of RC connections as a fabric of datagrams, for devices that support no other transport
+ * (iWARP). It is a profile of our own: docs/mesh.md. An address handle is a peer or a group. The
+ * mesh sends a message to a group to each peer in the group, and puts a GRH made from the peer's
+ * identity in front of each received message. iWARP ends a connection when a message arrives and no
+ * receive is posted, so every peer has receives of its own and sends no more messages than its
+ * window allows.
  *
  * pyverbs owns the queue pairs: it creates and connects them. To end a queue pair, the caller
  * removes it, destroys it after IPU_MESH_GONE, and then forgets it. Only then do its buffers come
@@ -33,24 +34,24 @@ enum {
 };
 
 struct ipu_mesh_config {
-    const struct ibv_qp *pattern; /* any queue pair like those to come; it is not kept */
+    const struct ibv_qp *pattern; /* any queue pair like those to come; the mesh does not keep it */
     struct in6_addr gid;          /* with qpn: our own address */
     uint32_t qpn;
     uint32_t mtu;              /* largest message, encapsulation header included */
-    uint32_t peers_max;        /* receives are kept for so many */
+    uint32_t peers_max;        /* the mesh keeps receives for so many peers */
     struct in6_addr broadcast; /* the broadcast group: every peer is in it */
 };
 
-/* 0, or negative errno with nothing left behind. */
+/* Returns 0, or a negative errno with nothing left behind. */
 int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out);
 
-/* After the end of all queue pairs: memory is given back, nothing is sent or received any more. */
+/* Frees the memory, after the end of all queue pairs: the mesh sends and receives no more. */
 void ipu_mesh_free(struct ipu_mesh *mesh);
 void ipu_mesh_destroy(struct ipu_mesh *mesh);
 
 struct ipu_fabric *ipu_mesh_fabric(struct ipu_mesh *mesh);
 
-/* Adds a queue pair in INIT; IPU_MESH_READY reports that its receives are posted. -ENOMEM. */
+/* Adds a queue pair in INIT; IPU_MESH_READY reports that its receives are posted. 0 or -ENOMEM. */
 int ipu_mesh_add(struct ipu_mesh *mesh, uint64_t id, struct ibv_qp *qp);
 /* Names the peer of a connected queue pair. may_send: we may send first (MPA: the initiator). */
 int ipu_mesh_name(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *gid, uint32_t qpn,
@@ -62,7 +63,7 @@ int ipu_mesh_group(struct ipu_mesh *mesh, uint64_t id, const struct in6_addr *mg
 int ipu_mesh_send_control(struct ipu_mesh *mesh, uint64_t id, const void *message, size_t len);
 /* Sends nothing more to the peer; IPU_MESH_GONE reports that its queue pair may be destroyed. */
 int ipu_mesh_remove(struct ipu_mesh *mesh, uint64_t id);
-/* The queue pair is destroyed. */
+/* Forgets a queue pair that the caller has destroyed. */
 int ipu_mesh_forget(struct ipu_mesh *mesh, uint64_t id);
 
 enum ipu_mesh_event_type {
@@ -79,7 +80,7 @@ struct ipu_mesh_event {
     uint8_t message[IPU_MESH_CONTROL_MAX];
 };
 
-/* The next event, if there is one; the descriptor is readable while there are some. */
+/* Takes the next event; false: there is none. The descriptor is readable while events wait. */
 bool ipu_mesh_next_event(struct ipu_mesh *mesh, struct ipu_mesh_event *event);
 int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
 
@@ -90,18 +91,18 @@ int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
     X(tx_inline)      /* of these, copied into the work request */                                 \
     X(tx_copies)      /* messages to a group, counted once for each peer */                        \
     X(tx_no_peer)     /* lost: no connection to that peer, or no peer in that group */             \
-    X(tx_no_window)   /* lost: the peer has not made room yet */                                   \
+    X(tx_no_window)   /* lost: the peer has not granted a new window yet */                        \
     X(tx_full)        /* lost: our own queues are full */                                          \
-    X(tx_errors)      /* sends refused or completed in error, flushed ones not counted */          \
+    X(tx_errors)      /* sends refused or completed in error, without flushed ones */              \
     X(rx_doorbells)   /* calls of ibv_post_recv */                                                 \
-    X(rx_errors)      /* the same of receives */                                                   \
+    X(rx_errors)      /* receives refused or completed in error, without flushed ones */           \
     X(rx_control)     /* control messages */                                                       \
     X(rx_bad_control) /* of these, too short or too long */                                        \
     X(rx_early)       /* messages of a peer that we do not know yet */                             \
     X(rx_runt)        /* messages without a whole header */                                        \
-    X(windows_told)   /* messages about the window, ours */                                        \
-    X(windows_heard)  /* and the peers' */                                                         \
-    X(stale)          /* completions of queue pairs that were destroyed meanwhile */               \
+    X(windows_told)   /* messages about the window that we sent */                                 \
+    X(windows_heard)  /* messages about the window that peers sent */                              \
+    X(stale)          /* completions of queue pairs that the caller destroyed meanwhile */         \
     X(flushed)        /* work that came back because a connection ended */                         \
     X(events)         /* completion events */
 
@@ -109,7 +110,7 @@ int ipu_mesh_event_fd(const struct ipu_mesh *mesh);
 #define IPU_MESH_COUNTERS_ONE(name)   +1
 enum { IPU_MESH_COUNTERS_N = 0 IPU_MESH_COUNTERS(IPU_MESH_COUNTERS_ONE) };
 
-/* From any thread; in the order of the names. */
+/* Reads the counters, in the order of the names; any thread may call it. */
 void ipu_mesh_counters(const struct ipu_mesh *mesh, uint64_t values[IPU_MESH_COUNTERS_N]);
 extern const char *const ipu_mesh_counter_names[IPU_MESH_COUNTERS_N];
 

@@ -8,7 +8,7 @@
 
 #include "mesh/mesh_state.h"
 
-/* ---- from the other thread */
+/* ---- called on the other thread */
 
 static struct mesh_command *command(int kind, uint64_t id, const void *bytes, size_t len)
 {
@@ -128,7 +128,7 @@ int ipu_mesh_event_fd(const struct ipu_mesh *m)
     return m->event_fd;
 }
 
-/* ---- on the pump's thread */
+/* ---- called on the pump's thread */
 
 void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
                           enum ipu_mesh_event_type type, const void *message, uint32_t len)
@@ -144,7 +144,7 @@ void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
         memcpy(event->message, message, len);
     pthread_mutex_lock(&m->mutex);
     if (type == IPU_MESH_CONTROL && m->event_count >= MESH_EVENTS_MAX) {
-        is_full = true; /* this message has no room: break the connection, so it starts anew */
+        is_full = true; /* no room for this message: break the connection, so it starts anew */
     } else {
         STAILQ_INSERT_TAIL(&m->events, event, queue);
         m->event_count++;

@@ -41,7 +41,7 @@ static void restock(struct ipu_mesh *m, const struct ipu_recv *recv)
     m->stock[m->stock_count++] = *recv;
 }
 
-/* The stock and the slots have room for all receives that there are: m->slot_count. */
+/* The stock and the slots have room for all receives of the pump: m->slot_count. */
 static void lend(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 {
     struct ipu_recv recvs[IPU_RECEIVE_BATCH];
@@ -81,7 +81,7 @@ void mesh_feed(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
     if (peer->leaving || peer->broken || m->closed)
         return;
     lend(m, peer);
-    mesh_send_window(m, peer); /* even if lend() posted nothing: the last window may still wait */
+    mesh_send_window(m, peer); /* even if lend() posted nothing: the last window may wait */
 }
 
 void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
@@ -94,9 +94,9 @@ void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         }
 }
 
-/* ---- what is received */
+/* ---- received messages */
 
-/* Which group a frame was sent to goes by its own addresses: there is no GRH on the wire. */
+/* Derives the frame's group from the addresses of its packet: the wire carries no GRH. */
 static struct in6_addr destination(const struct ipu_mesh *m, const uint8_t *frame, uint32_t len)
 {
     const uint8_t *packet = frame + IPU_ENCAP_LEN;
@@ -171,7 +171,8 @@ void mesh_receive_poll(struct ipu_mesh *m)
         (void)ipu_completion_poll_receives(&m->completion);
 }
 
-/* Whether it is a frame for the pump; otherwise its receive is in the stock again. */
+/* Returns whether the completion holds a frame for the pump; if not, returns its receive to the
+ * stock, unless it is stale. */
 static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_received *done)
 {
     uint32_t slot = (uint32_t)wc->wr_id;
@@ -194,7 +195,7 @@ static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_receive
         mesh_peer_broke(m, peer);
         return false;
     }
-    peer->may_send = true; /* who was asked speaks second (MPA) */
+    peer->may_send = true; /* the side that accepted the connection sends second (MPA) */
     uint32_t type = wc->byte_len >= 2 ? ipu_ip_get16(frame) : 0;
     if (wc->byte_len >= IPU_ENCAP_LEN && type == IPU_MESH_TYPE) {
         control_untrusted(m, peer, frame + IPU_ENCAP_LEN, wc->byte_len - IPU_ENCAP_LEN);

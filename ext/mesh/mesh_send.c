@@ -7,8 +7,9 @@
 #include "mesh/mesh_state.h"
 
 /*
- * A cookie of ours on its way: the pump's, whose upper bits are clear; or one of these, with an
- * index below: a message to a group, which ends when the last copy has; or a control message.
+ * The cookie of a send is the pump's, whose upper bits are clear, or one of these with an index in
+ * the lower bits: CAST for a message to a group, which ends when its last copy ends; CONTROL for a
+ * control message.
  */
 #define CAST    (1ull << 63)
 #define CONTROL (1ull << 62)
@@ -72,7 +73,7 @@ static void lose(struct ipu_mesh *m, uint64_t cookie)
     m->lost[m->lost_count++] = cookie;
 }
 
-/* A message has ended, or never was; whether there is a cookie for the pump in it. */
+/* Ends one send of a message; returns whether the pump gets *cookie back now. */
 static bool is_over(struct ipu_mesh *m, uint64_t *cookie)
 {
     if (*cookie & CONTROL) {
@@ -138,7 +139,7 @@ static void chain(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct ipu_sen
     m->chain[m->chained++] = send;
 }
 
-/* Whether the message may go to the peer now; if not, why not is counted. */
+/* Returns whether the message may go to the peer now; if not, counts the reason. */
 static bool admits(struct ipu_mesh *m, const struct ipu_mesh_peer *peer)
 {
     if (peer->sent == peer->limit) {
@@ -212,7 +213,7 @@ int mesh_send(void *self, const struct ipu_send *sends, int n)
     return n;
 }
 
-/* ---- control messages: copied, because nobody waits for them */
+/* ---- control messages: copied, because their sender does not wait for the send to end */
 
 static bool send_control(struct ipu_mesh *m, struct ipu_mesh_peer *peer, const void *message,
                          uint32_t len)
@@ -264,7 +265,7 @@ void mesh_send_window(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         (uint8_t)limit,
     };
     if (!send_control(m, peer, message, sizeof message))
-        return; /* with the next one */
+        return; /* the next message about the window carries the limit */
     peer->granted = limit;
     MESH_COUNT(m, windows_told);
 }

@@ -23,10 +23,10 @@ enum {
     MESH_CASTS = 256,   /* messages to groups that are under way */
     MESH_CONTROLS = 64, /* control messages that are under way */
     MESH_CONTROL_LEN = 4 + IPU_MESH_CONTROL_MAX,
-    MESH_WAITING = 64,      /* control messages that wait for one peer; a peer that makes no room */
+    MESH_WAITING = 64,      /* control messages that wait for one peer; more break its connection */
     MESH_EVENTS_MAX = 1024, /* events that the other thread has not read */
     MESH_BUCKETS = 64,
-    MESH_ROOM_KEPT = 8, /* in a send queue, for control messages */
+    MESH_ROOM_KEPT = 8, /* slots of a send queue that only control messages may use */
 };
 
 struct mesh_command {
@@ -63,7 +63,7 @@ STAILQ_HEAD(mesh_events, mesh_event);
 
 struct ipu_mesh_peer {
     LIST_ENTRY(ipu_mesh_peer) all;
-    struct ipu_mesh_peer *chain; /* in its bucket, by the queue pair's number */
+    struct ipu_mesh_peer *chain; /* next in its bucket, by the queue pair's number */
     STAILQ_ENTRY(ipu_mesh_peer) ended;
     uint64_t id;
     uint32_t qp_num;
@@ -71,10 +71,11 @@ struct ipu_mesh_peer {
     struct in6_addr gid; /* the peer's GID, once `named` is set */
     uint32_t qpn;
     bool named, may_send, ready, leaving, forgotten, broken, listed;
-    uint32_t sent, limit;  /* messages to the peer that count, and the most that it allows in all */
-    uint32_t got, granted; /* messages of the peer that count, and our last limit */
+    uint32_t sent, limit;  /* messages to the peer that use its window, and their limit */
+    uint32_t got, granted; /* the peer's messages that use our window, and their limit */
     struct ipu_receive_queue receives;
-    bool knows_groups; /* false: it has not sent its groups yet, and gets every group's messages */
+    bool knows_groups; /* false: the peer, which has sent no groups yet, gets every group's messages
+                        */
     bool in_all;
     struct in6_addr *groups;
     int group_count, group_room;
@@ -98,8 +99,8 @@ struct mesh_cast {
 struct mesh_slot {
     struct ipu_recv recv;
     struct ipu_mesh_peer *owner; /* NULL: free */
-    uint32_t next;               /* free */
-    uint32_t generation;         /* of its use: queue pair numbers are used again at once */
+    uint32_t next;               /* the next free slot */
+    uint32_t generation;         /* of its use: a device uses queue pair numbers again at once */
 };
 
 struct ipu_mesh {
@@ -114,7 +115,7 @@ struct ipu_mesh {
     uint64_t version; /* of the peers' names */
 
     /* sends */
-    struct ipu_mesh_peer *to; /* of the chain */
+    struct ipu_mesh_peer *to; /* the peer that the chain goes to */
     struct ipu_send chain[MESH_BATCH];
     int chained;
     uint32_t sending, send_room;
@@ -128,7 +129,7 @@ struct ipu_mesh {
     uint16_t free_controls[MESH_CONTROLS];
     int free_control_count;
 
-    /* receives: those that no peer has are in the stock */
+    /* receives: the stock holds those that no peer has */
     struct mesh_slot *slots;
     uint32_t slot_count, free_slot;
     struct ipu_recv *stock;
@@ -137,7 +138,7 @@ struct ipu_mesh {
     struct ipu_completion completion;
     int epoll_fd; /* over the completion channel and the commands */
 
-    /* the other thread's: with the mutex */
+    /* shared with the other thread, under the mutex */
     pthread_mutex_t mutex;
     struct mesh_commands commands;
     struct mesh_events events;
@@ -174,7 +175,7 @@ void mesh_handle_destroy(void *self, void *ah);
 int mesh_send(void *self, const struct ipu_send *sends, int n);
 int mesh_sent(void *self, uint64_t *cookies, int max);
 void mesh_send_poll(struct ipu_mesh *mesh);
-/* The queue pair is destroyed: ends the peer's outstanding sends. */
+/* Ends the peer's outstanding sends, after its queue pair was destroyed. */
 void mesh_send_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Sends the waiting control messages, as far as there is room. */
 void mesh_send_waiting(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
@@ -185,7 +186,7 @@ void mesh_send_window(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 int mesh_post(void *self, const struct ipu_recv *recvs, int n);
 int mesh_received(void *self, struct ipu_received *done, int max);
 void mesh_receive_poll(struct ipu_mesh *mesh);
-/* The queue pair is destroyed: returns its receives to the stock. */
+/* Returns the peer's receives to the stock, after its queue pair was destroyed. */
 void mesh_receive_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Posts the receives that the peer lacks, and sends the peer its new window. */
 void mesh_feed(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
