@@ -405,7 +405,7 @@ static void wrong_checksums_are_the_kernels_to_see(void)
                 int matches = 0;
                 for (int i = 0; i < out.n; i++)
                     matches += out.frames[i].len == copy.len &&
-                             memcmp(out.frames[i].bytes, copy.bytes, copy.len) == 0;
+                               memcmp(out.frames[i].bytes, copy.bytes, copy.len) == 0;
                 CHECK_EQ(matches, 1);
                 free(copy.bytes);
             }
