@@ -56,6 +56,11 @@ DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
+# Routes
+ROUTES_MAX: Final = 131_072  # `route_max` of a pump; a further one is refused and counted
+ROUTE_CHANGES_PER_CALL: Final = 512  # what the engine's thread takes at a time: about 1 ms
+NOTICE_BUFFER_BYTES: Final = 8 << 20  # of the kernel: 10 000 notices of routes wait in it
+
 # iWARP mesh
 MESH_MTU_MAX: Final = CONNECTED_MTU  # of an IP packet, which is one message
 MESH_PORT: Final = 4792  # of RDMA-CM over TCP, next to RoCEv2's; not registered

@@ -33,6 +33,7 @@ from ipoibu.limits import (
     ENCAP_LEN,
     GROUPS_MAX,
     NEIGH_MAX,
+    ROUTES_MAX,
     SUPERFRAME_BYTES_MAX,
     TX_QUEUE_CAPTURE_RING_BYTES,
     TX_QUEUE_EVENT_RING_BYTES,
@@ -92,6 +93,7 @@ class DataPath:
                 mtu=datagram_mtu_bytes,
                 device_mtu=mtu_bytes,
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
+                route_max=ROUTES_MAX,
                 busy_poll_us=config.busy_poll_us,
             )
             pumps.append(

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
@@ -27,6 +27,7 @@ from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.proto.engine import Engine
+from ipoibu.route import NextHop, RouteChange, RouteKind, Target, prefix_of
 
 _Result = TypeVar("_Result")
 
@@ -267,10 +268,16 @@ class Endpoint:
         """
         if kind not in ROUTE_KINDS:
             raise UsageError(f"{network}: a route is one of {', '.join(ROUTE_KINDS)}, not {kind!r}")
-        self._call(lambda: self._shell.set_route(network, via, kind))
+        hops = (NextHop(via),) if kind == "unicast" else ()
+        target = Target(cast(RouteKind, kind), hops)
+        self.routes_changed([RouteChange(prefix_of(network), target)])
 
     def route_removed(self, network: IpNetwork) -> None:
-        self._call(lambda: self._shell.remove_route(network))
+        self.routes_changed([RouteChange(prefix_of(network), None)])
+
+    def routes_changed(self, changes: Sequence[RouteChange]) -> None:
+        """Many routes at once, in order, as `route_added` and `route_removed` take them one by one."""
+        self._call(lambda: self._shell.change_routes(changes))
 
     def router_changed(self, is_router: bool) -> None:
         """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it

@@ -8,14 +8,13 @@ this file only translates: pump events into engine inputs, engine effects into p
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ipoibu import _core
-from ipoibu.addr import Gid, IpAddress, IpNetwork, Qpn
+from ipoibu.addr import Gid, IpAddress, Qpn
 from ipoibu.endpoint.datapath import DataPath
 from ipoibu.endpoint.rc_shell import EVENTS as RC_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
@@ -40,6 +39,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
+from ipoibu.route import RouteChange, Target, address_of, key_of
 
 _log = logging.getLogger(__name__)
 
@@ -49,19 +49,6 @@ ROUTE_KINDS: Final = {
     "broadcast": _core.ROUTE_BROADCAST,
     "unreachable": _core.ROUTE_UNREACHABLE,
 }
-_MAPPED: Final = bytes(10) + b"\xff\xff"
-
-
-def key_of(address: IpAddress) -> bytes:
-    """The 16-byte form that the C tables use: IPv4 as ::ffff:a.b.c.d."""
-    return _MAPPED + address.packed if address.version == 4 else address.packed
-
-
-def address_of(key: bytes) -> IpAddress:
-    """The inverse of `key_of`."""
-    if key.startswith(_MAPPED):
-        return ipaddress.IPv4Address(key[12:])
-    return ipaddress.IPv6Address(key)
 
 
 class Shell:
@@ -93,7 +80,7 @@ class Shell:
         self._on_address = on_address
         self._on_failure = on_failure
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
-        self._routes: dict[IpNetwork, tuple[IpAddress | None, str]] = {}
+        self._routes: dict[bytes, Target] = {}  # by prefix
 
     # ---- life
 
@@ -120,8 +107,8 @@ class Shell:
         self._path, self._pump, self.rc = path, path.pump, rc
         self.is_severed = False
         self.start()
-        for network, (via, kind) in self._routes.items():
-            self._put_route(network, via, kind)
+        for prefix, target in self._routes.items():
+            self._put_route(prefix, target)
 
     # ---- inputs
 
@@ -230,27 +217,21 @@ class Shell:
 
     # ---- routes: the engine has no part in them
 
-    def set_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
-        if self.subnet is not None:  # else there is no other data path to come
-            self._routes[network] = via, kind
-        if not self.is_severed:
-            self._put_route(network, via, kind)
+    def change_routes(self, changes: Iterable[RouteChange]) -> None:
+        keep = self.subnet is not None  # else there is no other data path to come
+        for prefix, target in changes:
+            if target is None:
+                self._routes.pop(prefix, None)
+                if not self.is_severed:
+                    self._pump.route_del(prefix[1:], prefix[0])
+                continue
+            if keep:
+                self._routes[prefix] = target
+            if not self.is_severed:
+                self._put_route(prefix, target)
 
-    def _put_route(self, network: IpNetwork, via: IpAddress | None, kind: str) -> None:
-        number = ROUTE_KINDS[kind] if via is None else _core.ROUTE_GATEWAY
-        self._pump.route_set(
-            key_of(network.network_address),
-            _prefix_len(network),
-            number,
-            key_of(via) if via is not None else None,
-        )
-
-    def remove_route(self, network: IpNetwork) -> None:
-        self._routes.pop(network, None)
-        if self.is_severed:
-            return
-        self._pump.route_del(key_of(network.network_address), _prefix_len(network))
-
-
-def _prefix_len(network: IpNetwork) -> int:
-    return network.prefixlen + (96 if network.version == 4 else 0)
+    def _put_route(self, prefix: bytes, target: Target) -> None:
+        kind, gateway = ROUTE_KINDS[target.kind], None
+        if target.hops and target.hops[0].via is not None:
+            kind, gateway = _core.ROUTE_GATEWAY, key_of(target.hops[0].via)
+        self._pump.route_set(prefix[1:], prefix[0], kind, gateway)

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Detection of possible changes of an interface's link, addresses or routes."""
+"""The kernel's notices of changes of links, addresses and routes."""
 
 from __future__ import annotations
 
 import errno
 import socket
 import struct
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from ipoibu.host.netsocket import RECEIVE_BYTES
+from ipoibu.host.netsocket import RECEIVE_BYTES, split
+from ipoibu.limits import NOTICE_BUFFER_BYTES
+
+SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 
 # linux/rtnetlink.h
 RTMGRP_LINK: Final = 0x1
@@ -19,24 +23,34 @@ RTMGRP_IPV6_ROUTE: Final = 0x400
 MONITOR_GROUPS: Final = (
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 )
+_INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 others
+
+
+class Notice(NamedTuple):
+    """One message: `kind` is its RTM_*, `flags` its NLM_F_*; it is at `offset` of `data`."""
+
+    kind: int
+    flags: int
+    data: bytes
+    offset: int
+
+    @property
+    def interface(self) -> int:
+        """The interface of a notice of a link or of an address."""
+        return int(struct.unpack_from("=I", self.data, self.offset + _INDEX_AT)[0])
 
 
 class Monitor:
-    """Change notices of links, addresses and routes: hints, never the state itself.
+    """A socket that the kernel sends its notices to. `overruns` counts how often it lost some."""
 
-    The kernel drops notices when the socket is full, and IPv4 routes vanish without one when their
-    interface goes down or their address is removed. So a notice only means "list again". When a host
-    begins or ceases to be a router, the anycast routes of its subnets (RFC 4291 §2.6.1) change.
-    """
-
-    def __init__(self, index: int) -> None:
-        self._needle = struct.pack("=I", index)
+    def __init__(self) -> None:
         self._socket = socket.socket(
             socket.AF_NETLINK,
             socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
             socket.NETLINK_ROUTE,
         )
         try:
+            _enlarge(self._socket)
             self._socket.bind((0, MONITOR_GROUPS))
         except BaseException:
             self._socket.close()
@@ -49,29 +63,39 @@ class Monitor:
     def close(self) -> None:
         self._socket.close()
 
-    def changed(self) -> bool:
-        """Read all waiting notices; True if one may concern the interface, or the kernel dropped
-        some."""
-        relevant = False
+    def notices(self, most: int = 1 << 30) -> Iterator[Notice]:
+        """The notices that wait, of at most `most` datagrams; after an overrun none."""
+        for _ in range(most):
+            data = self._receive()
+            if data is None:
+                return
+            for offset, kind, flags, _ in split(data):
+                yield Notice(kind, flags, data, offset)
+
+    def _receive(self) -> bytes | None:
+        """The next datagram, if there is one.
+
+        After an overrun the kernel drops further notices without another error until the socket is
+        empty: discard all that wait, because the caller has to list everything again.
+        """
+        overruns = self.overruns
         while True:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
             except BlockingIOError:
-                return relevant
+                return None
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
                 self.overruns += 1
-                relevant = True
                 continue
-            relevant = relevant or self._concerns(data)
+            if self.overruns == overruns:
+                return data
 
-    def _concerns(self, data: bytes) -> bool:
-        # The index stands in one of several places (header, RTA_OIF, each next hop of a multipath
-        # route), always 4-byte aligned. A match elsewhere costs one needless listing, no more.
-        at = data.find(self._needle)
-        while at >= 0:
-            if at % 4 == 0:
-                return True
-            at = data.find(self._needle, at + 1)
-        return False
+
+def _enlarge(monitor: socket.socket) -> None:
+    """Without the privilege the kernel keeps to its limit (net.core.rmem_max)."""
+    try:
+        monitor.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, NOTICE_BUFFER_BYTES)
+    except PermissionError:
+        monitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NOTICE_BUFFER_BYTES)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
@@ -29,8 +30,8 @@ from ipoibu.host.netsocket import (
     NetlinkSocket,
     refused_with,
 )
-
-RouteKind = Literal["unicast", "broadcast", "unreachable"]
+from ipoibu.host.route_message import RTN_UNICAST, RouteEntry, RouteReader
+from ipoibu.host.route_table import RT_TABLE_MAIN
 
 # linux/rtnetlink.h
 RTM_NEWLINK: Final = 16
@@ -42,9 +43,6 @@ RTM_GETADDR: Final = 22
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25
 RTM_GETROUTE: Final = 26
-RTN_UNICAST: Final = 1
-RTN_BROADCAST: Final = 3
-RT_TABLE_MAIN: Final = 254
 RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
 RTPROT_STATIC: Final = 4
@@ -53,8 +51,6 @@ IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
 IFA_F_STABLE_PRIVACY: Final = 0x800
 IN6_ADDR_GEN_MODE_NONE: Final = 1
-
-_KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +63,6 @@ class Link:
     up: bool
     hwaddr: str | None
     is_router: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A route over one interface; `via` None means that the destination is on the link.
-
-    `table` and `metric` order the routes of one `network`; `paths` is above 1 where the kernel
-    spreads over several next hops, of which this is the first over the interface.
-    """
-
-    network: IpNetwork
-    via: IpAddress | None
-    kind: RouteKind
-    table: int = RT_TABLE_MAIN
-    metric: int = 0
-    paths: int = 1
 
 
 def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
@@ -250,26 +230,26 @@ class Netlink(NetlinkSocket):
 
     # Routes
 
-    def routes(self, index: int) -> list[Route]:
-        """Unicast and broadcast routes of every table over the interface, in no order.
+    def routes(self, index: int, reader: RouteReader) -> Iterator[tuple[bytes, RouteEntry]]:
+        """Prefixes and entries of every table's routes over the interface, in the kernel's order.
 
         Leaves out local, multicast and blackhole routes: their packets never reach the interface.
         """
-        routes: list[Route] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             message = rtmsg()
             message["family"] = family
             message["attrs"] = [["RTA_OIF", index]]
             try:
-                answers = self.request(RTM_GETROUTE, NLM_F_DUMP, message, "listing routes")
+                for data, at in self.exchange(RTM_GETROUTE, NLM_F_DUMP, message, "listing routes"):
+                    found = reader.read(data, at)
+                    if found is not None:
+                        yield found
             except NoSuchDevice:
                 continue
             except LinkError as error:
                 if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                     continue  # a kernel without that family has no routes of it
                 raise
-            routes += [route for answer in answers if (route := _route(answer, index))]
-        return routes
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""
@@ -298,37 +278,3 @@ class Netlink(NetlinkSocket):
 def _local(answer: Any) -> str:
     # For a point-to-point address IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
     return str(answer.get_attr("IFA_LOCAL") or answer.get_attr("IFA_ADDRESS"))
-
-
-def _gateway(hop: Any) -> IpAddress | None:
-    text = hop.get_attr("RTA_GATEWAY")
-    if text is None and (via := hop.get_attr("RTA_VIA")) is not None:
-        text = via["addr"]
-    return None if text is None else ipaddress.ip_address(text)
-
-
-def _route(answer: Any, index: int) -> Route | None:
-    kind = _KINDS.get(answer["type"])
-    if kind is None:
-        return None
-    hops = answer.get_attr("RTA_MULTIPATH") or []
-    hop = answer
-    if hops:
-        mine = [hop for hop in hops if hop["oif"] == index]
-        if not mine:
-            return None
-        hop = mine[0]
-    elif answer.get_attr("RTA_OIF") != index:
-        return None
-    anywhere = "0.0.0.0" if answer["family"] == socket.AF_INET else "::"
-    network = ipaddress.ip_network(
-        f"{answer.get_attr('RTA_DST') or anywhere}/{answer['dst_len']}", strict=False
-    )
-    return Route(
-        network=network,
-        via=_gateway(hop),
-        kind=kind,
-        table=answer.get_attr("RTA_TABLE") or answer["table"],
-        metric=answer.get_attr("RTA_PRIORITY") or 0,
-        paths=max(1, len(hops)),
-    )

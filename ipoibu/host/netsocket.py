@@ -31,6 +31,7 @@ NLM_F_DUMP: Final = 0x300
 NLM_F_REPLACE: Final = 0x100
 NLM_F_EXCL: Final = 0x200
 NLM_F_CREATE: Final = 0x400
+NLM_F_APPEND: Final = 0x800
 NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 NLMSGERR_ATTR_MSG: Final = 1
@@ -57,6 +58,7 @@ class NetlinkSocket:
             self._socket.close()
             raise
         self._sequence = 0
+        self.was_interrupted = False
 
     def close(self) -> None:
         self._socket.close()
@@ -77,40 +79,51 @@ class NetlinkSocket:
 
         `action` begins the text of an error.
         """
+        decoder = type(message)
         for _ in range(_DUMP_TRIES):
-            self._sequence += 1
-            header = message["header"]
-            header["type"] = kind
-            header["flags"] = NLM_F_REQUEST | flags
-            header["sequence_number"] = self._sequence
-            header["pid"] = 0
-            message.reset()
-            message.encode()
-            self._socket.send(message.data)
-            answers, interrupted = self._answers(type(message), action)
-            if not interrupted:
+            answers: list[Any] = []
+            for data, offset in self.exchange(kind, flags, message, action):
+                answer = decoder(data, offset=offset)
+                answer.decode()
+                answers.append(answer)
+            if not self.was_interrupted:
                 break
         return answers
 
-    def _answers(self, decoder: Any, action: str) -> tuple[list[Any], bool]:
-        answers: list[Any] = []
-        interrupted = False
+    def exchange(
+        self, kind: int, flags: int, message: Any, action: str
+    ) -> Iterator[tuple[bytes, int]]:
+        """Send the pyroute2 `message`, and yield (datagram, offset) of each encoded answer.
+
+        Afterwards `was_interrupted` says whether the kernel's state changed during a dump.
+        """
+        self.was_interrupted = False
+        self._sequence += 1
+        header = message["header"]
+        header["type"] = kind
+        header["flags"] = NLM_F_REQUEST | flags
+        header["sequence_number"] = self._sequence
+        header["pid"] = 0
+        message.reset()
+        message.encode()
+        self._socket.send(message.data)
+        return self._answers(action)
+
+    def _answers(self, action: str) -> Iterator[tuple[bytes, int]]:
         while True:
             data = self._socket.recv(RECEIVE_BYTES)
             for offset, kind, flags, sequence in split(data):
                 if sequence != self._sequence:
                     continue  # a late answer to a request that failed
-                interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                self.was_interrupted |= bool(flags & NLM_F_DUMP_INTR)
                 if kind in (NLMSG_ERROR, NLMSG_DONE):
                     code, reason = verdict(data, offset, kind, flags)
                     if code:
                         raise refusal(code, action, reason)
-                    return answers, interrupted
-                answer = decoder(data, offset=offset)
-                answer.decode()
-                answers.append(answer)
+                    return
+                yield data, offset
                 if not flags & NLM_F_MULTI:  # with it more follow, ended by NLMSG_DONE
-                    return answers, interrupted
+                    return
 
 
 def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:

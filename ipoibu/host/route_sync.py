@@ -1,20 +1,37 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Route sync: copies an interface's addresses, routes and router flag into an endpoint.
 
-A TUN frame does not contain the gateway that the kernel chose, so the endpoint needs the routes.
-The kernel's notices are hints (see `monitor.Monitor`): each round lists the interface again and
-publishes the difference. So lost notices, silent flushes and the first listing are one case.
+A TUN frame does not contain the gateway that the kernel chose, so the endpoint needs the routes. The
+route sync lists them at the start, and then applies the kernel's notices. It lists them again when the
+kernel dropped notices, and when the kernel may have removed routes without a notice, as it does with
+IPv4 routes whose interface goes down or whose source address is removed.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.host.monitor import Monitor
-from ipoibu.host.netlink import RT_TABLE_MAIN, Link, Netlink, Route, RouteKind
+from ipoibu.addr import IpInterface
+from ipoibu.host.monitor import Monitor, Notice
+from ipoibu.host.netlink import (
+    RTM_DELADDR,
+    RTM_DELLINK,
+    RTM_DELROUTE,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_NEWROUTE,
+    Link,
+    Netlink,
+)
+from ipoibu.host.route_message import RTN_ANYCAST, RouteReader, route_type
+from ipoibu.host.route_table import RouteTable
+from ipoibu.limits import ROUTE_CHANGES_PER_CALL
+from ipoibu.route import RouteChange, Target, network_of
+
+_LISTINGS: Final = 3  # the kernel's routes may change while it lists them
+NOTICES_PER_ROUND: Final = 1024  # then other work of the daemon gets its turn
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +41,7 @@ class Stack(Protocol):
 
     def address_added(self, address: IpInterface, /) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
-    def route_added(
-        self, network: IpNetwork, via: IpAddress | None, kind: RouteKind, /
-    ) -> None: ...
-    def route_removed(self, network: IpNetwork, /) -> None: ...
+    def routes_changed(self, changes: list[RouteChange], /) -> None: ...
     def router_changed(self, is_router: bool, /) -> None: ...
 
 
@@ -35,7 +49,7 @@ class RouteSync:
     """Keeps `stack` equal to the kernel's state of the interface `index`.
 
     The caller closes `netlink`. When `fileno` is readable, call `changed`, and `refresh` if that
-    returns True. A route with another gateway replaces the old one without a removal.
+    returns True.
     """
 
     def __init__(self, index: int, stack: Stack, netlink: Netlink) -> None:
@@ -44,10 +58,14 @@ class RouteSync:
         self._netlink = netlink
         self._is_router = False
         self._addresses: set[IpInterface] = set()
-        self._routes: dict[IpNetwork, tuple[IpAddress | None, RouteKind]] = {}
-        self._spread: set[IpNetwork] = set()  # multipath networks that were logged
+        self._reader = RouteReader(index)
+        self._table = RouteTable()
+        self._spread: set[bytes] = set()  # multipath prefixes that were logged
+        self._link: Link | None = None
+        self._stale_link = self._stale_routes = True
         # Subscribe before the first listing, so that no change falls between the two.
-        self._monitor = Monitor(index)
+        self._monitor = Monitor()
+        self._overruns = 0
 
     def close(self) -> None:
         self._monitor.close()
@@ -56,24 +74,74 @@ class RouteSync:
         return self._monitor.fileno()
 
     def changed(self) -> bool:
-        """Read the waiting notices; True if the interface has to be listed again."""
-        before = self._monitor.overruns
-        relevant = self._monitor.changed()
-        if self._monitor.overruns != before:
+        """Apply the waiting notices; True if there is something for `refresh`."""
+        relevant = False
+        for notice in self._monitor.notices(NOTICES_PER_ROUND):
+            relevant |= self._take(notice)
+        if self._monitor.overruns != self._overruns:
+            self._overruns = self._monitor.overruns
             _log.info("the kernel dropped change notices: listing addresses and routes again")
-        return relevant
+            self._stale_link = self._stale_routes = True
+        return relevant or self._stale_link or self._stale_routes
 
     def refresh(self) -> Link | None:
-        """List the interface, publish the differences, return the link; None if it is gone."""
-        link = self._netlink.link(self._index)
-        if link is None:
-            return None
+        """Publish the differences, and return the link; None if it is gone."""
+        if self._stale_link:
+            before, self._link = self._link, self._netlink.link(self._index)
+            if self._link is None:
+                return None
+            self._stale_link = False
+            self._stale_routes |= before is not None and before.up and not self._link.up
+            self._follow_link(self._link)
+        if self._stale_routes:
+            self._stale_routes = False
+            self._list_routes()
+        self._publish_routes()
+        return self._link
+
+    # ---- notices
+
+    def _take(self, notice: Notice) -> bool:
+        if notice.kind in (RTM_NEWROUTE, RTM_DELROUTE):
+            return self._take_route(notice)
+        if notice.kind in (RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR):
+            self._stale_link |= notice.interface == self._index
+        return self._stale_link
+
+    def _take_route(self, notice: Notice) -> bool:
+        if route_type(notice.data, notice.offset) == RTN_ANYCAST:
+            # A host that begins or ceases to be a router joins or leaves the anycast addresses of its
+            # subnets (RFC 4291 §2.6.1).
+            self._stale_link = True
+            return True
+        removed = notice.kind == RTM_DELROUTE
+        found = self._reader.read(notice.data, notice.offset, removed=removed)
+        if found is None:
+            return False
+        prefix, entry = found
+        if removed:
+            self._table.remove(prefix, entry)
+        else:
+            self._table.add(prefix, entry, notice.flags)
+        return True
+
+    # ---- link and addresses
+
+    def _follow_link(self, link: Link) -> None:
         if link.is_router != self._is_router:
             self._is_router = link.is_router
             self._stack.router_changed(link.is_router)
+        before = self._addresses.copy()
         self._publish_addresses(self._netlink.addresses(self._index))
-        self._publish_routes(self._netlink.routes(self._index))
-        return link
+        self._stale_routes |= self._lost_source(before - self._addresses)
+
+    def _lost_source(self, gone: set[IpInterface]) -> bool:
+        """Whether the kernel may have removed IPv4 routes with the address, which it does in silence."""
+        sources = {address.ip.packed for address in gone if address.version == 4}
+        if not sources:
+            return False
+        was_last = all(address.version == 6 for address in self._addresses)
+        return was_last or self._table.prefers(sources)
 
     def _publish_addresses(self, held: set[IpInterface]) -> None:
         for address in self._addresses - held:
@@ -83,35 +151,30 @@ class RouteSync:
             self._addresses.add(address)
             self._stack.address_added(address)
 
-    def _publish_routes(self, listed: Iterable[Route]) -> None:
-        best: dict[IpNetwork, Route] = {}
-        for route in listed:
-            other = best.get(route.network)
-            if other is None or _rank(route) < _rank(other):
-                best[route.network] = route
-        for network in self._routes.keys() - best.keys():
-            del self._routes[network]
-            self._spread.discard(network)
-            self._stack.route_removed(network)
-        for network, route in best.items():
-            entry = (route.via, route.kind)
-            if self._routes.get(network, ()) != entry:
-                self._routes[network] = entry
-                self._stack.route_added(network, *entry)
-            if route.paths > 1 and network not in self._spread:
-                self._spread.add(network)
-                _log.warning(
-                    "route %s has %d next hops: all its packets go via %s",
-                    network,
-                    route.paths,
-                    route.via or "the link",
-                )
+    # ---- routes
+
+    def _list_routes(self) -> None:
+        for _ in range(_LISTINGS):
+            self._table.replace(self._netlink.routes(self._index, self._reader))
+            if not self._netlink.was_interrupted:
+                break
+
+    def _publish_routes(self) -> None:
+        changes = self._table.changes()
+        while batch := list(itertools.islice(changes, ROUTE_CHANGES_PER_CALL)):
+            self._stack.routes_changed(batch)
+            for prefix, target in batch:
+                if target is None or len(target.hops) < 2:
+                    self._spread.discard(prefix)
+                elif prefix not in self._spread:
+                    self._spread.add(prefix)
+                    _log_spread(prefix, target)
 
 
-def _rank(route: Route) -> tuple[bool, int, int, str]:
-    """The lowest rank wins among the routes of one network: main table first, then metric, as in the
-    kernel.
-
-    A frame does not contain the rule that chose its table, so other tables only fill main's gaps.
-    """
-    return (route.table != RT_TABLE_MAIN, route.table, route.metric, str(route.via))
+def _log_spread(prefix: bytes, target: Target) -> None:
+    _log.warning(
+        "route %s has %d next hops: all its packets go via %s",
+        network_of(prefix),
+        len(target.hops),
+        target.hops[0].via or "the link",
+    )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,20 +135,52 @@ def test_of_several_next_hops_the_first_is_taken_and_that_is_logged(
     sh(second, "ip address del 10.99.0.1/32 dev lo")
 
 
-def test_routes_by_the_thousand_are_mirrored(
+def _resident_mb(host: Host) -> int:
+    status = Path(f"/proc/{host.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) >> 10
+
+
+def test_a_change_among_a_hundred_thousand_routes_is_followed(
     lab: Lab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
+    """The route sync applies the notice: it does not list the routes again."""
     first, second = lab.hosts
-    sh(second, "ip address add 10.150.7.1/32 dev lo")
-    networks = [f"10.{100 + n // 256}.{n % 256}.0/24" for n in range(20 * 256)]
+    networks = [f"{11 + (n >> 16)}.{n >> 8 & 255}.{n & 255}.0/24" for n in range(100_000)]
     networks.append("10.150.0.0/16")  # with the last, all that came before are there
     file = tmp_path / "batch"
-    for verb in ("add", "del"):
-        lines = [f"route {verb} {network} via 10.77.0.2\n" for network in networks]
-        file.write_text("".join(lines))
-        sh(first, f"ip -batch {file}")
-        until(lambda: _reaches(first, "10.150.7.1") == (verb == "add"), 20)  # noqa: B023
-    sh(second, "ip address del 10.150.7.1/32 dev lo")
+    sh(second, "ip address add 10.150.7.1/32 dev lo")
+    file.write_text("".join(f"route add {network} via 10.77.0.2\n" for network in networks))
+    sh(first, f"ip -batch {file}")
+    until(lambda: _reaches(first, "10.150.7.1"), 60)
+    assert _resident_mb(first) < 200
+    sh(second, "ip address add 11.5.5.1/32 dev lo")
+    assert _reaches(first, "11.5.5.1")
+    sh(first, "ip route change 11.5.5.0/24 via 10.77.0.50")
+    until(lambda: not _reaches(first, "11.5.5.1"))
+    with (
+        second.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind(("11.5.5.1", 4000))
+        receiver.settimeout(0.001)
+        sh(first, "ip route change 11.5.5.0/24 via 10.77.0.2")
+        began = time.monotonic()
+        until(lambda: _passes(sender, receiver), 20)
+        print(f"followed after {1000 * (time.monotonic() - began):.0f} ms")
+    file.write_text("".join(f"route del {network}\n" for network in networks))
+    sh(first, f"ip -batch {file}")
+    until(lambda: not _reaches(first, "10.150.7.1"), 60)
+    for address in ("10.150.7.1/32", "11.5.5.1/32"):
+        sh(second, f"ip address del {address} dev lo")
+
+
+def _passes(sender: socket.socket, receiver: socket.socket) -> bool:
+    sender.sendto(b"x", ("11.5.5.1", 4000))
+    try:
+        return receiver.recv(10) == b"x"
+    except TimeoutError:
+        return False
 
 
 def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until: Until) -> None:

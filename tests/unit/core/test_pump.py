@@ -14,8 +14,8 @@ import pytest
 
 from ipoibu import _core
 from ipoibu.addr import Gid, Qpn
-from ipoibu.endpoint.shell import key_of
 from ipoibu.ib import Destination
+from ipoibu.route import key_of
 
 SEND, NOTIFY, HOLD, UNREACHABLE = range(4)
 ON_LINK, GATEWAY, BROADCAST, NO_ROUTE = range(4)

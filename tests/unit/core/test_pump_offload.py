@@ -18,8 +18,8 @@ from scapy.packet import Raw
 
 from ipoibu import _core
 from ipoibu.addr import Gid, Qpn
-from ipoibu.endpoint.shell import key_of
 from ipoibu.ib import Destination
+from ipoibu.route import key_of
 
 SEND, NOTIFY, HOLD, UNREACHABLE = range(4)
 MTU = 2044

@@ -14,13 +14,13 @@ import pytest
 from ipoibu import Endpoint, EndpointConfig, Gid, LinkError, PKey, UsageError, _core
 from ipoibu.addr import Qpn
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES
-from ipoibu.endpoint.shell import key_of
 from ipoibu.endpoint.tx_queues import TxQueues
 from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.ib import Destination, PartitionParams
 from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS, QUEUES_MAX
+from ipoibu.route import key_of
 from tests.doubles.administered import Subnet, until
 
 from .queued import FakeQueues, udp

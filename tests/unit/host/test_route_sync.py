@@ -2,38 +2,69 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
-import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.host.netlink import Link, Netlink, Route, RouteKind
+from ipoibu.addr import IpInterface
+from ipoibu.host.monitor import Notice
+from ipoibu.host.netlink import (
+    RTM_DELROUTE,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_NEWROUTE,
+    Link,
+    Netlink,
+)
+from ipoibu.host.netsocket import NLM_F_REPLACE
+from ipoibu.host.route_message import RouteEntry, RouteReader
 from ipoibu.host.route_sync import RouteSync
-
-INDEX = 1 << 20  # no interface has it, so the real notices are never about it
+from ipoibu.limits import ROUTE_CHANGES_PER_CALL
+from ipoibu.route import RouteChange, network_of
+from tests.unit.host.route_messages import INDEX, OTHER, message
 
 
 class Kernel(Netlink):
-    """An interface whose addresses and routes the test sets."""
+    """An interface whose addresses and routes the test sets, and the socket of its notices."""
 
     def __init__(self) -> None:
         super().__init__()
         self.present = True
+        self.up = True
         self.forwards = False
         self.held: set[IpInterface] = set()
-        self.listed: list[Route] = []
+        self.listed: list[bytes] = []
+        self.listings = 0
+        self.waiting: list[Notice] = []
+        self.overruns = 0
 
     def link(self, name: str | int) -> Link | None:
-        link = Link(INDEX, "ib0", 2044, True, None, self.forwards)
+        link = Link(INDEX, "ib0", 2044, self.up, None, self.forwards)
         return link if self.present else None
 
     def addresses(self, index: int) -> set[IpInterface]:
         return set(self.held)
 
-    def routes(self, index: int) -> list[Route]:
-        return list(self.listed)
+    def routes(self, index: int, reader: RouteReader) -> Iterator[tuple[bytes, RouteEntry]]:
+        self.listings += 1
+        for data in self.listed:
+            found = reader.read(data, 0)
+            if found is not None:
+                yield found
+
+    def notices(self, most: int) -> Iterator[Notice]:
+        waiting, self.waiting = self.waiting, []
+        return iter(waiting)
+
+    def fileno(self) -> int:
+        return 0
+
+    def notify(self, kind: int, data: bytes, flags: int = 0) -> None:
+        self.waiting.append(Notice(kind, flags, data, 0))
+
+    def notify_link(self, kind: int, index: int = INDEX) -> None:
+        self.notify(kind, bytes(20) + struct.pack("=I", index))
 
 
 class Endpoint:
@@ -46,114 +77,155 @@ class Endpoint:
     def address_removed(self, address: IpInterface) -> None:
         self.log.append(f"-{address}")
 
-    def route_added(self, network: IpNetwork, via: IpAddress | None, kind: RouteKind) -> None:
-        self.log.append(f"+{network} {via} {kind}")
-
-    def route_removed(self, network: IpNetwork) -> None:
-        self.log.append(f"-{network}")
+    def routes_changed(self, changes: list[RouteChange]) -> None:
+        assert len(changes) <= ROUTE_CHANGES_PER_CALL
+        for prefix, target in changes:
+            network = network_of(prefix)
+            if target is None:
+                self.log.append(f"-{network}")
+            else:
+                vias = " ".join(str(hop.via) for hop in target.hops)
+                self.log.append(f"+{network} {vias} {target.kind}")
 
     def router_changed(self, is_router: bool) -> None:
         self.log.append(f"router {is_router}")
 
     def heard(self) -> list[str]:
         log, self.log = self.log, []
-        return log
+        return sorted(log)
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kernel = Kernel()
         self.endpoint = Endpoint()
         self.route_sync = RouteSync(INDEX, self.endpoint, self.kernel)
+        self.route_sync.close()
+        monkeypatch.setattr(self.route_sync, "_monitor", self.kernel)
 
     def refresh(self) -> list[str]:
         assert self.route_sync.refresh() is not None
         return self.endpoint.heard()
 
+    def follow(self) -> list[str]:
+        if self.route_sync.changed():
+            return self.refresh()
+        return []
+
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench(monkeypatch)
     yield bench
-    bench.route_sync.close()
     bench.kernel.close()
-
-
-def _route(
-    network: str, via: str | None = None, *, table: int = 254, metric: int = 0, paths: int = 1
-) -> Route:
-    gateway = ipaddress.ip_address(via) if via else None
-    return Route(ipaddress.ip_network(network), gateway, "unicast", table, metric, paths)
 
 
 def test_what_is_there_at_first_is_published_and_then_only_changes(bench: Bench) -> None:
     bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
-    bench.kernel.listed = [_route("10.0.0.0/24"), _route("0.0.0.0/0", "10.0.0.9")]
+    bench.kernel.listed = [message("10.0.0.0/24"), message("0.0.0.0/0", "10.0.0.9")]
     assert bench.refresh() == [
-        "+10.0.0.1/24",
-        "+10.0.0.0/24 None unicast",
         "+0.0.0.0/0 10.0.0.9 unicast",
+        "+10.0.0.0/24 None unicast",
+        "+10.0.0.1/24",
     ]
     assert bench.refresh() == []
 
 
-def test_what_vanished_without_a_notice_is_withdrawn(bench: Bench) -> None:
-    bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
-    bench.kernel.listed = [_route("10.0.0.0/24")]
+def test_a_change_is_followed_by_its_notice_without_another_listing(bench: Bench) -> None:
+    bench.kernel.listed = [message(f"10.{n}.0.0/16", "10.0.0.7") for n in range(1, 200)]
     bench.refresh()
-    bench.kernel.held = set()
+    bench.kernel.notify(RTM_NEWROUTE, message("10.5.0.0/16", "10.0.0.8"), NLM_F_REPLACE)
+    assert bench.follow() == ["+10.5.0.0/16 10.0.0.8 unicast"]
+    bench.kernel.notify(RTM_DELROUTE, message("10.5.0.0/16", "10.0.0.8"))
+    assert bench.follow() == ["-10.5.0.0/16"]
+    assert bench.kernel.listings == 1
+
+
+def test_an_overrun_lists_everything_again(bench: Bench) -> None:
+    bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7")]
+    bench.refresh()
     bench.kernel.listed = []
-    assert bench.refresh() == ["-10.0.0.1/24", "-10.0.0.0/24"]
+    bench.kernel.overruns += 1
+    assert bench.follow() == ["-10.5.0.0/16"]
+    assert bench.kernel.listings == 2
+
+
+def test_routes_that_vanish_with_their_interface_without_a_notice_are_withdrawn(
+    bench: Bench,
+) -> None:
+    bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7")]
+    bench.refresh()
+    bench.kernel.up, bench.kernel.listed = False, []
+    bench.kernel.notify_link(RTM_NEWLINK)
+    assert bench.follow() == ["-10.5.0.0/16"]
+    bench.kernel.notify_link(RTM_NEWLINK)
+    assert bench.follow() == []
+    assert bench.kernel.listings == 2  # it was down already
+
+
+@pytest.mark.parametrize("source", ["10.0.0.1", None])
+def test_routes_that_vanish_with_an_address_without_a_notice_are_withdrawn(
+    bench: Bench, source: str | None
+) -> None:
+    """The kernel removes the routes that prefer the address, and all when it was the last."""
+    others = set() if source is None else {ipaddress.ip_interface("10.1.0.1/24")}
+    bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24"), *others}
+    bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7", source=source)]
+    bench.refresh()
+    bench.kernel.held, bench.kernel.listed = others, []
+    bench.kernel.notify_link(RTM_NEWADDR)
+    assert bench.follow() == ["-10.0.0.1/24", "-10.5.0.0/16"]
+
+
+def test_an_address_that_no_route_prefers_goes_without_a_listing(bench: Bench) -> None:
+    held = {ipaddress.ip_interface("10.0.0.1/24"), ipaddress.ip_interface("10.1.0.1/24")}
+    bench.kernel.held = held
+    bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7", source="10.0.0.1")]
+    bench.refresh()
+    bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
+    bench.kernel.notify_link(RTM_NEWADDR)
+    assert bench.follow() == ["-10.1.0.1/24"]
+    assert bench.kernel.listings == 1
 
 
 def test_that_the_host_forwards_is_published_as_it_changes(bench: Bench) -> None:
+    """The notices are those of the subnets' anycast routes."""
     assert bench.refresh() == []
     for bench.kernel.forwards in (True, False):
-        assert bench.refresh() == [f"router {bench.kernel.forwards}"]
-        assert bench.refresh() == []
-
-
-def test_a_changed_gateway_is_published_without_a_gap(bench: Bench) -> None:
-    bench.kernel.listed = [_route("10.5.0.0/16", "10.0.0.7")]
-    bench.refresh()
-    bench.kernel.listed = [_route("10.5.0.0/16", "10.0.0.8")]
-    assert bench.refresh() == ["+10.5.0.0/16 10.0.0.8 unicast"]
-
-
-def test_of_the_routes_to_one_network_the_least_metric_of_the_main_table_counts(
-    bench: Bench,
-) -> None:
-    bench.kernel.listed = [
-        _route("10.5.0.0/16", "10.0.0.1", table=100),
-        _route("10.5.0.0/16", "10.0.0.2", metric=50),
-        _route("10.5.0.0/16", "10.0.0.3", metric=10),
-    ]
-    assert bench.refresh() == ["+10.5.0.0/16 10.0.0.3 unicast"]
-    bench.kernel.listed.pop()
-    assert bench.refresh() == ["+10.5.0.0/16 10.0.0.2 unicast"]
-    bench.kernel.listed.pop()
-    assert bench.refresh() == ["+10.5.0.0/16 10.0.0.1 unicast"]
-
-
-def test_a_multipath_route_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.kernel.listed = [_route("10.7.0.0/16", "10.0.0.8", paths=2)]
-    with caplog.at_level(logging.WARNING):
-        bench.refresh()
-        bench.refresh()
-    assert [r.getMessage() for r in caplog.records] == [
-        "route 10.7.0.0/16 has 2 next hops: all its packets go via 10.0.0.8"
-    ]
+        bench.kernel.notify(RTM_NEWROUTE, message("fd00::/128", kind=4))
+        assert bench.follow() == [f"router {bench.kernel.forwards}"]
+        assert bench.follow() == []
 
 
 def test_an_interface_that_is_gone_is_none_and_publishes_nothing(bench: Bench) -> None:
     bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
     bench.refresh()
     bench.kernel.present = False
+    bench.kernel.notify_link(RTM_NEWLINK)
+    assert bench.route_sync.changed()
     assert bench.route_sync.refresh() is None
     assert bench.endpoint.heard() == []
 
 
-def test_notices_of_other_interfaces_need_no_look(bench: Bench) -> None:
-    assert not bench.route_sync.changed()
-    assert bench.route_sync.fileno() >= 0
-    assert socket.if_nametoindex("lo") != INDEX
+def test_notices_of_other_interfaces_change_nothing(bench: Bench) -> None:
+    bench.refresh()
+    bench.kernel.notify_link(RTM_NEWLINK, OTHER)
+    bench.kernel.notify(RTM_NEWROUTE, message("10.5.0.0/16", "10.8.0.1", index=OTHER))
+    assert bench.follow() == []
+
+
+def test_many_routes_reach_the_endpoint_in_batches(bench: Bench) -> None:
+    bench.kernel.listed = [message(f"10.{n >> 8}.{n & 255}.0/24") for n in range(2000)]
+    assert len(bench.refresh()) == 2000
+
+
+def test_a_multipath_route_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    hops = [(INDEX, "10.0.0.8", 1), (INDEX, "10.0.0.9", 1)]
+    bench.refresh()
+    bench.kernel.notify(RTM_NEWROUTE, message("10.7.0.0/16", hops=hops))
+    bench.follow()
+    bench.kernel.overruns += 1
+    bench.follow()
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
+        "route 10.7.0.0/16 has 2 next hops: all its packets go via 10.0.0.8"
+    ]

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's routes over one interface, in the kernel's order, and which route of a prefix counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
+from ipoibu.host.route_message import RouteEntry
+from ipoibu.route import RouteChange, Target
+
+RT_TABLE_MAIN: Final = 254
+SHARED_MAX: Final = 65_536  # different contents of prefixes that are remembered
+_AF_INET6: Final = 10
+
+Entries = tuple[RouteEntry, ...]
+
+
+class RouteTable:
+    """The routes by prefix. `changes` yields how the best ones have changed since its last call."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, Entries] = {}
+        self._shared: dict[Entries, Entries] = {}  # most prefixes have equal entries
+        self._targets: dict[Entries, Target] = {}
+        self._before: dict[bytes, Entries] = {}  # prefixes that changed, and what they had
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def prefers(self, sources: set[bytes]) -> bool:
+        """Whether the kernel gives one of these source addresses to the packets of some route."""
+        different = {id(entries): entries for entries in self._entries.values()}.values()
+        return any(entry.source in sources for entries in different for entry in entries)
+
+    def replace(self, listed: Iterable[tuple[bytes, RouteEntry]]) -> None:
+        """The whole content is `listed`, in the kernel's order."""
+        former = self._entries
+        self._entries, self._shared = {}, {}
+        for prefix, entry in listed:
+            if entry.is_ours:
+                self._set(prefix, self._entries.get(prefix, ()) + _single_hops(entry))
+        for prefix in former.keys() | self._entries.keys():
+            before = former.get(prefix, ())
+            if before != self._entries.get(prefix, ()):
+                self._before.setdefault(prefix, before)
+
+    def add(self, prefix: bytes, entry: RouteEntry, flags: int) -> None:
+        """A notice of a new route; `flags` of the message give its place in the kernel's order."""
+        before = self._entries.get(prefix, ())
+        after = before
+        if entry.family == _AF_INET6:
+            after = _with_ipv6(before, entry, flags)
+        elif entry not in before:
+            after = _with_ipv4(before, entry, flags)
+        if after != before:
+            self._change(prefix, before, after)
+
+    def remove(self, prefix: bytes, entry: RouteEntry) -> None:
+        """A notice of a route that the kernel removed."""
+        before = self._entries.get(prefix, ())
+        if before and entry.is_ours:
+            without = _without_ipv6 if entry.family == _AF_INET6 else _without_ipv4
+            self._change(prefix, before, without(before, entry))
+
+    def changes(self) -> Iterator[RouteChange]:
+        """What to publish. A route with another target replaces the old one without a removal."""
+        before, self._before = self._before, {}
+        for prefix, entries in before.items():
+            was, now = self._target(entries), self._target(self._entries.get(prefix, ()))
+            if was != now:
+                yield RouteChange(prefix, now)
+
+    def _change(self, prefix: bytes, before: Entries, entries: Entries) -> None:
+        self._before.setdefault(prefix, before)
+        self._set(prefix, entries)
+
+    def _set(self, prefix: bytes, entries: Entries) -> None:
+        if entries:
+            if len(self._shared) >= SHARED_MAX:
+                self._shared.clear()
+            self._entries[prefix] = self._shared.setdefault(entries, entries)
+        else:
+            self._entries.pop(prefix, None)
+
+    def _target(self, entries: Entries) -> Target | None:
+        if not entries:
+            return None
+        target = self._targets.get(entries)
+        if target is None:
+            if len(self._targets) >= SHARED_MAX:
+                self._targets.clear()
+            target = self._targets[entries] = best(entries)
+        return target
+
+
+def best(entries: Entries) -> Target:
+    """The target of the route that the kernel takes: that of the lowest rank, or the first of them."""
+    first = min(entries, key=_rank)
+    if first.kind != "unicast":
+        return Target(first.kind)
+    if not (first.spreads and first.family == _AF_INET6):
+        return Target("unicast", first.hops)
+    joined = [each for each in entries if each.spreads and _place(each) == _place(first)]
+    return Target("unicast", tuple(hop for each in joined for hop in each.hops))
+
+
+def _rank(entry: RouteEntry) -> tuple[bool, int, int, int]:
+    """Main table first, then metric, then the router preference of RFC 4191.
+
+    A frame does not contain the rule that chose its table, so other tables only fill main's gaps.
+    """
+    return (entry.table != RT_TABLE_MAIN, entry.table, entry.metric, -entry.preference)
+
+
+def _place(entry: RouteEntry) -> tuple[int, int, int]:
+    """Of the routes of one prefix, those with the same place compete for it."""
+    return (entry.table, entry.tos, entry.metric)
+
+
+def _single_hops(entry: RouteEntry) -> Entries:
+    """The kernel adds and removes IPv6's hops one by one: each is an entry of its own."""
+    if entry.family != _AF_INET6 or len(entry.hops) < 2:
+        return (entry,)
+    return tuple(entry._replace(hops=(hop,)) for hop in entry.hops)
+
+
+def _with_ipv4(before: Entries, entry: RouteEntry, flags: int) -> Entries:
+    """The new route goes before those of its place, behind them with APPEND."""
+    places = [at for at, each in enumerate(before) if _place(each) == _place(entry)]
+    new = (entry,) if entry.is_ours else ()
+    if not places:
+        return before + new
+    if flags & NLM_F_REPLACE:
+        return before[: places[0]] + new + before[places[0] + 1 :]
+    at = places[-1] + 1 if flags & NLM_F_APPEND else places[0]
+    return before[:at] + new + before[at:]
+
+
+def _with_ipv6(before: Entries, entry: RouteEntry, flags: int) -> Entries:
+    """The new route goes behind those of its place; a hop that is there already keeps its turn."""
+    rest = list(before)
+    if flags & NLM_F_REPLACE:
+        rivals = [each for each in rest if _place(each) == _place(entry)]
+        gone = [each for each in rivals if each.spreads] if entry.spreads else rivals[:1]
+        rest = [each for each in rest if each not in gone]
+    for single in _single_hops(entry) if entry.is_ours else ():
+        at = next((at for at, each in enumerate(rest) if _is_same_hop(each, single)), None)
+        if at is None:
+            rest.append(single)
+        else:
+            rest[at] = single
+    return tuple(rest)
+
+
+def _without_ipv4(before: Entries, entry: RouteEntry) -> Entries:
+    places = [at for at, each in enumerate(before) if _place(each) == _place(entry)]
+    exact = [at for at in places if before[at].hops == entry.hops]
+    at = (exact or places or [len(before)])[0]
+    return before[:at] + before[at + 1 :]
+
+
+def _without_ipv6(before: Entries, entry: RouteEntry) -> Entries:
+    gone = _single_hops(entry)
+    return tuple(each for each in before if not any(_is_same_hop(each, hop) for hop in gone))
+
+
+def _is_same_hop(one: RouteEntry, other: RouteEntry) -> bool:
+    return _place(one) == _place(other) and [h.via for h in one.hops] == [h.via for h in other.hops]

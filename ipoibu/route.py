@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Routes as values: next hops, prefixes, and changes of the routes of an interface."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, Literal, NamedTuple
+
+from ipoibu.addr import IpAddress, IpNetwork
+
+RouteKind = Literal["unicast", "broadcast", "unreachable"]
+
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+_MAPPED_BITS: Final = 96
+
+
+class NextHop(NamedTuple):
+    """A neighbour that takes the packets of a route; `via` None: the destination itself."""
+
+    via: IpAddress | None
+    weight: int = 1
+
+
+class Target(NamedTuple):
+    """Where a route leads. A unicast route has one next hop or more, the other kinds have none."""
+
+    kind: RouteKind
+    hops: tuple[NextHop, ...] = ()
+
+
+class RouteChange(NamedTuple):
+    """The route of `prefix` leads to `target` now; None: there is no such route any more.
+
+    A prefix is one byte of length and the 16 bytes of `key_of`: IPv4 has 96 bits more.
+    """
+
+    prefix: bytes
+    target: Target | None
+
+
+def key_of(address: IpAddress) -> bytes:
+    """The 16-byte form that the C tables use: IPv4 as ::ffff:a.b.c.d."""
+    return _MAPPED + address.packed if address.version == 4 else address.packed
+
+
+def address_of(key: bytes) -> IpAddress:
+    """The inverse of `key_of`."""
+    if key.startswith(_MAPPED):
+        return ipaddress.IPv4Address(key[12:])
+    return ipaddress.IPv6Address(key)
+
+
+def prefix_of(network: IpNetwork) -> bytes:
+    bits = network.prefixlen + (_MAPPED_BITS if network.version == 4 else 0)
+    return bytes((bits,)) + key_of(network.network_address)
+
+
+def network_of(prefix: bytes) -> IpNetwork:
+    """The inverse of `prefix_of`."""
+    address = address_of(prefix[1:])
+    bits = prefix[0] - (_MAPPED_BITS if address.version == 4 else 0)
+    return ipaddress.ip_network((address, bits))

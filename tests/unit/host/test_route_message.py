@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from ipoibu.host import route_message
+from ipoibu.host.route_message import RouteEntry, RouteReader
+from ipoibu.route import NextHop, network_of
+from tests.unit.host.route_messages import INDEX, OTHER, message
+
+
+def _read(data: bytes, *, removed: bool = False) -> tuple[str, RouteEntry]:
+    found = RouteReader(INDEX).read(data, 0, removed=removed)
+    assert found is not None
+    return str(network_of(found[0])), found[1]
+
+
+def _vias(entry: RouteEntry) -> list[str]:
+    return [str(hop.via) for hop in entry.hops]
+
+
+def test_a_route_without_destination_is_the_default_route() -> None:
+    network, entry = _read(message("0.0.0.0/0", "10.0.0.9"))
+    assert network == "0.0.0.0/0"
+    assert entry.hops == (NextHop(ipaddress.ip_address("10.0.0.9")),)
+    network, entry = _read(message("::/0"))
+    assert (network, entry.hops) == ("::/0", (NextHop(None),))
+
+
+def test_an_ipv4_network_may_have_an_ipv6_gateway() -> None:
+    network, entry = _read(message("10.6.0.0/16", "fe80::7"))
+    assert (network, _vias(entry)) == ("10.6.0.0/16", ["fe80::7"])
+
+
+def test_of_several_next_hops_those_over_the_interface_count_with_their_weights() -> None:
+    hops = [(OTHER, "10.8.0.1", 1), (INDEX, "10.7.0.1", 3), (INDEX, "10.7.0.2", 1)]
+    _, entry = _read(message("10.6.0.0/16", hops=hops))
+    assert [(str(hop.via), hop.weight) for hop in entry.hops] == [("10.7.0.1", 3), ("10.7.0.2", 1)]
+    _, entry = _read(message("10.6.0.0/16", hops=hops[:1]))
+    assert not entry.is_ours
+
+
+def test_a_route_over_another_interface_is_not_ours() -> None:
+    assert not _read(message("10.6.0.0/16", "10.8.0.1", index=OTHER))[1].is_ours
+
+
+def test_a_dead_hop_counts_only_where_its_route_is_removed() -> None:
+    dead = message("10.6.0.0/16", "10.7.0.1", flags=route_message.RTNH_F_DEAD)
+    assert not _read(dead)[1].is_ours
+    assert _read(dead, removed=True)[1].is_ours
+
+
+@pytest.mark.parametrize("kind", [2, 4, 5, 6, 7])  # local, anycast, multicast, blackhole ...
+def test_routes_whose_packets_never_reach_the_interface_are_left_out(kind: int) -> None:
+    assert RouteReader(INDEX).read(message("10.6.0.0/16", kind=kind), 0) is None
+
+
+def test_a_broadcast_route_keeps_its_kind() -> None:
+    _, entry = _read(message("10.0.0.255/32", kind=3, table=255))
+    assert (entry.kind, entry.hops, entry.is_ours) == ("broadcast", (), True)
+
+
+def test_table_metric_preference_and_source_are_read() -> None:
+    data = message("10.6.0.0/16", table=4711, metric=50, source="10.0.0.1", tos=16)
+    _, entry = _read(data)
+    assert (entry.table, entry.metric, entry.tos) == (4711, 50, 16)
+    assert entry.source == bytes((10, 0, 0, 1))
+    for wire, preference in ((1, 1), (0, 0), (3, -1), (2, 0)):
+        assert _read(message("::/0", "fe80::1", pref=wire, proto=9))[1].preference == preference
+
+
+def test_equal_entries_are_one_object_and_the_memory_of_them_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route_message, "KNOWN_MAX", 4)
+    reader = RouteReader(INDEX)
+    first = reader.read(message("10.1.0.0/16", "10.0.0.2"), 0)
+    second = reader.read(message("10.2.0.0/16", "10.0.0.2"), 0)
+    assert first is not None
+    assert second is not None
+    assert first[1] is second[1]
+    for number in range(20):
+        reader.read(message("10.1.0.0/16", f"10.0.0.{number}"), 0)
+    assert len(reader._known) <= 4
+
+
+def test_a_message_that_is_cut_off_is_read_as_far_as_it_goes() -> None:
+    whole = message("10.6.0.0/16", "10.0.0.9")
+    for end in range(28, len(whole)):
+        RouteReader(INDEX).read(whole[:4] + whole[4:end] + bytes(len(whole) - end), 0)
