@@ -33,7 +33,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* The mutex is held. */
+/* The caller holds the mutex. */
 static bool start(struct ipu_verbs *v)
 {
     sigset_t all, before;

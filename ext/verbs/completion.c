@@ -24,15 +24,15 @@ int ipu_completion_init(struct ipu_completion *c, const struct ibv_qp *pattern, 
     return error < 0 ? error : ipu_epoll_set_watch(epoll_fd, channel->fd);
 }
 
-/* Something was polled since the queue was armed: its event is there, or about to be. */
+/* Returns whether a completion was polled since the queue was armed: then its event is there, or
+ * about to come. */
 static bool is_due(const struct ipu_completion *c)
 {
     return (c->send_event && !c->send_armed) || (c->recv_event && !c->recv_armed);
 }
 
-/*
- * A look at a channel without events is a system call for nothing. But an event that comes later
- * than its completion was polled is not due any more, and wakes us without any work to do.
+/* To read a channel without events wastes a system call. But an event that comes after we polled
+ * its completion is not due any more, and wakes us without any work to do.
  */
 bool ipu_completion_read(struct ipu_completion *c, bool looks)
 {

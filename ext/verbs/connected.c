@@ -21,7 +21,8 @@ static void connected_remove(void *self, struct ipu_connection *connection)
     ipu_qpn_table_remove(&((struct ipu_verbs_connected *)self)->known, connection);
 }
 
-/* As many as the connection's queue and the completion queue that all share have room for. */
+/* Returns how many sends fit into the connection's queue and the completion queue that all
+ * connections share. */
 static int room(const struct ipu_verbs_connected *all, const struct ipu_verbs_connection *to, int n)
 {
     uint32_t least = ipu_rc_queue_room(&to->queue);
@@ -50,7 +51,7 @@ static int connected_send(void *self, struct ipu_connection *connection,
     if (!posted.refused)
         return n;
     IPU_VERBS_COUNT(v, tx_errors);
-    return posted.taken > 0 ? posted.taken : -EIO; /* one in error takes what it then fails */
+    return posted.taken > 0 ? posted.taken : -EIO; /* in error it takes what it then fails */
 }
 
 static void list(struct ipu_verbs_connected *all, struct ipu_verbs_connection *connection)
@@ -89,7 +90,8 @@ static void poll_sends(struct ipu_verbs_connected *all)
         ipu_verbs_queue_pair_fail(v); /* the device is gone */
 }
 
-/* Once this has reported all sends of a connection, it is not listed: the pump may remove it. */
+/* Once this has reported all sends of a connection, the connection is not listed, and the pump may
+ * remove it. */
 static int connected_sent(void *self, struct ipu_connection_sent *sent, int max)
 {
     struct ipu_verbs_connected *all = self;
@@ -176,7 +178,7 @@ static const struct ipu_connected_ops connected_ops = {
 
 bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool looks)
 {
-    /* Where the device is gone the next poll fails. */
+    /* If the device is gone, the next poll fails. */
     (void)ipu_completion_read(&all->completion, looks);
     if (ipu_completion_arm_receives(&all->completion))
         poll_receives(all);

@@ -6,9 +6,9 @@
 #include "verbs/verbs.h"
 
 /*
- * Connections of an RDMA device: RC queue pairs of somebody else's (pyverbs'), who also takes them
- * from state to state. All of them have the same shared receive queue and completion queues, whose
- * one completion channel is their own. Only the pump's thread posts and polls.
+ * Connections of an RDMA device: RC queue pairs that belong to the caller (pyverbs), which also
+ * changes their states. All of them have the same shared receive queue and completion queues, which
+ * use one completion channel of their own. Only the pump's thread posts and polls.
  */
 struct ipu_verbs_connection {
     struct ipu_connection connection; /* first: the pump's pointer is ours */
@@ -18,12 +18,13 @@ struct ipu_verbs_connection {
 };
 
 /*
- * `pattern` is any RC queue pair like those to come; it is not kept. The fabric has its connected
- * face from then on, until it is freed. 0 or negative errno.
+ * `pattern` is any RC queue pair like those to come; the fabric does not keep it. The fabric has
+ * its connected face from then on, until its end. Returns 0 or a negative errno.
  */
 int ipu_verbs_connect(struct ipu_verbs *verbs, const struct ibv_qp *pattern);
 
-/* 0 or negative errno. The queue pair is destroyed before ipu_verbs_connection_free(). */
+/* Returns 0 or a negative errno. The caller destroys the queue pair before
+ * ipu_verbs_connection_free(). */
 int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ibv_qp *qp);
 void ipu_verbs_connection_free(struct ipu_verbs_connection *connection);
 

@@ -55,7 +55,7 @@ static int arm(void *self)
     return connected_waits || something_waits(v);
 }
 
-/* Nothing is asked of an empty send queue: sends mostly end within ibv_post_send(). */
+/* We do not arm an empty send queue: sends mostly end within ibv_post_send(). */
 static int arm_sends(void *self)
 {
     struct ipu_verbs *v = self;
@@ -86,9 +86,9 @@ static const struct ipu_fabric_ops verbs_ops = {
     .recover = ipu_verbs_queue_pair_recover,
 };
 
-/* ---- what the device says unasked */
+/* ---- asynchronous events of the device */
 
-/* A queue pair failed: ours, or a TX queue's. */
+/* Breaks the fabric of a failed queue pair: ours, or a TX queue's. */
 static void fail(struct ipu_verbs *v, const struct ibv_qp *qp)
 {
     if (qp == v->qp)
@@ -137,7 +137,8 @@ unsigned int ipu_verbs_events(struct ipu_verbs *v)
 
 /* ---- life */
 
-/* The device may have given more than was asked for, and less inline room. */
+/* Reads the limits: the device may have given longer queues than we asked for, and less inline
+ * room. */
 static int ask_limits(struct ipu_verbs *v)
 {
     struct ibv_qp_attr attr;
@@ -174,7 +175,8 @@ static int set_up(struct ipu_verbs *v)
     return error < 0 ? error : ipu_verbs_queue_pair_raise(v);
 }
 
-/* What it sends is the leader's own; handles are the device's, for all in equal parts. */
+/* Makes a TX queue: its datagrams count as the leader's, and all share the device's handles in
+ * equal parts. */
 static int follow(struct ipu_verbs *v, struct ipu_verbs *leader)
 {
     int error = ipu_fabric_add_tx_queue(&leader->fabric, v->fabric.qpn);

@@ -7,9 +7,9 @@
 #include "core/frame.h"
 #include "verbs/state.h"
 
-#define RETRY_NS 1000000000 /* the kernel's own limit for one resolution */
+#define RETRY_NS 1000000000 /* the kernel's limit for one address resolution */
 
-/* No send names the verbs handle from now on. */
+/* Retires the verbs handle: no send names it from now on. */
 static void retire(struct ipu_verbs *v, struct ibv_ah *ah)
 {
     struct ipu_verbs_retired *retired = NULL;
@@ -102,7 +102,7 @@ void ipu_verbs_handle_collect(struct ipu_verbs *v)
     }
 }
 
-/* Only what stays on an InfiniBand subnet and is for one port goes without (E4, B6). */
+/* Only a unicast datagram within an InfiniBand subnet goes without a GRH (E4, B6). */
 static bool needs_grh(const struct ipu_dest *dest)
 {
     return dest->dlid == 0 || dest->hop_limit > 1 || IN6_IS_ADDR_MULTICAST(&dest->gid);
@@ -130,7 +130,8 @@ void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest)
     };
     memcpy(handle->attr.grh.dgid.raw, &dest->gid, sizeof dest->gid);
     make(v, handle);
-    /* What fails at once is out of handles, or asks for the impossible. */
+    /* A handle that fails at once shows that the device has no more, or that the address is
+     * impossible. */
     if (handle->state == IPU_VERBS_FAILED) {
         errno = handle->error != 0 ? handle->error : EIO;
         free(handle);

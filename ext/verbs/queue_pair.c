@@ -31,8 +31,9 @@ void ipu_verbs_queue_pair_fail(struct ipu_verbs *v)
         return;
     v->broken = true;
     v->reported = false;
-    /* A failed UD send leaves the receive side working (state SQE); recovery wants both empty. It
-     * may be in ERROR already, or the device gone: then nothing is lost by the refusal. */
+    /* A failed UD send leaves the receive side working (state SQE), but recovery needs both sides
+     * empty. The device refuses the change if the queue pair is in ERROR already, or the device is
+     * gone: that does no harm. */
     (void)modify(v, (struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, 0);
 }
 

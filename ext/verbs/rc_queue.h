@@ -9,13 +9,13 @@
 #include "verbs/regions.h"
 
 /*
- * The send queue of an RC queue pair. Sends are numbered as they are posted; a completion names the
- * number up to which all have ended, so an unsignalled one comes back with the signalled one
- * behind it. returned <= completed <= posted <= returned + depth. One thread.
+ * The send queue of an RC queue pair. Each posted send gets the next number; a completion names the
+ * number up to which all sends have ended, so an unsignalled send ends with the next signalled one.
+ * returned <= completed <= posted <= returned + depth. Only one thread uses a queue.
  */
 enum {
     IPU_RC_BATCH = 64,  /* work requests in one chain */
-    IPU_RC_SIGNAL = 16, /* every so many of a chain, and its last one, have a completion */
+    IPU_RC_SIGNAL = 16, /* every 16th request of a chain, and its last one, have a completion */
 };
 
 struct ipu_rc_queue {
@@ -29,10 +29,10 @@ struct ipu_rc_queue {
 
 struct ipu_rc_posted {
     int taken, signalled, inlined;
-    bool refused; /* the device did not take them all */
+    bool refused; /* the device did not take all of them */
 };
 
-/* 0 or negative errno; the queue pair takes two pieces to a message. */
+/* Returns 0 or a negative errno. The queue pair takes messages of two pieces. */
 int ipu_rc_queue_init(struct ipu_rc_queue *queue, struct ibv_qp *qp);
 void ipu_rc_queue_free(struct ipu_rc_queue *queue);
 
@@ -41,12 +41,12 @@ static inline uint32_t ipu_rc_queue_room(const struct ipu_rc_queue *queue)
     return queue->depth - (uint32_t)(queue->posted - queue->returned);
 }
 
-/* One doorbell for n <= IPU_RC_BATCH messages, for which there is room. */
+/* Posts n <= IPU_RC_BATCH messages, for which the queue has room, with one doorbell. */
 struct ipu_rc_posted ipu_rc_queue_post(struct ipu_rc_queue *queue,
                                        const struct ipu_regions *regions,
                                        const struct ipu_send *sends, int n);
 
-/* A completion; how many sends have ended by it. */
+/* Takes a completion; returns how many sends have ended by it. */
 static inline uint32_t ipu_rc_queue_complete(struct ipu_rc_queue *queue, const struct ibv_wc *wc)
 {
     uint32_t ended = (uint32_t)(wc->wr_id - queue->completed);
@@ -56,7 +56,7 @@ static inline uint32_t ipu_rc_queue_complete(struct ipu_rc_queue *queue, const s
     return ended;
 }
 
-/* The next ended send's cookie, in order; false when there is none. */
+/* Takes the cookie of the next ended send, in order; false when there is none. */
 static inline bool ipu_rc_queue_take(struct ipu_rc_queue *queue, uint64_t *cookie, bool *failed)
 {
     if (queue->returned == queue->completed)

@@ -35,7 +35,7 @@ int ipu_verbs_received(void *self, struct ipu_received *done, int max)
     for (; n < max && ipu_completion_has_received(completion); n++) {
         const struct ibv_wc *wc = &completion->wc[completion->wc_next++];
         v->receives.posted--;
-        /* The other fields mean nothing when it failed. */
+        /* The other fields of a failed completion mean nothing. */
         done[n] = (struct ipu_received){.cookie = wc->wr_id, .flags = IPU_RECEIVED_FAILED};
         if (wc->status == IBV_WC_SUCCESS) {
             done[n].byte_len = wc->byte_len;

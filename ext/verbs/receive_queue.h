@@ -8,7 +8,8 @@
 #include "fabric/fabric.h"
 #include "verbs/regions.h"
 
-/* A queue of receives: a queue pair's own, or one that queue pairs share. One thread. */
+/* A queue of receives: a queue pair's own, or one that queue pairs share. Only one thread uses
+ * it. */
 enum { IPU_RECEIVE_BATCH = 64 }; /* work requests in one chain */
 
 struct ipu_receive_queue {
@@ -19,10 +20,10 @@ struct ipu_receive_queue {
 
 struct ipu_receives_posted {
     int taken;
-    bool refused; /* the device did not take them all */
+    bool refused; /* the device did not take all of them */
 };
 
-/* How many of n can be posted now. */
+/* Returns how many of n receives fit now. */
 static inline int ipu_receive_queue_room(const struct ipu_receive_queue *queue, int n)
 {
     int room = (int)(queue->depth - queue->posted);
@@ -31,7 +32,7 @@ static inline int ipu_receive_queue_room(const struct ipu_receive_queue *queue, 
     return n > IPU_RECEIVE_BATCH ? IPU_RECEIVE_BATCH : n;
 }
 
-/* One doorbell for n > 0 receives, for which there is room. */
+/* Posts n > 0 receives, for which the queue has room, with one doorbell. */
 struct ipu_receives_posted ipu_receive_queue_post(struct ipu_receive_queue *queue,
                                                   const struct ipu_regions *regions,
                                                   const struct ipu_recv *recvs, int n);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The memory that a fabric may send from and receive into; one thread. */
+/* The memory that a fabric may send from and receive into. Only one thread uses it. */
 enum { IPU_REGIONS = 8 };
 
 struct ipu_regions {
@@ -14,11 +14,12 @@ struct ipu_regions {
     int count;
 };
 
-/* 0 or negative errno. */
+/* Returns 0 or a negative errno. */
 int ipu_regions_add(struct ipu_regions *regions, struct ibv_pd *pd, void *base, size_t len);
 /* Safe to repeat. */
 void ipu_regions_close(struct ipu_regions *regions);
-/* The local key of the region that holds the address; 0, which a device refuses, for none. */
+/* Returns the local key of the region that holds the address; without one 0, which devices
+ * refuse. */
 uint32_t ipu_regions_lkey(const struct ipu_regions *regions, const void *addr);
 
 #endif

@@ -4,9 +4,8 @@
 
 #include "verbs/state.h"
 
-/*
- * Work requests on their way into one chain. The pump's frames are numbered here, before the
- * device has them: what it refuses is taken back by post().
+/* Work requests that become one chain. The sends get their numbers here, before the device has
+ * them: post() takes back the numbers of sends that the device refuses.
  */
 struct chain {
     struct ibv_send_wr wr[IPU_VERBS_BATCH];
@@ -53,7 +52,8 @@ static void lose(struct ipu_verbs *v, uint64_t cookie)
     v->lost[v->lost_count++] = cookie;
 }
 
-/* One doorbell. Without its last request signalled, what the device took would never come back. */
+/* Posts the chain with one doorbell. The last request that the device took must be signalled, or
+ * the sends would never come back. */
 static void post(struct ipu_verbs *v, struct chain *chain)
 {
     struct ibv_send_wr *bad = NULL;
@@ -119,7 +119,7 @@ void ipu_verbs_send_parked(struct ipu_verbs *v)
         ipu_verbs_handle_release(v, empty[i]);
 }
 
-/* Whether the send was taken: into the chain, to wait, or to be lost. */
+/* Returns whether we took the send: into the chain, to wait, or to be lost. */
 static bool take(struct ipu_verbs *v, struct chain *chain, const struct ipu_send *send)
 {
     struct ipu_verbs_handle *handle = send->ah;
@@ -131,7 +131,7 @@ static bool take(struct ipu_verbs *v, struct chain *chain, const struct ipu_send
             return false;
         add(v, chain, send);
     } else if (handle->state != IPU_VERBS_FAILED && v->parked_count < IPU_VERBS_PARKED) {
-        park(v, send, handle); /* behind those that wait already */
+        park(v, send, handle); /* behind the sends that wait already */
     } else {
         IPU_VERBS_COUNT(v, tx_no_handle);
         lose(v, send->cookie);
@@ -145,7 +145,7 @@ int ipu_verbs_send(void *self, const struct ipu_send *sends, int n)
     struct chain chain;
     if (v->broken)
         return -EIO;
-    /* Anything taken may have to be lost. */
+    /* Every send that we take may get lost, and then needs a place in `lost`. */
     int losable = (int)(IPU_VERBS_LOST - v->lost_count - v->parked_count);
     if (n > losable)
         n = losable;

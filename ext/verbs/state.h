@@ -15,45 +15,44 @@
 
 /*
  * The inside of the verbs fabric, shared by its files: fabric.c (life, waiting), queue_pair.c
- * (states), send.c, receive.c, handle.c, ah_worker.c and inbox.c. Unless it says otherwise, all of
- * it is the pump thread's.
+ * (states), send.c, receive.c, handle.c, ah_worker.c and inbox.c. Unless a comment says otherwise,
+ * only the pump's thread uses a field.
  */
 enum {
     IPU_VERBS_BATCH = 64,  /* work requests in one chain */
-    IPU_VERBS_SIGNAL = 16, /* every so many of a chain, and its last one, have a completion */
-    IPU_VERBS_LOST = 256,  /* sends that ended without a work request, not yet given back */
-    IPU_VERBS_PARKED = 64, /* sends that wait for their handle; not all of the pump's frames */
+    IPU_VERBS_SIGNAL = 16, /* every 16th request of a chain, and its last one, have a completion */
+    IPU_VERBS_LOST = 256,  /* sends that ended without a work request, not yet reported */
+    IPU_VERBS_PARKED = 64, /* sends that wait for their handle; fewer than the pump's frames */
 };
 
 /*
- * An address handle as the pump holds it. The verbs object behind it comes later, where making it
- * takes time, and is replaced when the port's address changes.
+ * An address handle as the pump holds it. The verbs object behind it comes later, where the device
+ * takes time to make it, and a new one replaces it when the port's address changes.
  */
 enum ipu_verbs_handle_state {
-    IPU_VERBS_ABSENT, /* to be made at the next use */
+    IPU_VERBS_ABSENT, /* the next use makes the verbs handle */
     IPU_VERBS_MAKING, /* the worker has it: attr, ah and error are its own */
     IPU_VERBS_READY,
-    IPU_VERBS_FAILED, /* what is sent is lost; tried again at retry_at_ns */
+    IPU_VERBS_FAILED, /* sends are lost; the next try is at retry_at_ns */
 };
 
 struct ipu_verbs_handle {
     struct ibv_ah *ah;
     enum ipu_verbs_handle_state state;
-    bool abandoned;   /* by the pump, while the worker or a send had it */
+    bool abandoned;   /* the pump destroyed it while the worker or a send had it */
     uint32_t parked;  /* sends that wait for it */
     uint32_t version; /* of the port's address */
-    int error;        /* why making it failed: errno */
+    int error;        /* errno of the failure */
     int64_t retry_at_ns;
     struct ibv_ah_attr attr;
     LIST_ENTRY(ipu_verbs_handle) all;
-    STAILQ_ENTRY(ipu_verbs_handle) queue; /* of the worker: to do, or done */
+    STAILQ_ENTRY(ipu_verbs_handle) queue; /* in the worker's list: to do, or done */
 };
 
 STAILQ_HEAD(ipu_verbs_handle_queue, ipu_verbs_handle);
 
-/*
- * A verbs handle that nothing is sent with any more, kept until the last send that did has ended:
- * rxe looks a handle up when it sends, and fails the queue pair when there is none.
+/* A verbs handle that no new send uses. We keep it until the last send that names it has ended: rxe
+ * looks a handle up when it sends, and fails the queue pair when there is none.
  */
 struct ipu_verbs_retired {
     struct ibv_ah *ah;
@@ -64,8 +63,8 @@ struct ipu_verbs_retired {
 STAILQ_HEAD(ipu_verbs_retired_queue, ipu_verbs_retired);
 
 /*
- * Makes address handles on a thread of its own, one after the other: on RoCE the kernel resolves
- * the destination's MAC first, which takes up to a second where nobody answers.
+ * Makes address handles on a thread of its own, one after the other: on RoCE the kernel first
+ * resolves the destination's MAC, which takes up to a second when no host answers.
  */
 struct ipu_verbs_ah_worker {
     pthread_t thread;
@@ -76,9 +75,10 @@ struct ipu_verbs_ah_worker {
     bool stopping;
 };
 
-/* What other threads have for the pump's. The descriptor is readable while `any` is true. */
+/* Requests and results of other threads for the pump's. The descriptor is readable while `any` is
+ * true. */
 struct ipu_verbs_inbox {
-    pthread_mutex_t mutex; /* of this and of the worker's queue */
+    pthread_mutex_t mutex; /* guards the inbox and the worker's queue */
     struct ipu_verbs_handle_queue made;
     bool fail;   /* break the queue pair */
     bool rebind; /* the port's address is now: */
@@ -107,10 +107,9 @@ struct ipu_verbs {
 
     struct ipu_regions regions;
 
-    /*
-     * Sends are numbered as they are posted; a completion names the number up to which all have
-     * ended, so an unsignalled one comes back with the next signalled one behind it.
-     * returned <= completed <= posted <= returned + send_depth.
+    /* Each posted send gets the next number; a completion names the number up to which all sends
+     * have ended, so an unsignalled send ends with the next signalled one. returned <= completed <=
+     * posted <= returned + send_depth.
      */
     uint64_t *cookies; /* of send number n at n & cookie_mask */
     uint64_t cookie_mask;
@@ -131,7 +130,7 @@ struct ipu_verbs {
 
     struct ipu_verbs_connected *connected; /* NULL: datagrams only */
 
-    /* The control thread's. */
+    /* Only the control thread uses these. */
     struct ipu_verbs *leader; /* of a TX queue; else NULL */
     struct ipu_verbs *tx_queues[IPU_TX_QUEUES_MAX - 1];
 
@@ -146,11 +145,12 @@ struct ipu_verbs {
     } counters;
 };
 
-/* The pump's thread writes, any thread reads. */
+/* The pump's thread writes the counters, and any thread reads them. */
 #define IPU_VERBS_ADD(v, name, n) ipu_counter_add(&(v)->counters.name, (n))
 #define IPU_VERBS_COUNT(v, name)  IPU_VERBS_ADD(v, name, 1)
 
-/* queue_pair.c: from RESET to RTS; to ERROR, where everything posted comes back. */
+/* queue_pair.c: `raise` takes it from RESET to RTS, `fail` to ERROR, where all posted work
+ * completes. */
 int ipu_verbs_queue_pair_raise(struct ipu_verbs *v);
 void ipu_verbs_queue_pair_fail(struct ipu_verbs *v);
 int ipu_verbs_queue_pair_recover(void *self);
@@ -159,7 +159,7 @@ int ipu_verbs_queue_pair_recover(void *self);
 int ipu_verbs_send(void *self, const struct ipu_send *sends, int n);
 int ipu_verbs_sent(void *self, uint64_t *cookies, int max);
 void ipu_verbs_send_poll(struct ipu_verbs *v);
-/* Post or give up what waited for handles, as far as they are there. */
+/* Posts or gives up the sends whose handles are made or have failed meanwhile. */
 void ipu_verbs_send_parked(struct ipu_verbs *v);
 
 /* receive.c */
@@ -170,30 +170,31 @@ void ipu_verbs_receive_poll(struct ipu_verbs *v);
 /* handle.c */
 void *ipu_verbs_handle_create(void *self, const struct ipu_dest *dest);
 void ipu_verbs_handle_destroy(void *self, void *ah);
-/* Before a send: whether it is there; if not, it is made, or about to be. */
+/* Returns, before a send, whether the handle is ready; if not, makes it, or has the worker make
+ * it. */
 bool ipu_verbs_handle_ready(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
 /* Reads the inbox, and takes the handles that the worker made. */
 void ipu_verbs_handle_collect(struct ipu_verbs *v);
-/* After its last parked send has gone. */
+/* Frees an abandoned handle, after its last parked send has gone. */
 void ipu_verbs_handle_release(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
-/* End the retired ones that no send needs any more. */
+/* Destroys the retired handles that no send needs any more. */
 void ipu_verbs_handle_reap(struct ipu_verbs *v);
-/* End the verbs objects, all; end the handles, too. */
+/* These end all verbs objects; and the handles, too. */
 void ipu_verbs_handle_close(struct ipu_verbs *v);
 void ipu_verbs_handle_free(struct ipu_verbs *v);
 
 /* ah_worker.c: the thread starts with its first work. */
 void ipu_verbs_ah_worker_init(struct ipu_verbs *v);
 void ipu_verbs_ah_worker_free(struct ipu_verbs *v);
-/* False when too much is to be done already. */
+/* Returns false when too many handles wait for the worker already. */
 bool ipu_verbs_ah_worker_put(struct ipu_verbs *v, struct ipu_verbs_handle *handle);
 
 /* inbox.c */
 int ipu_verbs_inbox_init(struct ipu_verbs *v);
 void ipu_verbs_inbox_free(struct ipu_verbs *v);
-/* Something is in it now. The mutex is held. */
+/* Makes the inbox's descriptor readable. The caller holds the mutex. */
 void ipu_verbs_inbox_announce(struct ipu_verbs *v);
-/* Fails the queue pair or rebinds the port as demanded; appends the handles to *made. */
+/* Fails the queue pair or rebinds the port as other threads asked; appends the handles to *made. */
 void ipu_verbs_inbox_read(struct ipu_verbs *v, struct ipu_verbs_handle_queue *made);
 
 #endif
