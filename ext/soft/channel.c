@@ -9,15 +9,15 @@
 #include "objects.h"
 
 /*
- * How a sleeper is woken. A channel is what one consumer sleeps on, with however many completion
- * queues. epoll_fd holds two descriptors: the UDP socket, so that a packet wakes the consumer with
- * no help of ours (it then makes the progress itself, in poll), and event_fd, for completions that
- * the progress of another thread has put here.
+ * A channel wakes one sleeping consumer, which may have any number of completion queues. epoll_fd
+ * holds two descriptors: the UDP socket, so that a packet wakes the consumer without our help (the
+ * consumer then makes the progress itself, in poll), and event_fd, for completions that the
+ * progress of another thread has put into its queues.
  *
- * A channel in the background does not look at the socket while another consumer does who will come
- * back to poll, which is to say: one that has armed its channel before. Without that, each packet
- * would wake all consumers, and they would fight for the mutex to find that it is not theirs.
- * Nobody looks at it while packets wait for the buffers of a consumer (progress.c).
+ * A channel in the background does not watch the socket while another consumer does that will come
+ * back to poll: a consumer that has armed its channel before. Otherwise each packet would wake all
+ * consumers, and they would contend for the mutex only to find that the packet is not theirs. No
+ * channel watches the socket while packets wait for the buffers of a consumer (progress.c).
  */
 
 static uint32_t events_of(const struct soft_channel *channel)
@@ -31,7 +31,7 @@ static void update(struct soft_channel *channel)
 {
     struct epoll_event event = {.events = events_of(channel)};
 
-    /* Cannot fail: both descriptors are ours, and the entry is there. */
+    /* This cannot fail: both descriptors are ours, and the entry exists. */
     if (channel->hca->udp != NULL)
         (void)epoll_ctl(channel->epoll_fd, EPOLL_CTL_MOD, soft_udp_fd(channel->hca->udp), &event);
 }
@@ -67,7 +67,7 @@ static int open_descriptors(struct soft_channel *channel)
     return error;
 }
 
-/* Who looks at the socket, after a change of who is there, or of who may receive. */
+/* Decides which channels watch the socket, after a channel came or went, or short_of changed. */
 void soft_channel_review(struct soft_hca *hca)
 {
     struct soft_channel *channel;
@@ -148,7 +148,7 @@ void soft_cq_arm(struct soft_cq *cq)
         channel->attended = true;
         soft_channel_review(hca);
     }
-    soft_lock_release(hca); /* wakes at once when there is something */
+    soft_lock_release(hca); /* wakes the consumer at once when a completion is there */
 }
 
 void soft_cq_disarm(struct soft_cq *cq)

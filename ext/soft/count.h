@@ -7,8 +7,8 @@
 #include "hca.h"
 
 /*
- * The counters of an HCA. Written under its mutex, read by anybody: hence atomic, and hence a plain
- * load and store in place of an atomic addition.
+ * The counters of an HCA. The HCA writes them under its mutex, and any thread reads them: so they
+ * are atomic, and a plain load and store takes the place of an atomic addition.
  */
 struct soft_count {
     _Atomic uint64_t value[SOFT_C_COUNT];

@@ -4,7 +4,7 @@
 
 #include "objects.h"
 
-/* In the channel of `other`, or, without one, in a channel of its own. */
+/* Creates a queue in the channel of `other`, or, without one, in a channel of its own. */
 static int create(struct soft_hca *hca, struct soft_cq *other, unsigned int depth,
                   struct soft_cq **out)
 {

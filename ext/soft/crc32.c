@@ -6,8 +6,8 @@
 #include <isa-l/crc.h>
 
 /*
- * ISA-L returns with the upper halves of the vector registers in use, and an SSE instruction that
- * comes upon them waits: 170 ns a packet on Sapphire Rapids, where the CRC of 2 KB takes 30.
+ * ISA-L returns with the upper halves of the vector registers in use, and an SSE instruction then
+ * has to wait for them: 170 ns a packet on Sapphire Rapids, where the CRC of 2 KB takes 30.
  */
 #ifdef __x86_64__
 __attribute__((target("avx"))) static void clear_upper_halves(void)
@@ -32,7 +32,7 @@ uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
 
 uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
 {
-    /* libdeflate takes a null pointer for "start anew" and would forget crc. */
+    /* A null pointer makes libdeflate start anew and forget crc. */
     return bytes == 0 ? crc : libdeflate_crc32(crc, data, bytes);
 }
 

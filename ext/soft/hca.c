@@ -161,7 +161,7 @@ void soft_hca_close(struct soft_hca *hca)
         (void)soft_cq_destroy(LIST_FIRST(&hca->cqs));
     if (hca->udp != NULL) {
         soft_udp_close(hca->udp);
-        if (hca->main == NULL) { /* else these are its HCA's */
+        if (hca->main == NULL) { /* a TX queue uses those of its HCA */
             soft_membership_close(&hca->membership);
             soft_netdev_close(&hca->netdev);
         }
@@ -181,7 +181,7 @@ int soft_hca_check(struct soft_hca *hca)
 
     if (hca->udp == NULL)
         return 0;
-    /* The netlink socket must not be shared by two conversations; this is control work, too. */
+    /* Two threads must not use the netlink socket at once; group_mutex is for control work, too. */
     pthread_mutex_lock(&hca->group_mutex);
     error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state);
     if (error == 0 && (!state.up || !state.running))
@@ -262,6 +262,6 @@ void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out)
     for (int i = 0; i < SOFT_C_COUNT; i++)
         out->value[i] = atomic_load_explicit(&hca->count.value[i], memory_order_relaxed);
     out->value[SOFT_C_DROP_SOCKET] = 0;
-    if (hca->udp != NULL && hca->main == NULL) /* a TX queue refuses all that comes */
+    if (hca->udp != NULL && hca->main == NULL) /* a TX queue refuses all packets */
         out->value[SOFT_C_DROP_SOCKET] = soft_udp_overruns(hca->udp);
 }

@@ -46,7 +46,7 @@ struct soft_srq;
 #define SOFT_QPN_GSI        1u
 #define SOFT_QPN_MCAST      0xffffffu
 #define SOFT_QKEY_GSI       0x80010000u
-#define SOFT_QKEY_OWN       0x80000000u /* this bit in a send: "the Q_Key of the QP itself" */
+#define SOFT_QKEY_OWN       0x80000000u /* a send with this bit uses the Q_Key of its own QP */
 #define SOFT_PKEY_DEFAULT   0xffffu
 #define SOFT_HOP_LIMIT      64
 #define SOFT_NO_DEADLINE_NS INT64_MAX
@@ -94,47 +94,46 @@ int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca 
 /* The attributes that soft_hca_open read from the device; they do not change. */
 void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 
-/*
- * Look at the device again: 0 while the port is active, else -ENODEV (device gone or renumbered),
- * -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID is tentative),
- * -EBUSY (it is being renamed) or -EMSGSIZE (the MTU no longer carries active_mtu_bytes). For a
- * control thread: costs system calls. An HCA survives all but -ENODEV and works again when the
- * answer is 0 again; but the kernel forgets a device's groups while its MTU is below 1280 bytes,
- * which ends IPv6 on it: -EADDRNOTAVAIL, then detach and attach.
+/* Looks at the device again. Returns 0 while the port is active, else -ENODEV (device gone or
+ * renumbered), -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID
+ * is tentative), -EBUSY (it is being renamed) or -EMSGSIZE (the MTU no longer carries
+ * active_mtu_bytes). Only control threads should call this, because it costs system calls. An HCA
+ * survives all of these but -ENODEV and works again when the result is 0 again; but the kernel
+ * forgets a device's groups while its MTU is below 1280 bytes, which ends IPv6 on it:
+ * -EADDRNOTAVAIL, then detach and attach.
  */
 int soft_hca_check(struct soft_hca *hca);
 
-/*
- * Replace the P_Key table (at open { 0xffff }). QPs name their P_Key by index; an index past the
- * end matches nothing. -EINVAL unless 1 <= n <= SOFT_MAX_PKEYS. Invalid entries (low 15 bits 0) are
- * allowed, they match nothing.
+/* Replaces the P_Key table (at open { 0xffff }). QPs name their P_Key by index; an index past the
+ * end matches nothing. -EINVAL unless 1 <= n <= SOFT_MAX_PKEYS. The table may hold invalid entries
+ * (low 15 bits 0), which match nothing.
  */
 int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n);
 
-/* The index of the table entry with the same low 15 bits, full members first, or -ENOENT. */
+/* Returns the index of the table entry with the same low 15 bits, full members first, or
+ * -ENOENT. */
 int soft_hca_find_pkey(struct soft_hca *hca, uint16_t pkey);
 
-/* The table entry; 0, which matches nothing, past the end. */
+/* Returns the table entry; past the end 0, which matches nothing. */
 uint16_t soft_hca_pkey(struct soft_hca *hca, unsigned int index);
 
-/*
- * Receive and retry without polling a CQ; any soft_cq_poll does the same. Returns the number of
- * packets taken off the wire. Needed only by a thread that serves no CQ.
+/* Receives and retries without polling a CQ, as any soft_cq_poll does. Returns the number of
+ * packets taken off the wire. Only a thread that serves no CQ needs it.
  */
 int soft_hca_progress(struct soft_hca *hca);
 
-/*
- * CLOCK_MONOTONIC time at which some CQ must be polled again even if no descriptor becomes
- * readable, or SOFT_NO_DEADLINE_NS. Ask after soft_cq_arm and before sleeping. Set while sends wait
- * for kernel memory (ENOBUFS), which no descriptor announces, while packets wait for buffers of
- * another consumer, and by the timers of RC: may be earlier than the first of them, never later.
+/* Returns the CLOCK_MONOTONIC time at which the caller must poll some CQ again even if no
+ * descriptor becomes readable, or SOFT_NO_DEADLINE_NS. The caller asks after soft_cq_arm and before
+ * it sleeps. There is a deadline while sends wait for kernel memory (ENOBUFS), which no descriptor
+ * announces, while packets wait for buffers of another consumer, and while timers of RC run: it may
+ * be earlier than the first of them, but never later.
  */
 int64_t soft_hca_deadline_ns(struct soft_hca *hca);
 
 enum soft_counter {
     SOFT_C_TX_PACKETS,     /* packets handed to the kernel (or to the loopback) */
     SOFT_C_TX_BYTES,       /* their payload, headers and padding not counted */
-    SOFT_C_TX_CALLS,       /* sendmmsg calls: TX_PACKETS / TX_CALLS is the batching */
+    SOFT_C_TX_CALLS,       /* sendmmsg calls: TX_PACKETS / TX_CALLS is the mean batch */
     SOFT_C_TX_SUPER,       /* UDP_SEGMENT sends, each of 2..64 packets */
     SOFT_C_TX_STALLS,      /* times a send queue had to wait for the socket */
     SOFT_C_TX_UNREACHABLE, /* lost: ENETUNREACH, EHOSTUNREACH, ENETDOWN, ENODEV, EADDRNOTAVAIL... */
@@ -142,23 +141,23 @@ enum soft_counter {
     SOFT_C_TX_LENGTH,      /* completed with SOFT_WC_LOC_LEN_ERR, nothing sent */
     SOFT_C_RX_PACKETS,     /* packets off the wire or the loopback, before any check */
     SOFT_C_RX_BYTES,       /* payload delivered, the GRH not counted */
-    SOFT_C_RX_CALLS,       /* recvmmsg calls that brought something */
+    SOFT_C_RX_CALLS,       /* recvmmsg calls that returned messages */
     SOFT_C_RX_SUPER,       /* UDP_GRO receives, each of 2 or more packets */
     SOFT_C_RX_DELIVERED,   /* receive completions */
     SOFT_C_DROP_ADDRESS,   /* neither our GID nor an attached group */
     SOFT_C_DROP_MALFORMED, /* too short, length not a multiple of 4, padding too long */
     SOFT_C_DROP_VERSION,   /* transport header version other than 0 */
     SOFT_C_DROP_ICRC,
-    SOFT_C_DROP_OPCODE, /* not one of the QP's transport */
+    SOFT_C_DROP_OPCODE, /* the QP's transport does not have it */
     SOFT_C_DROP_QPN,    /* no such QP; multicast QPN with a unicast address or the reverse */
     SOFT_C_DROP_PKEY,
     SOFT_C_DROP_QKEY,
-    SOFT_C_DROP_NO_BUFFER, /* no receive work request posted */
-    SOFT_C_DROP_TOO_LONG,  /* longer than the posted buffer; the work request stays */
-    SOFT_C_DROP_CQ_FULL,   /* no room for the completion; the work request stays */
-    SOFT_C_DROP_SOCKET,    /* by the kernel, the socket's receive buffer being full; a train is 1 */
+    SOFT_C_DROP_NO_BUFFER,  /* the QP has no posted receive */
+    SOFT_C_DROP_TOO_LONG,   /* longer than the posted buffer; the work request stays */
+    SOFT_C_DROP_CQ_FULL,    /* no room for the completion; the work request stays */
+    SOFT_C_DROP_SOCKET,     /* by the kernel: the socket's receive buffer was full; a train is 1 */
     SOFT_C_DROP_CONNECTION, /* RC: not connected, or not from the GID that it is connected to */
-    SOFT_C_DROP_WINDOW,     /* RC: an acknowledgement of what is not in flight */
+    SOFT_C_DROP_WINDOW,     /* RC: an acknowledgement of a packet that is not in flight */
     SOFT_C_RC_RETRANSMITS,  /* packets sent again */
     SOFT_C_RC_TIMEOUTS,     /* retransmission timers that ran out */
     SOFT_C_RC_DUPLICATES,   /* packets received again */
@@ -173,7 +172,8 @@ struct soft_hca_counters {
     uint64_t value[SOFT_C_COUNT];
 };
 
-/* Read all counters; from any thread, without the HCA's mutex; monotone, not one snapshot. */
+/* Reads all counters, from any thread, without the HCA's mutex. They never decrease, but are not
+ * one snapshot. */
 void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out);
 
 /* "tx_packets", "drop_icrc", ...: stable names, indexed by enum soft_counter. */
@@ -186,7 +186,7 @@ enum soft_wc_status {
     SOFT_WC_SUCCESS = 0,
     SOFT_WC_LOC_LEN_ERR = 1,
     SOFT_WC_WR_FLUSH_ERR = 5,
-    SOFT_WC_REM_INV_REQ_ERR = 9, /* these five: RC, of the send that breaks the connection */
+    SOFT_WC_REM_INV_REQ_ERR = 9, /* RC has these five, for the send that breaks the connection */
     SOFT_WC_REM_ACCESS_ERR = 10,
     SOFT_WC_REM_OP_ERR = 11,
     SOFT_WC_RETRY_EXC_ERR = 12,
@@ -200,8 +200,8 @@ enum soft_wc_opcode {
 };
 
 enum soft_wc_flags {
-    SOFT_WC_GRH = 1,      /* always set on UD receives: RoCEv2 has an IP header in every packet */
-    SOFT_WC_WITH_IMM = 2, /* imm_data is there */
+    SOFT_WC_GRH = 1,      /* set on all UD receives: every RoCEv2 packet has an IP header */
+    SOFT_WC_WITH_IMM = 2, /* imm_data is valid */
 };
 
 struct soft_wc {
@@ -217,9 +217,9 @@ struct soft_wc {
 };
 
 /*
- * A queue of depth completions (1..SOFT_MAX_CQE). It never overruns: a full one holds signalled
- * sends back and drops receives, counted. Make it as deep as all queues that complete into it
- * together, and neither happens. -EINVAL, -ENOMEM, -EMFILE, -ENFILE.
+ * A queue of depth completions (1..SOFT_MAX_CQE). It never overruns: a full queue holds signalled
+ * sends back, and drops and counts receives. Neither happens if it is as deep as all queues
+ * together that complete into it. -EINVAL, -ENOMEM, -EMFILE, -ENFILE.
  */
 int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **out);
 
@@ -229,23 +229,22 @@ int soft_cq_create(struct soft_hca *hca, unsigned int depth, struct soft_cq **ou
  */
 int soft_cq_create_beside(struct soft_cq *other, unsigned int depth, struct soft_cq **out);
 
-/* -EBUSY while a QP uses it. Completions not polled are gone. */
+/* Destroys the queue with its completions; -EBUSY while a QP uses it. */
 int soft_cq_destroy(struct soft_cq *cq);
 
-/*
- * Take up to n completions, oldest first; makes progress on the whole HCA when there are fewer than
- * n. Returns the count; as long as it is n there may be more.
+/* Takes up to n completions, oldest first, and makes progress on the whole HCA when there are fewer
+ * than n. Returns the count; if it is n, there may be more.
  */
 int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc);
 
-/* Take up to n of those that are there, without looking for more on the wire: for a consumer that
- * has just polled another one. */
+/* Takes up to n completions that the queue holds, without reading packets from the wire: for a
+ * consumer that has just polled another queue. */
 int soft_cq_take(struct soft_cq *cq, int n, struct soft_wc *wc);
 
-/*
- * Ask for a wake-up: from now on soft_cq_fd becomes readable when a completion may be there (at
- * once, if one is there already). Wakes once per arm; clears an earlier wake-up. Pattern: poll
- * until fewer than n come, arm, poll once more, sleep on the descriptor. Wake-ups may be spurious.
+/* Asks for a wake-up: from now on soft_cq_fd becomes readable when a completion may be there (at
+ * once, if the queue holds a completion already). One call causes one wake-up, and clears an
+ * earlier one. A consumer polls until fewer than n completions come, arms, polls once more, and
+ * sleeps on the descriptor. Wake-ups may be spurious.
  */
 void soft_cq_arm(struct soft_cq *cq);
 
@@ -255,16 +254,15 @@ void soft_cq_arm(struct soft_cq *cq);
  */
 void soft_cq_disarm(struct soft_cq *cq);
 
-/*
- * For a consumer that hardly ever gets a packet: as long as another consumer sleeps on this HCA and
- * so fetches all packets anyway, only completions wake this consumer. Another consumer counts from
- * its first soft_cq_arm to the end of its queues.
+/* Marks a consumer that hardly ever gets a packet: as long as another consumer sleeps on this HCA
+ * and so fetches all packets anyway, only completions wake this consumer. Another consumer counts
+ * from its first soft_cq_arm to the end of its queues.
  */
 void soft_cq_set_background(struct soft_cq *cq);
 
-/*
- * An epoll descriptor for poll/epoll/select, level-triggered, owned by the CQ. Wait for EPOLLIN on
- * it only after soft_cq_arm: while it is readable and not polled and armed again it stays so.
+/* Returns a level-triggered epoll descriptor for poll/epoll/select, which the CQ owns. Wait for
+ * EPOLLIN on it only after soft_cq_arm: it stays readable until the consumer has polled and armed
+ * again.
  */
 int soft_cq_fd(const struct soft_cq *cq);
 
@@ -280,7 +278,7 @@ struct soft_ah_attr {
 /* -EINVAL for the unspecified or a v4-mapped GID or a wide flow label, -ENOSPC at SOFT_MAX_AH. */
 int soft_ah_create(struct soft_hca *hca, const struct soft_ah_attr *attr, struct soft_ah **out);
 
-/* At any time: sends already posted with it still go out. */
+/* The caller may destroy a handle at any time: sends already posted with it still go out. */
 void soft_ah_destroy(struct soft_ah *ah);
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */
@@ -293,12 +291,12 @@ enum soft_qp_type {
 
 struct soft_qp_attr {
     enum soft_qp_type type;
-    struct soft_cq *send_cq; /* the two may be the same */
+    struct soft_cq *send_cq; /* send_cq and recv_cq may be the same */
     struct soft_cq *recv_cq;
     unsigned int max_send_wr; /* 1..SOFT_MAX_WR */
     unsigned int max_recv_wr; /* 1..SOFT_MAX_WR */
     uint32_t qkey;            /* ignored for a GSI QP */
-    uint16_t pkey_index;      /* GSI: of packets whose work request does not say */
+    uint16_t pkey_index;      /* GSI: for packets whose work request names none */
     struct soft_srq *srq;     /* RC: receives come from here; NULL: from a queue of its own */
     uint32_t source_qpn;      /* UD: the source QPN in its packets; 0: its own */
 };
@@ -311,9 +309,9 @@ struct soft_qp_attr {
  */
 int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct soft_qp **out);
 
-/*
- * Detach from all groups and complete what is posted, send before receive, oldest first and
- * unsignalled ones too, with SOFT_WC_WR_FLUSH_ERR (what does not fit into a full CQ is gone).
+/* Detaches from all groups and completes all posted work, sends before receives, the oldest first
+ * and unsignalled ones too, with SOFT_WC_WR_FLUSH_ERR (a completion that does not fit into a full
+ * CQ is lost).
  */
 void soft_qp_destroy(struct soft_qp *qp);
 
@@ -348,33 +346,32 @@ struct soft_recv_wr {
     struct soft_sge sg[SOFT_MAX_SGE]; /* UD: the first SOFT_GRH_BYTES bytes receive the GRH */
 };
 
-/*
- * Post n sends as one batch, in order, and try to send them now. Returns how many were accepted:
- * fewer than n when the send queue is full, or when the next one is invalid (no AH, an AH of
- * another HCA, too many SGEs, QPN over 24 bits); -EINVAL when that is the first. A message longer
- * than the active MTU is accepted and completes with SOFT_WC_LOC_LEN_ERR, as do all failures, even
- * when not signalled. UD is unreliable: success says that the buffer may be reused, no more.
+/* Posts n sends as one batch, in order, and tries to send them now. Returns how many it accepted:
+ * fewer than n when the send queue is full, or when the next send is invalid (no AH, an AH of
+ * another HCA, too many SGEs, QPN over 24 bits); -EINVAL when the first is invalid. It accepts a
+ * message longer than the active MTU, which completes with SOFT_WC_LOC_LEN_ERR; all failures
+ * complete, even when not signalled. UD is unreliable: success says only that the caller may reuse
+ * the buffer.
  *
- * RC ignores address handle and remote QPN and Q_Key; success says that the peer has the message.
- * Invalid are a message over SOFT_MAX_RC_BYTES and any before the state SOFT_QPS_RTS; in the error
- * state requests are accepted and flushed.
+ * RC ignores address handle and remote QPN and Q_Key; success says that the peer has the message. A
+ * message over SOFT_MAX_RC_BYTES is invalid, and so is any message before the state SOFT_QPS_RTS;
+ * in the error state the QP accepts requests and flushes them.
  */
 int soft_qp_post_send(struct soft_qp *qp, const struct soft_send_wr *wr, int n);
 
-/* Post n receives; returns how many were accepted, or -EINVAL when the first one is invalid (too
- * many SGEs; RC: in the reset state, or with an SRQ). */
+/* Posts n receives; returns how many it accepted, or -EINVAL when the first is invalid (too many
+ * SGEs; RC: in the reset state, or with an SRQ). */
 int soft_qp_post_recv(struct soft_qp *qp, const struct soft_recv_wr *wr, int n);
 
-/*
- * Receive what is sent to this multicast GID: joins the IPv6 group on the device, too, for the
- * first QP. The sender's own packets come back like everybody else's; drop those with your own
- * source QPN and source GID. Attaching twice is one attachment. -EINVAL (not multicast, not UD),
+/* Receives packets to this multicast GID; for the first QP the HCA also joins the IPv6 group on the
+ * device. The sender's own packets come back like those of other hosts; drop those with your own
+ * source QPN and source GID. Attaching twice makes one attachment. -EINVAL (not multicast, not UD),
  * -ENOSPC (SOFT_MAX_MCAST), -ENOMEM, -ENODEV, -EXDEV (the calling thread is in another network
- * namespace than the HCA), or what the kernel answers to the join.
+ * namespace than the HCA), or the kernel's error for the join.
  */
 int soft_qp_attach_mcast(struct soft_qp *qp, const struct in6_addr *mgid);
 
-/* -ENOENT when not attached. */
+/* Returns -ENOENT when the QP is not attached. */
 int soft_qp_detach_mcast(struct soft_qp *qp, const struct in6_addr *mgid);
 
 /* ---- reliable connections -------------------------------------------------------------------- */
@@ -383,7 +380,7 @@ int soft_qp_detach_mcast(struct soft_qp *qp, const struct in6_addr *mgid);
 enum soft_qp_state {
     SOFT_QPS_RESET = 0,
     SOFT_QPS_INIT = 1, /* receives may be posted */
-    SOFT_QPS_RTR = 2,  /* receives and answers */
+    SOFT_QPS_RTR = 2,  /* receives and acknowledges */
     SOFT_QPS_RTS = 3,  /* sends, too */
     SOFT_QPS_ERR = 6,  /* flushes */
 };
@@ -392,48 +389,48 @@ struct soft_rc_attr {
     /* For RTR. */
     struct soft_ah_attr path;    /* to the peer; packets from another GID are dropped */
     uint32_t dest_qpn;           /* 2..0xfffffe */
-    uint32_t rq_psn;             /* 24 bits: of the first packet that comes */
+    uint32_t rq_psn;             /* 24 bits: of the first packet to receive */
     unsigned int path_mtu_bytes; /* 256, 512, 1024, 2048 or 4096, at most active_mtu_bytes */
     uint8_t min_rnr_timer;       /* 0..31, as in the AETH: 1 is 10 us, 14 1.28 ms, 0 655 ms */
     /* For RTS. */
-    uint32_t sq_psn;     /* 24 bits: of the first packet that goes */
+    uint32_t sq_psn;     /* 24 bits: of the first packet to send */
     uint8_t timeout;     /* 0..31: 4.096 us * 2^timeout for an acknowledgement; 0: for ever. The
                             peer is a program that must get to run: 14 (67 ms) is a good value */
-    uint8_t retry_count; /* 0..7, time-outs without progress before SOFT_WC_RETRY_EXC_ERR */
+    uint8_t retry_count; /* 0..7: timeouts without progress before SOFT_WC_RETRY_EXC_ERR */
     uint8_t rnr_retry;   /* 0..7, the same for a peer without buffers; 7: no limit */
 };
 
-/*
- * Walk an RC QP to another state: RESET to INIT to RTR to RTS, and from anywhere to ERR or RESET.
- * attr is read for RTR and RTS only, and then only its part for that. -EINVAL for another step, a
- * UD QP, or values out of range.
+/* Moves an RC QP to another state: RESET to INIT to RTR to RTS, and from any state to ERR or RESET.
+ * Only RTR and RTS read attr, each its own part. -EINVAL for another step, a UD QP, or values out
+ * of range.
  *
- * ERR: all that is posted completes with SOFT_WC_WR_FLUSH_ERR, as fast as the CQs have room. An
- * error of the connection leads there, too, with an error completion of the send that met it.
- * RESET: all that is posted is forgotten; for a QP with an SRQ the buffer of a message that has
- * come in part as well. Completions already in a CQ stay there.
+ * ERR: all posted work completes with SOFT_WC_WR_FLUSH_ERR, as fast as the CQs have room. An error
+ * of the connection leads there, too, with an error completion for the send that caused it. RESET:
+ * the QP forgets all posted work, and, if it has an SRQ, the buffer of a message that has come in
+ * part. Completions already in a CQ stay there.
  */
 int soft_qp_modify(struct soft_qp *qp, enum soft_qp_state state, const struct soft_rc_attr *attr);
 
-/* UD: SOFT_QPS_RTS. */
+/* Returns the state; for UD always SOFT_QPS_RTS. */
 enum soft_qp_state soft_qp_state(const struct soft_qp *qp);
 
-/* RC: packets that this QP has sent again. UD: 0. */
+/* Returns how many packets an RC QP has sent again; 0 for UD. */
 uint64_t soft_qp_retransmits(const struct soft_qp *qp);
 
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
-/*
- * A receive queue that any number of RC QPs take their buffers from, one for each message, when its
- * first packet comes, the one posted last first. Without buffers all of them answer "receiver not
- * ready". max_wr is 1..SOFT_MAX_WR. -EINVAL, -ENOSPC (SOFT_MAX_SRQ), -ENOMEM.
+/* Creates a receive queue from which any number of RC QPs take their buffers. A QP takes one buffer
+ * for each message, when the first packet comes, and the buffer posted last goes first. Without
+ * buffers all of these QPs answer "receiver not ready". max_wr is 1..SOFT_MAX_WR. -EINVAL, -ENOSPC
+ * (SOFT_MAX_SRQ), -ENOMEM.
  */
 int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq **out);
 
-/* -EBUSY while a QP uses it. Receives still posted are forgotten, without completions. */
+/* Destroys the queue, and forgets its posted receives without completions; -EBUSY while a QP uses
+ * it. */
 int soft_srq_destroy(struct soft_srq *srq);
 
-/* As soft_qp_post_recv. */
+/* Posts receives as soft_qp_post_recv does. */
 int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int n);
 
 #endif

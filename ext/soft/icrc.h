@@ -18,14 +18,14 @@
  */
 #define SOFT_ICRC_BYTES 4
 
-/*
- * The CRC of all that comes before the BTH. udp_bytes: from BTH to ICRC, both included; at most
- * 65527. It depends on nothing else of the packet, so it is worth keeping for a train of packets.
+/* Returns the CRC of the bytes before the BTH. udp_bytes counts from BTH to ICRC, both included,
+ * and is at most 65527. The CRC depends on nothing else of the packet, so a caller can keep it for
+ * a train of packets.
  */
 uint32_t soft_icrc_seed(const struct in6_addr *src, const struct in6_addr *dst, uint16_t src_port,
                         uint16_t dst_port, uint16_t udp_bytes);
 
-/* Does the packet from BTH to ICRC, len >= 16 bytes, end with the ICRC that its bytes have? */
+/* Returns whether the packet from BTH to ICRC, len >= 16 bytes, ends with the right ICRC. */
 bool soft_icrc_check(uint32_t seed, const uint8_t *packet, size_t len);
 
 #endif

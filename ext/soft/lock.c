@@ -4,9 +4,9 @@
 #include "objects.h"
 
 /*
- * The HCA's mutex, held for the length of a consumer's call. When a call gives the mutex back, it
- * serves the connections that have something to send, and wakes the consumers that sleep although
- * there is something for them now.
+ * The HCA's mutex. A consumer's call holds it from begin to end. When the call releases the mutex,
+ * it serves the connections that have packets to send, and wakes the sleeping consumers that have
+ * completions now.
  */
 
 void soft_lock_acquire(struct soft_hca *hca)
@@ -20,14 +20,13 @@ static void wake(struct soft_channel *channel)
 
     channel->armed = false;
     channel->hca->channels_armed--;
-    /* A counter of 1 cannot overflow: arm clears it before it is raised again. */
+    /* A counter of 1 cannot overflow: arm clears it before we write again. */
     if (!channel->signalled && write(channel->event_fd, &one, sizeof(one)) == sizeof(one))
         channel->signalled = true;
 }
 
-/*
- * Packets that are fetched but not handed on yet have left the socket, so threads that wait on the
- * socket must be woken for them, too.
+/* Fetched packets that nobody has delivered yet have left the socket, so we must also wake the
+ * threads that wait on the socket for them.
  */
 static void wake_sleepers(struct soft_hca *hca)
 {

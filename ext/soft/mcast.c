@@ -5,9 +5,8 @@
 
 #include "objects.h"
 
-/*
- * Who is attached to which group. The kernel delivers every group that anybody on this machine has
- * joined on the device; this table decides which of them are ours, and for which QPs.
+/* The table of groups and their QPs. The kernel delivers every group that any process on this
+ * machine has joined on the device; this table decides which of them are ours, and for which QPs.
  */
 
 static unsigned int bucket_of(const struct in6_addr *gid)
@@ -37,7 +36,7 @@ static int position(const struct soft_group *group, const struct soft_qp *qp)
     return -1;
 }
 
-/* A new group, joined and in the table, without members. group_mutex is held. */
+/* Joins a new group and puts it into the table, without members. The caller holds group_mutex. */
 static int create_group(struct soft_hca *hca, const struct in6_addr *gid, struct soft_group **out)
 {
     struct soft_group *group;
@@ -63,7 +62,7 @@ static int create_group(struct soft_hca *hca, const struct in6_addr *gid, struct
     return 0;
 }
 
-/* group_mutex is held. */
+/* The caller holds group_mutex. */
 static void destroy_if_empty(struct soft_hca *hca, struct soft_group *group)
 {
     if (group->qp_count > 0)

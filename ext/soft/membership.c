@@ -36,7 +36,7 @@ void soft_membership_close(struct soft_membership *m)
             close(m->fd[i]);
 }
 
-/* 0 where the kernel does not know the option (before 5.14): then nothing is checked. */
+/* Returns 0 where the kernel does not know the option (before 5.14): then we check nothing. */
 static uint64_t namespace_cookie(int fd)
 {
     uint64_t cookie = 0;
@@ -81,7 +81,7 @@ int soft_membership_join(struct soft_membership *m, const struct in6_addr *group
             m->groups[i]++;
             return i;
         }
-        /* No memory while the socket has memberships: optmem_max is spent, the next one will do. */
+        /* "No memory" on a socket with memberships: optmem_max is spent, so try the next socket. */
         if ((error != -ENOMEM && error != -ENOBUFS) || m->groups[i] == 0)
             return error;
     }
@@ -90,7 +90,7 @@ int soft_membership_join(struct soft_membership *m, const struct in6_addr *group
 
 void soft_membership_leave(struct soft_membership *m, const struct in6_addr *group, int number)
 {
-    /* Fails only when the device is gone, and the membership with it. */
+    /* This fails only when the device is gone, and the membership with it. */
     (void)set_membership(m, m->fd[number], IPV6_LEAVE_GROUP, group);
     if (--m->groups[number] == 0 && number > 0) {
         close(m->fd[number]);

@@ -99,7 +99,7 @@ int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_
         return 0;
     if (error != 0 && error != -ENODEV)
         return error;
-    /* While it is renamed the kernel finds it by neither name, for some milliseconds. */
+    /* During a renaming the kernel finds the device by neither name, for some milliseconds. */
     return ioctl(dev->ioctl_fd, SIOCGIFNAME, &req) < 0 ? -ENODEV : -EBUSY;
 }
 
@@ -110,7 +110,7 @@ struct search {
     const struct in6_addr *wanted;
     bool only_wanted;
     struct in6_addr best;
-    int best_rank; /* 0 nothing yet, 1 tentative, 2 usable, 3 the wanted one */
+    int best_rank; /* 0: none yet, 1: tentative, 2: usable, 3: the preferred one */
 };
 
 static bool is_zero(const struct in6_addr *a)
@@ -147,7 +147,7 @@ static void consider_message(struct search *s, const struct nlmsghdr *msg)
     if (ifa->ifa_family != AF_INET6 || ifa->ifa_index != s->ifindex)
         return;
     for (const struct rtattr *a = IFA_RTA(ifa); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
-        /* IFA_LOCAL is the own address of a point-to-point link and comes after IFA_ADDRESS. */
+        /* IFA_LOCAL is our own address of a point-to-point link and comes after IFA_ADDRESS. */
         if ((a->rta_type == IFA_LOCAL || (a->rta_type == IFA_ADDRESS && is_zero(&address))) &&
             RTA_PAYLOAD(a) == sizeof(address))
             memcpy(&address, RTA_DATA(a), sizeof(address));

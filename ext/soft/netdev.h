@@ -6,9 +6,8 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 
-/*
- * What the kernel knows of a net device. The two descriptors tie the answers to the network
- * namespace of the thread that opened them, whichever thread asks later.
+/* The kernel's data about a net device. The two descriptors tie the answers to the network
+ * namespace of the thread that opened them; any thread may ask later.
  */
 struct soft_netdev {
     int ioctl_fd;
@@ -21,27 +20,27 @@ struct soft_netdev_state {
     unsigned int mtu_bytes;
     bool up;               /* administratively */
     bool running;          /* with carrier */
-    struct in6_addr eui64; /* the link-local address that its MAC gives; :: without a 48-bit MAC */
+    struct in6_addr eui64; /* the link-local address made from its MAC; :: without a 48-bit MAC */
 };
 
-/* -EAFNOSUPPORT without IPv6, -EMFILE, -ENFILE, -ENOMEM. */
+/* Returns -EAFNOSUPPORT without IPv6, -EMFILE, -ENFILE or -ENOMEM. */
 int soft_netdev_open(struct soft_netdev *dev);
 void soft_netdev_close(struct soft_netdev *dev);
 
-/* By name, or by ifindex, which a renaming does not change: -ENODEV, or -EBUSY during one. */
+/* These look by name, or by ifindex, which a renaming does not change: -ENODEV, or -EBUSY during a
+ * renaming. */
 int soft_netdev_find(struct soft_netdev *dev, const char *name, struct soft_netdev_state *out);
 int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_netdev_state *out);
 
-/*
- * Is this an address of the device that can be used? -EADDRNOTAVAIL no, -EAGAIN not yet: duplicate
- * address detection is running.
+/* Returns 0 if the device has this address and can use it, -EADDRNOTAVAIL if not, and -EAGAIN while
+ * duplicate address detection is running.
  */
 int soft_netdev_has_address(struct soft_netdev *dev, unsigned int ifindex,
                             const struct in6_addr *address);
 
-/*
- * The link-local address to use as GID: `prefer` when the device has it, as rxe and hardware make
- * their default GID from the MAC, else the first one. Errors as above.
+/* Returns the link-local address to use as GID: `prefer` if the device has it, because rxe and
+ * hardware make their default GID from the MAC, else the first one. Errors are those of
+ * soft_netdev_has_address.
  */
 int soft_netdev_link_local(struct soft_netdev *dev, unsigned int ifindex,
                            const struct in6_addr *prefer, struct in6_addr *out);

@@ -14,27 +14,27 @@
 #include "udp.h"
 
 /*
- * The objects behind the handles of hca.h, for the files of this folder (and its tests) only.
+ * The objects behind the handles of hca.h; only the files of this directory and its tests use them.
  *
- * hca->mutex guards everything in here that changes, with two exceptions: the counters are atomic,
- * and the tables of groups are changed only while hca->group_mutex is held as well, so that holding
- * either is enough to read them. group_mutex is taken first. It exists because joining an IPv6
- * group waits for the kernel's configuration lock, and the packet path must not wait for that.
+ * hca->mutex guards all fields here that change, with two exceptions: the counters are atomic, and
+ * a thread that changes the tables of groups also holds hca->group_mutex, so that either mutex is
+ * enough to read them. A thread takes group_mutex first. It exists because a join of an IPv6 group
+ * waits for the kernel's configuration lock, and the packet path must not wait for that.
  */
 
 #define SOFT_QP_BUCKETS    1024
 #define SOFT_GROUP_BUCKETS 1024
 #define SOFT_MAX_MESSAGE   4096 /* the largest InfiniBand MTU */
 
-/* What a consumer sleeps on: channel.c. */
+/* A consumer sleeps on a channel: channel.c. */
 struct soft_channel {
     struct soft_hca *hca;
     LIST_ENTRY(soft_channel) entry;
     unsigned int users; /* completion queues */
     bool armed;
     bool signalled;  /* event_fd is readable */
-    bool attended;   /* was armed before: somebody comes back to poll */
-    bool background; /* leaves the socket to the others, if there are */
+    bool attended;   /* was armed before: its consumer comes back to poll */
+    bool background; /* leaves the socket to other channels, if there are any */
     bool watches;    /* the socket */
     int event_fd;
     int epoll_fd; /* event_fd and the socket */
@@ -47,7 +47,7 @@ struct soft_cq {
     struct soft_wc *ring; /* depth rounded up to a power of two */
     unsigned int depth;
     unsigned int mask;
-    unsigned int head; /* the oldest; head and tail count on without end */
+    unsigned int head; /* the oldest; head and tail only grow */
     unsigned int tail;
     unsigned int users; /* queues that complete into it */
 };
@@ -57,8 +57,8 @@ struct soft_ah {
     LIST_ENTRY(soft_ah) entry;
     unsigned int references; /* the caller's, and one for each send that waits */
     struct soft_udp_dest dest;
-    bool local;          /* the GID is our own: never on the wire */
-    uint16_t seed_bytes; /* packet length that icrc_seed is for; 0: none yet */
+    bool local;          /* the GID is our own: packets never go to the wire */
+    uint16_t seed_bytes; /* packet length of icrc_seed; 0: none yet */
     uint32_t icrc_seed;
 };
 
@@ -66,7 +66,7 @@ struct soft_send_wqe {
     struct soft_send_wr wr;
     uint32_t bytes;
     uint32_t psn;   /* RC: of its first packet */
-    uint8_t status; /* not success: invalid when posted, completes in its turn */
+    uint8_t status; /* not success: it was invalid when posted, and completes in its turn */
 };
 
 struct soft_send_queue {
@@ -74,7 +74,7 @@ struct soft_send_queue {
     unsigned int max, mask, head, tail;
 };
 
-/* On its own, so that several QPs can share one. */
+/* A separate struct, so that several QPs can share a queue. */
 struct soft_recv_queue {
     struct soft_recv_wr *ring;
     unsigned int max, mask, head, tail;
@@ -87,7 +87,7 @@ struct soft_srq {
     unsigned int users;
 };
 
-/* A packet as it goes up: where from, what it is, and its payload. */
+/* A received packet: its source, its headers and its payload. */
 struct soft_packet {
     const struct soft_udp_packet *ip;
     struct soft_roce roce;
@@ -95,28 +95,30 @@ struct soft_packet {
     size_t payload_bytes;
 };
 
-/* Why a send queue waits. */
+/* The reason why a send queue waits. */
 enum soft_stall {
-    SOFT_STALL_NONE,   /* it is empty */
+    SOFT_STALL_NONE,   /* it does not wait: it is empty */
     SOFT_STALL_SOCKET, /* EAGAIN: for EPOLLOUT */
     SOFT_STALL_MEMORY, /* ENOBUFS: for a moment */
     SOFT_STALL_CQ,     /* for the consumer to poll */
 };
 
-/* What a transport does; called with hca->mutex held. */
+/* The functions of a transport; the caller holds hca->mutex. */
 struct soft_transport {
-    /* Send from the head of the send queue on, complete what is done. */
+    /* Sends from the head of the send queue on, and completes the requests that are done. */
     enum soft_stall (*send)(struct soft_qp *qp);
-    /* A packet for this QP: parsed, ICRC correct, nothing of its transport checked. */
+    /* Takes a packet for this QP: it is parsed and its ICRC correct, but nobody has checked the
+     * transport's fields. */
     void (*receive)(struct soft_qp *qp, const struct soft_packet *packet);
 };
 
 extern const struct soft_transport soft_ud;
 extern const struct soft_transport soft_rc;
 
-/* What the HCA does for its connections; with hca->mutex held. */
+/* The HCA's work for its connections; the caller holds hca->mutex. */
 struct soft_service {
-    /* Send all acknowledgements that are due, and what the connections in hca->work may send. */
+    /* Sends all due acknowledgements, and the packets that the connections in hca->work may
+     * send. */
     void (*serve)(struct soft_hca *hca);
     void (*expire_timers)(struct soft_hca *hca);
 };
@@ -133,7 +135,7 @@ struct soft_qp {
     const struct soft_transport *transport;
     enum soft_qp_type type;
     uint32_t qpn;
-    uint32_t source_qpn; /* what its packets say */
+    uint32_t source_qpn; /* the source QPN in its packets */
     uint32_t qkey;
     uint32_t psn; /* of the next packet */
     uint16_t pkey_index;
@@ -141,7 +143,7 @@ struct soft_qp {
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
     struct soft_send_queue sq;
-    struct soft_recv_queue rq; /* empty and without a ring when there is an SRQ */
+    struct soft_recv_queue rq; /* empty and without a ring if the QP has an SRQ */
     struct soft_srq *srq;
     struct soft_rc *rc; /* NULL: UD */
 };
@@ -172,7 +174,7 @@ struct soft_hca {
     struct soft_count count;
     struct soft_netdev netdev;
     struct soft_membership membership;
-    struct soft_udp *udp; /* NULL: detached from any device, reaches itself only */
+    struct soft_udp *udp; /* NULL: without a device; the HCA reaches only itself */
     uint16_t source_port; /* of udp */
     struct soft_hca
         *main; /* of a TX queue: the HCA that it sends for, and that receives; else NULL */
@@ -192,14 +194,14 @@ struct soft_hca {
     unsigned int group_count;
 
     struct soft_stall_list stalled;
-    bool wants_writable; /* who watches the socket waits for EPOLLOUT, too */
+    bool wants_writable; /* channels that watch the socket wait for EPOLLOUT, too */
     int64_t deadline_ns;
     struct soft_rc_list work; /* connections with a pending ACK or more to send */
     struct soft_rc_list timers;
-    int64_t timer_ns; /* not later than the first of them */
+    int64_t timer_ns; /* not later than the first timer */
     bool drained;     /* a shared receive queue has given its last buffer since the poll began */
-    const struct soft_qp *short_of; /* what is fetched waits for its consumer to post, */
-    int64_t short_until_ns;         /* for so long */
+    const struct soft_qp *short_of; /* fetched packets wait for its consumer to post, */
+    int64_t short_until_ns;         /* until this time at most */
     struct soft_srq_list srqs;
     unsigned int srq_count;
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */
@@ -207,7 +209,7 @@ struct soft_hca {
     uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
 };
 
-/* hca.c. An HCA without a device: what tests use to do without a network. */
+/* hca.c. Makes an HCA without a device, for tests without a network. */
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out);
 
 /* lock.c */
@@ -219,7 +221,7 @@ void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room *
 /* Takes the oldest request off the send queue, and completes it if its CQ has room. */
 void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
 
-/* channel.c. All but create with the HCA's mutex held. */
+/* channel.c. The caller of all but create holds the HCA's mutex. */
 int soft_channel_create(struct soft_hca *hca, struct soft_channel **out);
 void soft_channel_release(struct soft_channel *channel); /* by one of its users */
 void soft_channel_want_writable(struct soft_hca *hca);   /* hca->wants_writable has changed */
@@ -236,7 +238,7 @@ static inline unsigned int soft_cq_room(const struct soft_cq *cq)
 }
 
 /* ah.c */
-/* false: the attributes are invalid. */
+/* Returns false when the attributes are invalid. */
 bool soft_ah_resolve(const struct soft_hca *hca, const struct soft_ah_attr *attr,
                      struct soft_udp_dest *out);
 void soft_ah_release(struct soft_ah *ah);
@@ -263,7 +265,7 @@ bool soft_rc_may_receive(const struct soft_qp *qp);
 void soft_rc_number(struct soft_qp *qp, struct soft_send_wqe *wqe);
 
 /* srq.c */
-/* The next buffer; NULL when there is none. */
+/* Takes the next buffer; NULL when there is none. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq);
 
 /* random.c */
@@ -280,15 +282,16 @@ void soft_mcast_detach_all(struct soft_qp *qp); /* takes the locks itself */
 void soft_progress_send(struct soft_qp *qp);
 void soft_progress_retry(struct soft_hca *hca);
 void soft_progress_unstall(struct soft_qp *qp);
-/* Receive until cq (NULL: nobody) holds `wanted` completions, at most one batch off the wire. */
+/* Receives until cq (may be NULL) holds `wanted` completions, at most one batch off the wire. */
 int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted);
-/* The queue pair has received into its last buffer; and has got others, or is no more. */
+/* These report that the queue pair has filled its last buffer; and that it has new buffers, or has
+ * ended. */
 void soft_progress_run_short(struct soft_qp *qp);
 void soft_progress_supply(const struct soft_qp *qp);
-/* One packet; `trusted`: from the loopback, where there is no ICRC. */
+/* Delivers one packet; a trusted packet comes from the loopback, which has no ICRC. */
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted);
 
-/* The smallest power of two >= n; n <= 2^31. */
+/* Returns the smallest power of two >= n; n <= 2^31. */
 static inline unsigned int soft_round_up(unsigned int n)
 {
     unsigned int size = 1;

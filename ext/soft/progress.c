@@ -10,8 +10,7 @@
  * calls do this work; the HCA has no thread of its own.
  */
 
-#define MEMORY_RETRY_NS                                                                            \
-    1000000 /* after ENOBUFS: the kernel frees memory when, not before, it sends */
+#define MEMORY_RETRY_NS 1000000 /* after ENOBUFS: the kernel frees memory only when it sends */
 
 /* A stopped or stuck consumer delays the others by at most this time. */
 #define SUPPLY_NS 10000000
@@ -29,7 +28,7 @@ static void set_stall(struct soft_qp *qp, enum soft_stall stall)
     qp->stall = stall;
 }
 
-/* Make descriptors and deadline say what the stalled queues wait for. */
+/* Sets descriptors and deadline to the events that the stalled queues wait for. */
 static void announce_stalls(struct soft_hca *hca)
 {
     bool socket = false, memory = false;
@@ -49,7 +48,7 @@ static void announce_stalls(struct soft_hca *hca)
 void soft_progress_send(struct soft_qp *qp)
 {
     if (qp->stall != SOFT_STALL_NONE)
-        return; /* behind what waits already */
+        return; /* behind the requests that wait already */
     set_stall(qp, qp->transport->send(qp));
     if (qp->stall != SOFT_STALL_NONE)
         announce_stalls(qp->hca);
@@ -77,7 +76,7 @@ void soft_progress_retry(struct soft_hca *hca)
         next = TAILQ_NEXT(qp, stall_entry);
         set_stall(qp, stall);
         if (stall == SOFT_STALL_SOCKET || stall == SOFT_STALL_MEMORY) {
-            /* Nobody else fares better now; next time another one goes first. */
+            /* No other queue can send now either; next time another queue goes first. */
             TAILQ_REMOVE(&hca->stalled, qp, stall_entry);
             TAILQ_INSERT_TAIL(&hca->stalled, qp, stall_entry);
             break;
@@ -128,7 +127,7 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
     bool ours;
 
     soft_count_add(&hca->count, SOFT_C_RX_PACKETS, 1);
-    if (!trusted && !ip->same_flow) /* whatever becomes of it: those behind it need the seed */
+    if (!trusted && !ip->same_flow) /* even if we drop this packet, those behind it need the seed */
         hca->rx_seed =
             soft_icrc_seed(&ip->src, &ip->dst, ip->src_port, SOFT_UDP_PORT, (uint16_t)ip->bytes);
     if (IN6_IS_ADDR_MULTICAST(&ip->dst)) {
@@ -192,9 +191,9 @@ static bool must_wait(struct soft_hca *hca)
     return hca->short_of != NULL;
 }
 
-/* Whether cq wants more completions and has room for them. A poll also ends when a shared receive
- * queue is empty: its consumer then posts buffers before the next poll, and the HCA need not send
- * peers an RNR NAK ("receiver not ready"). */
+/* Returns whether cq wants more completions and has room for them. A poll also ends when a shared
+ * receive queue is empty: its consumer then posts buffers before the next poll, and the HCA need
+ * not send peers an RNR NAK ("receiver not ready"). */
 static bool wants_more(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
     return (cq == NULL || soft_cq_count(cq) < wanted) && !hca->drained && !must_wait(hca);
@@ -223,13 +222,13 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
     }
     if (cq != NULL && wanted > cq->depth)
         wanted = cq->depth;
-    /* What is not wanted yet stays fetched: the consumer can post buffers before it would be
-     * dropped. */
+    /* Packets that cq does not want yet stay fetched: so the consumer can post buffers before we
+     * would drop them. */
     hca->drained = false;
     packets = take_pending(hca, cq, wanted);
     if (!soft_udp_pending(hca->udp) && wants_more(hca, cq, wanted) && soft_udp_receive(hca->udp))
         packets += take_pending(hca, cq, wanted);
-    /* Only now: the acknowledgement may have been here for longer than we were away. */
+    /* Timers expire only now, because an acknowledgement may have waited here all the time. */
     if (!soft_udp_pending(hca->udp) && hca->short_of == NULL)
         hca->service->expire_timers(hca);
     return packets;

@@ -5,7 +5,8 @@
 
 #include "objects.h"
 
-/* The next free number. Terminates: there are 2^24 numbers for at most SOFT_MAX_QP queue pairs. */
+/* Returns the next free number. The loop ends: there are 2^24 numbers for at most SOFT_MAX_QP queue
+ * pairs. */
 static uint32_t allocate_qpn(struct soft_hca *hca)
 {
     uint32_t qpn;
@@ -61,7 +62,7 @@ static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr 
         qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
         qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
     }
-    qp->psn = soft_random(); /* means nothing to a UD receiver; so nobody gets to rely on it */
+    qp->psn = soft_random(); /* means nothing to a UD receiver; random, so nobody relies on it */
     if (qp->sq.ring == NULL || (qp->srq == NULL && qp->rq.ring == NULL) ||
         (rc && soft_rc_create(qp) != 0)) {
         release(qp);
@@ -156,7 +157,7 @@ static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
 static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
 {
     struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.tail++ & qp->sq.mask];
-    uint64_t bytes = 0; /* four times 2^32 - 1 must not look small */
+    uint64_t bytes = 0; /* 64 bits, because four times 2^32 - 1 must not look small */
 
     for (int i = 0; i < wr->num_sge; i++)
         bytes += wr->sg[i].length;

@@ -6,9 +6,9 @@
 #include "objects.h"
 
 /*
- * A machine that has just booted, a small virtual one above all, may be without randomness for
- * minutes, and getrandom would wait for it. Numbers that differ from those before a restart need no
- * more than a clock.
+ * A machine that has just booted, above all a small virtual one, may have no randomness for
+ * minutes, and getrandom would wait for it. A clock is enough for numbers that differ from those
+ * before a restart.
  */
 uint32_t soft_random(void)
 {

@@ -219,8 +219,9 @@ static enum soft_stall serve(struct soft_qp *qp)
     return rc->state == SOFT_QPS_RTS ? soft_rc_transmit(rc) : SOFT_STALL_NONE;
 }
 
-/* Sends the acknowledgements of all listed connections in as few system calls as possible. Those
- * that the socket does not accept now stay pending; serve() then decides what to wait for. */
+/* Sends the acknowledgements of all listed connections in as few system calls as possible. An
+ * acknowledgement that the socket does not accept now stays pending; serve() then decides what to
+ * wait for. */
 static void acknowledge_all(struct soft_hca *hca)
 {
     struct soft_rc *rc = TAILQ_FIRST(&hca->work);
@@ -276,7 +277,7 @@ static void expire_timers(struct soft_hca *hca)
     now_ns = soft_clock_ns();
     if (now_ns < hca->timer_ns)
         return;
-    hca->timer_ns = SOFT_RC_NO_TIMER; /* those that are set again lower it */
+    hca->timer_ns = SOFT_RC_NO_TIMER; /* timers that are set again lower it */
     for (rc = TAILQ_FIRST(&hca->timers); rc != NULL; rc = next) {
         next = TAILQ_NEXT(rc, timer_entry);
         if (rc->timer_ns <= now_ns) {

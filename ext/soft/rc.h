@@ -5,25 +5,26 @@
 #include "objects.h"
 
 /*
- * The reliable connection: one side of it. rc.c walks the states, serves the connections
- * and expires their timers; rc_send.c is the requester, rc_receive.c the responder; rc_base.c has
- * what these share.
+ * One side of a reliable connection. rc.c changes the states, serves the connections and expires
+ * their timers; rc_send.c is the requester, rc_receive.c the responder; rc_base.c has the parts
+ * that both share.
  *
- * Packet sequence numbers have 24 bits. All comparisons are of distances from a number of our own,
- * and a peer's number is used only once its distance lies in the window that it may lie in.
+ * Packet sequence numbers have 24 bits. We compare only distances from a number of our own, and use
+ * a peer's number only if its distance lies in the allowed window.
  */
 
 #define SOFT_PSN_MASK 0xffffffu
 #define SOFT_PSN_HALF 0x800000u /* at this distance and above: behind (volume 1, 9.7.2) */
 
-/* Packets in flight. The largest keeps a train of 64 KB messages going while the receiver works on
- * the one before; the smallest lets a lost packet be noticed by those behind it. */
+/* Packets in flight. The largest window keeps a train of 64 KB messages going while the receiver
+ * works on the previous message; with the smallest one, later packets still show the loss of a
+ * packet. */
 #define SOFT_RC_WINDOW_START 32u
 #define SOFT_RC_WINDOW_MIN   8u
 #define SOFT_RC_WINDOW_MAX   256u
 
-/* An acknowledgement is asked for by the last packet of a message, by each one of so many, and by
- * the one that fills the window. */
+/* The last packet of a message asks for an acknowledgement, and so do every 16th packet and the
+ * packet that fills the window. */
 #define SOFT_RC_ACK_EVERY 16u
 
 /* AETH syndromes (volume 1, 9.7.5.2.1). */
@@ -59,7 +60,7 @@ enum soft_rc_last_nak {
 /* A packet of the send queue. */
 struct soft_rc_position {
     uint32_t psn;
-    unsigned int request; /* counts like head and tail; the tail: there is none yet */
+    unsigned int request; /* counts like head and tail; equal to the tail: none yet */
     uint32_t packet;      /* of the request */
 };
 
@@ -81,18 +82,18 @@ struct soft_rc {
 
     /* The requester. unacked <= next <= sent_end. */
     uint32_t unacked;             /* the oldest that is not acknowledged */
-    struct soft_rc_position next; /* to send; behind sent_end after going back */
+    struct soft_rc_position next; /* to send; before sent_end after the requester went back */
     uint32_t sent_end;            /* after the newest ever sent */
     uint32_t post_psn;            /* of the first packet of the next request to be posted */
     unsigned int window;          /* packets */
     unsigned int slow_until;      /* doubles below, grows by one packet a round trip from here on */
-    unsigned int grown;           /* acknowledged packets towards the next one */
+    unsigned int grown;           /* acknowledged packets towards the next growth */
     unsigned int retries_left;
     unsigned int rnr_left;
     uint64_t retransmits; /* packets sent again, ever */
     int64_t timer_ns;     /* retransmission, or the end of a pause; SOFT_RC_NO_TIMER */
-    bool paused;          /* receiver not ready: send nothing before timer_ns */
-    bool flushing;        /* in the error state, past what was acknowledged */
+    bool paused;          /* the receiver is not ready: send nothing before timer_ns */
+    bool flushing;        /* in the error state, past the acknowledged requests */
 
     /* The responder. */
     uint32_t expected; /* PSN */
@@ -103,9 +104,9 @@ struct soft_rc {
     uint32_t ahead;         /* distance of the newest packet that came too early */
     bool receiving;         /* between the first and the last packet of a message: */
     struct soft_recv_wr in; /* where it goes */
-    uint8_t in_status;      /* with which it ends when the connection does */
-    uint64_t in_room;       /* bytes that its buffers hold */
-    uint32_t in_bytes;      /* that have come */
+    uint8_t in_status;      /* its status if the connection ends first */
+    uint64_t in_room;       /* bytes that its buffers have room for */
+    uint32_t in_bytes;      /* bytes received so far */
     unsigned int in_sge;    /* the next byte goes here */
     uint32_t in_offset;
 };
@@ -115,20 +116,20 @@ static inline uint32_t soft_psn_add(uint32_t psn, uint32_t n)
     return (psn + n) & SOFT_PSN_MASK;
 }
 
-/* How far `psn` is after `from`, 0 to 2^24 - 1. */
+/* Returns how far `psn` is after `from`, 0 to 2^24 - 1. */
 static inline uint32_t soft_psn_distance(uint32_t psn, uint32_t from)
 {
     return (psn - from) & SOFT_PSN_MASK;
 }
 
-/* How many packets a message takes; one without data takes one, too. */
+/* Returns how many packets a message takes; a message without data takes one, too. */
 static inline uint32_t soft_rc_packets(const struct soft_rc *rc, uint32_t bytes)
 {
     return bytes == 0 ? 1 : (bytes + rc->attr.path_mtu_bytes - 1) / rc->attr.path_mtu_bytes;
 }
 
 /* rc_base.c */
-void soft_rc_want_service(struct soft_rc *rc); /* served when the HCA's mutex is given back */
+void soft_rc_want_service(struct soft_rc *rc); /* served at the release of the HCA's mutex */
 void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns);
 void soft_rc_fail(struct soft_rc *rc); /* to the error state; its send half flushes */
 uint16_t soft_rc_pkey(const struct soft_rc *rc);
@@ -140,7 +141,7 @@ void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes);
 void soft_rc_start_sending(struct soft_rc *rc);
 enum soft_stall soft_rc_transmit(struct soft_rc *rc); /* as much as the window allows */
 void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack);
-void soft_rc_expire(struct soft_rc *rc); /* the timer has run out */
+void soft_rc_expire(struct soft_rc *rc); /* its timer has run out */
 /* Completes the acknowledged requests at the head of the send queue, or, in the error state, all
  * requests; false when the completion queue has no room for more. */
 bool soft_rc_retire(struct soft_rc *rc);

@@ -3,8 +3,8 @@
 
 #include "icrc.h"
 
-/* What requester and responder of a connection share: its failure, its service, its timer, and the
- * parts of its packets that do not change. */
+/* The parts that requester and responder of a connection share: its failure, its service, its
+ * timer, and the constant parts of its packets. */
 
 void soft_rc_want_service(struct soft_rc *rc)
 {
@@ -14,9 +14,8 @@ void soft_rc_want_service(struct soft_rc *rc)
     TAILQ_INSERT_TAIL(&rc->qp->hca->work, rc, work_entry);
 }
 
-/*
- * A timer is moved with every acknowledgement and runs out hardly ever. So there is no order among
- * them, only a time before which none runs out; when that has come, all are looked at.
+/* Every acknowledgement moves a timer, and timers hardly ever run out. So the list has no order,
+ * only a time before which no timer runs out; at that time we look at all timers.
  */
 void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns)
 {

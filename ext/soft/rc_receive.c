@@ -91,7 +91,7 @@ enum soft_stall soft_rc_send_ack(struct soft_rc *rc)
         soft_rc_ack_sent(rc);
         return SOFT_STALL_NONE;
     }
-    (void)soft_rc_fill_ack(rc); /* the batch is empty between calls */
+    (void)soft_rc_fill_ack(rc); /* never full: the batch is empty between calls */
     if (soft_udp_send(hca->udp, &reason) == 0)
         return reason == EAGAIN ? SOFT_STALL_SOCKET : SOFT_STALL_MEMORY;
     soft_rc_ack_sent(rc);
@@ -207,7 +207,8 @@ static bool is_last(uint8_t opcode)
     return opcode >= SOFT_ROCE_RC_SEND_LAST && opcode <= SOFT_ROCE_RC_SEND_ONLY_IMM;
 }
 
-/* Checks that we support the opcode, that it fits its place in the message, and the length. */
+/* Checks that we support the opcode, that it fits its place in the message, and that the length is
+ * right. */
 static bool request_valid(const struct soft_rc *rc, const struct soft_packet *p)
 {
     size_t mtu = rc->attr.path_mtu_bytes;

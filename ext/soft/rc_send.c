@@ -8,11 +8,12 @@
 
 /*
  * The requester. Packets leave in order and at most a window ahead of the acknowledgements; after a
- * loss all from the lost one on are sent again (go-back-N), straight from the consumer's memory.
+ * loss the requester sends all packets from the lost one on again (go-back-N), straight from the
+ * consumer's memory.
  *
- * The window follows losses as TCP's does: it is halved by a gap, falls to its minimum with a
- * time-out, and grows with what is acknowledged. The cause of nearly all losses is a socket whose
- * receive buffer is full, and a fixed window shared by enough connections would fill any.
+ * The window follows losses as TCP's does: a gap halves it, a timeout sets it to its minimum, and
+ * acknowledgements make it grow. The cause of nearly all losses is a socket whose receive buffer is
+ * full, and fixed windows of enough connections would fill any buffer.
  */
 
 /* ---- positions in the send queue ------------------------------------------------------------- */
@@ -32,7 +33,8 @@ static void step(const struct soft_rc *rc, struct soft_rc_position *at)
     }
 }
 
-/* Where a PSN from `unacked` to `sent_end` is. Walks over no more requests than a window holds. */
+/* Returns the position of a PSN from `unacked` to `sent_end`. Walks over no more requests than a
+ * window holds. */
 static struct soft_rc_position find(const struct soft_rc *rc, uint32_t psn)
 {
     const struct soft_send_queue *sq = &rc->qp->sq;
@@ -106,7 +108,7 @@ static size_t pack_head(const struct soft_rc *rc, const struct soft_rc_position 
     return soft_roce_pack(head, &roce);
 }
 
-/* Name the consumer's memory from `offset` on in iov; returns the entries used. */
+/* Puts the consumer's memory from `offset` on into iov; returns the number of entries used. */
 static unsigned int gather(const struct soft_send_wr *wr, uint32_t offset, uint32_t bytes,
                            struct iovec *iov)
 {
@@ -180,7 +182,7 @@ static bool may_send(const struct soft_rc *rc, const struct soft_rc_position *at
            soft_psn_distance(at->psn, rc->unacked) < rc->window;
 }
 
-/* `next` is out, or lost on the way. */
+/* Advances `next`, whose packet is on the wire, or lost on the way. */
 static void sent(struct soft_rc *rc)
 {
     const struct soft_send_wqe *wqe = request_at(rc, rc->next.request);
@@ -197,7 +199,7 @@ static void sent(struct soft_rc *rc)
     step(rc, &rc->next);
 }
 
-/* A batch for the wire, as the window allows; the rest when the socket has room. */
+/* Sends batches as far as the window allows; the rest follows when the socket has room. */
 static enum soft_stall send_batches(struct soft_rc *rc)
 {
     struct soft_udp *udp = rc->qp->hca->udp;
@@ -226,7 +228,8 @@ static enum soft_stall send_batches(struct soft_rc *rc)
     return SOFT_STALL_NONE;
 }
 
-/* One after the other, since the peer, which may be this very QP, changes things meanwhile. */
+/* Delivers one packet after the other, because the peer, which may be this very QP, changes the
+ * state meanwhile. */
 static void loop_packets(struct soft_rc *rc)
 {
     uint8_t *loop = rc->qp->hca->loop;
@@ -258,7 +261,7 @@ enum soft_stall soft_rc_transmit(struct soft_rc *rc)
     } else if (rc->qp->hca->udp != NULL) {
         stall = send_batches(rc);
     } else {
-        while (may_send(rc, &rc->next)) { /* detached: as on a net device without a cable */
+        while (may_send(rc, &rc->next)) { /* without a device: lost, as without a cable */
             soft_count_add(&rc->qp->hca->count, SOFT_C_TX_UNREACHABLE, 1);
             sent(rc);
         }
@@ -283,7 +286,7 @@ bool soft_rc_retire(struct soft_rc *rc)
         if (rc->flushing || acked < soft_rc_packets(rc, wqe->bytes)) {
             if (rc->state != SOFT_QPS_ERR)
                 break;
-            rc->flushing = true; /* the PSNs of those behind may be any number away */
+            rc->flushing = true; /* the PSNs of later requests may be at any distance */
             status = wqe->status != SOFT_WC_SUCCESS ? wqe->status : SOFT_WC_WR_FLUSH_ERR;
             completes = true;
         }
@@ -294,7 +297,7 @@ bool soft_rc_retire(struct soft_rc *rc)
     return true;
 }
 
-/* The request that was not acknowledged is to blame; the ones behind it are flushed. */
+/* Fails the first request without an acknowledgement, and flushes the requests behind it. */
 static void fail(struct soft_rc *rc, enum soft_wc_status status)
 {
     struct soft_rc_position at = find(rc, rc->unacked);
@@ -333,18 +336,18 @@ static void advance(struct soft_rc *rc, uint32_t acked)
     if (acked == 0)
         return;
     rc->unacked = soft_psn_add(rc->unacked, acked);
-    if (in_flight(rc) >= SOFT_PSN_HALF) /* had gone back, and an earlier copy has arrived */
+    if (in_flight(rc) >= SOFT_PSN_HALF) /* we had gone back, and an earlier copy has arrived */
         rc->next = find(rc, rc->unacked);
     rc->retries_left = rc->attr.retry_count;
     rc->rnr_left = rc->attr.rnr_retry;
     grow_window(rc, acked);
     if (!rc->paused)
         start_timer(rc);
-    (void)soft_rc_retire(rc); /* now, for the poll that has brought the acknowledgement */
+    (void)soft_rc_retire(rc); /* now, so that the poll that received the acknowledgement sees it */
     soft_rc_want_service(rc);
 }
 
-/* Volume 1, table 45: 0 is the longest, the others grow by the half and the third in turn. */
+/* Volume 1, table 45: code 0 is the longest time; the others grow by a half and a third in turn. */
 static int64_t rnr_ns(unsigned int code)
 {
     static const uint32_t us[32] = {
@@ -356,15 +359,15 @@ static int64_t rnr_ns(unsigned int code)
     return (int64_t)us[code] * 1000;
 }
 
-/*
- * Costs no retry: where one packet of five is lost, and some overtake others, gaps of which most
- * are no loss would use up seven of them. The timer goes on, and only progress starts it again; so
- * a gap that never closes ends the connection after as long a time as silence does.
+/* Handles a NAK for a gap, which costs no retry: where the fabric loses one packet of five, and
+ * some overtake others, gaps would use up seven retries although most are no loss. The timer runs
+ * on, and only progress starts it again; so a gap that never closes ends the connection after as
+ * long a time as silence does.
  */
 static void take_gap(struct soft_rc *rc, uint32_t psn)
 {
     if (rc->paused || rc->next.psn == psn)
-        return; /* gone back already */
+        return; /* we went back already */
     rc->next = find(rc, psn);
     shrink_window(rc, rc->window / 2);
     soft_rc_want_service(rc);
@@ -406,14 +409,14 @@ void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack)
     uint32_t outstanding = soft_psn_distance(rc->sent_end, rc->unacked);
 
     if (rc->state == SOFT_QPS_RTS && acked >= SOFT_PSN_HALF)
-        return; /* overtaken by a later one */
+        return; /* a later acknowledgement overtook it */
     if (rc->state != SOFT_QPS_RTS || acked > outstanding ||
         (kind == SOFT_SYNDROME_NAK && value > SOFT_NAK_OPERATION) ||
         (kind != SOFT_SYNDROME_ACK && kind != SOFT_SYNDROME_RNR && kind != SOFT_SYNDROME_NAK)) {
         soft_count_add(&rc->qp->hca->count, SOFT_C_DROP_WINDOW, 1);
         return;
     }
-    advance(rc, acked); /* a refusal acknowledges all that came before */
+    advance(rc, acked); /* a refusal acknowledges all earlier packets */
     if (kind == SOFT_SYNDROME_ACK || acked == outstanding)
         return;
     if (kind == SOFT_SYNDROME_RNR)

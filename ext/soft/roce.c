@@ -8,7 +8,8 @@
 #define PKEY_FULL  0x8000u
 #define PKEY_VALUE 0x7fffu
 
-/* Which extended headers an opcode has, in the order of the wire. Absent: unknown. */
+/* The extended headers of each opcode, in the order of the wire. An opcode without an entry is
+ * unknown. */
 enum extension {
     KNOWN = 1,
     DETH = 2,
@@ -51,7 +52,7 @@ enum soft_roce_verdict soft_roce_parse_bth_untrusted(const uint8_t *packet, size
 {
     if (len < SOFT_ROCE_BTH_BYTES + SOFT_ICRC_BYTES)
         return SOFT_ROCE_MALFORMED;
-    if ((packet[1] & 0x0f) != 0) /* another version may well have another layout: look no further */
+    if ((packet[1] & 0x0f) != 0) /* another version may have another layout: read no further */
         return SOFT_ROCE_VERSION;
     if (len % 4 != 0)
         return SOFT_ROCE_MALFORMED;

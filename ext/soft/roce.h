@@ -40,7 +40,7 @@ enum soft_roce_opcode {
     SOFT_ROCE_RC_SEND_LAST_IMM = 0x03,
     SOFT_ROCE_RC_SEND_ONLY = 0x04,
     SOFT_ROCE_RC_SEND_ONLY_IMM = 0x05,
-    SOFT_ROCE_RC_WRITE_FIRST = 0x06, /* from here to READ_REQUEST: requests nobody serves */
+    SOFT_ROCE_RC_WRITE_FIRST = 0x06, /* from here to READ_REQUEST: requests that no QP serves */
     SOFT_ROCE_RC_WRITE_MIDDLE = 0x07,
     SOFT_ROCE_RC_WRITE_LAST = 0x08,
     SOFT_ROCE_RC_WRITE_LAST_IMM = 0x09,
@@ -77,18 +77,17 @@ enum soft_roce_verdict {
     SOFT_ROCE_MALFORMED, /* too short for its headers, not a multiple of 4, more padding than data
                           */
     SOFT_ROCE_VERSION,
-    SOFT_ROCE_OPCODE, /* unknown: no telling where its payload starts */
+    SOFT_ROCE_OPCODE, /* unknown: so is the start of its payload */
 };
 
-/*
- * Parse the BTH of a packet of len bytes, ICRC included. After SOFT_ROCE_OK at least a BTH and an
- * ICRC are there and len is a multiple of 4. Fields behind the BTH are left alone.
+/* Parses the BTH of a packet of len bytes, ICRC included. After SOFT_ROCE_OK the packet has at
+ * least a BTH and an ICRC, and len is a multiple of 4. The function leaves the fields behind the
+ * BTH alone.
  */
 enum soft_roce_verdict soft_roce_parse_bth_untrusted(const uint8_t *packet, size_t len,
                                                      struct soft_roce *out);
 
-/*
- * Parse what follows the BTH, after soft_roce_parse_bth_untrusted was content with the same packet.
+/* Parses the headers behind the BTH, after soft_roce_parse_bth_untrusted accepted the same packet.
  * *payload points into the packet; *payload_bytes counts neither padding nor ICRC.
  */
 enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, size_t len,
@@ -96,12 +95,11 @@ enum soft_roce_verdict soft_roce_parse_rest_untrusted(const uint8_t *packet, siz
                                                       const uint8_t **payload,
                                                       size_t *payload_bytes);
 
-/* Write BTH and extended headers by r->opcode; returns their length (<= SOFT_ROCE_HEAD_MAX). */
+/* Writes BTH and extended headers by r->opcode; returns their length (<= SOFT_ROCE_HEAD_MAX). */
 size_t soft_roce_pack(uint8_t *head, const struct soft_roce *r);
 
-/*
- * The GRH that a UD receiver finds in front of its data. flow_info: traffic class and flow label in
- * their 28 bits, host order; packet_bytes: BTH to ICRC. Next header 0x1B, "IBA transport".
+/* Writes the GRH that a UD receiver finds in front of its data. flow_info: traffic class and flow
+ * label in their 28 bits, host order; packet_bytes: BTH to ICRC. Next header 0x1B, "IBA transport".
  */
 void soft_roce_pack_grh(uint8_t grh[SOFT_ROCE_GRH_BYTES], uint32_t flow_info, size_t packet_bytes,
                         uint8_t hop_limit, const struct in6_addr *src, const struct in6_addr *dst);

@@ -71,9 +71,9 @@ int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int 
     return accepted;
 }
 
-/* The last one posted, which is in the cache still: buffers of a shared queue have no order that
- * anybody could rely on. Oldest first, all of them would go round, and long messages would be
- * copied to memory that has left the cache. */
+/* Takes the buffer posted last, which is still in the cache: nobody can rely on an order of the
+ * buffers of a shared queue. Oldest first, the queue would use all buffers in turn, and copy long
+ * messages to memory that has left the cache. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
 {
     const struct soft_recv_wr *wr;

@@ -4,12 +4,12 @@
 #include "objects.h"
 
 /*
- * A TX queue: what a further thread sends by. To share the HCA it belongs to, every thread would
- * wait for its mutex and its socket, so a TX queue is an HCA of its own, with a socket on a port of
- * its own, that receives nothing. Receiving is left to the one socket on port 4791: a TX queue's
- * peers answer the queue pair that it names as the source.
+ * A further thread sends by a TX queue. Threads that shared one HCA would wait for its mutex and
+ * its socket, so a TX queue is an HCA of its own, with a socket on a port of its own, and receives
+ * nothing. Only the one socket on port 4791 receives: a TX queue's peers answer the queue pair that
+ * it names as the source.
  *
- * A TX queue's mutex is taken before that of its HCA, for packets to our own GID.
+ * A thread takes a TX queue's mutex before that of its HCA, for packets to our own GID.
  */
 
 static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
@@ -18,7 +18,7 @@ static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
     int error;
 
     pthread_mutex_lock(&hca->group_mutex);
-    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state); /* it may be renamed */
+    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state); /* it may have a new name */
     pthread_mutex_unlock(&hca->group_mutex);
     if (error == 0)
         error = soft_udp_open(state.name, hca->attr.ifindex, &hca->attr.gid, 0, &tx_queue->count,

@@ -8,8 +8,8 @@
 
 /*
  * The unreliable datagram transport, and QP1, which is the same with a fixed Q_Key and a P_Key per
- * packet. A message is one packet; nothing is acknowledged, and what a receiver cannot take is
- * dropped and counted.
+ * packet. A message is one packet; there are no acknowledgements, and a receiver drops and counts
+ * the packets that it cannot take.
  */
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@ static uint16_t pkey_at(const struct soft_hca *hca, unsigned int index)
     return index < hca->pkey_count ? hca->pkey[index] : 0; /* 0 matches nothing */
 }
 
-/* Write BTH and DETH for the packet that comes `ahead` packets after the next; returns their
+/* Writes BTH and DETH for the packet that comes `ahead` packets after the next; returns their
  * length. */
 static size_t pack_head(const struct soft_qp *qp, const struct soft_send_wqe *wqe, uint32_t ahead,
                         uint8_t *head)
@@ -50,9 +50,9 @@ static uint32_t icrc_seed(struct soft_ah *ah, size_t packet_bytes)
     return ah->icrc_seed;
 }
 
-/*
- * Make the packet of one request in a slot of the batch: head, the caller's data, padding and ICRC.
- * Short data in front is copied behind the head: the kernel takes longer over a further piece.
+/* Makes the packet of one request in a slot of the batch: head, the caller's data, padding and
+ * ICRC. It copies short data in front behind the head, because a further piece costs the kernel
+ * more time.
  */
 static void fill_slot(const struct soft_qp *qp, const struct soft_send_wqe *wqe, uint32_t ahead,
                       struct soft_udp_slot *slot)
@@ -102,7 +102,7 @@ static struct soft_send_wqe *send_at(const struct soft_qp *qp, unsigned int ahea
                                               : &qp->sq.ring[(qp->sq.head + ahead) & qp->sq.mask];
 }
 
-/* Fill a batch with requests for the wire, from the head of the queue on, as far as the completion
+/* Fills a batch with requests for the wire, from the head of the queue on, as far as the completion
  * queue has room for them; returns their number. */
 static unsigned int fill_batch(const struct soft_qp *qp)
 {
@@ -141,12 +141,11 @@ static void complete_sent(struct soft_qp *qp, unsigned int n)
     soft_count_add(&qp->hca->count, SOFT_C_TX_BYTES, bytes);
 }
 
-/*
- * A packet to our own GID, at the head of the queue. Not left to the kernel, whose path from an
- * address to itself goes through the `lo` device and is closed in a namespace where nobody has
- * brought that up. The data is copied before the completion lets the caller reuse its buffers, and
- * the completion comes before the delivery, which may take the last room in a shared completion
- * queue. A TX queue hands it to the HCA that it sends for.
+/* Delivers a packet to our own GID, at the head of the queue. The kernel cannot do it everywhere:
+ * its path from an address to itself goes through the `lo` device, which may be down in a
+ * namespace. We copy the data before the completion lets the caller reuse its buffers, and complete
+ * before the delivery, which may take the last room in a shared completion queue. A TX queue hands
+ * the packet to the HCA that it sends for.
  */
 static void loop_head(struct soft_qp *qp)
 {
@@ -198,7 +197,7 @@ static enum soft_stall send_queued(struct soft_qp *qp)
             loop_head(qp);
             continue;
         }
-        if (qp->hca->udp == NULL) { /* detached: as on a net device without a cable */
+        if (qp->hca->udp == NULL) { /* without a device: lost, as without a cable */
             soft_count_add(&qp->hca->count, SOFT_C_TX_UNREACHABLE, 1);
             complete_sent(qp, 1);
             continue;
@@ -214,7 +213,7 @@ static enum soft_stall send_queued(struct soft_qp *qp)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* The table entry that lets this packet in, or -1. */
+/* Returns the index of the table entry that admits this packet, or -1. */
 static int admitting_pkey(const struct soft_qp *qp, uint16_t pkey)
 {
     const struct soft_hca *hca = qp->hca;
@@ -241,7 +240,7 @@ struct scatter {
     size_t offset; /* in it */
 };
 
-/* The caller has made sure that the entries hold all that is scattered. */
+/* The caller has made sure that the entries have room for the data. */
 static void scatter(struct scatter *to, const uint8_t *data, size_t bytes)
 {
     while (bytes > 0) {

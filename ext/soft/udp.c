@@ -39,11 +39,11 @@
 
 #define RX_MESSAGES      64
 #define RX_MESSAGE_BYTES 65536
-/* Long messages are fetched in smaller batches, lest the first of them leave the cache before they
- * are looked at; and a sender that waits for an acknowledgement is not idle meanwhile. */
+/* We fetch long messages in smaller batches, or the first of them would leave the cache before we
+ * read them; and so a sender that waits for an acknowledgement gets it sooner. */
 #define RX_FEW        2
 #define RX_LONG_BYTES 16384
-/* Not a power of two, lest all messages start in the same few sets of the cache. */
+/* Not a power of two, or all messages would start in the same few sets of the cache. */
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
 #define RX_CONTROL_BYTES 128
 
@@ -65,7 +65,7 @@ struct soft_udp {
 
     unsigned int rx_wanted;  /* messages to fetch at a time */
     unsigned int rx_count;   /* messages in the batch at hand */
-    unsigned int rx_next;    /* the message to take apart next */
+    unsigned int rx_next;    /* the message to split next */
     size_t rx_offset;        /* within the current message */
     size_t rx_bytes;         /* of the current message, */
     size_t rx_segment_bytes; /* and of each of its packets but the last */
@@ -86,15 +86,15 @@ static int set_option(int fd, int level, int name, int value)
 
 static void set_buffer(int fd, int force, int plain)
 {
-    /* Without CAP_NET_ADMIN the system's maximum has to do. */
+    /* Without CAP_NET_ADMIN the system's maximum is the limit. */
     if (set_option(fd, SOL_SOCKET, force, SOCKET_BUFFER_BYTES) < 0)
         (void)set_option(fd, SOL_SOCKET, plain, SOCKET_BUFFER_BYTES);
 }
 
 /*
  * IPV6_MULTICAST_ALL stays on: the memberships are on sockets of their own (membership.h), and a
- * socket without any delivers all groups of the device without walking a list. The HCA's own table
- * decides.
+ * socket without memberships delivers all groups of the device without walking a list. The HCA's
+ * own table decides.
  */
 static const struct {
     int level, name, value;
@@ -105,7 +105,7 @@ static const struct {
     {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1}, {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1},
 };
 
-/* Whoever sends to the port of a socket that only sends fills no memory, and wakes nobody. */
+/* Packets to the port of a socket that only sends must fill no memory, and wake nobody. */
 static int refuse_all(int fd)
 {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -114,7 +114,7 @@ static int refuse_all(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
 }
 
-/* The port is 0, or that of the socket from here on. */
+/* Opens the socket; a *port of 0 becomes the port that the kernel chose. */
 static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
 {
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(*port)};
@@ -139,10 +139,10 @@ static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
             error = refuse_all(fd);
         } else {
             set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-            (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else all comes singly */
+            (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else packets come singly */
         }
     }
-    /* Bound to the wildcard, for the groups; other addresses of the device are filtered out. */
+    /* We bind to the wildcard, for the groups, and filter out other addresses of the device. */
     if (error == 0 && (bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ||
                        getsockname(fd, (struct sockaddr *)&any, &any_len) < 0))
         error = -errno;
@@ -154,7 +154,7 @@ static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
     return fd;
 }
 
-/* Make message i ready for recvmmsg, which changes just these fields. */
+/* Makes message i ready for recvmmsg, which changes just these fields. */
 static void rearm_message(struct soft_udp *udp, unsigned int i)
 {
     struct msghdr *m = &udp->rx_message[i].msg_hdr;
@@ -295,8 +295,8 @@ static void build_control(struct soft_udp *udp, struct msghdr *m, const struct s
         put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
 }
 
-/* How many packets from `first` on make a train: one destination, one size, the last may be
- * shorter. */
+/* Returns how many packets from `first` on make a train: they have one destination and one size,
+ * but the last may be shorter. */
 static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
                                  unsigned int singly)
 {
@@ -320,7 +320,7 @@ static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
     return n;
 }
 
-/* Make messages of the packets from `first` on; returns their number. */
+/* Makes messages of the packets from `first` on; returns their number. */
 static unsigned int build_messages(struct soft_udp *udp, unsigned int first, unsigned int singly)
 {
     unsigned int messages = 0;
@@ -364,7 +364,7 @@ static void count_lost(struct soft_udp *udp, int error)
     case ENODEV:
     case ENXIO:
     case EADDRNOTAVAIL:
-    case EINVAL: /* the answer to a source address that the device has lost */
+    case EINVAL: /* the kernel's error for a source address that the device has lost */
         soft_count_add(udp->count, SOFT_C_TX_UNREACHABLE, 1);
         break;
     default:
@@ -397,8 +397,8 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
             break;
         }
         if (udp->tx_message_packets[0] > 1) {
-            /* EIO: this device cannot do it at all (no checksum offload, IPsec). Any other error
-             * may be that of a single packet, so the train is tried again as single packets. */
+            /* EIO: this device cannot send trains at all (no checksum offload, IPsec). Any other
+             * error may be that of a single packet, so we try the train again as single packets. */
             if (errno == EIO)
                 udp->segment = false;
             singly = done + udp->tx_message_packets[0];
@@ -414,7 +414,8 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Read the message's control data; false when it is not what the socket was set to deliver. */
+/* Reads the message's control data; false when it lacks the data that we set the socket to
+ * deliver. */
 static bool parse_control(struct msghdr *m, struct soft_udp_packet *p, size_t *segment_bytes)
 {
     bool has_destination = false;
@@ -443,7 +444,7 @@ static bool parse_control(struct msghdr *m, struct soft_udp_packet *p, size_t *s
     return has_destination;
 }
 
-/* Go to the next message of the batch that can be used; false at the end of the batch. */
+/* Goes to the next usable message of the batch; false at the end of the batch. */
 static bool next_message(struct soft_udp *udp)
 {
     while (udp->rx_next < udp->rx_count) {

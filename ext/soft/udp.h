@@ -14,20 +14,22 @@
 
 /*
  * Packets to and from the wire: one UDP socket, batched system calls, trains of equal packets as
- * one UDP_SEGMENT send, and UDP_GRO trains taken apart. Knows addresses and lengths, and nothing of
- * what is in the packets. Not locked: the HCA's mutex is held by whoever calls.
+ * one UDP_SEGMENT send, and UDP_GRO trains split into packets. This file knows addresses and
+ * lengths, and nothing of the packets' contents. It has no lock: every caller holds the HCA's
+ * mutex.
  */
 struct soft_udp;
 
-/* The socket, bound to one device and to the port; 0: to a free one, and it only sends. Errors as
- * soft_hca_open documents them. */
+/* Opens the socket and binds it to one device and to the port; with port 0 to a free port, and then
+ * it only sends. Errors are those of soft_hca_open. */
 int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
                   uint16_t port, struct soft_count *count, struct soft_udp **out);
 void soft_udp_close(struct soft_udp *udp);
 int soft_udp_fd(const struct soft_udp *udp);
 uint16_t soft_udp_port(const struct soft_udp *udp);
 
-/* Packets that the kernel dropped since the open because the receive buffer was full. */
+/* Returns how many packets the kernel dropped since the open because the receive buffer was
+ * full. */
 uint64_t soft_udp_overruns(const struct soft_udp *udp);
 
 /* ---- sending: a batch at a time -------------------------------------------------------------- */
@@ -39,10 +41,10 @@ struct soft_udp_dest {
 };
 
 #define SOFT_UDP_SLOT_IOV (SOFT_MAX_SGE + 2)
-#define SOFT_UDP_HEAD_MAX 232 /* transport headers, and short data that follows them */
+#define SOFT_UDP_HEAD_MAX 232 /* transport headers, and short data behind them */
 
-/* One packet of the batch: the caller fills iov[0..iov_count), from head and tail and its own data,
- * which must stay where they are until the batch is sent. */
+/* One packet of the batch: the caller fills iov[0..iov_count) from head, tail and its own data,
+ * which must stay in place until it has sent the batch. */
 struct soft_udp_slot {
     const struct soft_udp_dest *dest; /* equal pointers are one destination */
     struct iovec *iov;
@@ -52,15 +54,14 @@ struct soft_udp_slot {
     uint8_t tail[SOFT_ROCE_TAIL_MAX];
 };
 
-/* The next free slot of the batch, or NULL when the batch is full; it counts once committed. */
+/* Returns the next free slot of the batch, or NULL when the batch is full; a slot counts once
+ * committed. */
 struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp);
 void soft_udp_commit(struct soft_udp *udp);
 
-/*
- * Send the batch and empty it. Returns the number of packets, from the first on, that are done
- * with: taken by the kernel, or lost to an error, which is counted. When that is not all of them,
- * *stall is EAGAIN (wait for EPOLLOUT) or ENOBUFS (wait a little), and the rest must be offered
- * again.
+/* Sends the batch and empties it. Returns the number of packets, from the first on, that the kernel
+ * took or that an error lost, which a counter counts. If that is not all of them, *stall is EAGAIN
+ * (wait for EPOLLOUT) or ENOBUFS (wait a little), and the caller must offer the rest again.
  */
 unsigned int soft_udp_send(struct soft_udp *udp, int *stall);
 
@@ -77,13 +78,13 @@ struct soft_udp_packet {
     bool same_flow; /* src, dst, src_port and bytes as in the packet before */
 };
 
-/* The next packet of the batch at hand. */
+/* Takes the next packet of the current batch. */
 bool soft_udp_next(struct soft_udp *udp, struct soft_udp_packet *out);
 
-/* Are packets of the batch at hand still to be taken? */
+/* Returns whether the current batch has packets left. */
 bool soft_udp_pending(const struct soft_udp *udp);
 
-/* Fetch the next batch, once nothing is pending: false when the socket has nothing. */
+/* Fetches the next batch, once nothing is pending; false when the socket has nothing. */
 bool soft_udp_receive(struct soft_udp *udp);
 
 #endif
