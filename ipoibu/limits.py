@@ -38,6 +38,7 @@ NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
+STATUS_PAGE: Final = 256  # neighbours that a query shows at a time: the engine waits for about 1 ms
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
 MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10
 MAX_RANDOM_FACTOR: Final = 1.5  # RFC 4861 §10

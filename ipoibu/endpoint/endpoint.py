@@ -26,6 +26,7 @@ from ipoibu.fabric.device import open_port
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
+from ipoibu.limits import STATUS_PAGE
 from ipoibu.proto.engine import Engine
 from ipoibu.route import NextHop, RouteChange, RouteKind, Target, prefix_of
 
@@ -394,8 +395,16 @@ class Endpoint:
         return self._call(status.show, self._opened())
 
     def neighbours(self) -> list[dict[str, Any]]:
-        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router."""
-        return self._call(status.neighbours, self._opened())
+        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router.
+
+        The engine goes on with its work after every `STATUS_PAGE` of them.
+        """
+        interface = self._opened()
+        ips = self._call(interface.engine.neighbour_ips)
+        entries: list[dict[str, Any]] = []
+        for first in range(0, len(ips), STATUS_PAGE):
+            entries += self._call(status.neighbours, interface, ips[first : first + STATUS_PAGE])
+        return entries
 
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,

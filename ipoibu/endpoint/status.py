@@ -7,8 +7,10 @@ Every function runs on the interface's thread; `Endpoint`'s methods document the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
+from ipoibu.addr import IpAddress
 from ipoibu.endpoint.allmulticast import ip_group
 from ipoibu.endpoint.interface import Interface
 from ipoibu.wire import mgid
@@ -45,7 +47,7 @@ def show(interface: Interface) -> dict[str, Any]:
     }
 
 
-def neighbours(interface: Interface) -> list[dict[str, Any]]:
+def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str, Any]]:
     return [
         {
             "ip": str(info.ip),
@@ -55,7 +57,7 @@ def neighbours(interface: Interface) -> list[dict[str, Any]]:
             "pending": info.pending,
             "router": info.is_router,
         }
-        for info in interface.engine.neighbours(interface.loop.time())
+        for info in interface.engine.neighbours(interface.loop.time(), ips)
     ]
 
 

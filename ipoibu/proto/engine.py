@@ -281,8 +281,13 @@ class Engine:
     def is_up(self) -> bool:
         return self._link.is_up
 
-    def neighbours(self, now: float) -> list[NeighInfo]:
-        return list(self._neighbours.snapshot(now))
+    def neighbour_ips(self) -> list[IpAddress]:
+        """The addresses of all neighbours, to ask for some at a time."""
+        return self._neighbours.ips()
+
+    def neighbours(self, now: float, ips: Iterable[IpAddress] | None = None) -> list[NeighInfo]:
+        """All neighbours, or those of `ips` that are still there."""
+        return list(self._neighbours.snapshot(now, self.neighbour_ips() if ips is None else ips))
 
     def groups(self, now: float) -> list[GroupInfo]:
         return list(self._groups.snapshot(now))

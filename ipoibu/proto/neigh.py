@@ -7,7 +7,7 @@ The table in `nud` decides, and `Neighbours` carries its actions out. Resolvers 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ipoibu.addr import HwAddr, IpAddress
@@ -162,8 +162,15 @@ class Neighbours:
         for ip in list(self._entries):
             self._feed(now, ip, Input.FLUSHED)
 
-    def snapshot(self, now: float) -> Iterator[NeighInfo]:
-        for entry in self._entries.values():
+    def ips(self) -> list[IpAddress]:
+        return list(self._entries)
+
+    def snapshot(self, now: float, ips: Iterable[IpAddress]) -> Iterator[NeighInfo]:
+        """Those of `ips` that have an entry."""
+        for ip in ips:
+            entry = self._entries.get(ip)
+            if entry is None:
+                continue
             yield NeighInfo(
                 entry.ip,
                 entry.hwaddr,
