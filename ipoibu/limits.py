@@ -83,6 +83,11 @@ GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
+# File descriptors of the daemon, counted with `ls /proc/PID/fd`
+INTERFACE_DESCRIPTORS: Final = 18  # a child on the built-in HCA has 14
+TX_QUEUE_DESCRIPTORS: Final = 12  # of each further TX queue, which has 10
+PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
+
 # Rings between Python and the pump of a further TX queue; the first queue has those of `Pump`
 TX_QUEUE_EVENT_RING_BYTES: Final = 256 << 10  # fewer events, as it receives nothing
 TX_QUEUE_CAPTURE_RING_BYTES: Final = 1 << 20

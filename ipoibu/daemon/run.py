@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ipoibu.daemon.children import Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
+from ipoibu.daemon.descriptors import raise_limit
 from ipoibu.daemon.notify import notify
 from ipoibu.daemon.running import (
     MakeEndpoint,
@@ -77,6 +78,7 @@ class Daemon:
         self._endpoint: Endpoint | None = None
 
     def run(self) -> None:
+        raise_limit()
         asyncio.run(self._main())
 
     async def _main(self) -> None:

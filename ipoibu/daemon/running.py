@@ -20,6 +20,7 @@ from typing import Final, ParamSpec, Protocol
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer, Observed
+from ipoibu.daemon.descriptors import check_room
 from ipoibu.errors import IpoibuError
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
@@ -98,6 +99,7 @@ class RunningInterface:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
+        check_room(config.name, config.endpoint.queues)
         tun = stack.enter_context(
             Tun.open(config.name, super_frames=config.offload, queues=config.endpoint.queues)
         )

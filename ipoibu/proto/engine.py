@@ -287,7 +287,7 @@ class Engine:
 
     def neighbours(self, now: float, ips: Iterable[IpAddress] | None = None) -> list[NeighInfo]:
         """All neighbours, or those of `ips` that are still there."""
-        return list(self._neighbours.snapshot(now, self.neighbour_ips() if ips is None else ips))
+        return list(self._neighbours.snapshot(now, ips))
 
     def groups(self, now: float) -> list[GroupInfo]:
         return list(self._groups.snapshot(now))

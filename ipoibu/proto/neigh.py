@@ -165,9 +165,9 @@ class Neighbours:
     def ips(self) -> list[IpAddress]:
         return list(self._entries)
 
-    def snapshot(self, now: float, ips: Iterable[IpAddress]) -> Iterator[NeighInfo]:
-        """Those of `ips` that have an entry."""
-        for ip in ips:
+    def snapshot(self, now: float, ips: Iterable[IpAddress] | None = None) -> Iterator[NeighInfo]:
+        """All neighbours, or those of `ips` that have an entry."""
+        for ip in self._entries if ips is None else ips:
             entry = self._entries.get(ip)
             if entry is None:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from typing import Any
 import pytest
 
 from ipoibu.daemon.client import Client
+from ipoibu.errors import IpoibuError
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
+from ipoibu.limits import INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
 
 pytestmark = pytest.mark.netns
 
@@ -251,6 +254,20 @@ def test_descriptors_threads_and_memory_stay_flat_over_50_children(bare: Lab, un
     until(lambda: resources(host) == before)
     assert rss(host) - memory < 8 << 20
     assert "ib0.8001" not in links(host)
+    host.stop()
+
+
+def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(bare: Lab) -> None:
+    host = bare.hosts[0]
+    host.start()
+    assert host.pid is not None
+    used = len(os.listdir(f"/proc/{host.pid}/fd"))
+    room = used + INTERFACE_DESCRIPTORS + PROCESS_SPARE_DESCRIPTORS
+    resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (room, room))
+    host.ask("child-add", pkey="0x8001", mtu="1000")
+    with pytest.raises(IpoibuError, match=r"needs 18 file descriptors.*ulimit -n"):
+        host.ask("child-add", pkey="0x8002", mtu="1000")
+    assert "Traceback" not in host.log()
     host.stop()
 
 

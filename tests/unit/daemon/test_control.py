@@ -25,6 +25,7 @@ from ipoibu.daemon.pcap import record
 from ipoibu.daemon.runtime import make_namespace_dir, socket_path
 from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.host.tun import NameTaken
+from ipoibu.limits import STATUS_PAGE
 
 _Result = TypeVar("_Result")
 
@@ -76,6 +77,19 @@ def test_each_command_is_answered_from_the_endpoint(endpoint: Any, runtime: Path
     assert mcast == []
     assert conn == []
     assert stats["tx_packets"] == 7
+
+
+def test_a_long_list_is_encoded_in_parts_and_is_one_answer(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for length in (0, 1, STATUS_PAGE, 3 * STATUS_PAGE + 1):
+        neighbours = [{"ip": f"10.0.{n >> 8}.{n & 255}", "pending": n} for n in range(length)]
+        monkeypatch.setattr(endpoint, "neighbours", lambda neighbours=neighbours: neighbours)
+
+        async def talk(server: ControlServer) -> Any:
+            return await asyncio.to_thread(_ask_blocking, "neigh")
+
+        assert _with_server(endpoint, talk) == neighbours
 
 
 def test_an_action_gets_the_request_and_its_refusal_is_the_answer(

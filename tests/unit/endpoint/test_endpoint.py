@@ -13,13 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, UsageError
 from ipoibu._core import CapturedFrame, MemorySwitch
+from ipoibu.addr import HwAddr, IpAddress, Qpn
+from ipoibu.endpoint import status
+from ipoibu.endpoint.interface import Interface
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
+from ipoibu.limits import STATUS_PAGE
 from ipoibu.wire.ip import checksum
 
 Hosts = Callable[..., list[Endpoint]]
@@ -86,6 +91,27 @@ def test_the_first_packet_waits_for_resolution_and_arrives(make_hosts: Hosts) ->
     }
     # Announcements may have crossed the answers: what they say is not yet confirmed.
     assert {entry["state"] for entry in neighbours} <= {"reachable", "stale", "delay"}
+
+
+def test_neighbours_are_shown_a_page_at_a_time(
+    make_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = make_hosts(1)
+    count = 2 * STATUS_PAGE + 1
+    ips = [ipaddress.ip_address(0x0A010000 + n) for n in range(count)]
+    peer = HwAddr(Qpn(5), Gid.parse("fe80::99"))
+    until(lambda: host.show()["state"] == "up")
+    host._call(lambda: host._input(host._engine.learned, peer, ips))
+    pages: list[int] = []
+    show = status.neighbours
+
+    def counted(interface: Interface, ips: list[IpAddress]) -> list[dict[str, Any]]:
+        pages.append(len(ips))
+        return show(interface, ips)
+
+    monkeypatch.setattr(status, "neighbours", counted)
+    assert [entry["ip"] for entry in host.neighbours()] == [str(ip) for ip in ips]
+    assert pages == [STATUS_PAGE, STATUS_PAGE, 1]
 
 
 def test_resolved_packets_do_not_pass_through_the_engine(make_hosts: Hosts) -> None:

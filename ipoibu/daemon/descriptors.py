@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The file descriptors of the process: as many as it may have, and enough for the next interface."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+
+from ipoibu.errors import LinkError
+from ipoibu.limits import (
+    INTERFACE_DESCRIPTORS,
+    PROCESS_SPARE_DESCRIPTORS,
+    TX_QUEUE_DESCRIPTORS,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def raise_limit() -> None:
+    """Raise the limit of the process (the soft one) as far as the administrator allows (the hard one)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # some containers forbid it
+        _log.info("the limit of open files stays at %d: %s", soft, error)
+
+
+def check_room(name: str, queues: int) -> None:
+    """`LinkError` if the process may not open the descriptors of one more interface."""
+    needed = INTERFACE_DESCRIPTORS + TX_QUEUE_DESCRIPTORS * (queues - 1)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    if used + needed + PROCESS_SPARE_DESCRIPTORS > limit:
+        raise LinkError(
+            f"{name}: an interface needs {needed} file descriptors, and this process uses {used} of the"
+            f" {limit} that it may have: raise the limit (`ulimit -n`, LimitNOFILE= of systemd)"
+        )
