@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* CPU time of this thread: steadier than the clock on a machine that others use too. */
+/* Returns the CPU time of this thread, which is steadier than the clock on a shared machine. */
 static inline double bench_now_ns(void)
 {
     struct timespec now;

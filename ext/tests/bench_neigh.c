@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a look-up costs as the table of next hops grows, and what growing costs. */
+/* Measures a look-up as the table of next hops grows, and the growth itself. */
 #include <arpa/inet.h>
 #include <stdbool.h>
 
@@ -27,7 +27,7 @@ static double lookups_ns(const struct ipu_neigh_table *table, const struct in6_a
     return (bench_now_ns() - start) / LOOKUPS;
 }
 
-/* Each look-up waits for the one before: the latency, not the rate. */
+/* Measures latency, not rate: each look-up waits for the previous one. */
 static double chained_ns(const struct ipu_neigh_table *table, const struct in6_addr *keys,
                          uint32_t mask)
 {

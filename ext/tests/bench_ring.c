@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A record through the ring: on one thread, and between two that both poll. */
+/* Measures a record through the ring: on one thread, and between two polling threads. */
 #include <pthread.h>
 #include <sched.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the longest match costs, by the number of prefix lengths in use. */
+/* Measures the longest match by the number of prefix lengths in use. */
 #include <arpa/inet.h>
 
 #include "bench.h"

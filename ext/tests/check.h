@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A failed check ends the program with status 1; a test that hangs is ended by SIGALRM. */
+/* A failed check ends the program with status 1; SIGALRM ends a test that hangs. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -39,7 +39,7 @@
         fflush(stdout);                                                                            \
     } while (0)
 
-/* For asserts of misuse: the signal that ends a child which runs misuse(), or 0. */
+/* Tests an assert of misuse: returns the signal that ends a child which runs misuse(), or 0. */
 static inline int check_signal_of(void (*misuse)(void))
 {
     fflush(NULL);

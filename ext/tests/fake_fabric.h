@@ -6,7 +6,8 @@
 
 #include "fabric/fabric.h"
 
-/* What a fake fabric does that registers nothing, takes all receives and gets no datagrams. */
+/* The functions of a fake fabric that registers nothing, takes all receives and gets no
+ * datagrams. */
 
 static inline int fake_memory(void *self, void *base, size_t len)
 {

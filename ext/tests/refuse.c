@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-/* Thread-local: other threads of a test are not disturbed. -1: off. */
+/* Thread-local, so that it does not disturb other threads of a test. -1: off. */
 static _Thread_local int left = -1;
 static _Thread_local bool refused;
 
@@ -31,7 +31,7 @@ static bool refuse(void)
     return true;
 }
 
-/* The linker's names for the wrapper and for what is wrapped (ld --wrap). */
+/* Uses the linker's names for the wrapper and for the wrapped function (ld --wrap). */
 #define WRAP(type, name, parameters, arguments, failure, error)                                    \
     type __real_##name parameters;                                                                 \
     type __wrap_##name parameters;                                                                 \

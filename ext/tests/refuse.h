@@ -5,12 +5,12 @@
 #include <stdbool.h>
 
 /*
- * Lets one call to an allocator or system call of the code under test fail: the one after n more
- * that succeed. A loop over n, until refuse_stop() says that nothing was refused, visits every one.
+ * Makes one call to an allocator or system call of the code under test fail: the call after n more
+ * that succeed. A loop over n, until refuse_stop() returns false, visits every call.
  */
 void refuse_after(int n);
 
-/* No more refusals. Whether there was one since refuse_after(). */
+/* Ends refusals; returns whether there was a refusal since refuse_after(). */
 bool refuse_stop(void);
 
 #endif

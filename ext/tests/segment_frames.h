@@ -11,7 +11,8 @@
 #include "core/csum.h"
 #include "device/vnet.h"
 
-/* A frame [vnet 16][packet] in memory of exactly its length, so that a byte too far is seen. */
+/* A frame [vnet 16][packet] in memory of exactly its length, so that the sanitizer sees a byte too
+ * far. */
 struct frame {
     uint8_t *bytes;
     size_t len;
@@ -47,8 +48,8 @@ static inline uint8_t *frame_ip(struct frame frame)
     return frame.bytes + IPU_VNET_LEN;
 }
 
-/* Turn the complete checksum at start + offset into what a kernel leaves there with NEEDS_CSUM: the
- * sum of the pseudo header. */
+/* Replaces the complete checksum at start + offset by the value that a kernel leaves there with
+ * NEEDS_CSUM: the sum of the pseudo header. */
 static inline void frame_ask_csum(struct frame frame, uint32_t start, uint32_t offset)
 {
     uint8_t *transport = frame_ip(frame) + start;
@@ -60,7 +61,7 @@ static inline void frame_ask_csum(struct frame frame, uint32_t start, uint32_t o
     memcpy(transport + offset, &pseudo, 2);
 }
 
-/* The frame as the kernel gives it: a super-frame of this type, with headers up to hdr_len. */
+/* Makes the frame a super-frame of this type with headers up to hdr_len, as the kernel does. */
 static inline void frame_ask_segments(struct frame frame, uint8_t type, uint16_t hdr_len,
                                       uint16_t size, uint16_t start, uint16_t offset)
 {

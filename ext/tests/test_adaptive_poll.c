@@ -16,7 +16,7 @@ static void begin(void)
     now_ns = 7;
 }
 
-/* The time to poll, after_ns later, when so many packets have moved since. */
+/* Returns the time to poll, after_ns later, when so many packets have moved since. */
 static uint64_t after(uint64_t after_ns, unsigned int sent, unsigned int received,
                       unsigned int bytes)
 {
@@ -37,7 +37,7 @@ static uint64_t in(uint64_t after_ns)
     return after(after_ns, 0, 1, BYTES);
 }
 
-/* Two requests out, each with a reply in time; the last reply has just come. */
+/* Sends two requests, each with a reply in time; the last reply has just come. */
 static void learn(void)
 {
     begin();
@@ -60,7 +60,7 @@ static void the_third_reply_is_polled_for(void)
 static void the_other_direction_counts_by_itself(void)
 {
     learn();
-    CHECK_EQ(in(1000 * US), 0); /* those before had no reply */
+    CHECK_EQ(in(1000 * US), 0); /* the requests before had no reply */
     begin();
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(in(1000 * US), 0);

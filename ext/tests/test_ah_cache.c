@@ -10,7 +10,7 @@
 static const struct ipu_hash_seed seed = {
     {0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89}}; /* of pi */
 
-/* A device with room for a number of address handles, which it remembers. */
+/* A device with room for a number of address handles; it records them. */
 struct device {
     struct ipu_fabric fabric;
     uint32_t room;
@@ -139,7 +139,7 @@ static void the_longest_idle_goes_first_when_there_are_too_many(void)
     CHECK_EQ(cache.idle, 2);
     CHECK_EQ(device.last_destroyed.qpn, 2);
     CHECK_EQ(cache.evicted, 1);
-    ipu_ah_cache_put(&cache, NULL); /* no matter */
+    ipu_ah_cache_put(&cache, NULL); /* NULL does nothing */
     ipu_ah_cache_free(&cache);
 }
 
@@ -202,7 +202,7 @@ static void an_impossible_destination_costs_one_idle_handle_and_reports_its_erro
     CHECK(none == NULL);
     CHECK_EQ(cache.idle, 4);
     CHECK_EQ(device.live, 4);
-    device.error = 0; /* a fabric that forgets to say why */
+    device.error = 0; /* a fabric that does not set errno */
     CHECK_EQ(ipu_ah_cache_get(&cache, &impossible, &none), -EIO);
     CHECK_EQ(cache.failed, 2);
     ipu_ah_cache_free(&cache);

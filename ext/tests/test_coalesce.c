@@ -13,7 +13,8 @@
 enum { BOTH = IPU_COALESCE_TCP | IPU_COALESCE_UDP };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32, ECE = 64, CWR = 128 };
 
-/* ---- what comes out -------------------------------------------------------------------------- */
+/* ---- frames that come out
+ * -------------------------------------------------------------------------- */
 
 enum { OUT_MAX = 4096 };
 
@@ -50,7 +51,8 @@ static void forget(void)
         free(out.frames[--out.n].bytes);
 }
 
-/* ---- what goes in ---------------------------------------------------------------------------- */
+/* ---- packets that go in
+ * ---------------------------------------------------------------------------- */
 
 struct tcp {
     bool v6;
@@ -65,7 +67,7 @@ struct tcp {
     uint32_t payload;
 };
 
-/* What is given replaces what is usual. */
+/* Given fields replace the usual ones. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 #define TCP(...) ((struct tcp){.ttl = 64, .port = 1000, .flags = ACK, .window = 500, __VA_ARGS__})
 
@@ -119,7 +121,7 @@ static uint32_t put_ip(uint8_t *ip, bool v6, uint32_t len, uint8_t protocol)
     return 20;
 }
 
-/* The payload of sequence number s is the byte s; so what is merged wrongly is seen. */
+/* The payload at sequence number s is the byte s, so that wrong merges show. */
 static struct frame tcp_packet(struct tcp tcp)
 {
     uint32_t header = tcp.timestamp ? 32 : 20;
@@ -223,7 +225,7 @@ static void three_segments_become_the_frame_that_they_were_cut_from(void)
     struct batch batch = {.n = 0};
     for (int i = 0; i < 3; i++)
         put(&batch, frame_of_hex(segments[i]));
-    /* As a receive leaves it: whatever was in front. */
+    /* As a receive leaves it: any bytes may be in front. */
     memset(batch.frames[0].bytes, 0xEE, IPU_VNET_LEN);
     run(&batch, BOTH);
     CHECK_EQ(out.n, 1);
@@ -362,8 +364,8 @@ static void tcp_merges_by_all_of_the_rules_and_no_other_way(void)
     CHECK_EQ(frames_of_two(FIRST(.flags = 0), SECOND(.flags = 0)), 2);
 }
 
-/* Every bit of the headers of the second packet, flipped, ends the run or leaves a packet that the
- * first one's headers say all of. */
+/* Flips each header bit of the second packet in turn: this ends the run, or leaves a packet that
+ * the first one's headers describe wholly. */
 static void no_bit_of_a_header_is_lost(void)
 {
     for (int v6 = 0; v6 < 2; v6++) {
@@ -375,7 +377,7 @@ static void no_bit_of_a_header_is_lost(void)
                 tcp_packet(TCP(.v6 = v6, .id = 1, .seq = 20, .payload = 10, .timestamp = 9));
             uint8_t *ip = frame_ip(second);
             ip[bit / 8] ^= (uint8_t)(1u << bit % 8);
-            /* Right checksums, lest they be the reason. */
+            /* The checksums stay right, so they are not the reason. */
             uint8_t before[2] = {ip[bit / 8]};
             complete(ip, (uint32_t)second.len - IPU_VNET_LEN, 16);
             bool is_csum = ip[bit / 8] != before[0];
@@ -392,7 +394,8 @@ static void wrong_checksums_are_the_kernels_to_see(void)
     for (int v6 = 0; v6 < 2; v6++) {
         uint32_t len = (v6 ? 40 : 20) + 20 + 10;
         for (uint32_t spoil = 0; spoil < len; spoil++) {
-            /* Of three packets the second, then the first is spoiled, anywhere: alone it stays. */
+            /* Of three packets we spoil the second, then the first, at any place: the spoiled
+             * packet stays alone. */
             for (int which = 0; which < 2; which++) {
                 struct batch batch = {.n = 0};
                 for (uint32_t i = 0; i < 3; i++)
@@ -642,7 +645,7 @@ static void cut_and_merged_again_a_frame_is_what_it_was(void)
 
 enum { FLOWS = 12 };
 
-/* What arrived of one flow, in order. */
+/* The arrived packets of one flow, in order. */
 static struct {
     struct frame packets[512];
     int n, seen;
@@ -691,7 +694,8 @@ static struct frame random_packet(uint64_t *random, uint32_t *seq, uint16_t *id)
     return frame;
 }
 
-/* Lost, repeated, swapped, damaged packets of many flows: cut again, each flow is what arrived. */
+/* Packets of many flows are lost, repeated, swapped and damaged: cut again, each flow is as it
+ * arrived. */
 static void a_terrible_stream_is_the_same_packets_in_the_same_order(void)
 {
     uint64_t random = 5;

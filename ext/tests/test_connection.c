@@ -19,7 +19,7 @@ enum {
     SUPERFRAME = 16 + 65536,
     FRAMES = 32, /* shared receives */
     DATAGRAM_FRAMES = 8,
-    QUEUE = 512, /* of whatever is on its way in the fake fabric */
+    QUEUE = 512, /* messages under way in the fake fabric */
     ID = 7,
 };
 
@@ -111,7 +111,7 @@ static void loop_remove(void *self, struct ipu_connection *connection)
     fabric_state.known = NULL;
 }
 
-/* Into the next shared receive; lost without one. */
+/* Puts the message into the next shared receive; without one the message is lost. */
 static void arrive(const void *head, uint32_t head_len, const void *data, uint32_t len)
 {
     if (fabric_state.posted_count == 0)
@@ -282,7 +282,7 @@ static void command(struct ipu_command given)
     step();
 }
 
-/* The type of the next event, its token in *token; 0: none. */
+/* Returns the type of the next event, and its token in *token; 0: none. */
 static uint32_t next_event(uint64_t *token)
 {
     uint32_t len;
@@ -338,7 +338,8 @@ static void connect_peer(bool superframes)
     route(IPU_TX_RC);
 }
 
-/* An IPv4 packet of `len` bytes to 10.0.0.2, of a protocol nobody looks into, into the device. */
+/* Puts an IPv4 packet of `len` bytes to 10.0.0.2 into the device; nobody looks into its
+ * protocol. */
 static void offer(uint32_t len)
 {
     uint8_t *ip = device_state.frame + IPU_VNET_LEN;
@@ -349,7 +350,7 @@ static void offer(uint32_t len)
     device_state.len = IPU_VNET_LEN + len;
 }
 
-/* The same as a TCP super-frame, cut by whoever needs it into segments of `size` bytes. */
+/* Puts such a packet in as a TCP super-frame, with segments of `size` bytes. */
 static void offer_super(uint32_t len, uint16_t size)
 {
     offer(len);
@@ -426,7 +427,7 @@ static void a_super_frame_crosses_whole_where_both_agree(void)
     end();
 }
 
-/* What a router forwards: its adapter has seen that the checksum is right, its kernel says so. */
+/* A router forwards such packets: its adapter has verified the checksum, and its kernel says so. */
 static void a_packet_whose_checksum_was_seen_to_be_right_crosses(void)
 {
     begin();
@@ -491,11 +492,11 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
     CHECK_EQ(token, ID);
     CHECK(fabric_state.known == NULL);
     command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .connection_del.id = ID + 1});
-    CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_GONE); /* one that it never knew */
+    CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_GONE); /* the pump never knew it */
     end();
 }
 
-/* The last sign of life was just now, however slow this machine is. */
+/* Shows a sign of life now, however slow this machine is. */
 static void moves(void)
 {
     connection.moved = false;
@@ -542,7 +543,7 @@ static void a_full_connection_that_moves_is_waited_for_and_nothing_is_lost(void)
     CHECK_EQ(device_state.len, 0);
     offer(300);
     step();
-    CHECK(device_state.len > 0); /* not read: its place is in the device */
+    CHECK(device_state.len > 0); /* the pump has not read it: it stays in the device */
     CHECK_EQ(counter("tx_connected_packets"), 64);
     fabric_state.holds = false;
     step();
@@ -678,7 +679,7 @@ static void arrive_numbered(uint8_t number, bool superframes)
     arrive(NULL, 0, message + skip, sizeof message - skip);
 }
 
-/* The fabric never runs dry of receives, and what was held goes round again. */
+/* The fabric never runs out of receives, and it uses the held frames again. */
 static void an_application_reads_what_came_where_it_is(void)
 {
     for (int superframes = 0; superframes <= 1; superframes++) {

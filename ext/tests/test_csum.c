@@ -9,7 +9,7 @@
 #include "core/frame.h"
 #include "core/random.h"
 
-/* 16 bits at a time, big-endian, as the RFC says it. */
+/* Sums 16 bits at a time, big-endian, as in the RFC. */
 static uint16_t naive(const uint8_t *data, size_t len)
 {
     uint64_t sum = 0;
@@ -48,7 +48,7 @@ static void every_length_and_alignment_agrees_with_the_rfc(void)
         source[i] = (uint8_t)ipu_random_next(&random);
     for (size_t len = 0; len <= LONGEST; len++) {
         for (size_t shift = 0; shift < 8; shift++) {
-            uint8_t *room = malloc(shift + len + 1); /* exact: a byte too far is seen */
+            uint8_t *room = malloc(shift + len + 1); /* exact, so that a byte too far shows */
             CHECK(room);
             uint8_t *data = room + shift + 1;
             memcpy(data, source, len);

@@ -90,7 +90,8 @@ static void close_link(void)
     ipu_memory_switch_destroy(wire.sw);
 }
 
-/* Of the n, up to SENDS, how many were taken. The buffers are spoilt at once: they were copied. */
+/* Sends n datagrams, up to SENDS; returns how many the fabric took. It spoils the buffers at once,
+ * because the fabric has copied them. */
 static int send_batch(int n)
 {
     struct ipu_send sends[SENDS];
@@ -124,7 +125,7 @@ static void reap(void)
     CHECK_EQ(n, 0);
 }
 
-/* The numbers of what has arrived, up to max; damaged ones are only counted. */
+/* Receives up to max datagrams and returns their numbers; it only counts damaged ones. */
 static uint32_t receive(uint32_t *numbers, uint32_t max)
 {
     uint32_t n = 0;
@@ -148,7 +149,7 @@ static int arm(void)
     return wire.from->ops->arm(wire.from->self);
 }
 
-/* Sleep as a pump does: until the descriptor is readable or the deadline has come. */
+/* Sleeps as a pump does: until the descriptor is readable or the deadline has come. */
 static void sleep_until_work(void)
 {
     struct pollfd fd = {.fd = wire.from->ops->fd(wire.from->self), .events = POLLIN};
@@ -164,7 +165,7 @@ static int64_t deadline_ns(void)
     return wire.from->ops->deadline_ns(wire.from->self);
 }
 
-/* Serve the sender until the inner fabric took n copies. */
+/* Serves the sender until the inner fabric took n copies. */
 static void run_until_sent(uint64_t n)
 {
     while (ipu_faults_counters(wire.faults)->sent < n) {
@@ -232,7 +233,7 @@ static void certain_loss_loses_all_and_no_loss_none(void)
     send_and_receive(1000);
     CHECK_EQ(ipu_faults_counters(wire.faults)->lost, 1000);
     CHECK_EQ(wire.arrived[0], 0);
-    CHECK_EQ(ipu_faults_set(wire.faults, &(struct ipu_faults_config){0}), 0); /* it heals */
+    CHECK_EQ(ipu_faults_set(wire.faults, &(struct ipu_faults_config){0}), 0); /* no more faults */
     send_and_receive(2000);
     CHECK_EQ(wire.arrived[0], 1000);
     close_link();
@@ -510,13 +511,13 @@ static void a_broken_inner_queue_pair_breaks_and_recovers_with_its_wrapper(void)
     CHECK_EQ(send_batch(3), 3);
     ipu_memory_break(wire.from_port, 1);
     CHECK_EQ(send_batch(2), 2);    /* taken into the pool, and stuck there */
-    CHECK_EQ(send_batch(1), -EIO); /* now it is known */
+    CHECK_EQ(send_batch(1), -EIO); /* now the wrapper knows */
     CHECK_EQ(ops->sent(self, cookies, 8), 5);
     CHECK_EQ(ops->sent(self, cookies, 8), -EIO);
     CHECK_EQ(ops->received(self, &received, 1), 0);
     CHECK_EQ(ops->recover(self), -EAGAIN);
     CHECK_EQ(ops->recover(self), 0);
-    CHECK_EQ(ops->sent(self, cookies, 8), 0); /* and sends what was stuck */
+    CHECK_EQ(ops->sent(self, cookies, 8), 0); /* and sends the stuck copies */
     CHECK_EQ(receive(numbers, 8), 5);
     CHECK_EQ(numbers[4], 4);
     close_link();

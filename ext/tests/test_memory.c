@@ -174,7 +174,7 @@ static void multicast_reaches_all_that_are_attached_the_sender_too(void)
     void *ah = handle(&a, group, IPU_MULTICAST_QPN);
     CHECK_EQ(send_text(&a, 1, "all", ah, IPU_MULTICAST_QPN), 1);
     CHECK_EQ(receive(&a, &received), 1);
-    CHECK_EQ(received.src_qpn, a.fabric->qpn); /* by which E8 knows it */
+    CHECK_EQ(received.src_qpn, a.fabric->qpn); /* E8 recognises it by this */
     CHECK_EQ(receive(&b, &received), 1);
     CHECK_EQ(received.flags, IPU_RECEIVED_GRH);
     CHECK(memcmp(b.buffer[0] + 24, &group, 16) == 0);
@@ -476,7 +476,7 @@ static void a_broken_port_returns_everything_and_then_recovers(void)
     CHECK_EQ(receive(&b, &received), 1);
     CHECK_EQ(received.cookie, 0);
     CHECK_EQ(receive(&b, &received), 0);
-    CHECK_EQ(arm(&b), 0); /* told once: whoever waits to try again may sleep */
+    CHECK_EQ(arm(&b), 0); /* reported once: a pump that waits for the next try may sleep */
     CHECK_EQ(b.fabric->ops->recover(b.fabric->self), -EAGAIN);
     CHECK_EQ(b.fabric->ops->recover(b.fabric->self), 0);
     CHECK_EQ(post(&b, 0, SLOT), 1);

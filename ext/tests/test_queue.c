@@ -53,7 +53,7 @@ static void make_host(struct host *host, uint8_t number)
     CHECK_EQ(make_pump(host), 0);
 }
 
-/* 10.0.0.2 is the second host's. */
+/* Publishes the neighbour: 10.0.0.2 belongs to the second host. */
 static void introduce(void)
 {
     struct ipu_command command = {
@@ -122,7 +122,7 @@ static void step(void)
         ipu_pump_step(hosts[i % 2].pump, 256);
 }
 
-/* The number in the packet, or -1; `index` of its frame, which stays with the caller. */
+/* Returns the number in the packet, or -1, and in *index its frame, which the caller keeps. */
 static int64_t receive(uint32_t *index)
 {
     struct ipu_queue *queue = &hosts[1].queue;
@@ -171,7 +171,7 @@ static void copies_and_frames_keep_their_order(void)
     tear_down();
 }
 
-/* The fabric never runs dry of receives, and what was held goes round again. */
+/* The fabric never runs out of receives, and it uses the held frames again. */
 static void beyond_the_frames_that_may_be_held_packets_are_copied(void)
 {
     uint32_t index[RX_FRAMES];

@@ -122,7 +122,7 @@ static void a_full_ring_refuses_until_a_record_is_released(void)
     CHECK(!ipu_ring_reserve(&ring, 0));
     CHECK_EQ(ipu_ring_free_bytes(&ring), 0);
     CHECK(ipu_ring_peek(&ring, &len));
-    CHECK(!ipu_ring_reserve(&ring, 0)); /* peeked is not released */
+    CHECK(!ipu_ring_reserve(&ring, 0)); /* peek does not release */
     ipu_ring_release(&ring);
     CHECK_EQ(ipu_ring_free_bytes(&ring), 8);
     CHECK(!ipu_ring_reserve(&ring, 9));
@@ -201,7 +201,7 @@ static void disarm_without_a_wake_cancels_the_arm(void)
     ipu_ring_free(&ring);
 }
 
-/* The pump arms again without a disarm where another source had something. */
+/* The pump arms again without a disarm when another source had work. */
 static void a_wake_between_two_arms_is_read_once(void)
 {
     struct ipu_ring ring;
@@ -226,7 +226,7 @@ static void without_a_wake_the_descriptor_is_not_read(void)
     struct ipu_ring ring;
     uint64_t one = 1;
     CHECK_EQ(ipu_ring_init(&ring, 64), 0);
-    CHECK_EQ(write(ipu_ring_fd(&ring), &one, sizeof one), sizeof one); /* another's */
+    CHECK_EQ(write(ipu_ring_fd(&ring), &one, sizeof one), sizeof one); /* another thread's */
     CHECK_EQ(ipu_ring_arm(&ring), 0);
     ipu_ring_disarm(&ring);
     CHECK(is_readable(&ring));
@@ -343,7 +343,7 @@ struct stress {
     struct ipu_ring ring;
     uint64_t records;
     uint64_t sleeps;
-    bool polling; /* nobody sleeps, nobody wakes: the commit alone publishes */
+    bool polling; /* neither side sleeps or wakes: the commit alone publishes */
 };
 
 static void *produce(void *argument)
@@ -363,7 +363,7 @@ static void *produce(void *argument)
         }
         if (!stress->polling)
             ipu_ring_wake(&stress->ring);
-        /* Now and then the consumer gets to the bottom and sleeps. */
+        /* Now and then the consumer empties the ring and sleeps. */
         if (ipu_random_below(&random, 4) == 0)
             sched_yield();
     }

@@ -12,10 +12,9 @@
 enum { TCP4 = VIRTIO_NET_HDR_GSO_TCPV4, TCP6 = VIRTIO_NET_HDR_GSO_TCPV6 };
 enum { UDP = VIRTIO_NET_HDR_GSO_UDP_L4, ECN = VIRTIO_NET_HDR_GSO_ECN };
 
-/*
- * All packets here were made by scapy 2.5, whole ones and their segments alike, with its checksums.
- * 25 bytes of payload, "abc...y". TCP 10.0.0.1:1000 -> 10.0.0.2:2000, ECT, DF, id fffe, sequence
- * fffffff8, flags CWR PSH FIN ACK, timestamps.
+/* scapy 2.5 made all packets here, whole ones and their segments, with its checksums. 25 bytes of
+ * payload, "abc...y". TCP 10.0.0.1:1000 -> 10.0.0.2:2000, ECT, DF, id fffe, sequence fffffff8,
+ * flags CWR PSH FIN ACK, timestamps.
  */
 static const char tcp4[] = "4502004dfffe4000400626a80a0000010a00000203e807d0fffffff80a0b0c0d"
                            "809912348fe600000101080a01020304050607086162636465666768696a6b6c"
@@ -90,12 +89,12 @@ enum { KINDS = sizeof kinds / sizeof *kinds, MTU = 2044 };
 static struct frame super_frame(const struct kind *kind)
 {
     struct frame frame = frame_of_hex(kind->whole);
-    /* hdr_len is a lie that nobody must believe. */
+    /* hdr_len is wrong, and the code must not trust it. */
     frame_ask_segments(frame, kind->type, 0xFFFF, kind->size, kind->start, kind->offset);
     return frame;
 }
 
-/* The next segment in one piece, in memory of exactly its length. */
+/* Returns the next segment in one piece, in memory of exactly its length. */
 static struct frame next_segment(struct ipu_segment *segment)
 {
     uint8_t *head = malloc(segment->head_len);
@@ -156,7 +155,7 @@ static void tcp_is_cut_finer_for_a_smaller_mtu_and_udp_is_not(void)
     free(frame.bytes);
 }
 
-/* The size that the kernel asked for stands, though a larger one fits. */
+/* The kernel's segment size stays, although a larger one fits. */
 static void a_segment_size_that_fits_is_kept(void)
 {
     struct ipu_segment segment;
@@ -242,7 +241,7 @@ static void the_longest_packet_is_cut_to_the_last_byte(void)
     free(frame.bytes);
 }
 
-/* One byte of one frame changed, after which nothing may be cut. At < 0: in the vnet header. */
+/* One changed byte of one frame, which must not be cut then. at < 0: in the vnet header. */
 struct spoiled {
     int kind;
     int at;
@@ -376,7 +375,7 @@ static uint32_t transport_of(const uint8_t *ip, const struct ipu_segment *segmen
     return ip[0] >> 4 == 4 ? (ip[0] & 15u) * 4 : segment->start;
 }
 
-/* Whatever is accepted is cut into packets that fit, whole, with lengths that are right. */
+/* Cuts every accepted frame: its packets must fit, be whole and have the right lengths. */
 static void cut_all(struct ipu_segment *segment, const struct frame *frame, uint32_t mtu)
 {
     uint32_t payload = 0, total = segment->packet_len - segment->head_len;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* When a pump's thread hears of sends that have ended: on a fabric that tells of them only when
- * asked to, as RDMA devices do. And how it sleeps beside a device that has failed. */
+/* Tests when a pump's thread learns of ended sends, on a fabric that reports them only when armed,
+ * as RDMA devices do; and how the pump sleeps beside a failed device. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -20,9 +20,9 @@ static struct {
     pthread_mutex_t mutex;
     uint64_t cookies[FRAMES];
     uint32_t taken, told, ended; /* sends; the first `ended` of them have */
-    int untold_sleeps;           /* times that arm() was all, though a send was under way */
-    int asked;                   /* for the ends of sends, */
-    bool armed;                  /* and not answered yet */
+    int untold_sleeps;           /* sleeps without arm_sends() although a send was under way */
+    int asked;                   /* calls of arm_sends(), */
+    bool armed;                  /* the last of them not answered yet */
     bool silent;                 /* sends end as soon as the pump is about to sleep */
     int fd;
 } fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -130,7 +130,7 @@ static int hung_up(void)
     return ends[0];
 }
 
-/* A pump with `sends` frames to be sent, not started. */
+/* Makes a pump with `sends` frames to send, and does not start it. */
 static void begin(uint32_t sends)
 {
     struct ipu_pump_config config = {
@@ -172,7 +172,7 @@ static void finish(void)
     close(quiet_fd);
 }
 
-/* All that were taken have ended; with a word to whoever asked for it. */
+/* Ends all taken sends, and makes the descriptor readable if the pump armed it. */
 static void end_sends(void)
 {
     lock();
@@ -183,7 +183,8 @@ static void end_sends(void)
     unlock();
 }
 
-/* Wait, without end but for the alarm, until so many were taken, told of, and asked for. */
+/* Waits, at most until the alarm, for so many taken sends, reported sends, and calls of
+ * arm_sends(). */
 static void await(uint32_t taken, uint32_t told, int asked)
 {
     for (bool done = false; !done; usleep(MS)) {
@@ -217,7 +218,7 @@ static void a_send_that_takes_long_is_asked_for_and_slept_on(void)
     usleep(10 * MS); /* it sleeps by now, */
     uint64_t before = wakeups();
     usleep(50 * MS);
-    CHECK_EQ(wakeups(), before); /* and nothing but the word wakes it */
+    CHECK_EQ(wakeups(), before); /* and only that report wakes it */
     end_sends();
     await(1, 1, 1);
     finish();

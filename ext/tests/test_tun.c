@@ -13,7 +13,7 @@
 enum { COUNT = 4, PACKET = 28, FRAME = IPU_VNET_LEN + PACKET };
 
 struct bed {
-    int in[COUNT], out[COUNT]; /* what the world takes from, and what the device has */
+    int in[COUNT], out[COUNT]; /* the test reads in[], and the device has out[] */
     struct ipu_tun tun;
     const struct ipu_device_ops *ops;
 };
@@ -48,7 +48,7 @@ static void put_udp(uint8_t *frame, uint8_t port)
     ip[21] = port;
 }
 
-/* Whole or in pieces, all frames of a flow end in one descriptor: the chosen one. */
+/* Whole or in pieces, all frames of a flow go to the one chosen descriptor. */
 static void a_frame_is_written_to_the_queue_of_its_flow(void)
 {
     struct bed bed;
@@ -64,7 +64,7 @@ static void a_frame_is_written_to_the_queue_of_its_flow(void)
         CHECK_EQ(memcmp(got, frame, FRAME), 0);
         CHECK_EQ(memcmp(got + 2 * FRAME, "payload", 7), 0);
     }
-    CHECK_EQ(bed.ops->write(&bed.tun, "short", 5), 0); /* the kernel's to refuse */
+    CHECK_EQ(bed.ops->write(&bed.tun, "short", 5), 0); /* the kernel refuses such frames, not we */
     CHECK_EQ(bed.tun.device.offload, IPU_DEVICE_TCP);
     end(&bed);
 }

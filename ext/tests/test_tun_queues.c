@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which queue a packet is written to, and that the choice reads nothing behind the packet. */
+/* Tests which queue a packet goes to, and that the choice reads no byte behind the packet. */
 #include "device/tun_queues.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static struct ipu_tun_queues queues_of(uint32_t count)
     return tun;
 }
 
-/* In a block of its own, so that the sanitizer sees a read behind the end. */
+/* Copies the packet to a block of its own, so that the sanitizer sees a read behind the end. */
 static uint32_t choose(const struct ipu_tun_queues *tun, const uint8_t *ip, size_t len)
 {
     uint8_t *copy = malloc(len > 0 ? len : 1);
@@ -102,7 +102,7 @@ static void flows_spread_over_all_queues(void)
     }
 }
 
-/* Every packet of it alike has the queue of the first, whatever the ports' place holds. */
+/* All its packets have the queue of the first, whatever bytes are in the place of the ports. */
 static void check_ports_do_not_count(build *family, uint8_t protocol,
                                      void (*change)(struct packet *))
 {
@@ -202,7 +202,7 @@ static void a_truncated_packet_goes_somewhere_and_nothing_behind_it_is_read(void
             (void)choose(&tun, packet.bytes, len);
     }
     struct packet short_options = v4(TCP, 1, 2, 3, 4);
-    for (uint32_t header = 0; header < 16; header++) { /* lengths that lie */
+    for (uint32_t header = 0; header < 16; header++) { /* wrong lengths */
         short_options.bytes[0] = (uint8_t)(0x40 | header);
         (void)queue_of(&tun, &short_options);
     }

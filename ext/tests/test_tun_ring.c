@@ -12,10 +12,10 @@
 
 enum { FRAMES = 64, FRAME = 20000, ROUNDS = 300, PATIENCE_MS = 5000, AT_ONCE = 16 };
 
-static bool always; /* through the ring, as where system calls are dear */
+static bool always; /* all through the ring, as where system calls are slow */
 
 struct bed {
-    int ends[2]; /* the device's, and the world's */
+    int ends[2]; /* the device's end, and the test's */
     struct ipu_slab tx;
     struct ipu_tun_ring *tun;
     struct ipu_device *device;
@@ -52,7 +52,7 @@ static void say(const struct bed *bed, uint32_t number)
     CHECK_EQ(write(bed->ends[1], &number, sizeof number), sizeof number);
 }
 
-/* As the pump: ask, arm, sleep, ask again. The length, or negative errno. */
+/* Does as the pump: asks, arms, sleeps, asks again. Returns the length, or a negative errno. */
 static ssize_t await(const struct bed *bed, uint32_t *index)
 {
     const struct ipu_device_ops *ops = bed->device->ops;
@@ -132,7 +132,7 @@ static int ring_fd(const struct bed *bed)
     return always ? ops->fd(bed->tun) : ops->ahead_fd(bed->tun);
 }
 
-/* How many requests the ring has had. */
+/* Returns how many requests the ring has had. */
 static unsigned int requests(const struct bed *bed)
 {
     char path[64], line[128];
@@ -178,8 +178,8 @@ static void writes_end_in_their_order(void)
     end(&bed);
 }
 
-/* As many writes as may be queued, none of which waits for room; of more pieces than are kept,
- * where those are not written at once. */
+/* Queues the most writes, none of which waits for room, with more pieces than the device keeps,
+ * where it does not write them at once. */
 static void a_full_batch_of_lists_is_written(void)
 {
     struct bed bed = make();
@@ -241,13 +241,13 @@ static void a_ring_that_fails_is_a_device_that_is_gone(void)
     CHECK_EQ(bed.device->ops->write(bed.tun, "nobody", 6), -ENOBUFS);
     CHECK_EQ(bed.device->ops->arm(bed.tun), 1);
     CHECK_EQ(bed.device->ops->give(bed.tun, &index), -EBADFD);
-    static struct ipu_slab kept; /* for ever: nobody knows what the kernel still does with it */
+    static struct ipu_slab kept; /* never freed: the kernel may still use it */
     kept = bed.tx;
     end(&bed);
     CHECK(kept.base != NULL);
 }
 
-/* Frames that come one by one, each of which is slept for; how many requests they take. */
+/* Sends frames one by one, and sleeps for each; returns how many requests they take. */
 static unsigned int alone(const struct bed *bed, uint32_t frames)
 {
     unsigned int before = requests(bed);

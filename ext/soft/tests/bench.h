@@ -5,9 +5,8 @@
 #include "check.h"
 #include "objects.h"
 
-/*
- * A bench for tests of the verbs: an HCA without a device, which reaches itself by the loopback. No
- * network and no privilege is needed.
+/* A bench for tests of the verbs: an HCA without a device, which reaches itself by the loopback. It
+ * needs no network and no privilege.
  */
 #define QKEY    0x0b1bu
 #define MTU     2048
@@ -86,8 +85,8 @@ static inline uint64_t counter(const struct bench *b, enum soft_counter which)
     return c.value[which];
 }
 
-/* Post one request of its own and take its completion off the CQ; the next one is a receive, if
- * any. */
+/* Posts one send and takes its completion off the CQ; the next completion is that of a receive, if
+ * there is one. */
 static inline void send_one(const struct bench *b, struct soft_qp *from,
                             const struct soft_send_wr *wr)
 {

@@ -10,9 +10,10 @@
 #include "objects.h"
 
 /*
- * A cable between two HCAs in one process, in the place of udp.c, and a clock that the test winds,
- * in the place of clock.c: the linker takes these and leaves those in the library. What it does to
- * packets comes from a seed, so every run is the same. For one C file a program.
+ * A cable between two HCAs in one process, in place of udp.c, and a clock that the test sets, in
+ * place of clock.c: the linker takes these functions instead of the library's. A seed decides what
+ * the cable does to packets, so every run is the same. Only one C file of a program includes this
+ * header.
  */
 #define CABLE_ROOM   2048 /* packets under way to one end; more are lost, as in a full socket */
 #define CABLE_BATCH  256
@@ -42,7 +43,7 @@ static struct {
     unsigned int lost, doubled, moved, damaged;
     unsigned int stalled; /* of a thousand batches: the socket is full */
     uint64_t random;
-    /* Looks at, and may change, each packet before anything befalls it; false: lost. */
+    /* Sees each packet first, and may change it; returns false to lose it. */
     bool (*inspect)(struct soft_udp *from, struct cable_packet *packet);
 } cable;
 
@@ -136,7 +137,7 @@ static inline void cable_deliver(struct soft_udp *to, const struct cable_packet 
     *cable_at(to, to->rx_tail++) = *packet;
     if (cable_chance(cable.damaged))
         cable_at(to, to->rx_tail - 1)->data[next_random(&cable.random) % packet->bytes] ^= 0x10;
-    if (cable_chance(cable.moved)) { /* up to eight places forward, not into what is fetched */
+    if (cable_chance(cable.moved)) { /* up to eight places forward, but not among fetched packets */
         unsigned int places = (unsigned int)(next_random(&cable.random) % 8 + 1);
 
         for (unsigned int i = to->rx_tail - 1; places > 0 && i > to->rx_batch; i--, places--) {

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A test is a function whose name is a sentence; a check that fails says where, and ends it all. */
+/* A test is a function whose name is a sentence; a failed check prints its place and ends the
+ * program. */
 struct test {
     const char *name;
     void (*run)(void);

@@ -158,7 +158,7 @@ static void show_counters(struct soft_hca *hca)
             fprintf(stderr, "%s %llu\n", soft_counter_names[i], (unsigned long long)c.value[i]);
 }
 
-/* Poll until n completions have come, sleeping on the descriptor in between. */
+/* Polls until n completions have come, and sleeps on the descriptor in between. */
 void await(struct soft_cq *cq, int n, struct soft_wc *wc)
 {
     struct pollfd p = {.fd = soft_cq_fd(cq), .events = POLLIN};
@@ -187,7 +187,7 @@ uint64_t counter(struct soft_hca *hca, enum soft_counter which)
     return c.value[which];
 }
 
-/* Make progress until the counter has this value. */
+/* Makes progress until the counter has this value. */
 void await_counter(struct soft_hca *hca, enum soft_counter which, uint64_t value)
 {
     int64_t end = now_ms() + PATIENCE_MS;

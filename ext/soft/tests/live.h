@@ -5,9 +5,8 @@
 #include "check.h"
 #include "objects.h"
 
-/*
- * What the live tests share: two places, each a net device in a network namespace, and on each of
- * them an end: an HCA with one CQ, one QP, and a ring of receive buffers posted in order.
+/* The live tests share two places, each a net device in a network namespace, and on each of them an
+ * end: an HCA with one CQ, one QP, and a ring of receive buffers posted in order.
  */
 #define QKEY        0x0b1bu
 #define PATIENCE_MS 10000

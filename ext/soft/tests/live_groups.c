@@ -38,7 +38,7 @@ static void a_group_reaches_all_members_and_the_sender(void)
     await(b.cq, 1, wc);
     CHECK_EQUAL(wc[0].qp_num, soft_qp_qpn(b.qp));
 
-    /* The last member leaves: B hears no more. A, still attached, does. */
+    /* The last member at B leaves: B receives no more, but A, which is still attached, does. */
     CHECK_EQUAL(soft_qp_detach_mcast(b.qp, &group), 0);
     send_to(&a, ah, SOFT_QPN_MCAST, "gone", 4);
     await(a.cq, 1, wc);
@@ -48,7 +48,7 @@ static void a_group_reaches_all_members_and_the_sender(void)
     close_both(&a, &b);
 }
 
-/* Attach `count` groups at B, send to each from A, in bursts that the socket buffer holds. */
+/* Attaches `count` groups at B and sends to each from A, in bursts that the socket buffer holds. */
 static void reach_groups(int count)
 {
     static struct soft_wc wc[64];

@@ -62,8 +62,7 @@ static void bursts_travel_as_trains(void)
     uint32_t size[COUNT];
 
     open_both(&a, &b);
-    exchange(&a,
-             &b); /* the kernel keeps only so much for a neighbour that it is still looking for */
+    exchange(&a, &b); /* the kernel keeps only a few packets for an unresolved neighbour */
     for (int i = 0; i < COUNT; i++) {
         /* runs of equal size, now and then one that is shorter (ends a train) or longer (begins
          * one) */

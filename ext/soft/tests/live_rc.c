@@ -92,7 +92,7 @@ static void post_message(struct side *s, int connection, uint8_t *data, uint32_t
     CHECK_EQUAL(soft_qp_post_send(s->qp[connection], &wr, 1), 1);
 }
 
-/* Message `number` of a connection, whole: its bytes say what it is. */
+/* Makes message `number` of a connection; its bytes follow from both numbers. */
 static uint8_t *make_message(int connection)
 {
     uint8_t *data = malloc(BYTES);

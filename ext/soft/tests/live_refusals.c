@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What must not be delivered, and by which counter it shows. */
+/* Packets that the HCA must not deliver, and the counters that show them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ struct stranger {
     struct sockaddr_in6 to;
 };
 
-/* An ordinary UDP socket in namespace B that sends what it likes to A. */
+/* Opens an ordinary UDP socket in namespace B, which sends any bytes to A. */
 static struct stranger open_stranger(const struct end *a, const struct end *b)
 {
     struct soft_hca_attr attr;
@@ -150,7 +150,7 @@ static void corrupted_packets_are_dropped_and_the_good_one_is_not(void)
     close_both(&a, &b);
 }
 
-/* A train, whose packets share what was computed for the first. */
+/* A train, whose packets share the ICRC seed of the first. */
 static void the_first_packet_of_a_train_takes_no_other_with_it(void)
 {
     uint8_t train[1024];

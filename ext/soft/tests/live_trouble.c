@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Full sockets, slow links, links that change, restarts; and what a capture should see. */
+/* Full sockets, slow links, links that change, restarts; and known messages for a capture. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,10 +22,9 @@ static void shrink_send_buffer(struct soft_hca *hca)
     CHECK(setsockopt(soft_udp_fd(hca->udp), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
 }
 
-/*
- * Nobody answers for the address, so the first packets wait in the neighbour's queue and fill the
- * small send buffer, until the kernel gives up: the rest waits in the send queue, and EPOLLOUT
- * wakes.
+/* No host has the address, so the first packets wait in the neighbour's queue and fill the small
+ * send buffer, until the kernel gives up: the other packets wait in the send queue, and EPOLLOUT
+ * wakes the sleeper.
  */
 static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
 {
@@ -68,7 +67,7 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     close_end(&b);
 }
 
-/* Through a rate limiter (set by the caller) with a small send buffer: all of it, in order. */
+/* All messages cross a rate limiter, which the caller sets, with a small send buffer, in order. */
 static void a_slow_link_holds_sends_back_and_loses_none(void)
 {
     enum { COUNT = 1000 };
@@ -142,7 +141,7 @@ static void a_link_that_goes_down_and_up_again_carries_on(void)
     CHECK_EQUAL(soft_hca_check(a.hca), 0);
     change_link(0, false, 0);
     CHECK_EQUAL(soft_hca_check(a.hca), -ENETDOWN);
-    await_port(b.hca, -ENETDOWN); /* no carrier; the kernel is in no hurry to notice */
+    await_port(b.hca, -ENETDOWN); /* no carrier; the kernel takes its time to notice */
     wr = message(a.peer, soft_qp_qpn(b.qp), "lost", 4);
     wr.flags = SOFT_SEND_SIGNALED;
     CHECK_EQUAL(soft_qp_post_send(a.qp, &wr, 1), 1);
@@ -332,7 +331,8 @@ static void opening_and_closing_a_hundred_times_leaves_nothing(void)
     CHECK_EQUAL(open_descriptors(), before);
 }
 
-/* Every descriptor in turn cannot be had: an error each time, and none of those before it leaks. */
+/* Each descriptor in turn is refused: each time there is an error, and no earlier descriptor
+ * leaks. */
 static void running_out_of_descriptors_is_an_error_and_leaks_nothing(void)
 {
     int before = open_descriptors();
@@ -364,7 +364,7 @@ static void running_out_of_descriptors_is_an_error_and_leaks_nothing(void)
     CHECK_EQUAL(open_descriptors(), before);
 }
 
-/* For those who watch the wire: known messages, one by one, and a train; then the counters. */
+/* Sends known messages for a capture, one by one and as a train; then prints the counters. */
 static void known_messages_for_a_capture(void)
 {
     static const char *const texts[] = {"", "a", "ab", "abc", "abcd", "The quick brown fox"};

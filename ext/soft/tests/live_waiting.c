@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sleeping on a completion queue, and who wakes whom. */
+/* Sleep on a completion queue, and which thread wakes which. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void a_packet_makes_the_descriptor_readable(void)
     close_both(&a, &b);
 }
 
-/* Two packets for two CQs arrive in one batch; whoever takes the first leaves the other one
+/* Two packets for two CQs arrive in one batch; the thread that takes the first leaves the other one
  * fetched. */
 static void packets_left_fetched_wake_the_other_cq(void)
 {
@@ -56,7 +56,8 @@ static void packets_left_fetched_wake_the_other_cq(void)
     await(other, 1, &wc);
     CHECK_EQUAL(wc.wr_id, 5);
 
-    /* And with the completion made by the other's progress: the event descriptor alone wakes. */
+    /* The same when the other thread's progress makes the completion: then only the event
+     * descriptor wakes. */
     post(qp, 6, buffer, sizeof(buffer));
     soft_cq_arm(other);
     CHECK(!readable(other, 0));
@@ -68,8 +69,8 @@ static void packets_left_fetched_wake_the_other_cq(void)
     close_both(&a, &b);
 }
 
-/* A consumer in the background is woken by its completions alone, and fetches packets only while
- * nobody else would. */
+/* Only its completions wake a consumer in the background, and it fetches packets only while no
+ * other consumer would. */
 static void packets_wake_the_background_only_when_nobody_else_comes_for_them(void)
 {
     struct soft_cq *back;
@@ -84,7 +85,7 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
     qp = qp_on(b.hca, back, 4);
     post(qp, 1, buffer, sizeof(buffer));
     soft_cq_arm(back);
-    send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1); /* for one who has never asked for a wake-up */
+    send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1); /* its consumer has never asked for a wake-up */
     CHECK(readable(back, PATIENCE_MS));
     await(b.cq, 1, &wc);
     post(b.qp, wc.wr_id, b.frame[wc.wr_id], FRAME);
@@ -121,7 +122,8 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
     close_both(&a, &b);
 }
 
-/* The poll of one consumer leaves to another what that has no buffers for yet; but not for ever. */
+/* The poll of one consumer leaves packets for which another consumer has no buffers yet; but not
+ * for ever. */
 static void a_poll_leaves_to_another_consumer_what_that_has_no_buffer_for(void)
 {
     enum { COUNT = 64, FEW = 4 };
@@ -147,7 +149,8 @@ static void a_poll_leaves_to_another_consumer_what_that_has_no_buffer_for(void)
     }
     CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_NO_BUFFER), 0);
 
-    /* It never posts again: what is behind comes when its time is over, and more is dropped. */
+    /* It never posts again: the packets behind come when its time is over, and its further packets
+     * are dropped. */
     await_counter(b.hca, SOFT_C_RX_DELIVERED, COUNT + 1);
     CHECK_EQUAL(soft_cq_take(b.cq, 1, wc), 1);
     CHECK_EQUAL(wc[0].byte_len, 51);

@@ -2,8 +2,8 @@
 /*
  * soft_pingpong, soft_rc_pingpong: messages to and fro over the built-in HCA, understood by
  * ibv_ud_pingpong and ibv_rc_pingpong of rdma-core (started with -g, so that they use GIDs) on
- * Soft-RoCE or a RoCE adapter at the other end. The name under which this program is called says
- * which of the two.
+ * Soft-RoCE or a RoCE adapter at the other end. The name of the program's file decides between the
+ * two.
  *
  * The two find each other over TCP: the client sends "LID:QPN:PSN:GID" in hexadecimal with its NUL,
  * 52 bytes; the server answers in kind; the client says "done". Then the client sends the first
@@ -148,7 +148,7 @@ static void hear_untrusted(int fd, struct peer *peer)
     }
 }
 
-/* Ready for the peer, which may send as soon as it knows us. */
+/* Gets ready for the peer, which may send as soon as it knows us. */
 static void join(const struct options *o, struct game *g)
 {
     struct soft_rc_attr attr = {
@@ -260,7 +260,7 @@ static void post_send(const struct options *o, struct game *g)
         fail("post a send", EINVAL);
 }
 
-/* How long there is nothing to do unless something comes. */
+/* Returns how long to sleep if no packet comes. */
 static int sleep_ms(struct game *g)
 {
     int64_t deadline_ns = soft_hca_deadline_ns(g->hca);
@@ -271,7 +271,7 @@ static int sleep_ms(struct game *g)
     return ms < 0 ? 0 : (int)ms;
 }
 
-/* Wait for a completion, asleep or by polling. */
+/* Waits for a completion, asleep or by polling. */
 static void next_completion(const struct options *o, struct game *g, struct soft_wc *wc)
 {
     struct pollfd p = {.fd = soft_cq_fd(g->cq), .events = POLLIN};

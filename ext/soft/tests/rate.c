@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * How many messages a second, and at what price: one thread sends from the first device, one
+/* Measures messages a second and their CPU time: one thread sends from the first device, one
  * receives on the second, each in its network namespace.
  *
  *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS]
@@ -32,7 +31,7 @@ struct end {
     struct soft_qp *qp;
     struct soft_hca_attr attr;
     uint8_t *memory;
-    double cpu_s; /* used by its thread */
+    double cpu_s; /* CPU time of its thread */
 };
 
 static _Atomic bool stop;
@@ -83,7 +82,7 @@ static void open_end(struct end *e, const char *netns, const char *netdev)
         fail("memory", -12);
 }
 
-/* Sleep until a completion may be there. */
+/* Sleeps until a completion may be there. */
 static void rest(struct soft_cq *cq)
 {
     struct pollfd p = {.fd = soft_cq_fd(cq), .events = POLLIN};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What a reliable connection carries, and at what price: one thread sends from the first device,
- * one receives on the second, each in its network namespace, over one or more connections.
+/* Measures the messages of reliable connections and their CPU time: one thread sends from the first
+ * device, one receives on the second, each in its network namespace, over one or more connections.
  *
  *   rate_rc NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS [CONNECTIONS]]
  */
@@ -34,7 +33,7 @@ struct end {
     struct soft_qp *qp[MAX_CONNECTIONS];
     struct soft_hca_attr attr;
     uint8_t *memory;
-    double cpu_s; /* used by its thread */
+    double cpu_s; /* CPU time of its thread */
 };
 
 static _Atomic bool stop;
@@ -126,7 +125,7 @@ static void connect_to(struct end *e, const struct end *peer)
     }
 }
 
-/* Take up to BATCH completions; asleep until there may be some. */
+/* Takes up to BATCH completions, after a sleep until there may be some. */
 static int completions(struct end *e, struct soft_wc *wc)
 {
     struct pollfd p = {.fd = soft_cq_fd(e->cq), .events = POLLIN};

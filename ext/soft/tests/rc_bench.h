@@ -42,7 +42,7 @@ static inline void open_hca(struct end *e, uint8_t number)
     CHECK_EQUAL(soft_cq_create(e->hca, END_DEPTH, &e->cq), 0);
 }
 
-/* soft_hca_close would close a net device that is not there. */
+/* soft_hca_close would close a net device, which this HCA does not have. */
 static inline void close_hca(struct end *e)
 {
     struct soft_udp *udp = e->hca->udp;
@@ -135,8 +135,8 @@ static inline void receive_one(struct soft_qp *qp, uint64_t wr_id, void *buffer,
     CHECK_EQUAL(soft_qp_post_recv(qp, &wr, 1), 1);
 }
 
-/* Progress at both ends without taking completions; when nothing is under way, the clock goes on to
- * the next deadline. False: nothing will ever happen again. */
+/* Makes progress at both ends without taking completions; when no packet is under way, sets the
+ * clock to the next deadline. Returns false when there is none: then the ends stay as they are. */
 static inline bool turn(struct pair *p)
 {
     int64_t next_ns = SOFT_NO_DEADLINE_NS;
@@ -164,7 +164,7 @@ static inline bool turn(struct pair *p)
     return true;
 }
 
-/* Take the next completion of an end, however long it takes. */
+/* Takes the next completion of an end, however long that takes. */
 static inline struct soft_wc expect_wc(struct pair *p, int which)
 {
     struct soft_wc wc;

@@ -101,7 +101,7 @@ static void messages_over_the_mtu_complete_in_error_and_in_order(void)
         post_recv(qp, 100 + i, buffer[i], sizeof(buffer[i]));
     wr[0] = send_wr(&b, qp, 0, data, MTU);
     wr[1] = send_wr(&b, qp, 1, data, MTU + 1);
-    wr[1].flags = 0; /* errors complete even if not asked to */
+    wr[1].flags = 0; /* errors complete even unsignalled */
     wr[2] = send_wr(&b, qp, 2, data, 1);
     wr[2].flags = 0;
     wr[3] = send_wr(&b, qp, 3, data, 0x80000000u);
@@ -299,7 +299,7 @@ static void a_tx_queue_sends_as_the_queue_pair_that_it_names(void)
     soft_cq_arm(b.cq);
     CHECK_EQUAL(poll(&ready, 1, 0), 0);
     CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
-    CHECK_EQUAL(poll(&ready, 1, 0), 1); /* who sleeps on the queue pair is woken */
+    CHECK_EQUAL(poll(&ready, 1, 0), 1); /* a thread that sleeps on the queue pair wakes up */
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
     CHECK_EQUAL(wc.wr_id, 42);
     CHECK_EQUAL(wc.src_qp, soft_qp_qpn(main_qp));
@@ -368,7 +368,7 @@ static void threads_with_a_tx_queue_each_deliver_to_one_queue_pair(void)
     for (int i = 0; i < TX_QUEUES; i++)
         CHECK_EQUAL(pthread_create(&threads[i], NULL, send_by_tx_queue, &sender), 0);
     for (;;) {
-        bool last = atomic_load(&running) == 0; /* before the look: then there is no more to come */
+        bool last = atomic_load(&running) == 0; /* before the poll: then no more will come */
 
         if (soft_cq_poll(b.cq, 1, &wc) == 1) {
             CHECK_EQUAL(wc.src_qp, soft_qp_qpn(qp));

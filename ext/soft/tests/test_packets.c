@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Packets of others, put in by hand: what is wrong with them, groups, and a fuzzer. */
+/* Foreign packets, which the test injects: their faults, groups, and a fuzzer. */
 #include <errno.h>
 
 #include "bench.h"
@@ -211,7 +211,7 @@ static void mutated_packets_are_delivered_or_counted_and_nothing_else(void)
         if (next_random(&random) % 4 == 0)
             w.ip.bytes = next_random(&random) % (w.ip.bytes + 1);
         if (w.ip.bytes >= SOFT_ICRC_BYTES && next_random(&random) % 4 != 0)
-            seal(&w); /* mostly with a correct ICRC, or nothing would get past it */
+            seal(&w); /* mostly with a correct ICRC, or no packet would get past that check */
         w.ip.data = malloc(w.ip.bytes + (w.ip.bytes == 0)); /* exact, for the sanitizer */
         memcpy((uint8_t *)(uintptr_t)w.ip.data, w.data, w.ip.bytes);
         post_recv(qp, i, buffer, 100);

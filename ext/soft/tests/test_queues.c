@@ -145,7 +145,7 @@ static void destroying_a_qp_flushes_what_is_posted(void)
     CHECK_EQUAL(soft_cq_poll(narrow, 1, wc), 1);
     CHECK_EQUAL(soft_cq_poll(narrow, 1, wc), 1);
     soft_qp_destroy(qp);
-    CHECK_EQUAL(soft_cq_poll(narrow, 8, wc), 1); /* went out when there was room */
+    CHECK_EQUAL(soft_cq_poll(narrow, 8, wc), 1); /* the HCA sent it when there was room */
     CHECK_EQUAL(wc[0].wr_id, 2);
     CHECK_EQUAL(wc[0].status, SOFT_WC_SUCCESS);
     CHECK_EQUAL(soft_cq_poll(b.cq, 8, wc), 2);
@@ -279,7 +279,7 @@ static void a_queue_without_kernel_memory_is_retried_at_its_deadline(void)
     CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1); /* queued behind the first, without a try */
     b.hca->deadline_ns = INT64_MAX - 1;
     expect_empty(&b);
-    CHECK_EQUAL(attempts, 1); /* not before its time */
+    CHECK_EQUAL(attempts, 1); /* no attempt before the deadline */
     b.hca->deadline_ns = 0;
     expect_empty(&b);
     CHECK_EQUAL(attempts, 2);
@@ -346,7 +346,7 @@ static void an_armed_cq_wakes_once_for_a_completion(void)
     CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
     CHECK(!readable(b.cq)); /* not armed */
     soft_cq_arm(b.cq);
-    CHECK(readable(b.cq)); /* there is something already */
+    CHECK(readable(b.cq)); /* a completion is there already */
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
     soft_cq_arm(b.cq);
     CHECK(!readable(b.cq));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reliable connections that nothing befalls: states, refusals, messages and queues. */
+/* Reliable connections without losses: states, refusals, messages and queues. */
 
 #include "rc_bench.h"
 
@@ -237,7 +237,7 @@ static void a_full_cq_holds_both_sides_back_and_loses_nothing(void)
         receive_one(p.end[1].qp, i, in[0], 3000);
         post_one(p.end[0].qp, i, out, 3000);
     }
-    for (int i = 0; i < 50; i++) /* nobody polls: all stands still, and nothing breaks */
+    for (int i = 0; i < 50; i++) /* neither end polls: all stands still, and nothing breaks */
         (void)turn(&p);
     CHECK_EQUAL(soft_cq_count(narrow[1]), 2);
     CHECK_EQUAL(soft_cq_count(narrow[0]), 2);

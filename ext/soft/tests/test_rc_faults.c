@@ -90,7 +90,7 @@ static void post_messages(struct pair *p, struct stream *s, int which)
     }
 }
 
-/* All of it, in order, once, both ways, whatever the cable does. */
+/* All messages arrive once and in order, both ways, whatever the cable does. */
 static void exchange_streams(struct pair *p)
 {
     struct stream s[2];
@@ -388,7 +388,7 @@ static void packets_are_as_the_architecture_says(void)
 
 /* ---- packets of others ----------------------------------------------------------------------- */
 
-/* Put a packet into an end as if it came from the other one. */
+/* Injects a packet into an end as if it came from the other one. */
 static void put_in(struct pair *p, int to, const struct soft_roce *roce, size_t payload_bytes,
                    const struct in6_addr *src)
 {
@@ -497,7 +497,7 @@ static void a_gap_is_told_once_and_a_duplicate_acknowledged_again(void)
     CHECK_EQUAL(seen[0].data[12], 0x60);
     CHECK_EQUAL(soft_roce_get32(seen[0].data + 8), 0xfffff0);
     CHECK_EQUAL(counted(&p.end[1], SOFT_C_RC_GAPS), 3);
-    roce.psn = 0xfffff1; /* gone back, and lost it again */
+    roce.psn = 0xfffff1; /* the requester went back, and the packet got lost again */
     put_in(&p, 1, &roce, 4, &p.end[0].hca->attr.gid);
     CHECK_EQUAL(seen_count, 2);
     roce.psn = 0xfffff0;
@@ -569,8 +569,8 @@ static void the_errors_of_the_peer_are_told_apart(void)
     }
 }
 
-/* Bits of the headers turned, mostly with a correct ICRC, on connections that carry traffic and are
- * made anew when one breaks. */
+/* Turns bits of the headers, mostly with a correct ICRC, on connections that carry traffic; makes a
+ * connection anew when it breaks. */
 static uint64_t fuzz_random = 4755;
 
 static bool turn_bits(struct soft_udp *from, struct cable_packet *packet)
@@ -618,7 +618,7 @@ static void a_connection_survives_or_ends_cleanly_whatever_comes(void)
             receive_one(p.end[i].qp, 100, buffer[i], 9000);
             post_one(p.end[i].qp, 1, out, (uint32_t)(next_random(&fuzz_random) % 9000));
         }
-        /* A turned bit may acknowledge what never came: then one side waits for ever. */
+        /* A turned bit may acknowledge a packet that never came: then one side waits for ever. */
         for (int done = 0, turns = 0; done < 4 && !over; turns++) {
             struct soft_wc wc;
 
@@ -634,7 +634,7 @@ static void a_connection_survives_or_ends_cleanly_whatever_comes(void)
         }
         for (int i = 0; i < 2; i++)
             over |= soft_qp_state(p.end[i].qp) == SOFT_QPS_ERR;
-        if (over) { /* both are made anew, as a connection manager would */
+        if (over) { /* the test makes both anew, as a connection manager would */
             struct soft_wc wc;
 
             broken++;

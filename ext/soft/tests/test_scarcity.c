@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * No memory, no randomness, no descriptors: whichever call of a whole life is refused, the answer
- * is an error, and what was made before it can be used and closed. The linker puts these functions
+ * No memory, no randomness, no descriptors: whichever call of an HCA's life is refused, the result
+ * is an error, and the objects made before work and can be closed. The linker puts these functions
  * in front of the real ones (--wrap; see the Makefile).
  */
 #define _GNU_SOURCE
@@ -12,7 +12,7 @@
 
 #include "bench.h"
 
-static int calls_left = -1; /* until one is refused; negative: never */
+static int calls_left = -1; /* calls until one is refused; negative: never */
 static int refusals;
 
 static bool refused(void)
@@ -81,7 +81,8 @@ static bool is_scarcity(int error)
     return error == -ENOMEM || error == -EMFILE;
 }
 
-/* A whole life; false when it was cut short, and then by an error that says so. */
+/* Runs an HCA's whole life; returns false when a refused call cut it short, which must return the
+ * right error. */
 static bool live(void)
 {
     struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = MTU};
@@ -143,7 +144,7 @@ static void a_refusal_anywhere_is_an_error_and_leaks_nothing(void)
         calls_left = n;
         refusals = 0;
         if (live()) {
-            CHECK_EQUAL(refusals, 0); /* none was overlooked */
+            CHECK_EQUAL(refusals, 0); /* every refused call gave an error */
             break;
         }
         CHECK_EQUAL(refusals, 1);

@@ -61,7 +61,7 @@ static void crc32_has_its_check_value(void)
     CHECK_EQUAL(soft_crc32_update(0, "123456789", 9), 0xcbf43926u);
     CHECK_EQUAL(soft_crc32_update(0, "", 0), 0);
     CHECK_EQUAL(soft_crc32_update(0x12345678u, NULL, 0), 0x12345678u);
-    /* What rxe starts from: the register after 8 bytes of ones, not yet inverted. */
+    /* rxe starts from this value: the register after 8 bytes of ones, not yet inverted. */
     CHECK_EQUAL(~soft_crc32_update(0, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0xdebb20e3u);
 }
 
@@ -85,7 +85,7 @@ static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
 }
 
 #ifdef __x86_64__
-/* Whether the CPU reports which parts of its state are in use. */
+/* Returns whether the CPU reports which parts of its state are in use. */
 static bool tells_state_in_use(void)
 {
     unsigned int a, b, c, d;
@@ -116,7 +116,7 @@ static void crc32_leaves_no_vector_register_half_used(void)
         return;
     clear_upper_halves();
     if (upper_halves_in_use() != 0)
-        return; /* a CPU that does not keep account */
+        return; /* this CPU does not report it */
     for (size_t len = 0; len <= sizeof(data); len += 61) {
         (void)soft_crc32_update(0, data, len);
         CHECK_EQUAL(upper_halves_in_use(), 0);
@@ -181,7 +181,8 @@ static void packing_gives_the_golden_bytes(void)
     }
 }
 
-/* Copied to the heap at exact length, so that the sanitizer sees a read past the end. */
+/* Each packet lies in a heap block of its length, so that the sanitizer sees a read past the
+ * end. */
 static void every_truncation_is_refused(void)
 {
     for (size_t i = 0; i < GOLDEN_COUNT; i++) {

@@ -10,8 +10,8 @@
 #include "verbs/verbs.h"
 
 /*
- * libibverbs and one device, as far as the verbs fabric uses them, played by the test: what is
- * posted stays in a queue until the test completes it. One device at a time.
+ * libibverbs and one device, as far as the verbs fabric uses them, played by the test: posted work
+ * stays in a queue until the test completes it. Only one device exists at a time.
  */
 enum { FAKE_QUEUE = 1024, FAKE_ASKED = 16, FAKE_MTU = 2048, FAKE_SEND_DEPTH = 128 };
 
@@ -57,21 +57,22 @@ struct fake {
     int handles;       /* that exist now */
     int made;          /* in all */
     bool hold_handles; /* ibv_create_ah() waits */
-    int handle_error;  /* it fails with this errno */
+    int handle_error;  /* ibv_create_ah() fails with this errno */
     struct ibv_ah_attr last_attr;
     struct ibv_async_event async[FAKE_ASKED];
     int async_count;
 };
 
 extern struct fake fake;
-extern int64_t fake_now_ns; /* what clock_gettime() answers */
+extern int64_t fake_now_ns; /* the time that clock_gettime() returns */
 
-/* A fresh device, and a fabric on it; ended by fake_close(), which checks that nothing is left. */
+/* Makes a fresh device, and a fabric on it; fake_close() ends both and checks that nothing is
+ * left. */
 struct ipu_fabric *fake_open(bool resolves);
 void fake_close(void);
 extern struct ipu_verbs *fake_verbs;
 
-/* The first n posted ones end. A failing one breaks the queue pair, as on a device. */
+/* These end the first n posted sends. A failed send breaks the queue pair, as on a device. */
 void fake_complete_sends(int n);
 void fake_fail_send(enum ibv_wc_status status);
 void fake_arrive(uint32_t byte_len, uint32_t src_qp, unsigned int flags);
@@ -84,7 +85,7 @@ bool fake_readable(int fd);                            /* within 5 s, if it ever
 /* A destination, by the last byte of its GID; multicast from 0x80. */
 struct ipu_dest fake_dest(uint8_t number);
 
-/* n sends to the handle, with cookies from `first`, of len bytes. */
+/* Posts n sends of len bytes to the handle, with cookies from `first` on. */
 int fake_send(struct ipu_fabric *fabric, void *ah, uint64_t first, int n, uint32_t len);
 
 #endif

@@ -5,7 +5,7 @@
 #include "fake.h"
 #include "verbs/connected.h"
 
-/* The part of the device that fake.h plays which has connections: queue pairs on shared queues. */
+/* Adds connections to the device of fake.h: RC queue pairs on shared queues. */
 enum { FAKE_RCS = 3, FAKE_RC_DEPTH = 128, FAKE_RC_SENDS = 200, FAKE_SRQ_DEPTH = 64 };
 
 struct fake_rc_send {
@@ -27,7 +27,7 @@ struct fake_rc {
     int doorbells;
     int refuse_send_after; /* of one doorbell; -1: none */
     struct ibv_recv_wr recvs[FAKE_QUEUE];
-    struct ibv_qp *recv_qp[FAKE_QUEUE]; /* whose, if it is not shared */
+    struct ibv_qp *recv_qp[FAKE_QUEUE]; /* its owner, if not the shared queue */
     uint8_t *recv_addr[FAKE_QUEUE];
     int recv_next, recv_count;
     int refuse_recv_after;
@@ -38,17 +38,18 @@ struct fake_rc {
 
 extern struct fake_rc fake_rc;
 
-/* After fake_open(): the fabric has connections from here on, and FAKE_RCS are added. */
+/* Gives the fabric connections, after fake_open(), and adds FAKE_RCS of them. */
 void fake_rc_open(struct ipu_fabric *fabric);
-/* Before fake_close(). */
+/* The test calls this before fake_close(). */
 void fake_rc_close(void);
 
-/* The n posted first end, on whatever connection; the next one of `qp` fails, and all behind it. */
+/* The first ends the n oldest sends of all connections; the second fails the next send of `qp` and
+ * all behind it. */
 void fake_rc_complete(int n);
 void fake_rc_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status status);
 
-/* What fake.c hands over. */
+/* fake.c calls these for RC queue pairs. */
 int fake_rc_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fake_rc_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int fake_rc_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections of an RDMA device: numbered sends, shared queues, and what comes back when one fails.
+/* Connections of an RDMA device: numbered sends, shared queues, and the completions of a failed
+ * connection.
  */
 #include <errno.h>
 #include <poll.h>
@@ -240,7 +241,7 @@ static void a_completion_wakes_the_pump(void)
     CHECK_EQ(send_some(0, 1, 1, 1000), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     fake_rc_complete(1);
-    CHECK(!readable_now()); /* nobody waits for the end of a send, */
+    CHECK(!readable_now()); /* the pump does not wait for the end of a send */
     expect_sent(0, 1, 1, false);
     CHECK_EQ(send_some(0, 2, 1, 1000), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
@@ -254,7 +255,7 @@ static void a_completion_wakes_the_pump(void)
     fake_rc_complete(1);
     CHECK_EQ(fabric->ops->arm_sends(fabric->self), 1); /* it had ended before */
     expect_sent(0, 3, 1, false);
-    /* What comes between the last look and the arming is seen. */
+    /* The fabric sees a message that arrives between the last poll and the arming. */
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);
     CHECK_EQ(ops->received(fabric->connected_self, done, 8), 1);
     fake_rc_arrive(&fake_rc.qp[0], 5, IBV_WC_SUCCESS);

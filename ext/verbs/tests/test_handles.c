@@ -18,7 +18,7 @@ static void destroy(void *ah)
     fabric->ops->ah_destroy(fabric->self, ah);
 }
 
-/* The cookie that comes back next, waiting for the worker if need be. */
+/* Returns the next cookie of sent(), and waits for the worker if it must. */
 static uint64_t next_returned(void)
 {
     uint64_t cookie;
@@ -27,7 +27,7 @@ static uint64_t next_returned(void)
     return cookie;
 }
 
-/* Let the worker finish what it has, and collect it. */
+/* Waits until the worker has made its handles, and collects them. */
 static void wait_for_ah_worker(void)
 {
     uint64_t cookie;
@@ -54,7 +54,7 @@ static void a_group_has_its_handle_at_once(void)
 static void a_handle_that_cannot_be_made_at_once_is_refused_with_the_reason(void)
 {
     fabric = fake_open(true);
-    fake.handle_error = EINVAL; /* rxe says so when it has no more */
+    fake.handle_error = EINVAL; /* rxe's error when it has no more handles */
     errno = 0;
     CHECK(create(0x80) == NULL);
     CHECK_EQ(errno, EINVAL);
@@ -159,7 +159,7 @@ static void a_handle_given_up_while_it_is_made_ends_with_its_sends(void)
     fake_complete_sends(2);
     CHECK_EQ(next_returned(), 0);
     CHECK_EQ(next_returned(), 1);
-    for (int handles = 1; handles > 0;) { /* of the one that nobody used, perhaps not made yet */
+    for (int handles = 1; handles > 0;) { /* the worker may not have made the unused handle yet */
         pthread_mutex_lock(&fake.mutex);
         handles = fake.made < 2 || fake.handles > 0;
         pthread_mutex_unlock(&fake.mutex);
@@ -198,7 +198,7 @@ static void handles_are_made_anew_when_the_ports_address_changes(void)
     CHECK_EQ(fake_send(fabric, ah, 0, 1, 60), 1);
     struct in6_addr gid = fake_dest(9).gid;
     ipu_verbs_rebind(fake_verbs, &gid, 4);
-    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* there is news */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 1); /* the worker has made a handle */
     uint64_t cookies[4];
     CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 4), 0);
     CHECK(memcmp(&fabric->gid, &gid, sizeof gid) == 0);
@@ -244,7 +244,7 @@ static void closing_ends_what_is_under_way(void)
     CHECK(fabric->ops->ah_create(fabric->self, &dest) == NULL);
     destroy(making); /* as the pump does when it is freed */
     destroy(waiting);
-    fake_close(); /* the third handle is left to the fabric */
+    fake_close(); /* the fabric destroys the third handle */
 }
 
 int main(void)

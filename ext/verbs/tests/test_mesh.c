@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A mesh of RC connections: who gets what, windows, copies to groups, and what comes back at the
- * end. */
+/* A mesh of RC connections: which peer gets a message, windows, copies to groups, and the cookies
+ * and receives that come back at the end. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -125,7 +125,7 @@ static void send_to(void *ah, uint64_t first, int n)
     CHECK_EQ(fabric->ops->send(fabric->self, sends, n), n);
 }
 
-/* Cookies that are back now; in what order does not matter. */
+/* Returns how many cookies have come back now; their order does not matter. */
 static int back(uint64_t first, int n)
 {
     uint64_t cookies[512];
@@ -149,7 +149,7 @@ static uint64_t count(const char *name)
     return 0;
 }
 
-/* What the peer sends lands in the receive that it posted first. */
+/* Delivers a message of the peer into its oldest posted receive. */
 static void arrive(int i, const void *bytes, uint32_t len)
 {
     int at = fake_rc.recv_next;
@@ -226,7 +226,7 @@ static void who_was_asked_speaks_second(void)
     arrive(0, "\x88\xb5\0\0\1\0\0\0", 8);
     pump();
     expect(1, IPU_MESH_CONTROL);
-    CHECK_EQ(fake_rc.send_count, 1); /* what waited */
+    CHECK_EQ(fake_rc.send_count, 1); /* the message that waited */
     send_to(to, 1, 1);
     CHECK_EQ(fake_rc.send_count, 2);
     fake_rc_complete(2);
@@ -249,7 +249,7 @@ static void nothing_goes_beyond_the_window(void)
     CHECK_EQ(back(0, 40), 40 - IPU_MESH_WINDOW);
     fake_rc_complete(IPU_MESH_WINDOW);
     CHECK_EQ(back(0, 40), IPU_MESH_WINDOW);
-    send_to(to, 50, 1); /* sent does not mean received */
+    send_to(to, 50, 1); /* the end of a send does not mean that the peer received it */
     CHECK_EQ(back(50, 1), 1);
     arrive_window(0, IPU_MESH_WINDOW + 8);
     send_to(to, 60, 10);
@@ -300,7 +300,7 @@ static void a_peer_is_told_when_it_may_send_more(void)
     end();
 }
 
-/* No buffer is free for the window message when it is due. */
+/* No control buffer is free when the window message is due. */
 static void a_peer_is_told_of_its_window_later_if_not_now(void)
 {
     begin();
@@ -319,7 +319,7 @@ static void a_peer_is_told_of_its_window_later_if_not_now(void)
     CHECK_EQ(count("windows_told"), 0);
     fake_rc_complete(2 * IPU_MESH_WINDOW);
     CHECK_EQ(back(0, 0), 0);
-    arrive(1, frame, sizeof frame); /* it has nothing more to send itself */
+    arrive(1, frame, sizeof frame); /* the peer has nothing more to send */
     CHECK_EQ(fabric->ops->received(fabric->self, done, 64), 1);
     CHECK_EQ(count("windows_told"), 1);
     CHECK(fake_rc.sends[2 * IPU_MESH_WINDOW].qp == &fake_rc.qp[0]);
@@ -460,7 +460,7 @@ static void what_a_queue_pair_kept_comes_back_when_it_is_forgotten(void)
     CHECK_EQ(ipu_mesh_forget(mesh, 1), 0);
     CHECK_EQ(back(0, 10), 10); /* no completion of any of them */
     pump();
-    /* The number is used again at once, and the old one's completions come late. */
+    /* The device uses the number again at once, and completions of the old queue pair come late. */
     CHECK_EQ(ipu_mesh_add(mesh, 2, &fake_rc.qp[0]), 0);
     pump();
     expect(2, IPU_MESH_READY);

@@ -124,7 +124,7 @@ static void waiting_asks_once_for_one_event(void)
     CHECK_EQ(post(0, 4), 4);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
-    CHECK_EQ(fake.notify_calls, 1); /* of the receive queue; nothing is being sent */
+    CHECK_EQ(fake.notify_calls, 1); /* for the receive queue; no send is under way */
     fake_arrive(44, 1, 0);
     fake_arrive(44, 1, 0);
     CHECK(fake_readable(fd));
@@ -155,7 +155,7 @@ static void the_send_queue_is_asked_while_something_is_being_sent(void)
     uint64_t cookie;
     CHECK_EQ(fake_send(fabric, group, 0, 1, 60), 1);
     CHECK_EQ(fabric->ops->arm(fabric->self), 0);
-    CHECK(fake.recv_armed && !fake.send_armed); /* nobody waits for its end */
+    CHECK(fake.recv_armed && !fake.send_armed); /* the pump does not wait for its end */
     fake_complete_sends(1);
     CHECK(!fake_readable(fabric->ops->fd(fabric->self)));
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
@@ -171,7 +171,7 @@ static void the_send_queue_is_asked_while_something_is_being_sent(void)
     CHECK(!fake.send_armed); /* there is nothing to wait for */
     CHECK_EQ(fake_send(fabric, group, 1, 1, 60), 1);
     fake_complete_sends(1);
-    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 1); /* polled after asking: it has come back */
+    CHECK_EQ(fabric->ops->arm_sends(fabric->self), 1); /* the poll after the arming finds it */
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
     fake_close();
 }
@@ -209,7 +209,7 @@ static void a_channel_in_error_is_not_watched_any_more(void)
     CHECK_EQ(fabric->ops->arm(fabric->self), 1);
     uint64_t cookie;
     CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), -EIO);
-    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* and no spinning: */
+    CHECK_EQ(fabric->ops->arm(fabric->self), 0); /* and the pump does not spin: */
     struct ipu_verbs *verbs = fake_verbs;
     ipu_verbs_break(verbs);
     CHECK(fake_readable(fd));
@@ -245,7 +245,7 @@ static void asynchronous_events_tell_of_the_port_and_the_device(void)
     fake_close();
 }
 
-/* Both queue pairs on the one channel: what is asked here are other things. */
+/* Opens a TX queue whose queue pair shares the leader's channel, which does not matter here. */
 static struct ipu_verbs *open_tx_queue(struct ibv_qp *qp, uint32_t qpn)
 {
     struct ipu_verbs *tx_queue;
@@ -282,7 +282,7 @@ static void a_tx_queues_queue_pair_is_our_own_and_its_events_are_its_own(void)
     CHECK_EQ(fabric->max_ah, 500);
 
     say_fatal(&qps[0]);
-    CHECK_EQ(ipu_verbs_events(first), 0); /* the first queue pair's to read */
+    CHECK_EQ(ipu_verbs_events(first), 0); /* the leader reads the events */
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
     CHECK_EQ(fake.unacked, 0);
     CHECK_EQ(tx_queue->ops->sent(tx_queue->self, &cookie, 1), -EIO);
@@ -291,7 +291,7 @@ static void a_tx_queues_queue_pair_is_our_own_and_its_events_are_its_own(void)
     CHECK_EQ(tx_queue->ops->sent(tx_queue->self, &cookie, 1), 0);
 
     ipu_verbs_free(first);
-    say_fatal(&qps[0]); /* of one that has gone meanwhile */
+    say_fatal(&qps[0]); /* of a TX queue that has ended meanwhile */
     say_fatal(&qps[1]);
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
     tx_queue = ipu_verbs_fabric(second);

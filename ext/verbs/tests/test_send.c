@@ -31,7 +31,7 @@ static void close_fabric(void)
     fake_close();
 }
 
-/* How many come back now; their cookies have to run on from `first`. */
+/* Returns how many cookies come back now; they must count up from `first`. */
 static int returned(uint64_t first)
 {
     uint64_t cookies[512];
@@ -100,7 +100,7 @@ static void no_more_is_taken_than_the_queue_holds(void)
     CHECK_EQ(fake_send(fabric, group, 64, 64, 60), 64);
     CHECK_EQ(fake_send(fabric, group, 128, 10, 60), 0); /* FAKE_SEND_DEPTH */
     fake_complete_sends(16);
-    CHECK_EQ(fake_send(fabric, group, 128, 10, 60), 0); /* not yet given back */
+    CHECK_EQ(fake_send(fabric, group, 128, 10, 60), 0); /* none has come back yet */
     CHECK_EQ(returned(0), 16);
     CHECK_EQ(fake_send(fabric, group, 128, 20, 60), 16);
     fake_complete_sends(128);
@@ -182,7 +182,7 @@ static void a_completion_error_ends_in_recovery(void)
     fake_fail_send(IBV_WC_LOC_QP_OP_ERR); /* unsignalled: completes all the same */
     uint64_t cookies[2];
     CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 2), 2);
-    CHECK_EQ(fabric->ops->recover(fabric->self), -EBUSY); /* 28 are still to be given back */
+    CHECK_EQ(fabric->ops->recover(fabric->self), -EBUSY); /* 28 have yet to come back */
     uint64_t rest[64];
     CHECK_EQ(fabric->ops->sent(fabric->self, rest, 64), 28);
     CHECK_EQ(rest[0], 2);
