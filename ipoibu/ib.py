@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ipoibu.addr import Gid, PKey, Qpn
 
@@ -104,3 +105,25 @@ class PortInfo:
     active_mtu_bytes: int
     link_layer: str
     netdev: str | None
+
+
+# Codes of PortInfo (IBA 14.2.5.6): lanes, and Mb/s of a lane as the kernel's ib_ipoib reports them
+# (ipoib_ethtool.c).
+_LANES: Final = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+_LANE_MBPS: Final = {
+    1: 2500,
+    2: 5000,
+    4: 10_000,
+    8: 10_000,
+    16: 14_000,
+    32: 25_000,
+    64: 50_000,
+    128: 100_000,
+    256: 200_000,
+}
+
+
+def port_speed_mbps(width_code: int, speed_code: int) -> int | None:
+    """Return a port's speed in Mb/s by its active width and speed; None for codes that we do not know."""
+    lanes, lane_mbps = _LANES.get(width_code), _LANE_MBPS.get(speed_code)
+    return lanes * lane_mbps if lanes and lane_mbps else None

@@ -16,14 +16,8 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.descriptors import raise_limit
 from ipoibu.daemon.notify import notify
-from ipoibu.daemon.running import (
-    MakeEndpoint,
-    OnAddress,
-    OnFailure,
-    OnMtu,
-    RunnableEndpoint,
-    RunningInterface,
-)
+from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
+from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import LinkError
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.tun import Tun
@@ -38,20 +32,12 @@ _log = logging.getLogger(__name__)
 def real_endpoint(
     config: InterfaceConfig,
     tun: Tun,
-    on_address: OnAddress,
-    on_failure: OnFailure,
-    on_mtu: OnMtu | None = None,
+    callbacks: Callbacks,
 ) -> Endpoint:
     """The endpoint over the TUN device; this imports the C core."""
     from ipoibu.endpoint.endpoint import Endpoint
 
-    return Endpoint(
-        config.endpoint,
-        device=_device(tun),
-        on_address=on_address,
-        on_failure=on_failure,
-        on_mtu=on_mtu,
-    )
+    return Endpoint(config.endpoint, device=_device(tun), **callbacks.as_arguments())
 
 
 def _device(tun: Tun) -> TunPacketDevice:
@@ -131,31 +117,17 @@ class Daemon:
         return self._interface(config, self._child_endpoint, on_failure, actions)
 
     def _parent_endpoint(
-        self,
-        config: InterfaceConfig,
-        tun: Tun,
-        on_address: OnAddress,
-        on_failure: OnFailure,
-        on_mtu: OnMtu,
+        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks
     ) -> RunnableEndpoint:
-        self._endpoint = real_endpoint(config, tun, on_address, on_failure, on_mtu)
+        self._endpoint = real_endpoint(config, tun, callbacks)
         return self._endpoint
 
     def _child_endpoint(
-        self,
-        config: InterfaceConfig,
-        tun: Tun,
-        on_address: OnAddress,
-        on_failure: OnFailure,
-        on_mtu: OnMtu,
+        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks
     ) -> RunnableEndpoint:
         assert self._endpoint is not None  # the request came through its control socket
         return self._endpoint.share_port(
-            config.endpoint,
-            device=_device(tun),
-            on_address=on_address,
-            on_failure=on_failure,
-            on_mtu=on_mtu,
+            config.endpoint, device=_device(tun), **callbacks.as_arguments()
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

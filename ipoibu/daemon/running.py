@@ -21,7 +21,9 @@ from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer, Observed
 from ipoibu.daemon.descriptors import check_room
+from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
+from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.route_sync import RouteSync, Stack
@@ -50,10 +52,7 @@ class RunnableEndpoint(Stack, Observed, Protocol):
     def close(self) -> None: ...
 
 
-OnAddress = Callable[[IpAddress, bool], None]
-OnFailure = Callable[[str], None]
-OnMtu = Callable[[int], None]
-MakeEndpoint = Callable[[InterfaceConfig, Tun, OnAddress, OnFailure, OnMtu], RunnableEndpoint]
+MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks], RunnableEndpoint]
 
 
 class RunningInterface:
@@ -103,13 +102,15 @@ class RunningInterface:
         tun = stack.enter_context(
             Tun.open(config.name, super_frames=config.offload, queues=config.endpoint.queues)
         )
-        self.endpoint = self._make_endpoint(
-            config,
-            tun,
-            self._threadsafe(self._verdict),
-            self._threadsafe(self._fail),
-            self._threadsafe(self._mtu_changed),
+        self._tun = tun
+        self._link_changed(False, None)  # as the kernel's ib0 until it has joined the link
+        callbacks = Callbacks(
+            on_address=self._threadsafe(self._verdict),
+            on_failure=self._threadsafe(self._fail),
+            on_mtu=self._threadsafe(self._mtu_changed),
+            on_link=self._threadsafe(self._link_changed),
         )
+        self.endpoint = self._make_endpoint(config, tun, callbacks)
         stack.callback(self.endpoint.close)
         await self._loop.run_in_executor(self._executor, self.endpoint.open)
         netlink = stack.enter_context(Netlink())
@@ -183,6 +184,15 @@ class RunningInterface:
             self._interface.follow_mtu(mtu_bytes, self._link)
         except IpoibuError as error:
             self._fail(str(error))
+
+    def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
+        name = self.config.name
+        try:
+            if is_up:
+                set_speed(name, speed_mbps)
+            self._tun.set_carrier(is_up)
+        except OSError as error:  # an old kernel; the link works without
+            _log.info("%s: the kernel does not show the state of the port: %s", name, error)
 
     def _sync(self) -> None:
         try:

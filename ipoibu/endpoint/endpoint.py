@@ -13,11 +13,12 @@ from typing import Any, Self, TypeVar, cast
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.endpoint import status
+from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump, queues_of
 from ipoibu.endpoint.inbox import Inbox
-from ipoibu.endpoint.interface import Callbacks, Interface
+from ipoibu.endpoint.interface import Interface
 from ipoibu.endpoint.link import leave_link, params_of
 from ipoibu.endpoint.shell import ROUTE_KINDS, Shell
 from ipoibu.errors import Closed, UsageError
@@ -48,8 +49,9 @@ class Endpoint:
 
     Threads: every method may be called from any thread, but one thread at a time receives. The engine
     runs on a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread
-    calls `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended) and
-    `on_mtu` (a subnet administrator gave the link another MTU), which must not block. `open` and `close`
+    calls `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended),
+    `on_mtu` (a subnet administrator gave the link another MTU) and `on_link` (the link carries traffic now,
+    or no longer; with the port's speed in Mb/s if it is known), which must not block. `open` and `close`
     block, and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
@@ -62,19 +64,16 @@ class Endpoint:
         *,
         device: _core.TunPacketDevice | None = None,
         port: Port | None = None,
-        on_address: Callable[[IpAddress, bool], None] | None = None,
-        on_failure: Callable[[str], None] | None = None,
-        on_mtu: Callable[[int], None] | None = None,
+        on_address: OnAddress | None = None,
+        on_failure: OnFailure | None = None,
+        on_mtu: OnMtu | None = None,
+        on_link: OnLink | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
         self._take_port: Callable[[], SharedPort] = lambda: _open(config, port)
-        self._callbacks = Callbacks(
-            on_address or (lambda address, duplicate: None),
-            on_failure or (lambda reason: None),
-            on_mtu or (lambda mtu_bytes: None),
-        )
+        self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
         self._life = (
@@ -103,9 +102,10 @@ class Endpoint:
         *,
         mtu: int | None = None,
         device: _core.TunPacketDevice | None = None,
-        on_address: Callable[[IpAddress, bool], None] | None = None,
-        on_failure: Callable[[str], None] | None = None,
-        on_mtu: Callable[[int], None] | None = None,
+        on_address: OnAddress | None = None,
+        on_failure: OnFailure | None = None,
+        on_mtu: OnMtu | None = None,
+        on_link: OnLink | None = None,
     ) -> Endpoint:
         """An endpoint, yet to be opened, in another partition of the port that this one has open.
 
@@ -122,7 +122,12 @@ class Endpoint:
             queues=queues_of(device) if device is not None else 1,
         )
         return self.share_port(
-            config, device=device, on_address=on_address, on_failure=on_failure, on_mtu=on_mtu
+            config,
+            device=device,
+            on_address=on_address,
+            on_failure=on_failure,
+            on_mtu=on_mtu,
+            on_link=on_link,
         )
 
     def share_port(
@@ -130,14 +135,20 @@ class Endpoint:
         config: EndpointConfig,
         *,
         device: _core.TunPacketDevice | None = None,
-        on_address: Callable[[IpAddress, bool], None] | None = None,
-        on_failure: Callable[[str], None] | None = None,
-        on_mtu: Callable[[int], None] | None = None,
+        on_address: OnAddress | None = None,
+        on_failure: OnFailure | None = None,
+        on_mtu: OnMtu | None = None,
+        on_link: OnLink | None = None,
     ) -> Endpoint:
         """As `child`, with all of its configuration; the port of this endpoint takes precedence over
         `config.device`."""
         child = Endpoint(
-            config, device=device, on_address=on_address, on_failure=on_failure, on_mtu=on_mtu
+            config,
+            device=device,
+            on_address=on_address,
+            on_failure=on_failure,
+            on_mtu=on_mtu,
+            on_link=on_link,
         )
         child._take_port = self._shared_port
         return child

@@ -13,12 +13,13 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
+from ipoibu.endpoint.carrier import Carrier
 from ipoibu.endpoint.datapath import DataPath
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.shell import Shell
@@ -33,15 +34,6 @@ from ipoibu.proto.engine import Engine, LinkConfig
 _log = logging.getLogger(__name__)
 
 PORT_POLL_S: Final = 1.0  # the longest delay until a port that went down or came back is noticed
-
-
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """The functions that an interface calls on its thread; `Endpoint` describes when."""
-
-    on_address: Callable[[IpAddress, bool], None]
-    on_failure: Callable[[str], None]
-    on_mtu: Callable[[int], None]
 
 
 class Interface:
@@ -64,6 +56,7 @@ class Interface:
             has_sa=self.port.sa is not None,
         )
         self.engine = Engine(link, random.Random())
+        self._carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
             self.engine,
@@ -71,6 +64,7 @@ class Interface:
             self.counts,
             on_address=callbacks.on_address,
             on_failure=callbacks.on_failure,
+            on_link=self._carrier.link_changed,
         )
         self._callbacks = callbacks
         self._port_timer: asyncio.TimerHandle | None = None
@@ -117,6 +111,7 @@ class Interface:
     def stop(self) -> None:
         """Leave the groups and stop the pump; `path` is still to be closed."""
         self.perform(self.engine.stop(self.loop.time()))
+        self._carrier.stop()
         if self.subnet is not None and self._heavy_flush is not None:
             self.subnet.stop_listening()
             self._heavy_flush.close()
@@ -166,6 +161,7 @@ class Interface:
     def down(self) -> None:
         """The port carries no traffic: take the link down, and every connection with it."""
         self._port_event("down")
+        self._carrier.port_down()
         if self.rc is not None:
             self.rc.down()
 
@@ -189,6 +185,8 @@ class Interface:
             return
         if self.shell.is_severed:
             self._port_active = active  # `resume` looks at this and at the GID
+            if not active:
+                self._carrier.port_down()
             return
         gid = self.port.info.gid
         if gid != self._gid and self._rename_rc(self.path.hwaddr):

@@ -32,6 +32,7 @@ from ipoibu.proto.effects import (
     FindPath,
     JoinToSend,
     LeaveToSend,
+    LinkChanged,
     Log,
     Publish,
     SendFrame,
@@ -55,7 +56,8 @@ class Shell:
     """Runs `engine` over a data path; every method on the loop's thread.
 
     The interface that owns it sets `rc` and `subnet`. `on_address` is called with the result of an
-    address's duplicate detection, `on_failure` when the packet device failed.
+    address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link
+    came up or went down.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Shell:
         *,
         on_address: Callable[[IpAddress, bool], None],
         on_failure: Callable[[str], None],
+        on_link: Callable[[bool], None],
     ) -> None:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
@@ -79,6 +82,7 @@ class Shell:
         self._counts = counts
         self._on_address = on_address
         self._on_failure = on_failure
+        self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self._routes: dict[bytes, Target] = {}  # by prefix
 
@@ -196,6 +200,8 @@ class Shell:
             case AddressVerdict(address, duplicate):
                 self._on_address(address, duplicate)
                 self.announce()
+            case LinkChanged(is_up):
+                self._on_link(is_up)
             case Count(reason):
                 self._counts[reason] += 1
             case Log(level, text):

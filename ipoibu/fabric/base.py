@@ -76,6 +76,10 @@ class Port(ABC):
         GID. `LinkError`: the device is gone for good.
         """
 
+    def speed_mbps(self) -> int | None:
+        """Return the port's speed now in Mb/s, None where it is unknown; does not block."""
+        return None
+
     @abstractmethod
     def open_ud(self, params: PartitionParams) -> Fabric:
         """Open a UD queue pair in the partition, ready to send and receive, or raise `LinkError`."""

@@ -88,6 +88,10 @@ class SharedPort(Port):
             self._was_up = up and not missed
             return self._was_up
 
+    def speed_mbps(self) -> int | None:
+        with self._device.lock:
+            return self._port.speed_mbps()
+
     def open_ud(self, params: PartitionParams) -> Fabric:
         with self._device.lock:
             return self._port.open_ud(params)

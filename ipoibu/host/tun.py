@@ -30,6 +30,7 @@ DYING_S: Final = 0.5  # how long a TUN may outlive its process
 TUNSETIFF: Final = 0x400454CA
 TUNSETOFFLOAD: Final = 0x400454D0
 TUNSETVNETHDRSZ: Final = 0x400454D8
+TUNSETCARRIER: Final = 0x400454E2  # Linux 5.0
 IFF_TUN: Final = 0x0001
 IFF_MULTI_QUEUE: Final = 0x0100  # Linux 3.8
 IFF_NO_PI: Final = 0x1000
@@ -112,6 +113,10 @@ class Tun:
             for fd in fds:
                 os.close(fd)
             raise
+
+    def set_carrier(self, up: bool) -> None:
+        """Give the interface a carrier (LOWER_UP), or take it away; `OSError` before Linux 5.0."""
+        fcntl.ioctl(self.fd, TUNSETCARRIER, struct.pack("i", up))
 
     def close(self) -> None:
         """Remove the interface; safe to call again."""

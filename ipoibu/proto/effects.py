@@ -73,6 +73,13 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """The link came up (it has joined its broadcast group), or went down."""
+
+    is_up: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Attach:
     """Receive the group's datagrams; answered by `Engine.attached` or `Engine.attach_failed`."""
 
@@ -145,6 +152,7 @@ Effect = (
     | FindPath
     | JoinToSend
     | LeaveToSend
+    | LinkChanged
     | AddressVerdict
     | Count
     | Log

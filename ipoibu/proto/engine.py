@@ -30,7 +30,7 @@ from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
 from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
 from ipoibu.proto.dad import Addresses
-from ipoibu.proto.effects import Effect, Log
+from ipoibu.proto.effects import Effect, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.icmp import IcmpErrors
 from ipoibu.proto.link import IpoibLink
@@ -303,10 +303,12 @@ class Engine:
                 self._groups.begin(now, LIMITED_BROADCAST)
             case link.Action.OPEN:
                 self._context.emit(Log(logging.INFO, f"link up as {self._context.hwaddr}"))
+                self._context.emit(LinkChanged(is_up=True))
                 self._groups.open(now)
                 self._addresses.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
+                self._context.emit(LinkChanged(is_up=False))
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)

@@ -167,6 +167,7 @@ def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(bare:
 CYCLES = """
 import ipaddress, json, os, threading
 from ipoibu.daemon.run import real_endpoint
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.host.tun import Tun
 
@@ -179,7 +180,7 @@ config = InterfaceConfig.build("ib0", {"device": "soft:eth0"})
 seen = []
 for cycle in range(55):
     with Tun.open("ib0") as tun:
-        endpoint = real_endpoint(config, tun, lambda *_: None, lambda _: None)
+        endpoint = real_endpoint(config, tun, Callbacks())
         endpoint.open()
         endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
         endpoint.close()

@@ -360,6 +360,7 @@ def test_an_interface_that_is_deleted_ends_its_daemon_with_one_clear_word(
 CYCLES = """
 import ipaddress, json, os, time
 from ipoibu.daemon.run import real_endpoint
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.host.tun import Tun
 
@@ -372,7 +373,7 @@ config = InterfaceConfig.build("ib0", {"device": "soft:eth0", "queues": "4"})
 seen = []
 for cycle in range(15):
     with Tun.open("ib0", queues=4) as tun:
-        endpoint = real_endpoint(config, tun, lambda *_: None, lambda _: None)
+        endpoint = real_endpoint(config, tun, Callbacks())
         endpoint.open()
         endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
         endpoint.close()

@@ -70,6 +70,9 @@ class IwarpPort(Port):
     def active(self) -> bool:
         return self._device.port_state(self._port).active
 
+    def speed_mbps(self) -> int | None:
+        return self._device.port_state(self._port).speed_mbps
+
     def open_ud(self, params: PartitionParams) -> IwarpMesh:
         """Open a mesh that only listens: its peers connect to it."""
         return self.open_mesh(params, MeshOptions())

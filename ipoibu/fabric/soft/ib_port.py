@@ -63,6 +63,9 @@ class SoftIbPort(Port):
     def active(self) -> bool:
         return self._soft.active() and self._sa.info.is_active
 
+    def speed_mbps(self) -> int | None:
+        return self._soft.speed_mbps()
+
     def open_ud(self, params: PartitionParams) -> SoftUd:
         return self._soft.open_ud(params, needs_lid=True)
 

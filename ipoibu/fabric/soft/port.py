@@ -13,6 +13,7 @@ from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX
+from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import (
     CONNECTED_FRAMES,
@@ -86,6 +87,10 @@ class SoftPort(Port):
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         return error == 0
+
+    def speed_mbps(self) -> int | None:
+        """The net device's, as `ethtool` shows it."""
+        return speed_mbps(self._hca.netdev)
 
     def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
         return SoftUd(self._hca, params, needs_lid=needs_lid)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.verbs.roce_gid import GidEntry, mtu_code, mtu_from_code
-from ipoibu.ib import RcAttributes
+from ipoibu.ib import RcAttributes, port_speed_mbps
 from ipoibu.limits import RDMACM_RETRIES
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class PortState:
     link_layer: str
     gid_count: int
     pkey_count: int
+    speed_mbps: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class VerbsDevice:
             link_layer="InfiniBand" if is_ib else "Ethernet",
             gid_count=attr.gid_tbl_len,
             pkey_count=attr.pkey_tbl_len,
+            speed_mbps=port_speed_mbps(attr.active_width, attr.active_speed),
         )
 
     def gids(self, port: int, count: int) -> list[GidEntry]:

@@ -118,6 +118,9 @@ class VerbsPort(Port):
         self._why_down = why
         return why is None and not events & _verbs.PORT_DOWN
 
+    def speed_mbps(self) -> int | None:
+        return self._device.port_state(self._port).speed_mbps
+
     def _notify_sa_client(self, events: int) -> None:
         """Flush as the kernel's ipoib_event does after the same events (docs/sa.md)."""
         if self.sa is None:

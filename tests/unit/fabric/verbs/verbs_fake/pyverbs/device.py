@@ -34,6 +34,8 @@ class Context:
             link_layer=machine.link_layer,
             gid_tbl_len=len(machine.gids),
             pkey_tbl_len=len(machine.pkeys),
+            active_width=machine.active_width,
+            active_speed=machine.active_speed,
         )
 
     def query_gid_table(self, count: int) -> list[SimpleNamespace]:

@@ -14,6 +14,8 @@ class Machine:
     state: int = 4
     active_mtu: int = 5
     link_layer: int = 2
+    active_width: int = 2  # 4 lanes
+    active_speed: int = 32  # EDR
     gids: list[tuple[int, str, int, int, int]] = field(  # index, GID, type, ifindex, port
         default_factory=lambda: [(0, "fe80::ff:fe00:101", 2, 1, 1)]
     )

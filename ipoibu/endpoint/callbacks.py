@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an interface reports to its owner: the functions that it calls on its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ipoibu.addr import IpAddress
+
+OnAddress = Callable[[IpAddress, bool], None]
+OnFailure = Callable[[str], None]
+OnMtu = Callable[[int], None]
+OnLink = Callable[[bool, int | None], None]
+
+
+def _ignore(*_: object) -> None:
+    """Ignore what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """None of them may block.
+
+    `on_address(address, duplicate)`: an address's duplicate detection ended. `on_failure(reason)`: the
+    data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
+    `on_link(is_up, speed_mbps)`: the link, which is down in the beginning, came up or went down; the
+    port's speed in Mb/s, None where it is unknown.
+    """
+
+    on_address: OnAddress = _ignore
+    on_failure: OnFailure = _ignore
+    on_mtu: OnMtu = _ignore
+    on_link: OnLink = _ignore
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return them as arguments of `Endpoint`."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of(
+        cls,
+        on_address: OnAddress | None,
+        on_failure: OnFailure | None,
+        on_mtu: OnMtu | None,
+        on_link: OnLink | None,
+    ) -> Callbacks:
+        """Callbacks of which None stands for nothing to call."""
+        return cls(
+            on_address or _ignore, on_failure or _ignore, on_mtu or _ignore, on_link or _ignore
+        )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel sees the state of the port: carrier, operstate, events and speed of the interface."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Until
+
+
+def _link(host: Host, name: str = "ib0") -> dict[str, Any]:
+    done = host.run(["ip", "-j", "link", "show", name])
+    assert done.returncode == 0, done.stderr
+    (link,) = json.loads(done.stdout)
+    return dict(link)
+
+
+def _has_carrier(host: Host) -> bool:
+    flags = _link(host)["flags"]
+    assert ("NO-CARRIER" in flags) is ("LOWER_UP" not in flags)
+    return "LOWER_UP" in flags
+
+
+def _speed(host: Host, name: str) -> str:
+    text = host.run(["ethtool", name]).stdout
+    (speed,) = re.findall(r"Speed: (.*)", text)
+    return str(speed)
+
+
+def test_the_interface_has_a_carrier_while_its_port_is_up(bare: Lab, until: Until) -> None:
+    bare.start()
+    first, second = bare.hosts
+    until(lambda: _link(first)["operstate"] == "UP")
+    assert _has_carrier(first)
+    assert _speed(first, "ib0") == _speed(first, "eth0")
+    assert _speed(first, "ib0").endswith("Mb/s")
+    gid = first.ask("show")["gid"]
+    monitor = first.namespace.popen(["ip", "monitor", "link", "dev", "ib0"], stdout=subprocess.PIPE)
+    try:
+        assert first.run(["ip", "link", "set", "eth0", "down"]).returncode == 0
+        until(lambda: not _has_carrier(first))
+        assert _link(first)["operstate"] == "DOWN"
+        assert _has_carrier(second) is False  # a veth loses its carrier with its peer
+        assert first.run(["ip", "link", "set", "eth0", "up"]).returncode == 0
+        first.run(["ip", "-6", "address", "add", f"{gid}/64", "dev", "eth0", "nodad"])
+        until(lambda: _has_carrier(first) and _has_carrier(second), timeout_s=15)
+    finally:
+        monitor.terminate()
+        heard = monitor.communicate()[0].decode()
+    assert "NO-CARRIER" in heard
+    assert "LOWER_UP" in heard
+    assert _link(first)["operstate"] == "UP"
+    until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0, timeout_s=10)
+
+
+def test_applications_learn_from_the_routes_that_the_port_is_down(bare: Lab, until: Until) -> None:
+    bare.start()
+    first = bare.hosts[0]
+    assert first.run(["ip", "link", "set", "eth0", "down"]).returncode == 0
+    until(lambda: not _has_carrier(first))
+    routes = json.loads(first.run(["ip", "-j", "route", "show", "dev", "ib0"]).stdout)
+    assert routes
+    assert all("linkdown" in route["flags"] for route in routes)
