@@ -3,6 +3,7 @@
 #define IPU_RING_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -74,6 +75,13 @@ uint32_t ipu_ring_free_bytes(struct ipu_ring *ring);
 /* Consumer: returns the oldest record and its length; it stays until released. NULL when the ring
  * is empty. */
 void *ipu_ring_peek(struct ipu_ring *ring, uint32_t *len);
+
+/* Consumer: whether a record waits. */
+static inline bool ipu_ring_has_record(const struct ipu_ring *ring)
+{
+    return atomic_load_explicit(&ring->head, memory_order_relaxed) !=
+           atomic_load_explicit(&ring->tail, memory_order_relaxed);
+}
 
 /* Consumer: drops the record that ipu_ring_peek() gave. */
 void ipu_ring_release(struct ipu_ring *ring);

@@ -93,16 +93,27 @@ static void destroy(struct ipu_ah_cache *cache, struct ipu_ah *ah)
     free(ah);
 }
 
-/* Destroys the handle that was idle for the longest time. */
-static void evict(struct ipu_ah_cache *cache)
+static bool is_named(const struct ipu_ah_cache *cache, const struct ipu_ah *ah)
+{
+    return cache->is_named != NULL && cache->is_named(cache->owner, ah);
+}
+
+/* Destroys the handle that was idle for the longest time, of those that no packet names; false:
+ * there is none. */
+static bool evict(struct ipu_ah_cache *cache)
 {
     struct ipu_ah *ah = cache->oldest;
+    while (ah != NULL && is_named(cache, ah))
+        ah = ah->newer;
+    if (ah == NULL)
+        return false;
     idle_remove(cache, ah);
     uint32_t at = (uint32_t)(slot_of(cache, &ah->dest, ah->hash) - cache->slots);
     ipu_hash_table_delete(&layout, &cache->seed, cache->slots, cache->mask, at);
     cache->count--;
     cache->evicted++;
     destroy(cache, ah);
+    return true;
 }
 
 void ipu_ah_cache_free(struct ipu_ah_cache *cache)
@@ -125,8 +136,7 @@ static void *create_handle(struct ipu_ah_cache *cache, const struct ipu_dest *de
     const struct ipu_fabric *fabric = cache->fabric;
     errno = 0;
     void *handle = fabric->ops->ah_create(fabric->self, dest);
-    if (!handle && cache->idle > 0) {
-        evict(cache);
+    if (!handle && evict(cache)) {
         errno = 0;
         handle = fabric->ops->ah_create(fabric->self, dest);
     }
@@ -136,11 +146,8 @@ static void *create_handle(struct ipu_ah_cache *cache, const struct ipu_dest *de
 static int create(struct ipu_ah_cache *cache, const struct ipu_dest *dest, uint32_t hash,
                   struct ipu_ah **ah)
 {
-    if (cache->count == cache->max) {
-        if (cache->idle == 0)
-            return -ENOSPC;
-        evict(cache);
-    }
+    if (cache->count == cache->max && !evict(cache))
+        return -ENOSPC;
     if (ipu_hash_table_is_crowded(cache->count, cache->mask) && grow(cache) != 0)
         return -ENOMEM;
     struct ipu_ah *new = aligned_alloc(64, sizeof *new);
@@ -185,6 +192,6 @@ void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah)
     if (--ah->refs > 0)
         return;
     idle_append(cache, ah);
-    if (cache->idle > cache->max_idle)
-        evict(cache);
+    while (cache->idle > cache->max_idle && evict(cache))
+        ;
 }

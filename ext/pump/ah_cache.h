@@ -2,6 +2,7 @@
 #ifndef IPU_AH_CACHE_H
 #define IPU_AH_CACHE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/hash_table.h"
@@ -20,7 +21,8 @@ struct ipu_ah {
 /*
  * Address handles by destination, shared and counted. The cache keeps idle ones (without
  * references), up to a cap, for the neighbour that comes back; they make room for others, the
- * longest idle first. One thread only: the pump's, because it calls the fabric.
+ * longest idle first, but for those that a packet of the owner's batch names. One thread only: the
+ * pump's, because it calls the fabric.
  */
 struct ipu_ah_cache {
     const struct ipu_fabric *fabric;
@@ -32,6 +34,10 @@ struct ipu_ah_cache {
     uint32_t max_idle;
     struct ipu_ah *oldest, *newest; /* of the idle ones */
     struct ipu_hash_seed seed;
+
+    /* Whether the owner still names a handle that has no references; NULL: it names none. */
+    bool (*is_named)(const void *owner, const struct ipu_ah *ah);
+    const void *owner;
 
     uint64_t created, evicted, failed; /* handles since init */
 };

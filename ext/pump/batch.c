@@ -29,6 +29,17 @@ void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie)
     ipu_batch_put_frame(pump, index);
 }
 
+bool ipu_batch_names(const void *self, const struct ipu_ah *ah)
+{
+    const struct ipu_pump *pump = self;
+    if (pump->cut.left > 0 && pump->cut_ah == ah)
+        return true;
+    for (int i = 0; i < pump->pending; i++)
+        if (pump->batch[i].ah == ah->handle)
+            return true;
+    return false;
+}
+
 void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter)
 {
     uint32_t left = pump->cut.left;

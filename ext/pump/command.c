@@ -2,8 +2,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/frame.h"
 #include "pump/pump_state.h"
+
+enum {
+    WAIT_NS = 250000, /* how long a command may wait for the round to end by itself */
+};
 
 static const void *data_of(const struct ipu_command *command)
 {
@@ -34,6 +39,16 @@ static int do_neigh_del(struct ipu_pump *pump, const struct ipu_command *command
     return error;
 }
 
+/* A frame of `tx` for the engine's packet, if it has room in the batch; or IPU_SLAB_NONE. */
+static uint32_t get_frame(struct ipu_pump *pump)
+{
+    if (pump->pending == IPU_BATCH + IPU_BATCH_ENGINE)
+        ipu_transmit_flush(pump);
+    if (pump->broken || pump->pending == IPU_BATCH + IPU_BATCH_ENGINE)
+        return IPU_SLAB_NONE;
+    return ipu_slab_get(&pump->tx);
+}
+
 /* A frame from the engine, to a destination that need not be in the table. */
 static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *command)
 {
@@ -42,7 +57,7 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
         return -ENETDOWN;
     if (command->len > IPU_ENCAP_LEN + pump->mtu || command->len < IPU_ENCAP_LEN)
         return -EMSGSIZE;
-    uint32_t index = ipu_slab_get(&pump->tx);
+    uint32_t index = get_frame(pump);
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
     int error = ipu_ah_cache_get(&pump->ahs, &command->send_frame.dest, &ah);
@@ -67,7 +82,7 @@ static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *comma
         return -EMSGSIZE;
     if (ipu_classify_tx(data_of(command), command->len, &packet.flow) == IPU_TX_MALFORMED)
         return -EINVAL;
-    packet.index = ipu_slab_get(&pump->tx);
+    packet.index = get_frame(pump);
     if (packet.index == IPU_SLAB_NONE)
         return -ENOBUFS;
     packet.frame = ipu_slab_at(&pump->tx, packet.index);
@@ -149,11 +164,20 @@ static int execute(struct ipu_pump *pump, const struct ipu_command *command)
     return handlers[command->type](pump, command);
 }
 
+bool ipu_command_is_late(struct ipu_pump *pump)
+{
+    uint64_t now_ns = ipu_clock_ns();
+    if (pump->command_seen_ns == 0)
+        pump->command_seen_ns = now_ns;
+    return now_ns - pump->command_seen_ns >= WAIT_NS;
+}
+
 int ipu_command_run(struct ipu_pump *pump, int max)
 {
     int done = 0;
+    pump->command_seen_ns = 0;
     ipu_transmit_flush(pump);
-    while (done < max && pump->pending == 0 && pump->cut.left == 0) {
+    while (done < max) {
         uint32_t len;
         const struct ipu_command *command = ipu_ring_peek(&pump->commands, &len);
         if (command == NULL)

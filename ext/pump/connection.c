@@ -134,6 +134,8 @@ int ipu_connection_delete(struct ipu_pump *pump, uint64_t id)
     if (!connection->leaving)
         pump->connected.leaving++;
     connection->leaving = true;
+    if (pump->cut_connection == connection)
+        ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
     return 0;
 }
 
@@ -413,8 +415,8 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
     if (state->all == NULL)
         return 0;
     int work = reap(pump);
-    int n = ops_of(pump)->received(pump->fabric->connected_self, done,
-                                   max < IPU_BATCH ? max : IPU_BATCH);
+    int wanted = max < IPU_BATCH ? max : IPU_BATCH;
+    int n = ops_of(pump)->received(pump->fabric->connected_self, done, wanted);
     for (int i = 0; i < n; i++) {
         uint32_t index = (uint32_t)done[i].cookie;
         pump->rx_index = pump->rx.frames + index;
@@ -430,7 +432,7 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
         ipu_receive_flush(pump);
     if (state->idle_count >= REFILL)
         post(pump);
-    if (state->leaving > 0 && n == 0)
+    if (state->leaving > 0 && n < wanted)
         settle(pump);
     return work + n;
 }

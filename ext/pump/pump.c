@@ -23,17 +23,18 @@
 #define LATER_NS  2000000 /* how long the end of a send may stay unknown */
 
 enum {
-    ROUND_PACKETS = 256,  /* each way; runs of packets are merged within a round */
-    BURST_PACKETS = 64,   /* after so many packets without a pause the next ones are near, */
-    BURST_BYTES = 65536,  /* or after so many bytes: */
-    BURST_YIELDS = 16,    /* poll so often again, yielding the CPU in between, */
-    BURST_NS = 8000,      /* if that takes no longer than sleeping; but once */
-    TX_FRAMES = 256,      /* of packets that fit the MTU */
-    TX_SUPER_FRAMES = 80, /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
-                             memory */
-    TX_OWN_FRAMES = 16,   /* the engine's, where the device lends all others */
-    TX_HEADS = 512,       /* segments under way */
-    LONG_FRAME = 16384,   /* a frame this long counts as a super-frame's */
+    ROUND_PACKETS = 256,   /* each way; runs of packets are merged within a round */
+    BURST_PACKETS = 64,    /* after so many packets without a pause the next ones are near, */
+    BURST_BYTES = 65536,   /* or after so many bytes: */
+    BURST_YIELDS = 16,     /* poll so often again, yielding the CPU in between, */
+    BURST_NS = 8000,       /* if that takes no longer than sleeping; but once */
+    TX_FRAMES = 256,       /* of packets that fit the MTU */
+    TX_SUPER_FRAMES = 80,  /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
+                              memory */
+    TX_ENGINE_FRAMES = 16, /* for the engine alone, */
+    TX_ENGINE_PART = 16,   /* but at most one of so many where it shares all with the device */
+    TX_HEADS = 512,        /* segments under way */
+    LONG_FRAME = 16384,    /* a frame this long counts as a super-frame's */
     LENT_MIN = 16,
 };
 
@@ -98,8 +99,9 @@ static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
     /* A device that reads into frames of its own has none left while all of them are being sent. */
-    bool can_read = pump->tx.free_frames > 0 && pump->pending == 0 && pump->cut.left == 0 &&
-                    pump->held_index == IPU_SLAB_NONE && !pump->device_failed &&
+    bool can_read = pump->tx.free_frames > pump->engine_frames && pump->pending == 0 &&
+                    pump->cut.left == 0 && pump->held_index == IPU_SLAB_NONE &&
+                    !pump->device_failed &&
                     (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
     if (pump->device_failed)
         leave_device(pump);
@@ -274,9 +276,12 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
     pump->read_len =
         IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
     if (sizes.tx_frames == 0)
-        sizes.tx_frames = config->device->ops->read == NULL ? TX_OWN_FRAMES
+        sizes.tx_frames = config->device->ops->read == NULL ? TX_ENGINE_FRAMES
                           : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
                                                             : TX_FRAMES;
+    pump->engine_frames = sizes.tx_frames / TX_ENGINE_PART < TX_ENGINE_FRAMES
+                              ? sizes.tx_frames / TX_ENGINE_PART
+                              : TX_ENGINE_FRAMES;
     sizes.head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
     if (fabric->one_piece && sizes.head_len < IPU_ENCAP_LEN + config->mtu)
         sizes.head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
@@ -310,6 +315,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
         error = ipu_route_init(&pump->route, config->route_max, NULL);
     if (error == 0)
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
+    pump->ahs.is_named = ipu_batch_names;
+    pump->ahs.owner = pump;
     return error;
 }
 

@@ -23,7 +23,12 @@
  * transmit.c, receive.c, batch.c, connection.c, command.c, event.c and recovery.c. Only the pump's
  * thread touches it.
  */
-enum { IPU_BATCH = 64 };
+enum {
+    IPU_BATCH = 64,
+    /* Room in the batch for the engine's frames alone, so that a saturated device does not shut
+     * them out. */
+    IPU_BATCH_ENGINE = 16,
+};
 
 struct ipu_budget {
     uint64_t second;
@@ -77,8 +82,11 @@ struct ipu_pump {
     struct ipu_counters counters;
 
     /* Frames waiting for one doorbell; [0, pending) is filled, all of tx slab. */
-    struct ipu_send batch[IPU_BATCH];
+    struct ipu_send batch[IPU_BATCH + IPU_BATCH_ENGINE];
     int pending;
+
+    /* When this round first saw that a command waits; 0: it has seen none. */
+    uint64_t command_seen_ns;
 
     /* Messages that the fabric has taken and not reported ended, those of connections among them;
      * and whether the last sleep ended without an event. */
@@ -104,6 +112,9 @@ struct ipu_pump {
     /* The writes that the device has queued. */
     struct ipu_delivery writing[IPU_DEVICE_WRITES];
     int writing_count;
+
+    /* So many frames of `tx` are the engine's: the pump reads the device into the others. */
+    uint32_t engine_frames;
 
     /* The first frames of `tx` are the device's own. */
     uint32_t lent_frames;
@@ -197,6 +208,9 @@ void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index);
 /* A send has ended, or will never begin: what it read is free again. */
 void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie);
 
+/* Whether the batch or the super-frame at hand names the address handle: it must stay. */
+bool ipu_batch_names(const void *pump, const struct ipu_ah *ah);
+
 /* The segments that are left of the super-frame at hand are lost, and counted. */
 void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter);
 
@@ -258,9 +272,16 @@ static inline void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
 /* Reaps, receives, and lets connections go: the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);
 
-/* command.c: runs at most max commands. None runs while the batch is not empty or a super-frame is
- * at hand, because a command may drop the last reference to an address handle that they name. */
+/* command.c: runs at most max commands, whatever is in the batch and at hand. */
 int ipu_command_run(struct ipu_pump *pump, int max);
+
+/* Whether a command has waited for so long that the round has to end. */
+bool ipu_command_is_late(struct ipu_pump *pump);
+
+static inline bool ipu_command_is_overdue(struct ipu_pump *pump)
+{
+    return ipu_ring_has_record(&pump->commands) && ipu_command_is_late(pump);
+}
 
 /* recovery.c: the fabric returned an error; what is pending is lost, and counted. */
 void ipu_recovery_broke(struct ipu_pump *pump);

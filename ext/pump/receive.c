@@ -43,7 +43,7 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
         }
         pump->rx_index = IPU_SLAB_NONE;
         total += n;
-    } while (n == wanted && total < max);
+    } while (n == wanted && total < max && !ipu_command_is_overdue(pump));
     if (total > 0)
         ipu_receive_flush(pump);
     ipu_receive_post(pump);

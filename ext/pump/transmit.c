@@ -39,7 +39,7 @@ enum { MISS_RING_RESERVE = 4 };
 /* Whether another frame or segment may go into the batch. */
 static bool has_room(struct ipu_pump *pump)
 {
-    if (pump->pending == IPU_BATCH)
+    if (pump->pending >= IPU_BATCH)
         ipu_transmit_flush(pump);
     return pump->pending < IPU_BATCH && (pump->cut.left == 0 || pump->heads.free_frames > 0);
 }
@@ -61,6 +61,8 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
     if (pump->device_failed)
         return 0;
     while (done < max && pump->hold_ns == 0 && has_room(pump)) {
+        if (done > 0 && ipu_command_is_overdue(pump))
+            break;
         if (pump->cut.left > 0) {
             done += cut(pump);
             continue;
@@ -97,9 +99,9 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
     pump->lent_sending += n > 0;
     if (n != 0 || device->ops->read == NULL)
         return n;
-    *index = ipu_slab_get(&pump->tx);
-    if (*index == IPU_SLAB_NONE)
+    if (pump->tx.free_frames <= pump->engine_frames)
         return -ENOBUFS; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
+    *index = ipu_slab_get(&pump->tx);
     n = device->ops->read(device->self, ipu_slab_at(&pump->tx, *index), pump->read_len);
     if (n < 0)
         ipu_slab_put(&pump->tx, *index);
