@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """IP over InfiniBand in user space: the public names.
 
-They are loaded when first used, so that `ipoibu doctor` can say what is wrong with a C core that does
-not load, and commands that only ask a daemon start at once.
+Python loads a name at its first use, so that `ipoibu doctor` can report why a C core does not load,
+and commands that only ask a daemon start at once.
 """
 
 from importlib import import_module

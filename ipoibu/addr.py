@@ -41,7 +41,7 @@ class Gid:
 
     @classmethod
     def of_ip(cls, address: IpAddress) -> Self:
-        """The GID of an IP address on RoCE v2."""
+        """Return the GID of an IP address on RoCE v2."""
         if isinstance(address, ipaddress.IPv4Address):
             return cls(bytes(10) + b"\xff\xff" + address.packed)
         return cls(address.packed)
@@ -126,7 +126,8 @@ DEFAULT_PKEY: Final = PKey(0xFFFF)
 
 @dataclass(frozen=True, slots=True)
 class HwAddr:
-    """The 20-byte IPoIB link-layer address, flags(1) QPN(3) GID(16): A1, RFC 4391 §9.1.1, RFC 4755 §3.1.
+    """The 20-byte hardware address of IPoIB, flags(1) QPN(3) GID(16): A1, RFC 4391 §9.1.1, RFC 4755
+    §3.1.
 
     `flags` holds the connected-mode bits as received; compare with `same_station`, which masks them (A6).
     """
@@ -137,7 +138,8 @@ class HwAddr:
 
     @classmethod
     def unpack(cls, raw: bytes) -> Self:
-        """Read exactly 20 bytes, else `ValueError`: callers check the length of a peer's bytes first."""
+        """Read exactly 20 bytes, or raise `ValueError`: callers check the length of a peer's bytes
+        first."""
         if len(raw) != HWADDR_LEN:
             raise ValueError(f"a hardware address has {HWADDR_LEN} bytes, not {len(raw)}")
         return cls(Qpn(int.from_bytes(raw[1:4], "big")), Gid(bytes(raw[4:])), raw[0])
@@ -153,7 +155,8 @@ class HwAddr:
         return bytes((self.flags,)) + int(self.qpn).to_bytes(3, "big") + self.gid.raw
 
     def same_station(self, other: HwAddr) -> bool:
-        """Whether both are the same host's: RFC 4755 §3.3 masks the flags octet (A6)."""
+        """Return whether both addresses belong to the same host: RFC 4755 §3.3 masks the flags
+        octet (A6)."""
         return self.qpn == other.qpn and self.gid == other.gid
 
     def __str__(self) -> str:

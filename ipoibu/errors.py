@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The two families of errors: a peer's (`BadFrame`), and ours or the user's (`IpoibuError`).
 
-A `BadFrame` never leaves the library: the code that reads a peer's bytes counts it by its reason. Every
-`IpoibuError` has the exit code of the command line, and a message of one line that says what is wrong,
-where, and what to do.
+A `BadFrame` never leaves the library: the code that reads a peer's bytes counts it by its reason.
+Every `IpoibuError` has the exit code of the command line, and a message of one line with the fault,
+its place and its remedy.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ class LinkError(IpoibuError):
 
 
 class Closed(IpoibuError):
-    """The endpoint was closed while, or before, it was used."""
+    """The caller uses an endpoint that is closed, or that another thread closes meanwhile."""

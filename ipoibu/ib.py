@@ -27,7 +27,8 @@ class Destination:
 
     @property
     def needs_grh(self) -> bool:
-        """Only a unicast packet inside one InfiniBand subnet needs no GRH (E4, B6)."""
+        """Return whether a packet needs a GRH: all do but unicast inside one InfiniBand subnet (E4,
+        B6)."""
         return self.dlid == 0 or self.hop_limit > 1 or self.gid.is_multicast
 
 
@@ -35,9 +36,9 @@ class Destination:
 class RcAttributes:
     """The attributes that take a connected queue pair from INIT to RTR (ready to receive) and RTS (to send).
 
-    `destination` is the address vector with the peer's queue pair. `receive_psn` is the peer's first PSN,
-    `send_psn` ours. `ack_timeout` is a code, 4.096 µs times 2 to its power; `rnr_timer` is a code by a table
-    of its own (0 is the longest, 655 ms).
+    `destination` is the address vector with the peer's queue pair. `receive_psn` is the peer's
+    first PSN, `send_psn` ours. `ack_timeout` is a code: 4.096 µs times 2 to the power of the code.
+    `rnr_timer` is a code with a table of its own (0 is the longest, 655 ms).
     """
 
     destination: Destination
@@ -52,7 +53,8 @@ class RcAttributes:
 
 @dataclass(frozen=True, slots=True)
 class GroupParams:
-    """A multicast group's own parameters, where partitions.conf gives others than the broadcast group's."""
+    """A multicast group's own parameters, where partitions.conf gives others than those of the
+    broadcast group."""
 
     mgid: Gid
     sl: int
@@ -65,7 +67,7 @@ class PartitionParams:
     """The parameters that all hosts of a link share; from the broadcast group or the configuration (B1).
 
     `mtu_bytes` is the InfiniBand MTU (256..4096): the IP MTU of datagram mode is 4 less. `pkey` is
-    the link's and always full (E7); `is_limited` is this port's own membership.
+    that of the link and always full (E7); `is_limited` says whether this port is a limited member.
     """
 
     pkey: PKey
@@ -82,7 +84,8 @@ class PartitionParams:
 
     @property
     def own_pkey(self) -> PKey:
-        """The P_Key of the queue pair, as in the port's table: limited for a limited member."""
+        """Return the P_Key of the queue pair, as in the port's table: limited for a limited
+        member."""
         return PKey(self.pkey & 0x7FFF) if self.is_limited else self.pkey
 
 
@@ -91,7 +94,7 @@ IWARP = "iWARP"  # a link layer
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """A port, as it was when opened; `active_mtu_bytes` is its InfiniBand MTU (256..4096).
+    """A port at the time of its opening; `active_mtu_bytes` is its InfiniBand MTU (256..4096).
 
     `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
     "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/mesh.md); `netdev` is the

@@ -10,9 +10,11 @@ from typing import Final
 
 # Sizes on the wire
 ENCAP_LEN: Final = 4  # RFC 4391 §6
-GRH_LEN: Final = 40  # InfiniBand: the space before every UD receive, used or not (E4)
+GRH_LEN: Final = (
+    40  # InfiniBand: the space in front of every UD receive, with or without a GRH (E4)
+)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
-ROCE_OVERHEAD_BYTES: Final = 80  # rxe reserves so much of the net device's MTU for headers
+ROCE_OVERHEAD_BYTES: Final = 80  # the part of the net device's MTU that rxe reserves for headers
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
 IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
 IPV4_MIN_MTU: Final = 68  # RFC 791 §3.2
@@ -22,14 +24,14 @@ CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 BUSY_POLL_MAX_US: Final = 1_000_000  # more than a second would be a busy loop by mistake
 CPU_LATENCY_MAX_US: Final = 1_000_000  # no CPU takes so long to wake
 
-# Pumps of one interface (IPU_LANES_MAX). Linux has 256 (MAX_TAP_QUEUES), but one of ours receives for
-# all, and is busy long before 16 others are.
+# Pumps of one interface (IPU_TX_QUEUES_MAX). Linux has 256 (MAX_TAP_QUEUES), but one of ours
+# receives for all, and is busy long before 16 others are.
 QUEUES_MAX: Final = 16
 
 # Partition defaults without a subnet administrator
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
 DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
-DEFAULT_HOP_LIMIT: Final = 64  # as OpenSM's for a routed link; RoCE needs more than 0
+DEFAULT_HOP_LIMIT: Final = 64  # OpenSM's value for a routed link; RoCE needs more than 0
 
 # Neighbours
 NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
@@ -38,17 +40,19 @@ NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
-STATUS_PAGE: Final = 256  # neighbours that a query shows at a time: the engine waits for about 1 ms
+STATUS_PAGE: Final = (
+    256  # neighbours in one step of a query, which keeps the engine busy for about 1 ms
+)
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
 MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10
 MAX_RANDOM_FACTOR: Final = 1.5  # RFC 4861 §10
 DELAY_FIRST_PROBE_S: Final = 5.0  # RFC 4861 §10 DELAY_FIRST_PROBE_TIME
-NEIGH_FAILED_HOLD_S: Final = 1.0  # negative cache: a failed resolution starts again after it
-NEIGH_STALE_KEEP_S: Final = 3600.0  # an entry unused for so long is removed
+NEIGH_FAILED_HOLD_S: Final = 1.0  # negative cache: the time before a failed resolution starts again
+NEIGH_STALE_KEEP_S: Final = 3600.0  # the time after which an unused entry is removed
 ANNOUNCE_COUNT: Final = 3  # gratuitous ARP, unsolicited NA: RFC 4861 §10 MAX_NEIGHBOR_ADVERTISEMENT
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
-ADDRESSES_MAX: Final = 1024  # own addresses; a further one is refused, counted and logged
+ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly; a restarted host must be reachable in 3 s.
 ARP_PROBE_INTERVAL_MIN_S: Final = 0.2
@@ -58,69 +62,85 @@ ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (ic
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
 # Routes
-ROUTES_MAX: Final = 131_072  # `route_max` of a pump; a further one is refused and counted
-ROUTE_CHANGES_PER_CALL: Final = 512  # what the engine's thread takes at a time: about 1 ms
-NOTICE_BUFFER_BYTES: Final = 8 << 20  # of the kernel: 10 000 notices of routes wait in it
+ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
+ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
+NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 
 # iWARP mesh
-MESH_MTU_MAX: Final = CONNECTED_MTU  # of an IP packet, which is one message
-MESH_PORT: Final = 4792  # of RDMA-CM over TCP, next to RoCEv2's; not registered
+MESH_MTU_MAX: Final = CONNECTED_MTU  # the MTU for an IP packet, which is one message
+MESH_PORT: Final = 4792  # a port of RDMA-CM over TCP, next to that of RoCEv2; not registered
 MESH_PEERS_MAX: Final = 48  # each peer has 40 receives of 64 KiB
 MESH_CONTACTS_MAX: Final = 256  # places where a host may listen
-MESH_FAILURES_MAX: Final = 8  # in a row; then a contact that only peers named is removed
-MESH_ANSWER_S: Final = 10.0  # until a connection is open
-MESH_BACKOFF_MIN_S: Final = 1.0  # between attempts, doubled ...
+MESH_FAILURES_MAX: Final = (
+    8  # failures in a row after which a contact that only peers named is removed
+)
+MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
+MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
-MESH_FILE_S: Final = 2.0  # how often the peers file is checked
-MESH_RESOLVE_S: Final = 30.0  # how often its names are resolved again
+MESH_FILE_S: Final = 2.0  # time between two checks of the peers file
+MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
 
 # Multicast groups
-GROUPS_MAX: Final = 4096  # a further one is refused, counted and logged; Linux has no cap, rxe 8192
+GROUPS_MAX: Final = (
+    4096  # the engine refuses, counts and logs a further group; Linux has no cap, rxe 8192
+)
 GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
-GROUP_LEAVE_DELAY_S: Final = 1.0  # a group joined again within it stays joined
+GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this time stays joined
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
 GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
-MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
+MEMBERSHIP_SOURCES_MAX: Final = (
+    256  # sources kept per source-specific group; Linux mld_max_msf is 64
+)
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
 INTERFACE_DESCRIPTORS: Final = 18  # a child on the built-in HCA has 14
-TX_QUEUE_DESCRIPTORS: Final = 12  # of each further TX queue, which has 10
+TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 
 # Rings between Python and the pump of a further TX queue; the first queue has those of `Pump`
-TX_QUEUE_EVENT_RING_BYTES: Final = 256 << 10  # fewer events, as it receives nothing
+TX_QUEUE_EVENT_RING_BYTES: Final = (
+    256 << 10
+)  # smaller, because the queue receives nothing and has fewer events
 TX_QUEUE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
-SA_PATHS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths and groups that are sent to, under an SA
-SA_PATH_PENDING_PACKETS: Final = 3  # that wait for a path; Linux IPOIB_MAX_PATH_REC_QUEUE
-SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib gives each 1 s
+SA_PATHS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths, and groups that we send to, under an SA
+SA_PATH_PENDING_PACKETS: Final = 3  # packets that wait for a path; Linux IPOIB_MAX_PATH_REC_QUEUE
+SA_TIMEOUT_S: Final = (
+    1.0  # before the first retry, then doubled; Linux ipoib gives each request 1 s
+)
 SA_ATTEMPTS: Final = 4  # 15 s in all: a standby SM takes over within about 10 s of silence
-SA_JITTER: Final = 0.25  # of a time-out, up or down: spreads the clients that lost the same SA
-SA_OUTSTANDING_MAX: Final = 16  # requests on the wire; OpenSM queues what comes faster
+SA_JITTER: Final = 0.25  # part of a time-out, up or down: spreads the clients that lost the same SA
+SA_OUTSTANDING_MAX: Final = 16  # requests on the wire; OpenSM queues further ones
 SA_QUEUE_MAX: Final = 2 * GROUPS_MAX  # requests that wait: every group, to receive and to send
-SA_PROBE_MIN_S: Final = 1.0  # a silent SA is asked again after 1 s, doubled ...
+SA_PROBE_MIN_S: Final = 1.0  # the client asks a silent SA again after 1 s, doubled ...
 SA_PROBE_MAX_S: Final = 16.0  # ... up to Linux's IPOIB_MAX_BACKOFF_SECONDS
 SA_RECENT_MAX: Final = 1024  # transactions remembered to recognise late answers
-SA_EVENTS_MAX: Final = 1024  # unread notices; beyond it the oldest are dropped, counted
+SA_EVENTS_MAX: Final = 1024  # unread notices; with more the client drops and counts the oldest
 SA_TABLE_BYTES_MAX: Final = 16 << 20  # 262 144 path records: more than one port can use
 SA_WINDOW_SEGMENTS: Final = 64  # RMPP segments that the sender sends before it waits for our ACK
 
 # Connected mode
 CONNECTIONS_MAX: Final = 4096  # queue pairs of one interface; Linux IPOIB_CM_MAX_CONN_QP
-CONNECTIONS_PER_PORT_MAX: Final = 64  # made by all UD queue pairs of one remote port
-CONNECTION_PEERS_MAX: Final = 16_384  # peers whose failures are remembered
+CONNECTIONS_PER_PORT_MAX: Final = 64  # connections made by all UD queue pairs of one remote port
+CONNECTION_PEERS_MAX: Final = 16_384  # peers whose failures the policy remembers
 CONNECTION_IDLE_S: Final = 512.0  # C10; Linux IPOIB_CM_RX_TIMEOUT; unless configured
 CONNECTION_IDLE_MIN_S: Final = 2.0
 CONNECTION_IDLE_MAX_S: Final = 86400.0
-CONNECTION_ACTIVITY_S: Final = 16.0  # how often the endpoint reports the connections in use
-CONNECTION_EVICTABLE_S: Final = 64.0  # a connection unused for so long makes room for another
+CONNECTION_ACTIVITY_S: Final = 16.0  # time between two reports of the connections in use
+CONNECTION_EVICTABLE_S: Final = 64.0  # a connection unused for this time makes room for another
 CONNECTION_SETTLED_S: Final = 64.0  # a connection that ends sooner counts as a failure
-CONNECTION_BACKOFF_MIN_S: Final = 1.0  # packets go by datagram meanwhile; doubled ...
+CONNECTION_BACKOFF_MIN_S: Final = (
+    1.0  # the wait after a failure, while packets go by datagram; doubled ...
+)
 CONNECTION_BACKOFF_MAX_S: Final = 64.0  # ... up to here
-CONNECTION_BACKOFF_JITTER: Final = 0.25  # up or down: spreads the hosts that lost the same peer
-CONNECTION_RETRIES: Final = 0  # C11: of a packet and after RNR; drop rather than stall TCP
+CONNECTION_BACKOFF_JITTER: Final = (
+    0.25  # part of the wait, up or down: spreads the hosts that lost the same peer
+)
+CONNECTION_RETRIES: Final = (
+    0  # C11: retries of a packet, also after RNR; a drop is better than a stall of TCP
+)
 CONNECTED_FRAMES: Final = 128  # receives of 64 KiB, shared by all connections of an interface
 SOFT_ACK_TIMEOUT_CODE: Final = 14  # 67 ms: the built-in HCA's network loses packets, so
 SOFT_RETRIES: Final = 7  # it sends a lost packet again; Linux's ipoib gives the connection up
@@ -130,19 +150,21 @@ SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGAC
 
 # Communication manager; a code stands for 4.096 µs times 2 to its power
 CM_RESPONSE_TIMEOUT_CODE: Final = 18  # 1.07 s before a message is repeated; Linux ipoib 20, 4.3 s
-CM_RETRIES: Final = 7  # of one message; Linux ipoib 15
+CM_RETRIES: Final = 7  # retries of one message; Linux ipoib 15
 CM_WAIT_MIN_S: Final = 0.1  # the bounds of a peer's time-outs
 CM_WAIT_MAX_S: Final = 4.3  # Linux's own
-CM_SERVICE_TIMEOUT_CODE: Final = 20  # 4.3 s: the time that our MRA asks for, once
-CM_RESPITE_MAX_S: Final = 10.0  # the longest that a peer's MRA gets
+CM_SERVICE_TIMEOUT_CODE: Final = 20  # 4.3 s: the time that our MRA asks for; we send one MRA
+CM_RESPITE_MAX_S: Final = 10.0  # the longest time that we give a peer that sends MRA
 CM_TIMEWAIT_S: Final = 4.0  # longer than a datagram lives on any fabric
 CM_ACK_TIMEOUT_CODE: Final = 18  # 1.07 s until a packet without ACK breaks the queue pair
 CM_CONNECTIONS_MAX: Final = 2 * CONNECTIONS_MAX  # time-wait included
 CM_HALF_OPEN_MAX: Final = 128  # peers' requests that are not established yet
-CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # likewise, of one remote port
-CM_ANSWERS_PER_S: Final = 100.0  # to datagrams about no connection
+CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # such requests of one remote port
+CM_ANSWERS_PER_S: Final = 100.0  # answers to datagrams about no connection
 RDMACM_ACK_TIMEOUT_CODE: Final = 14  # 67 ms until a packet is sent again; the kernel's is 17
-RDMACM_RETRIES: Final = 6  # of a packet: a software adapter loses some; with 7, rxe never gives up
+RDMACM_RETRIES: Final = (
+    6  # retries of a packet, because a software adapter loses some; with 7, rxe never gives up
+)
 RDMACM_RNR_RETRIES: Final = 6  # 7 is for ever
 RDMACM_RESOLVE_S: Final = 2.0  # for the kernel to resolve an address, and a route
 RDMACM_ANSWER_S: Final = 10.0  # for a peer to answer; rdma_cm itself would wait for a minute

@@ -15,23 +15,25 @@ _MAPPED_BITS: Final = 96
 
 
 class NextHop(NamedTuple):
-    """A neighbour that takes the packets of a route; `via` None: the destination itself."""
+    """A neighbour that takes the packets of a route; with `via` None it is the destination
+    itself."""
 
     via: IpAddress | None
     weight: int = 1
 
 
 class Target(NamedTuple):
-    """Where a route leads. A unicast route has one next hop or more, the other kinds have none."""
+    """The end of a route. A unicast route has one next hop or more, the other kinds have none."""
 
     kind: RouteKind
     hops: tuple[NextHop, ...] = ()
 
 
 class RouteChange(NamedTuple):
-    """The route of `prefix` leads to `target` now; None: there is no such route any more.
+    """The route of `prefix` leads to `target` now; None: the route is gone.
 
-    A prefix is one byte of length and the 16 bytes of `key_of`: IPv4 has 96 bits more.
+    A prefix is one byte of length and the 16 bytes of `key_of`; the length of an IPv4 prefix counts
+    96 bits more.
     """
 
     prefix: bytes
@@ -39,7 +41,7 @@ class RouteChange(NamedTuple):
 
 
 def key_of(address: IpAddress) -> bytes:
-    """The 16-byte form that the C tables use: IPv4 as ::ffff:a.b.c.d."""
+    """Return the 16-byte form that the C tables use: IPv4 as ::ffff:a.b.c.d."""
     return _MAPPED + address.packed if address.version == 4 else address.packed
 
 

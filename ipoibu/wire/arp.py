@@ -22,7 +22,9 @@ HARDWARE_INFINIBAND: Final = 32  # RFC 4391 §9.2
 IPV4_LEN: Final = 4
 REQUEST: Final = 1
 REPLY: Final = 2
-NOBODY: Final = HwAddr(Qpn(0), Gid(bytes(16)))  # the target of a request: not known yet (R3)
+NOBODY: Final = HwAddr(
+    Qpn(0), Gid(bytes(16))
+)  # the target of a request, whose address is unknown (R3)
 
 _FIXED: Final = struct.Struct("!HHBBH")
 
@@ -31,8 +33,8 @@ _FIXED: Final = struct.Struct("!HHBBH")
 class Arp:
     """One ARP message.
 
-    `operation` may be any number: RFC 826 merges the sender's mapping before it reads the operation (R2).
-    `sender_hwaddr` is a host's; `target_hwaddr` may be anything (R3).
+    `operation` may be any number: RFC 826 merges the sender's mapping before it reads the operation
+    (R2). `sender_hwaddr` is the address of a host; `target_hwaddr` may be any bytes (R3).
     """
 
     operation: int
@@ -42,7 +44,7 @@ class Arp:
     target_ip: IPv4Address
 
     def pack(self) -> bytes:
-        """56 bytes, to be carried as `EtherType.ARP`."""
+        """Return 56 bytes, the payload of `EtherType.ARP`."""
         return b"".join(
             (
                 _FIXED.pack(
@@ -56,17 +58,18 @@ class Arp:
         )
 
     def answer(self, hwaddr: HwAddr) -> Arp:
-        """The reply to this request from the host `hwaddr` that owns `target_ip`."""
+        """Return the reply to this request from the host `hwaddr`, which owns `target_ip`."""
         return Arp(REPLY, hwaddr, self.target_ip, self.sender_hwaddr, self.sender_ip)
 
 
 def request(hwaddr: HwAddr, source: IPv4Address, target: IPv4Address) -> Arp:
-    """Ask who has `target`; with `source` equal to it, the gratuitous form (A5)."""
+    """Make a request for `target`; with `source` equal to `target` it is the gratuitous form
+    (A5)."""
     return Arp(REQUEST, hwaddr, source, NOBODY, target)
 
 
 def parse_untrusted(payload: Octets) -> Arp:
-    """Read a message without its encapsulation header; bytes behind the message are ignored."""
+    """Read a message without its encapsulation header, and ignore bytes behind the message."""
     if len(payload) < _FIXED.size:
         raise BadFrame("arp_short")
     hardware, protocol, hwaddr_len, ip_len, operation = _FIXED.unpack_from(payload)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Fields of odd widths in one word, the most significant first."""
+"""Fields of odd widths in one number, the most significant first."""
 
 from __future__ import annotations
 
 
 def join(*fields: tuple[int, int]) -> int:
-    """The word of (value, width in bits) pairs; `ValueError` for a value that exceeds its width."""
+    """Return the number that (value, width in bits) pairs make; `ValueError` for a value that
+    exceeds its width."""
     word = 0
     for value, width in fields:
         if not 0 <= value < 1 << width:
@@ -15,7 +16,7 @@ def join(*fields: tuple[int, int]) -> int:
 
 
 def split(word: int, *widths: int) -> tuple[int, ...]:
-    """The fields of a word that has as many bits as the widths add up to."""
+    """Return the fields of a number that has as many bits as the sum of the widths."""
     fields = []
     for width in reversed(widths):
         fields.append(word & ((1 << width) - 1))

@@ -46,7 +46,7 @@ _DREQ: Final = struct.Struct("!III220s")
 
 @dataclass(frozen=True, slots=True)
 class Mra:
-    """Message received: the answer may take as long as the code `service_timeout`."""
+    """ "Message received": the answer may take the time of the code `service_timeout`."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.MRA
 
@@ -69,7 +69,7 @@ class Mra:
 
 @dataclass(frozen=True, slots=True)
 class Rej:
-    """A refusal, or the end of a connection attempt; `info` goes with the reason, up to 72 bytes."""
+    """A refusal, or the end of a connection attempt; `info` has up to 72 bytes about the reason."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.REJ
 
@@ -152,13 +152,14 @@ Message = Spoken | Other
 
 
 def pack(tid: int, message: Spoken) -> bytes:
-    """A whole datagram of 256 bytes; `ValueError` or `struct.error` for what does not fit its field."""
+    """Return a whole datagram of 256 bytes; `ValueError` or `struct.error` for a value that does
+    not fit its field."""
     header = mad.Header(CLASS, CLASS_VERSION, SEND, message.ATTRIBUTE, tid)
     return header.pack() + message.pack()
 
 
 def parse_untrusted(raw: Octets) -> tuple[int, Message]:
-    """The transaction id and the message of a datagram of the class."""
+    """Return the transaction id and the message of a datagram of this class."""
     header = mad.parse_untrusted(raw)
     if header.management_class != CLASS or header.class_version != CLASS_VERSION:
         raise BadFrame("cm_class")

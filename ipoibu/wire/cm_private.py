@@ -43,7 +43,7 @@ _MARK: Final = b"ipou"
 _SUPERFRAME_MIN_BYTES: Final = SUPERFRAME_HEADER_BYTES + IPV4_MIN_MTU
 _RDMACM_PORT_BASE: Final = 0x4000
 _RDMACM_PORT_MASK: Final = 0x3FFF
-_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the GSI's
+_QPN_MIN: Final = 2  # 0 belongs to the subnet manager, 1 to the GSI
 
 
 class ServiceForm(enum.IntEnum):
@@ -51,14 +51,17 @@ class ServiceForm(enum.IntEnum):
 
     LINUX = 0x10 << 56  # Linux and its descendants; illumos tries it first
     RFC = 0x01 << 56  # RFC 4755 §3.5
-    RDMACM = cm_rdmacm.SERVICE_BASE  # ours, where only the kernel's rdma_cm on RoCE can connect
+    RDMACM = (
+        cm_rdmacm.SERVICE_BASE
+    )  # our own, for RoCE ports where only the kernel's rdma_cm can connect
 
 
 def service_id(form: ServiceForm, qpn: Qpn) -> int:
     """The service ID at which the interface with this UD queue pair listens.
 
-    A port of rdma_cm has 16 bits, so two interfaces of one port may need the same: the second one cannot
-    listen. rdma_cm takes the ports from 32768 on for the connecting end.
+    A port number of rdma_cm has 16 bits, so two interfaces of one port may need the same number:
+    then the second interface cannot listen. rdma_cm takes the numbers from 32768 on for the
+    connecting end.
     """
     if form is ServiceForm.RDMACM:
         return form | _RDMACM_PORT_BASE | qpn & _RDMACM_PORT_MASK
@@ -72,14 +75,14 @@ def service_ids(qpn: Qpn) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """What one end declares; `superframe_bytes` is 0 if it takes plain packets only."""
+    """The declaration of one end; `superframe_bytes` is 0 if the end takes plain packets only."""
 
     qpn: Qpn
     receive_mtu_bytes: int
     superframe_bytes: int = 0
 
     def pack(self) -> bytes:
-        """8 bytes as in the RFC, 20 with super-frames."""
+        """Return 8 bytes as in the RFC, 20 with super-frames."""
         plain = _RFC.pack(join((0, 8), (self.qpn, 24)), self.receive_mtu_bytes)
         if not self.superframe_bytes:
             return plain
@@ -89,12 +92,12 @@ class Private:
 def parse_untrusted(data: Octets) -> Private:
     """Read the start of a message's private data, and ignore the rest.
 
-    Sizes above our own maximum are reduced to it (C4): we never send more.
+    The function reduces sizes above our own maximum to that maximum (C4): we never send more.
     """
     if len(data) < _RFC.size:
         raise BadFrame("cm_private_short")
     field, mtu_bytes = _RFC.unpack_from(data)
-    qpn = Qpn(field & 0xFFFFFF)  # C4: the top byte is masked
+    qpn = Qpn(field & 0xFFFFFF)  # C4: mask the top byte
     if not _QPN_MIN <= qpn < MULTICAST_QPN:
         raise BadFrame("cm_private_qpn")
     if mtu_bytes < IPV4_MIN_MTU + ENCAP_LEN:

@@ -3,9 +3,10 @@
 
     | version 0 8b | IP version 4b, 0 4b | source port 2 | source address 16 | destination address 16 |
 
-Requests to the service IDs of an IP port space have it: 0x0000000001, the protocol (6 for TCP), the port.
-On RoCE a user of rdma_cm can neither ask for another service ID nor listen on one, and on either side the
-kernel writes and reads this header itself. An IPv4 address fills the last four of its sixteen bytes.
+Requests to the service IDs of an IP port space have this header: 0x0000000001, the protocol (6 for
+TCP), the port. On RoCE a user of rdma_cm can neither ask for another service ID nor listen on one,
+and on either side the kernel writes and reads this header itself. An IPv4 address fills the last
+four of its sixteen bytes.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ _IPV4_PAD: Final = bytes(12)
 
 
 def is_rdmacm(service_id: int) -> bool:
-    """Whether requests to this service ID carry the header."""
+    """Return whether requests to this service ID carry the header."""
     return service_id & ~_PORT_MASK == SERVICE_BASE
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The IP addresses of both ends, of one family; `port` is the source's, and has no use."""
+    """The IP addresses of both ends, of one family; `port` is that of the source, and has no
+    use."""
 
     source: IpAddress
     destination: IpAddress
@@ -48,7 +50,7 @@ class Header:
 
 
 def parse_untrusted(data: Octets) -> tuple[Header, bytes]:
-    """The header, and the private data behind it."""
+    """Return the header, and the private data behind it."""
     if len(data) < LEN:
         raise BadFrame("cm_rdmacm_short")
     version, ip_version, port, source, destination = _HEADER.unpack_from(data)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """REQ and REP, the messages that make a connection: InfiniBand volume 1, §12.6.5 and §12.6.8.
 
-232 bytes behind the MAD header. "Local" is the sender of the message. Widths are in bytes, with `b` in
-bits; `-` is reserved, or belongs to a service that this program does not use, and is sent as 0:
+232 bytes behind the MAD header. "Local" is the sender of the message. Widths are in bytes, with `b`
+in bits; `-` is reserved, or belongs to a service that this program does not use; we send 0:
 
     REQ   local id 4 | - 4 | service id 8 | CA GUID 8 | - 4 | Q_Key 4 |
           QPN 24b, responder resources 8b | - 24b, initiator depth 8b |
@@ -34,7 +34,7 @@ _REP: Final = struct.Struct("!IIII4xIBBBBQ196s")
 
 
 def padded(data: bytes, length: int) -> bytes:
-    """Private data padded to its field; `ValueError` if it does not fit."""
+    """Return private data padded to the length of its field; `ValueError` if it does not fit."""
     if len(data) > length:
         raise ValueError(f"{len(data)} bytes, where {length} fit")
     return data.ljust(length, b"\0")
@@ -44,8 +44,8 @@ def padded(data: bytes, length: int) -> bytes:
 class Path:
     """A path in a REQ; `subnet_local` is clear if the path may lead through a router.
 
-    LIDs are 0 where the fabric routes by GID, `LID_PERMISSIVE` where Linux does not know them; `rate`
-    and `ack_timeout` are codes of the specification.
+    LIDs are 0 where the fabric routes by GID, and `LID_PERMISSIVE` where Linux does not know the
+    LID; `rate` and `ack_timeout` are codes of the specification.
     """
 
     local_gid: Gid
@@ -112,7 +112,8 @@ class Req:
     has_srq: bool = False
 
     def pack(self) -> bytes:
-        """232 bytes; `ValueError` or `struct.error` for what does not fit its field."""
+        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its
+        field."""
         timeout, flow = self.remote_timeout, self.flow_control
         return _REQ.pack(
             self.local_id,
@@ -154,7 +155,8 @@ class Rep:
     has_srq: bool = False
 
     def pack(self) -> bytes:
-        """232 bytes; `ValueError` or `struct.error` for what does not fit its field."""
+        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its
+        field."""
         return _REP.pack(
             self.local_id,
             self.remote_id,

@@ -37,12 +37,13 @@ class Encap:
     payload: bytes
 
     def pack(self) -> bytes:
-        """Header and payload; the reserved half is zero (E2). `ValueError` for an unlisted type."""
+        """Return header and payload, with zero in the reserved half (E2). `ValueError` for an
+        unlisted type."""
         return EtherType(self.type).to_bytes(2, "big") + b"\0\0" + self.payload
 
 
 def parse_untrusted(frame: Octets) -> Encap:
-    """Read a datagram without its GRH; the reserved half is ignored (E2)."""
+    """Read a datagram without its GRH, and ignore the reserved half (E2)."""
     if len(frame) < ENCAP_LEN:
         raise BadFrame("encap_short")
     try:
@@ -53,7 +54,8 @@ def parse_untrusted(frame: Octets) -> Encap:
 
 
 def ip_mtu_bytes(ib_mtu_bytes: int) -> int:
-    """The IP MTU of datagram mode on an InfiniBand MTU of 256..4096 bytes; RFC 4391 §7 (T1)."""
+    """Return the IP MTU of datagram mode on an InfiniBand MTU of 256..4096 bytes; RFC 4391 §7
+    (T1)."""
     if ib_mtu_bytes not in IB_MTUS:
         raise ValueError(f"{ib_mtu_bytes} is not an InfiniBand MTU")
     return ib_mtu_bytes - ENCAP_LEN

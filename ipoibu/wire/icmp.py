@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """ICMP errors of a link to the local stack: next hop dead, packet too big (C13).
 
-ICMPv4 3/1 and 3/4 (RFC 792, RFC 1191), ICMPv6 1/3 and 2 (RFC 4443). Each function takes the packet that
-could not be sent and returns the complete error to that packet's source, or None where the RFCs forbid an
-error. The caller limits the rate.
+ICMPv4 3/1 and 3/4 (RFC 792, RFC 1191), ICMPv6 1/3 and 2 (RFC 4443). Each function takes the packet
+that the link could not send, and returns the complete error to that packet's source, or None where
+the RFCs forbid an error. The caller limits the rate.
 
 The error comes from `source`, by default the packet's own destination: Linux drops an IPv4 packet that
 arrives with one of the host's addresses as its source, so it cannot come from the interface's address.
@@ -59,8 +59,8 @@ def too_big_untrusted(
 ) -> bytes | None:
     """Fragmentation needed (RFC 1191 §4) or packet too big (RFC 4443 §3.2); the next hop's IP MTU.
 
-    It ignores the don't-fragment bit: the link does not fragment, but a stack that has learnt the MTU
-    does. Errors as in `unreachable_untrusted`.
+    The function ignores the don't-fragment bit: the link does not fragment, but a stack that knows
+    the MTU does. Errors as in `unreachable_untrusted`.
     """
     header = ip.parse_untrusted(packet)
     speaker = source or header.destination

@@ -36,7 +36,7 @@ _MORE_FRAGMENTS: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """The payload of an IP packet behind all headers of IP itself.
+    """The payload of an IP packet behind all IP headers.
 
     `offset_bytes` counts from the end of the fixed header (IPv6) or of the options (IPv4). With
     `fragment_offset_bytes` above 0, `payload` is a later fragment of a datagram.
@@ -51,7 +51,8 @@ class Upper:
 
 @dataclass(frozen=True, slots=True)
 class Ipv4:
-    """An IPv4 packet; `options` is a multiple of 4 bytes up to 40, `fragment_offset_bytes` of 8."""
+    """An IPv4 packet; `options` has a multiple of 4 bytes up to 40, and `fragment_offset_bytes` is
+    a multiple of 8."""
 
     source: IPv4Address
     destination: IPv4Address
@@ -66,7 +67,7 @@ class Ipv4:
     options: bytes = b""
 
     def pack(self) -> bytes:
-        """Header with its checksum, options and payload."""
+        """Return the header with its checksum, the options and the payload."""
         header_len = _IPV4.size + len(self.options)
         if header_len % 4 or header_len > 60:
             raise ValueError(f"{len(self.options)} bytes of IPv4 options")
@@ -98,7 +99,7 @@ class Ipv4:
         return bytes(header) + self.payload
 
     def upper_untrusted(self) -> Upper:
-        """The transport header and what follows it."""
+        """Return the transport header and the bytes behind it."""
         offset = self.fragment_offset_bytes
         return Upper(self.protocol, self.payload, 0, self.more_fragments or offset > 0, offset)
 
@@ -132,9 +133,9 @@ class Ipv6:
         )
 
     def upper_untrusted(self) -> Upper:
-        """Walk the extension headers (RFC 8200 §4); stops at the first header that is none of them.
+        """Walk the extension headers (RFC 8200 §4) up to the first other header.
 
-        `ip_extension` if one of them is cut off.
+        `ip_extension` if an extension header is cut off.
         """
         protocol, offset, is_fragment = self.next_header, 0, False
         while protocol in (HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS, AUTHENTICATION, FRAGMENT):
@@ -161,7 +162,7 @@ Packet = Ipv4 | Ipv6
 
 
 def parse_untrusted(packet: Octets) -> Packet:
-    """Read an IP packet of either version; bytes behind its stated length are cut off."""
+    """Read an IP packet of either version, and cut bytes behind its stated length off."""
     if not len(packet):
         raise BadFrame("ip_short")
     match packet[0] >> 4:
@@ -219,17 +220,17 @@ def _ipv6_untrusted(packet: Octets) -> Ipv6:
 
 
 def first_word(traffic_class: int, flow_label: int) -> int:
-    """The first 32 bits of an IPv6 header, and of a GRH."""
+    """Return the first 32 bits of an IPv6 header, or of a GRH."""
     if not 0 <= traffic_class <= 0xFF or not 0 <= flow_label <= 0xFFFFF:
         raise ValueError("a traffic class has 8 bits and a flow label 20")
     return 6 << 28 | traffic_class << 20 | flow_label
 
 
 def checksum(data: Octets) -> int:
-    """The Internet checksum; 0 over data that holds its own correct checksum. RFC 1071 §1.
+    """Return the Internet checksum; 0 over data that holds its own correct checksum. RFC 1071 §1.
 
     2**16 is 1 modulo 65535, so the ones' complement sum of the 16-bit words is the whole number
-    modulo 65535; only the sum of nothing but zeros is 0 rather than 0xffff.
+    modulo 65535; only a sum of zeros alone is 0 rather than 0xffff.
     """
     number = int.from_bytes(data, "big") << 8 * (len(data) % 2)
     return -number % 0xFFFF if number else 0xFFFF
@@ -238,7 +239,7 @@ def checksum(data: Octets) -> int:
 def pseudo_header(
     source: IpAddress, destination: IpAddress, protocol: int, length_bytes: int
 ) -> bytes:
-    """The pseudo header that a transport checksum covers too; RFC 768, RFC 8200 §8.1."""
+    """Return the pseudo header, which a transport checksum covers, too; RFC 768, RFC 8200 §8.1."""
     if source.version != destination.version:
         raise ValueError(f"{source} and {destination} are of different IP versions")
     pair = source.packed + destination.packed
@@ -250,5 +251,5 @@ def pseudo_header(
 def transport_checksum(
     source: IpAddress, destination: IpAddress, protocol: int, segment: Octets
 ) -> int:
-    """The checksum over pseudo header and segment; 0 if the segment holds a correct one."""
+    """Return the checksum over pseudo header and segment; 0 if the segment holds a correct one."""
     return checksum(pseudo_header(source, destination, protocol, len(segment)) + bytes(segment))

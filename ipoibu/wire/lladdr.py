@@ -15,8 +15,8 @@ REASONS: Final = frozenset({"lladdr_length", "lladdr_not_unicast"})
 def parse_untrusted(raw: Octets) -> HwAddr:
     """Read 20 bytes that must name one host: all unicast to it goes to this queue pair (A4).
 
-    A group's address or the all-zero one would turn answers into multicast or into losses. The
-    flags octet is kept as received: nothing in it is an error (A2).
+    With a group's address, answers would become multicast; with the all-zero address, they would be
+    lost. The function keeps the flags octet as received: no value of it is an error (A2).
     """
     if len(raw) != HWADDR_LEN:
         raise BadFrame("lladdr_length")

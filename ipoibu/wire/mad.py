@@ -4,7 +4,8 @@
     | base version 1 | class 1 | class version 1 | method 1 | status 2 | class specific 2 |
     | transaction 8 | attribute 2 | reserved 2 | modifier 4 |
 
-A datagram has 256 bytes. Shorter ones are valid too: a simulated fabric delivers only the bytes written.
+A datagram has 256 bytes. Shorter datagrams are valid, too: a simulated fabric delivers only the
+written bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Header:
     modifier: int = 0
 
     def pack(self) -> bytes:
-        """24 bytes; `struct.error` for what does not fit its field."""
+        """Return 24 bytes; `struct.error` for a value that does not fit its field."""
         return _HEADER.pack(
             BASE_VERSION,
             self.management_class,

@@ -28,7 +28,7 @@ _CODE: Final = 0x3F  # MTU, rate and packet lifetime below their selectors
 
 
 class JoinState(enum.IntFlag):
-    """How a port takes part in a group. The SA collects the bits of all requests of a port."""
+    """How a port is a member of a group. The SA collects the bits of all requests of a port."""
 
     FULL_MEMBER = 1
     NON_MEMBER = 2  # receives, does not count as a user of the group (M7)
@@ -43,7 +43,7 @@ class Component(enum.IntFlag):
     PORT_GID = 1 << 1
     QKEY = 1 << 2
     MLID = 1 << 3
-    MTU = 1 << 4 | 1 << 5  # the selector's and the value's
+    MTU = 1 << 4 | 1 << 5  # the bits of the selector and of the value
     TRAFFIC_CLASS = 1 << 6
     PKEY = 1 << 7
     RATE = 1 << 8 | 1 << 9
@@ -58,7 +58,7 @@ class Component(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class McMemberRecord:
-    """One membership: a request has None in fields that do not count; an answer has all fields.
+    """One membership. A request has None in fields that do not count; an answer has all fields.
 
     `mtu_bytes` is the InfiniBand MTU; `rate` and `lifetime` are the codes of the specification. We send
     the selector "exactly", and ignore the selectors of an answer.
@@ -82,7 +82,7 @@ class McMemberRecord:
 
     @property
     def mask(self) -> Component:
-        """The components of this record that count: those not None."""
+        """Return the components of this record that count: those that are not None."""
         mask = Component(0)
         for name, bit in _COMPONENTS.items():
             if getattr(self, name) is not None:
@@ -90,7 +90,8 @@ class McMemberRecord:
         return mask
 
     def pack(self) -> bytes:
-        """52 bytes; `ValueError` or `struct.error` for what does not fit its field."""
+        """Return 52 bytes; `ValueError` or `struct.error` for a value that does not fit its
+        field."""
         sl, flow, hops = self.sl or 0, self.flow_label or 0, self.hop_limit or 0
         scope, state = self.scope or 0, self.join_state or 0
         if sl > 0xF or flow > 0xFFFFF or hops > 0xFF or scope > 0xF or state > 0xF:
@@ -131,7 +132,8 @@ _COMPONENTS: Final = {
 
 
 def parse_untrusted(data: bytes) -> McMemberRecord:
-    """Read one record of an answer; it needs a multicast LID and an MTU, for sending to the group."""
+    """Read one record of an answer, which must have a multicast LID and an MTU for sends to the
+    group."""
     if len(data) < RECORD_LEN:
         raise BadFrame("mcmember_short")
     (mgid, port, qkey, mlid, mtu, tclass, pkey, rate, lifetime, shared, state, proxy) = (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """IGMP and MLD reports, in one form for all versions (M3, M4).
 
-A report is a list of records: a group, a filter, a list of sources. The older versions have only "every
-source" and "no source". A record alone does not say whether its sender stays a member: a host that drops
-the last source of a source-specific group only blocks that source. So a follower keeps an `Interest` per
-group, and applies each record to it with `after`.
+A report is a list of records: a group, a filter, a list of sources. The older versions have only
+"every source" and "no source". A record alone does not say whether its sender stays a member: a
+host that drops the last source of a source-specific group only blocks that source. So the reader
+keeps an `Interest` per group, and applies each record to it with `after`.
 
 On the wire a record of IGMPv3 and one of MLDv2 differ only in the length of an address:
 
@@ -65,15 +65,17 @@ class Query:
 
 
 Interest = frozenset[IpAddress] | None
-"""The sources wanted of one group; None is every source, the empty set is no membership."""
+"""The sources that a host wants of one group; None is every source, the empty set is no
+membership."""
 
 NOT_A_MEMBER: Final[Interest] = frozenset()
 
 
 def after(before: Interest, record: Record) -> Interest:
-    """The interest in `record.group` after the record; RFC 3376 §4.2.12.
+    """Return the interest in `record.group` after the record; RFC 3376 §4.2.12.
 
-    Excluded sources are not kept: a group serves its whole membership on this medium.
+    The function does not keep excluded sources, because on this medium a group's packets go to all
+    its members.
     """
     sources = frozenset(record.sources)
     match record.filter:
@@ -98,7 +100,7 @@ def group_untrusted(raw: bytes) -> IpAddress:
 def records_untrusted(area: bytes, count: int, address_bytes: int) -> tuple[Record, ...]:
     """Read `count` records with addresses of 4 or 16 bytes.
 
-    Records of undefined types and auxiliary data are skipped (RFC 3376 §4.2.11-12).
+    The function skips records of undefined types, and auxiliary data (RFC 3376 §4.2.11-12).
     """
     records = []
     at = 0

@@ -5,7 +5,8 @@ Each end sends a greeting in the private data of the connection:
 
     | "ipom" 4 | version 1 | 0 1 | window 2 | hardware address 20 | MTU 4 | P_Key 2 | port 2 |
 
-Control messages follow a header like the encapsulation's, of Type 0x88B5; in them a list:
+A control message follows a header like that of the encapsulation, with Type 0x88B5, and holds a
+list:
 
     | operation 1 | 0 3 | entry ... |    an MGID of 16 bytes, or | IP version 1 | 0 1 | port 2 | address 16 |
 
@@ -31,7 +32,7 @@ REASONS: Final = frozenset(
 )
 
 VERSION: Final = 1
-LIST_MAX: Final = 100  # entries of one message: it then fits the smallest default datagram MTU
+LIST_MAX: Final = 100  # entries of one message, which then fits the smallest default datagram MTU
 _MARK: Final = b"ipom"
 _GREETING: Final = struct.Struct(f"!4sBxH{HWADDR_LEN}sIHH")
 _ENTRY: Final = struct.Struct("!BxH16s")
@@ -43,16 +44,16 @@ class Operation(enum.IntEnum):
     """The kind of a control message."""
 
     GROUPS = 1  # all groups that the sender is in
-    JOIN = 2  # groups that it is in, too
+    JOIN = 2  # further groups that the sender is in
     LEAVE = 3
-    PEERS = 4  # where other hosts listen
+    PEERS = 4  # the places where other hosts listen
     WINDOW = 5
     ADDRESSES = 6  # all IP addresses of the sender
 
 
 @dataclass(frozen=True, slots=True)
 class Locator:
-    """Where a host listens: an address of its net device, without scope, and a port."""
+    """The place where a host listens: an address of its net device, without scope, and a port."""
 
     ip: IpAddress
     port: int
@@ -63,8 +64,9 @@ class Locator:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """One host. `mtu_bytes` is the largest IP packet that it takes, `window` the number of messages that it
-    takes before it grants more, `port` its listening port, at the address that it connects from."""
+    """One host. `mtu_bytes` is the largest IP packet that the host takes, `window` the number of
+    messages that it takes before it grants more, and `port` its listening port, at the address from
+    which it connects."""
 
     hwaddr: HwAddr
     mtu_bytes: int
@@ -86,7 +88,7 @@ class Greeting:
 
 
 def greeting_untrusted(data: Octets) -> Greeting:
-    """Read private data; the bytes behind the greeting are padding."""
+    """Read private data; bytes behind the greeting are padding."""
     if len(data) < _GREETING.size:
         raise BadFrame("mesh_greeting")
     mark, version, window, raw, mtu_bytes, pkey, port = _GREETING.unpack_from(data)
@@ -105,7 +107,7 @@ def greeting_untrusted(data: Octets) -> Greeting:
 
 
 def groups(operation: Operation, mgids: Sequence[Gid]) -> Iterator[bytes]:
-    """The messages for all groups; after the first one, GROUPS becomes JOIN."""
+    """Yield the messages for all groups; after the first message GROUPS becomes JOIN."""
     for at in range(0, max(1, len(mgids)), LIST_MAX):
         kind = Operation.JOIN if at and operation is Operation.GROUPS else operation
         yield bytes((kind, 0, 0, 0)) + b"".join(it.raw for it in mgids[at : at + LIST_MAX])
@@ -118,7 +120,7 @@ def peers(locators: Sequence[Locator]) -> Iterator[bytes]:
 
 
 def addresses(ips: Sequence[IpAddress]) -> bytes:
-    """One message, with at most the first 100 addresses."""
+    """Return one message, with at most the first 100 addresses."""
     return bytes((Operation.ADDRESSES, 0, 0, 0)) + b"".join(_entry(ip, 0) for ip in ips[:LIST_MAX])
 
 
@@ -132,7 +134,7 @@ def operation_untrusted(message: Octets) -> Operation:
 
 
 def groups_untrusted(message: Octets) -> list[Gid]:
-    """The list of GROUPS, JOIN or LEAVE."""
+    """Read the list of GROUPS, JOIN or LEAVE."""
     body = bytes(message[_HEADER_LEN:])
     if len(body) % GID_LEN:
         raise BadFrame("mesh_list")
@@ -143,7 +145,7 @@ def groups_untrusted(message: Octets) -> list[Gid]:
 
 
 def locators_untrusted(message: Octets) -> list[Locator]:
-    """The list of PEERS, or of ADDRESSES, whose ports have no meaning."""
+    """Read the list of PEERS, or of ADDRESSES, whose ports have no meaning."""
     body = bytes(message[_HEADER_LEN:])
     if len(body) % _ENTRY.size:
         raise BadFrame("mesh_list")

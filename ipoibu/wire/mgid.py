@@ -37,7 +37,7 @@ class Mgid:
     group: int
 
     def pack(self) -> Gid:
-        """`ValueError` for parts that do not fit their fields."""
+        """Return the GID; `ValueError` for parts that do not fit their fields."""
         if self.family not in _SIGNATURES:
             raise ValueError(f"{self.family} is not an IP version")
         if not 0 <= self.scope <= 0xF:
@@ -65,10 +65,10 @@ def parse_untrusted(gid: Gid) -> Mgid:
 
 
 def of_group(group: IpAddress, pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
-    """The MGID of an IP multicast group or of 255.255.255.255, on the partition of `pkey`.
+    """Return the MGID of an IP multicast group or of 255.255.255.255, on the partition of `pkey`.
 
-    `scope` is the broadcast group's, not the group's own (G5); the full-membership bit of the key is
-    always set (E7). `ValueError` if `group` is a unicast address.
+    `scope` is that of the broadcast group, not the group's own (G5); the key in the MGID always has
+    the full-membership bit (E7). `ValueError` if `group` is a unicast address.
     """
     if group == LIMITED_BROADCAST:
         return broadcast(pkey, scope)
@@ -79,7 +79,8 @@ def of_group(group: IpAddress, pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
 
 
 def broadcast(pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
-    """The broadcast group that defines the link (B1): all 32 bits of 255.255.255.255 (G4)."""
+    """Return the broadcast group, which defines the link (B1): all 32 bits of 255.255.255.255
+    (G4)."""
     return Mgid(4, scope, pkey.full, 0xFFFFFFFF).pack()
 
 
@@ -89,5 +90,5 @@ def solicited_node(address: IPv6Address) -> IPv6Address:
 
 
 def hwaddr(gid: Gid) -> HwAddr:
-    """The group's link-layer address as Linux prints it: 00ffffff and the MGID (E5)."""
+    """Return the group's hardware address as Linux prints it: 00ffffff and the MGID (E5)."""
     return HwAddr(Qpn(MULTICAST_QPN), gid)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Neighbour discovery messages, RFC 4861 §4 and RFC 4391 §9.3 (N1-N4).
 
-A message is read from and packed into a complete IPv6 packet, because half of its validity rules concern
-the IPv6 header. `lladdr` is the address in the link-layer option that the message defines: the source's
-in solicitations and router advertisements, the target's in the other two.
+These functions read a message from a complete IPv6 packet and pack it into one, because half of the
+rules of validity concern the IPv6 header. `lladdr` is the address in the link-layer option that the
+message defines: the source's address in solicitations and router advertisements, the target's in
+the other two.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class RouterAdvertisement:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourSolicitation:
-    """Ask who has `target`: without `lladdr` in duplicate address detection, else with it (N3)."""
+    """A request for the owner of `target`: without `lladdr` in duplicate address detection, else
+    with it (N3)."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -105,7 +107,8 @@ class NeighbourSolicitation:
         return _pack(self, Kind.NEIGHBOUR_SOLICITATION, bytes(4) + self.target.packed)
 
     def answer(self, lladdr: HwAddr, router: bool = False) -> NeighbourAdvertisement:
-        """The advertisement of the host `lladdr` that owns `target`; RFC 4861 §7.2.4 (N4)."""
+        """Return the advertisement of the host `lladdr`, which owns `target`; RFC 4861 §7.2.4
+        (N4)."""
         solicited = not self.source.is_unspecified
         return NeighbourAdvertisement(
             source=self.target,
@@ -120,7 +123,7 @@ class NeighbourSolicitation:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAdvertisement:
-    """`target` has the hardware address `lladdr`; None: it has not changed."""
+    """`target` has the hardware address `lladdr`; None: the address has not changed."""
 
     source: IPv6Address
     destination: IPv6Address
@@ -185,14 +188,15 @@ class _Opened:
 def parse_untrusted(packet: Octets) -> Message:
     """Read a whole IPv6 packet and check all of N2.
 
-    A link-layer option of the kind that the message does not define (a target's in a solicitation)
-    stays among `options`, where it is ignored (RFC 4861 §4.6).
+    A link-layer option of a kind that the message does not define (a target's in a solicitation)
+    stays among `options`, where readers ignore it (RFC 4861 §4.6).
     """
     return _message_untrusted(_open_untrusted(packet))
 
 
 def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
-    """The packet without its link-layer options, with lengths and checksum corrected, and the address.
+    """Return the packet without its link-layer options, with lengths and checksum corrected, and
+    the address.
 
     The local stack gets RS, RA and redirects this way: a TUN has no link-layer address, and Linux ignores
     the prefixes of a router advertisement whose option does not fit its device. The checks are those of
@@ -205,7 +209,7 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
 
 
 def _open_untrusted(packet: Octets) -> _Opened:
-    """The checks that RFC 4861 §6.1, §7.1 and §8.1 have in common (N2)."""
+    """Make the checks that RFC 4861 §6.1, §7.1 and §8.1 have in common (N2)."""
     header = ip.parse_untrusted(packet)
     if isinstance(header, ip.Ipv4):
         raise BadFrame("nd_not_icmpv6")
@@ -279,7 +283,7 @@ def _target_untrusted(fixed: bytes) -> IPv6Address:
 
 
 def _pack(message: Message, kind: Kind, fixed: bytes) -> bytes:
-    """`fixed` is the part between the checksum and the options."""
+    """Return the packet; `fixed` is the part between the checksum and the options."""
     options = message.options
     if message.lladdr is not None:
         options = (ndopt.link_layer(_LAYOUT[kind][1], message.lladdr), *options)
@@ -289,7 +293,7 @@ def _pack(message: Message, kind: Kind, fixed: bytes) -> bytes:
 
 
 def _seal(header: ip.Ipv6, extensions: bytes, message: bytes) -> bytes:
-    """The packet with `message`, and a new checksum."""
+    """Return the packet with `message`, and a new checksum."""
     unsealed = message[:2] + bytes(2) + message[4:]
     check = ip.transport_checksum(header.source, header.destination, ip.ICMPV6, unsealed)
     sealed = message[:2] + check.to_bytes(2, "big") + message[4:]

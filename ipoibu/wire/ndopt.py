@@ -26,7 +26,7 @@ _LINK_LAYER_UNITS: Final = 3
 
 
 class LinkLayer(enum.IntEnum):
-    """Whose address the option holds."""
+    """The owner of the address in the option."""
 
     SOURCE = 1
     TARGET = 2
@@ -47,7 +47,7 @@ class Option:
 
 
 def parse_untrusted(area: bytes) -> tuple[Option, ...]:
-    """All options of a message; `nd_option` if one is empty (N2) or cut off."""
+    """Read all options of a message; `nd_option` if an option is empty (N2) or cut off."""
     options = []
     while area:
         length = area[1] * _UNIT_BYTES if len(area) > 1 else 0
@@ -59,16 +59,17 @@ def parse_untrusted(area: bytes) -> tuple[Option, ...]:
 
 
 def link_layer(kind: LinkLayer, hwaddr: HwAddr) -> Option:
-    """The option with a 20-byte address (N1)."""
+    """Return the option with a 20-byte address (N1)."""
     return Option(kind, bytes(2) + hwaddr.pack())
 
 
 def split_untrusted(
     kind: LinkLayer, options: Iterable[Option]
 ) -> tuple[HwAddr | None, tuple[Option, ...]]:
-    """The address of the first option of `kind`, and the options of other types.
+    """Return the address of the first option of `kind`, and the options of other types.
 
-    `lladdr_length` for an option of another medium; the two bytes before the address are ignored.
+    `lladdr_length` for an option of another medium; the function ignores the two bytes before the
+    address.
     """
     hwaddr: HwAddr | None = None
     others = []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Subscribing to the SA's events, and the events: InfiniBand volume 1, §13.4.8.2 and §13.4.8.3 (M2).
+"""Subscriptions to the SA's events, and the events: InfiniBand volume 1, §13.4.8.2 and §13.4.8.3
+(M2).
 
     InformInfo  | GID 16 | LID from 2 | LID to 2 | reserved 2 | generic 1 | subscribe 1 | type 2 |
                 | trap 2 | QPN 24b, reserved 3b, response time 5b | reserved 8b, producer 24b |
@@ -53,7 +54,7 @@ class InformInfo:
     response_time: int = 18  # 1.07 s to acknowledge a report, as Linux promises
 
     def pack(self) -> bytes:
-        """36 bytes; events of every LID."""
+        """Return 36 bytes, which subscribe to events of every LID."""
         return _INFORM.pack(
             NO_GID.raw,
             ALL_LIDS,
@@ -100,5 +101,5 @@ def notice_untrusted(data: bytes) -> Notice:
     except ValueError:
         raise BadFrame("notice_trap") from None
     if not first >> 31:
-        raise BadFrame("notice_trap")  # a vendor's number, which only looks like ours
+        raise BadFrame("notice_trap")  # a vendor's number that equals one of ours
     return Notice(trap, Gid(gid), issuer_lid, Gid(issuer))

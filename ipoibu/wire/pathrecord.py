@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PathRecord: how to reach a port (InfiniBand volume 1, §15.2.5.16); B6.
+"""PathRecord: the path to a port (InfiniBand volume 1, §15.2.5.16); B6.
 
 | service id 8 | DGID 16 | SGID 16 | DLID 2 | SLID 2 |
 | raw 1b, reserved 3b, flow label 20b, hop limit 8b | traffic class 1 |
@@ -44,7 +44,7 @@ class Component(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class PathRecord:
-    """One path, from the port with `slid` to the one with `dlid`.
+    """One path, from the port with `slid` to the port with `dlid`.
 
     `mtu_bytes` is the InfiniBand MTU; `rate` and `lifetime` are the codes of the specification. With a
     `hop_limit` above 1 the path leads through a router, so packets need a GRH.
@@ -65,7 +65,7 @@ class PathRecord:
     reversible: bool = True
 
     def pack(self) -> bytes:
-        """64 bytes; `KeyError` or `struct.error` for what does not fit its field."""
+        """Return 64 bytes; `KeyError` or `struct.error` for a value that does not fit its field."""
         return _FIXED.pack(
             self.dgid.raw,
             self.sgid.raw,
@@ -85,7 +85,8 @@ class PathRecord:
 
 @dataclass(frozen=True, slots=True)
 class PathQuery:
-    """A request for one path. It must be reversible: the answers to ARP and ND use the same path."""
+    """A request for one path, which must be reversible, because the answers to ARP and ND use it,
+    too."""
 
     dgid: Gid
     sgid: Gid
@@ -116,7 +117,7 @@ def query_untrusted(data: bytes) -> PathQuery:
 
 
 def parse_untrusted(data: bytes) -> PathRecord:
-    """Read one record of an answer; both of its LIDs must be unicast."""
+    """Read one record of an answer, whose LIDs must both be unicast."""
     if len(data) < RECORD_LEN:
         raise BadFrame("path_short")
     (dgid, sgid, dlid, slid, shared, tclass, number, pkey, qos_sl, mtu, rate, lifetime, _) = (

@@ -53,7 +53,7 @@ _NO_FLAGS: Final = Flag(0)
 
 
 class Status(enum.IntEnum):
-    """Why we end a transfer, §13.6.2.1; a peer's status stays a plain number."""
+    """Our reason to end a transfer, §13.6.2.1; a peer's status stays a plain number."""
 
     NORMAL = 0
     RESOURCES_EXHAUSTED = 1
@@ -74,7 +74,7 @@ class Rmpp:
     response_time: int = 0
 
     def pack(self) -> bytes:
-        """12 bytes; those of a header that is not active are zeros, as Linux sends them."""
+        """Return 12 bytes, which are zeros if the header is not active, as Linux sends them."""
         if self.type is Type.NONE:
             return bytes(HEADER_LEN)
         shared = self.response_time << 3 | self.flags | Flag.ACTIVE
@@ -111,8 +111,8 @@ def abort(status: Status) -> Rmpp:
 def parse_untrusted(raw: Octets) -> Rmpp:
     """Read the 12 bytes behind the MAD header; a header that is not active is `NOT_ACTIVE`.
 
-    That is one without the active flag, or one of type 0: OpenSM writes such a header for tables; the
-    kernel fills it in, umad2sim does not.
+    A header is not active without the active flag, or with type 0. OpenSM writes a header of type 0
+    for tables; the kernel fills it in, umad2sim does not.
     """
     if len(raw) < HEADER_LEN:
         raise BadFrame("rmpp_short")

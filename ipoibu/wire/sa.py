@@ -3,8 +3,8 @@
 
     | MAD header 24 | RMPP 12 | SM key 8 | record length 2 | reserved 2 | component mask 8 | data 200 |
 
-The record length counts in units of 8 bytes; only tables have one. A request's component mask selects the
-fields of its record that count; the record codecs give it as `mask`.
+The record length counts in units of 8 bytes; only tables have one. A request's component mask
+selects the fields of its record that count; the record codecs have it as `mask`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MTU_BYTES: Final = {code: size for size, code in MTU_CODES.items()}
 
 @dataclass(frozen=True, slots=True)
 class SaMad:
-    """One datagram; `data` are the bytes behind the headers, at most 200."""
+    """One datagram; `data` has the bytes behind the headers, at most 200."""
 
     method: int
     attribute: int
@@ -80,7 +80,8 @@ class SaMad:
     data: bytes = b""
 
     def pack(self) -> bytes:
-        """256 bytes; `ValueError` for too much data or a record length that is no multiple of 8."""
+        """Return 256 bytes; `ValueError` for too much data or a record length that is no multiple
+        of 8."""
         units, rest = divmod(self.record_bytes, RECORD_UNIT)
         if rest or len(self.data) > DATA_LEN:
             raise ValueError(f"{len(self.data)} bytes of {self.record_bytes}-byte records")
@@ -121,7 +122,8 @@ def parse_untrusted(raw: Octets) -> SaMad:
 
 
 def records_untrusted(data: bytes, record_bytes: int, least: int) -> tuple[bytes, ...]:
-    """The records of a table, each of at least `least` bytes; a rest behind the last one is padding."""
+    """Return the records of a table, each of at least `least` bytes; bytes behind the last record
+    are padding."""
     if record_bytes < least:
         if not data:
             return ()  # an empty table needs no record length
