@@ -27,8 +27,7 @@ class Destination:
 
     @property
     def needs_grh(self) -> bool:
-        """Return whether a packet needs a GRH: all do but unicast inside one InfiniBand subnet (E4,
-        B6)."""
+        """Return whether a packet needs a GRH: all do but unicast inside one InfiniBand subnet (E4, B6)."""
         return self.dlid == 0 or self.hop_limit > 1 or self.gid.is_multicast
 
 
@@ -84,8 +83,7 @@ class PartitionParams:
 
     @property
     def own_pkey(self) -> PKey:
-        """Return the P_Key of the queue pair, as in the port's table: limited for a limited
-        member."""
+        """Return the P_Key of the queue pair, as in the port's table: limited for a limited member."""
         return PKey(self.pkey & 0x7FFF) if self.is_limited else self.pkey
 
 

@@ -10,9 +10,7 @@ from typing import Final
 
 # Sizes on the wire
 ENCAP_LEN: Final = 4  # RFC 4391 §6
-GRH_LEN: Final = (
-    40  # InfiniBand: the space in front of every UD receive, with or without a GRH (E4)
-)
+GRH_LEN: Final = 40  # InfiniBand: the space before every UD receive, with or without a GRH (E4)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 ROCE_OVERHEAD_BYTES: Final = 80  # the part of the net device's MTU that rxe reserves for headers
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
@@ -40,9 +38,7 @@ NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
-STATUS_PAGE: Final = (
-    256  # neighbours in one step of a query, which keeps the engine busy for about 1 ms
-)
+STATUS_PAGE: Final = 256  # neighbours in one step of a query, which takes the engine about 1 ms
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
 MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10
 MAX_RANDOM_FACTOR: Final = 1.5  # RFC 4861 §10
@@ -71,9 +67,7 @@ MESH_MTU_MAX: Final = CONNECTED_MTU  # the MTU for an IP packet, which is one me
 MESH_PORT: Final = 4792  # a port of RDMA-CM over TCP, next to that of RoCEv2; not registered
 MESH_PEERS_MAX: Final = 48  # each peer has 40 receives of 64 KiB
 MESH_CONTACTS_MAX: Final = 256  # places where a host may listen
-MESH_FAILURES_MAX: Final = (
-    8  # failures in a row after which a contact that only peers named is removed
-)
+MESH_FAILURES_MAX: Final = 8  # in a row; then we remove a contact that only peers named
 MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
 MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
@@ -81,17 +75,13 @@ MESH_FILE_S: Final = 2.0  # time between two checks of the peers file
 MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
 
 # Multicast groups
-GROUPS_MAX: Final = (
-    4096  # the engine refuses, counts and logs a further group; Linux has no cap, rxe 8192
-)
+GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192
 GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
 GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this time stays joined
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
 GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
-MEMBERSHIP_SOURCES_MAX: Final = (
-    256  # sources kept per source-specific group; Linux mld_max_msf is 64
-)
+MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
 INTERFACE_DESCRIPTORS: Final = 18  # a child on the built-in HCA has 14
@@ -99,17 +89,13 @@ TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 
 # Rings between Python and the pump of a further TX queue; the first queue has those of `Pump`
-TX_QUEUE_EVENT_RING_BYTES: Final = (
-    256 << 10
-)  # smaller, because the queue receives nothing and has fewer events
+TX_QUEUE_EVENT_RING_BYTES: Final = 256 << 10  # fewer events: the queue receives nothing
 TX_QUEUE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
 SA_PATHS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths, and groups that we send to, under an SA
 SA_PATH_PENDING_PACKETS: Final = 3  # packets that wait for a path; Linux IPOIB_MAX_PATH_REC_QUEUE
-SA_TIMEOUT_S: Final = (
-    1.0  # before the first retry, then doubled; Linux ipoib gives each request 1 s
-)
+SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib waits 1 s each time
 SA_ATTEMPTS: Final = 4  # 15 s in all: a standby SM takes over within about 10 s of silence
 SA_JITTER: Final = 0.25  # part of a time-out, up or down: spreads the clients that lost the same SA
 SA_OUTSTANDING_MAX: Final = 16  # requests on the wire; OpenSM queues further ones
@@ -131,16 +117,10 @@ CONNECTION_IDLE_MAX_S: Final = 86400.0
 CONNECTION_ACTIVITY_S: Final = 16.0  # time between two reports of the connections in use
 CONNECTION_EVICTABLE_S: Final = 64.0  # a connection unused for this time makes room for another
 CONNECTION_SETTLED_S: Final = 64.0  # a connection that ends sooner counts as a failure
-CONNECTION_BACKOFF_MIN_S: Final = (
-    1.0  # the wait after a failure, while packets go by datagram; doubled ...
-)
+CONNECTION_BACKOFF_MIN_S: Final = 1.0  # packets go by datagram for this time; doubled ...
 CONNECTION_BACKOFF_MAX_S: Final = 64.0  # ... up to here
-CONNECTION_BACKOFF_JITTER: Final = (
-    0.25  # part of the wait, up or down: spreads the hosts that lost the same peer
-)
-CONNECTION_RETRIES: Final = (
-    0  # C11: retries of a packet, also after RNR; a drop is better than a stall of TCP
-)
+CONNECTION_BACKOFF_JITTER: Final = 0.25  # up or down: spreads the hosts that lost the same peer
+CONNECTION_RETRIES: Final = 0  # C11: of a packet, also after RNR: we drop rather than stall TCP
 CONNECTED_FRAMES: Final = 128  # receives of 64 KiB, shared by all connections of an interface
 SOFT_ACK_TIMEOUT_CODE: Final = 14  # 67 ms: the built-in HCA's network loses packets, so
 SOFT_RETRIES: Final = 7  # it sends a lost packet again; Linux's ipoib gives the connection up
@@ -162,9 +142,7 @@ CM_HALF_OPEN_MAX: Final = 128  # peers' requests that are not established yet
 CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # such requests of one remote port
 CM_ANSWERS_PER_S: Final = 100.0  # answers to datagrams about no connection
 RDMACM_ACK_TIMEOUT_CODE: Final = 14  # 67 ms until a packet is sent again; the kernel's is 17
-RDMACM_RETRIES: Final = (
-    6  # retries of a packet, because a software adapter loses some; with 7, rxe never gives up
-)
+RDMACM_RETRIES: Final = 6  # of a packet: a software adapter loses some; with 7, rxe never gives up
 RDMACM_RNR_RETRIES: Final = 6  # 7 is for ever
 RDMACM_RESOLVE_S: Final = 2.0  # for the kernel to resolve an address, and a route
 RDMACM_ANSWER_S: Final = 10.0  # for a peer to answer; rdma_cm itself would wait for a minute

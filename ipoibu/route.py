@@ -15,8 +15,7 @@ _MAPPED_BITS: Final = 96
 
 
 class NextHop(NamedTuple):
-    """A neighbour that takes the packets of a route; with `via` None it is the destination
-    itself."""
+    """A neighbour that takes the packets of a route; with `via` None it is the destination itself."""
 
     via: IpAddress | None
     weight: int = 1

@@ -63,8 +63,7 @@ class Arp:
 
 
 def request(hwaddr: HwAddr, source: IPv4Address, target: IPv4Address) -> Arp:
-    """Make a request for `target`; with `source` equal to `target` it is the gratuitous form
-    (A5)."""
+    """Make a request for `target`; with `source` equal to `target` it is the gratuitous form (A5)."""
     return Arp(REQUEST, hwaddr, source, NOBODY, target)
 
 

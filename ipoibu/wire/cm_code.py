@@ -88,6 +88,5 @@ class Reason(enum.IntEnum):
 
 
 def seconds(code: int) -> float:
-    """Return the time of a 5-bit code: 4.096 µs times 2 to the power of the code (31: 2.4
-    hours)."""
+    """Return the time of a 5-bit code: 4.096 µs times 2 to the power of the code (31: 2.4 hours)."""
     return 4.096e-6 * (1 << code)

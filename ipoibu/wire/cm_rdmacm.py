@@ -36,8 +36,7 @@ def is_rdmacm(service_id: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The IP addresses of both ends, of one family; `port` is that of the source, and has no
-    use."""
+    """The IP addresses of both ends, of one family; `port` is that of the source, and has no use."""
 
     source: IpAddress
     destination: IpAddress

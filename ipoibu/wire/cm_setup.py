@@ -112,8 +112,7 @@ class Req:
     has_srq: bool = False
 
     def pack(self) -> bytes:
-        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its
-        field."""
+        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its field."""
         timeout, flow = self.remote_timeout, self.flow_control
         return _REQ.pack(
             self.local_id,
@@ -155,8 +154,7 @@ class Rep:
     has_srq: bool = False
 
     def pack(self) -> bytes:
-        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its
-        field."""
+        """Return 232 bytes; `ValueError` or `struct.error` for a value that does not fit its field."""
         return _REP.pack(
             self.local_id,
             self.remote_id,

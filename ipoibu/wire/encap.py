@@ -54,8 +54,7 @@ def parse_untrusted(frame: Octets) -> Encap:
 
 
 def ip_mtu_bytes(ib_mtu_bytes: int) -> int:
-    """Return the IP MTU of datagram mode on an InfiniBand MTU of 256..4096 bytes; RFC 4391 §7
-    (T1)."""
+    """Return the IP MTU of datagram mode on an InfiniBand MTU of 256..4096 bytes; RFC 4391 §7 (T1)."""
     if ib_mtu_bytes not in IB_MTUS:
         raise ValueError(f"{ib_mtu_bytes} is not an InfiniBand MTU")
     return ib_mtu_bytes - ENCAP_LEN

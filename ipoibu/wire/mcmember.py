@@ -90,8 +90,7 @@ class McMemberRecord:
         return mask
 
     def pack(self) -> bytes:
-        """Return 52 bytes; `ValueError` or `struct.error` for a value that does not fit its
-        field."""
+        """Return 52 bytes; `ValueError` or `struct.error` for a value that does not fit its field."""
         sl, flow, hops = self.sl or 0, self.flow_label or 0, self.hop_limit or 0
         scope, state = self.scope or 0, self.join_state or 0
         if sl > 0xF or flow > 0xFFFFF or hops > 0xFF or scope > 0xF or state > 0xF:
@@ -132,8 +131,7 @@ _COMPONENTS: Final = {
 
 
 def parse_untrusted(data: bytes) -> McMemberRecord:
-    """Read one record of an answer, which must have a multicast LID and an MTU for sends to the
-    group."""
+    """Read one record of an answer, which must have a multicast LID and an MTU for sends to the group."""
     if len(data) < RECORD_LEN:
         raise BadFrame("mcmember_short")
     (mgid, port, qkey, mlid, mtu, tclass, pkey, rate, lifetime, shared, state, proxy) = (

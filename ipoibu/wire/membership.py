@@ -65,8 +65,7 @@ class Query:
 
 
 Interest = frozenset[IpAddress] | None
-"""The sources that a host wants of one group; None is every source, the empty set is no
-membership."""
+"""The sources that a host wants of one group; None is every source, the empty set is no membership."""
 
 NOT_A_MEMBER: Final[Interest] = frozenset()
 

@@ -79,8 +79,7 @@ def of_group(group: IpAddress, pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
 
 
 def broadcast(pkey: PKey, scope: int = DEFAULT_SCOPE) -> Gid:
-    """Return the broadcast group, which defines the link (B1): all 32 bits of 255.255.255.255
-    (G4)."""
+    """Return the broadcast group, which defines the link (B1): all 32 bits of 255.255.255.255 (G4)."""
     return Mgid(4, scope, pkey.full, 0xFFFFFFFF).pack()
 
 

@@ -107,8 +107,7 @@ class NeighbourSolicitation:
         return _pack(self, Kind.NEIGHBOUR_SOLICITATION, bytes(4) + self.target.packed)
 
     def answer(self, lladdr: HwAddr, router: bool = False) -> NeighbourAdvertisement:
-        """Return the advertisement of the host `lladdr`, which owns `target`; RFC 4861 §7.2.4
-        (N4)."""
+        """Return the advertisement of the host `lladdr`, which owns `target`; RFC 4861 §7.2.4 (N4)."""
         solicited = not self.source.is_unspecified
         return NeighbourAdvertisement(
             source=self.target,

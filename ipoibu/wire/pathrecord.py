@@ -85,8 +85,7 @@ class PathRecord:
 
 @dataclass(frozen=True, slots=True)
 class PathQuery:
-    """A request for one path, which must be reversible, because the answers to ARP and ND use it,
-    too."""
+    """A request for one path, which must be reversible, because the answers to ARP and ND use it, too."""
 
     dgid: Gid
     sgid: Gid

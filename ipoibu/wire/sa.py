@@ -80,8 +80,7 @@ class SaMad:
     data: bytes = b""
 
     def pack(self) -> bytes:
-        """Return 256 bytes; `ValueError` for too much data or a record length that is no multiple
-        of 8."""
+        """Return 256 bytes; `ValueError` for too much data or a record length that is no multiple of 8."""
         units, rest = divmod(self.record_bytes, RECORD_UNIT)
         if rest or len(self.data) > DATA_LEN:
             raise ValueError(f"{len(self.data)} bytes of {self.record_bytes}-byte records")
