@@ -22,6 +22,8 @@ GUESTS  := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
 SPREAD  := $(PYTEST) --dist worksteal -n
 QUICK   := tests/unit tests/sim tests/fuzz
+# How long make nightly looks for inputs that break the C side.
+FUZZ_SECONDS ?= 3600
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
@@ -32,7 +34,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags
 
-.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly \
+.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage \
         lint format lab-kernel venv build deps deps-test clean
 
 help:
@@ -41,6 +43,7 @@ help:
 	@echo 'make test-netns  hosts in network namespaces       make test-opensm  hosts under an OpenSM'
 	@echo 'make test-lab    guests of the lab kernel          make test-builds  sanitizers and packages'
 	@echo 'make test        all of these: what CI runs        make nightly      and what takes long'
+	@echo 'make coverage    which lines of the packet paths the tests run'
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
@@ -90,7 +93,17 @@ test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 nightly: test
+	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
+
+# Lists the line coverage of the packet paths; fails below 95 % (docs/fuzzing.md).
+coverage: deps-test $(VENV)/.dev build
+	@rm -rf ext/tests/build/*coverage ext/soft/build/*coverage ext/tests/fuzz/build/*coverage
+	@$(MAKE) -s -C ext/tests check COVERAGE=1 CC=gcc >/dev/null
+	@$(MAKE) -s -C ext/soft test COVERAGE=1 CC=gcc >/dev/null
+	@$(MAKE) -s -C ext/tests/fuzz replay COVERAGE=1 CC=gcc
+	$(SUDO) env COVERAGE=1 $(PYTEST) -k live tests/netns/test_soft_hca.py
+	@python3 ext/tests/coverage.py ext/tests/build/*coverage ext/soft/build/*coverage ext/tests/fuzz/build/*coverage
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

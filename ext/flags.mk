@@ -3,6 +3,8 @@
 #
 #   SANITIZE=1         AddressSanitizer and UndefinedBehaviorSanitizer
 #   SANITIZE=thread    ThreadSanitizer
+#
+# COVERAGE=1 counts the lines that programs run (ext/tests/coverage.py).
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -26,6 +28,11 @@ VARIANT := thread
 FLAGS += -O1 -fsanitize=thread
 else ifneq ($(filter-out 0,$(SANITIZE)),)
 $(error SANITIZE is 0, 1 or thread)
+endif
+
+ifeq ($(COVERAGE),1)
+VARIANT := $(VARIANT)-coverage
+FLAGS += -O0 --coverage
 endif
 
 COMPILE = $(CC) $(CFLAGS) $(FLAGS)

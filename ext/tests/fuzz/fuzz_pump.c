@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The pump: what arrives in datagrams and on connections, what the device has, and commands, in any
+ * order, with faults of the fabric and of the device. The input begins with a byte: the offloads
+ * of the device, and 4 for a fabric that takes messages in one piece.
+ */
+#include <errno.h>
+
+#include "core/frame.h"
+#include "core/ip_header.h"
+#include "device/vnet.h"
+#include "pump/segment.h"
+#include "pump_world.h"
+
+enum { BYTES_MAX = 70000, ACTIONS_MAX = 200, GRH = 40 };
+
+enum action {
+    DATAGRAM,
+    MESSAGE,
+    FRAME,
+    STEP,
+    NEIGHBOUR,
+    CONNECTION,
+    TX_MODE,
+    ENGINE,
+    FAULTS,
+    ROUTE,
+    ACTIONS,
+};
+
+static uint8_t bytes_of_input[BYTES_MAX];
+
+/* A packet that is longer than an input: its last byte fills it up to `stretch` bytes. */
+static size_t stretched(struct input *in, size_t max)
+{
+    size_t stretch = input_u16(in);
+    size_t len = input_bytes(in, bytes_of_input, max);
+    stretch = stretch < max ? stretch : max;
+    if (len > 0 && stretch > len)
+        memset(bytes_of_input + len, bytes_of_input[len - 1], stretch - len);
+    return stretch > len && len > 0 ? stretch : len;
+}
+
+/* Makes the IP packet's own length that of the packet, as most senders do. */
+static void fit_length(uint8_t *ip, size_t len)
+{
+    if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip))
+        ipu_ip_put16(ip + 2, (uint32_t)len);
+    else if (len >= IPU_IPV6_HEADER)
+        ipu_ip_put16(ip + 4, (uint32_t)(len - IPU_IPV6_HEADER));
+}
+
+/* [flags][stretch 2][length 2][frame from the encapsulation header on] */
+static void datagram(struct input *in)
+{
+    static uint8_t datagram[GRH + IPU_ENCAP_LEN + WORLD_MTU] = {0x60, [6] = 0x1b, 64};
+    uint8_t flags = input_u8(in);
+    size_t len = stretched(in, sizeof datagram - GRH);
+    datagram[23] = flags & 4 ? 0x99 : 2; /* our own source, or the peer's */
+    memcpy(datagram + 8, (uint8_t[]){0xfe, 0x80}, 2);
+    memcpy(datagram + GRH, bytes_of_input, len);
+    if (flags & 8 && len > IPU_ENCAP_LEN)
+        fit_length(datagram + GRH + IPU_ENCAP_LEN, len - IPU_ENCAP_LEN);
+    world_datagram(datagram, flags & 16 ? len : GRH + len,
+                   (flags & 1 ? IPU_RECEIVED_GRH : 0) | (flags & 2 ? IPU_RECEIVED_FAILED : 0),
+                   flags & 4 ? 0x99 : 0x101);
+    if (!(flags & 32))
+        world_step();
+}
+
+/* [which][flags][stretch 2][length 2][message] */
+static void message(struct input *in)
+{
+    uint8_t which = input_u8(in), flags = input_u8(in);
+    size_t len = stretched(in, IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
+    uint8_t *ip = bytes_of_input + IPU_VNET_LEN;
+    if (flags & 1 && len > IPU_VNET_LEN)
+        fit_length(ip, len - IPU_VNET_LEN);
+    if (flags & 2 && len > IPU_ENCAP_LEN)
+        fit_length(bytes_of_input + IPU_ENCAP_LEN, len - IPU_ENCAP_LEN);
+    world_message(which, bytes_of_input, len);
+    if (!(flags & 32))
+        world_step();
+}
+
+/* [flags][stretch 2][length 2][vnet 16][IP] */
+static void frame(struct input *in)
+{
+    uint8_t flags = input_u8(in);
+    size_t len = stretched(in, IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
+    if (flags & 1 && len > IPU_VNET_LEN)
+        fit_length(bytes_of_input + IPU_VNET_LEN, len - IPU_VNET_LEN);
+    world_frame(bytes_of_input, len);
+    world_step();
+}
+
+static void set_neighbour(struct input *in)
+{
+    uint8_t which = input_u8(in), how = input_u8(in);
+    struct ipu_command command = {.type = how & 128 ? IPU_COMMAND_NEIGH_DEL : IPU_COMMAND_NEIGH_SET,
+                                  .neigh_set = {.next_hop = world_hop(which, which & 128),
+                                                .dest = world_dest(which >> 2 & 7),
+                                                .action = how & 7,
+                                                .mtu = how & 64 ? 600 : WORLD_MTU}};
+    command.neigh_set.dest.sl = how & 32 ? 15 : 0;
+    world_command(&command, NULL, 0);
+}
+
+static void set_connection(struct input *in)
+{
+    uint32_t which = input_u8(in) % WORLD_CONNECTIONS;
+    uint8_t how = input_u8(in);
+    struct ipu_command add = {.type = IPU_COMMAND_CONNECTION_ADD,
+                              .connection_add = {.id = which + 1,
+                                                 .native = world_connection(which),
+                                                 .superframes = how & 1}};
+    struct ipu_command del = {.type = IPU_COMMAND_CONNECTION_DEL, .connection_del = {which + 1}};
+    if (how & 2) {
+        world_command(&del, NULL, 0);
+        return;
+    }
+    /* The engine adds a connection once, with everything in it zero. */
+    if (world_connection(which)->id == 0)
+        world_command(&add, NULL, 0);
+}
+
+static void set_tx_mode(struct input *in)
+{
+    uint8_t which = input_u8(in), how = input_u8(in);
+    struct ipu_command command = {
+        .type = IPU_COMMAND_TX_MODE_SET,
+        .tx_mode_set = {.dest = world_dest(which & 7),
+                        .mode = how & 3,
+                        .mtu = how & 4 ? 1000 : WORLD_DEVICE_MTU,
+                        .superframe_bytes = how & 8 ? 20000 : IPU_VNET_LEN + IPU_VNET_PACKET_MAX,
+                        .id = 1 + (which >> 3) % WORLD_CONNECTIONS}};
+    world_command(&command, NULL, 0);
+}
+
+/* [which][stretch 2][length 2][data] */
+static void engine(struct input *in)
+{
+    static const uint32_t types[] = {IPU_COMMAND_SEND_FRAME, IPU_COMMAND_SEND_PACKET,
+                                     IPU_COMMAND_CAPTURE, IPU_COMMAND_SYNC};
+    uint8_t which = input_u8(in);
+    struct ipu_command command = {.type = types[which % 4]};
+    size_t len = stretched(in, WORLD_DEVICE_MTU);
+    if (command.type == IPU_COMMAND_SEND_FRAME)
+        command.send_frame.dest = world_dest(which >> 2 & 7);
+    if (command.type == IPU_COMMAND_CAPTURE)
+        command.capture.snap_len = which & 128 ? 200 : 0;
+    command.len = (uint32_t)len;
+    world_command(&command, bytes_of_input, (uint32_t)len);
+}
+
+static void set_faults(struct input *in)
+{
+    uint8_t how = input_u8(in), take = input_u8(in);
+    world.faults = (struct world_faults){
+        .error = how & 1 ? EIO : 0,
+        .device = how & 64    ? EINTR
+                  : how & 128 ? EBADFD
+                              : 0,
+        .take = how & 2 ? take % 8 : -1,
+        .queues = how & 4,
+        .is_full = how & 8,
+        .holds = how & 16,
+        .fails = how & 32,
+    };
+}
+
+static void set_route(struct input *in)
+{
+    uint8_t which = input_u8(in), how = input_u8(in);
+    struct ipu_command command = {.type = how & 128 ? IPU_COMMAND_ROUTE_DEL : IPU_COMMAND_ROUTE_SET,
+                                  .route_set = {.prefix = world_hop(which, which & 64),
+                                                .gateway = world_hop(which >> 2, which & 64),
+                                                .prefix_len = which & 64 ? which : 96 + which % 33,
+                                                .kind = how & 7}};
+    world_command(&command, NULL, 0);
+}
+
+typedef void action(struct input *in);
+
+static void step(struct input *in)
+{
+    (void)in;
+    world_step();
+}
+
+static action *const actions[ACTIONS] = {
+    [DATAGRAM] = datagram,   [MESSAGE] = message,         [FRAME] = frame,
+    [STEP] = step,           [NEIGHBOUR] = set_neighbour, [CONNECTION] = set_connection,
+    [TX_MODE] = set_tx_mode, [ENGINE] = engine,           [FAULTS] = set_faults,
+    [ROUTE] = set_route,
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct input in = {data, bytes};
+    uint8_t kind = input_u8(&in);
+    world_open(kind & (IPU_DEVICE_TCP | IPU_DEVICE_UDP), kind & 4);
+    for (int i = 0; i < ACTIONS_MAX && in.left > 0; i++)
+        actions[input_u8(&in) % ACTIONS](&in);
+    world.faults = (struct world_faults){.take = -1};
+    world_step();
+    world_close();
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_FUZZ_PUMP_WORLD_H
+#define IPU_FUZZ_PUMP_WORLD_H
+
+#include "input.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
+
+/*
+ * A pump between a fabric and a packet device that the fuzzer plays. The fabric keeps what the pump
+ * posts and sends until an action fills or ends it. The device checks what the kernel would get.
+ */
+enum {
+    WORLD_MTU = 2044,
+    WORLD_DEVICE_MTU = 65520,
+    WORLD_CONNECTIONS = 3,
+    WORLD_HOPS = 4, /* neighbours 10.0.0.1 to .4 and fd00::1 to ::4; the last has no entry */
+};
+
+struct world_faults {
+    int error;    /* what the next send, post or receive of the fabric answers; 0: it works */
+    int take;     /* datagrams or messages that a send takes; -1: all */
+    int device;   /* what the next read of the device answers; 0: it works */
+    bool queues;  /* the device queues writes */
+    bool is_full; /* the device has no room */
+    bool holds;   /* sends do not end */
+    bool fails;   /* messages end with an error */
+};
+
+struct world {
+    struct ipu_pump *pump;
+    struct world_faults faults;
+};
+
+extern struct world world;
+
+/* `offload`: IPU_DEVICE_* of the device; `one_piece`: as of the fabric. */
+void world_open(uint32_t offload, bool one_piece);
+void world_close(void);
+
+/* A datagram into the receive that was posted first: [GRH 40][frame]; lost without one. */
+void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn);
+
+/* A message of connection `which` into a shared receive. */
+void world_message(uint32_t which, const uint8_t *bytes, size_t len);
+
+/* A frame that the device has for the pump: [vnet 16][IP]. */
+void world_frame(const uint8_t *bytes, size_t len);
+
+/* Runs a command, or counts it as lost when the ring is full. */
+void world_command(const struct ipu_command *command, const void *data, uint32_t len);
+
+/* Rounds of the pump until it has nothing to do; the events go to nobody. */
+void world_step(void);
+
+/* The destination of neighbour `i`, and its address; v6: the one of its two. */
+struct ipu_dest world_dest(uint32_t i);
+struct in6_addr world_hop(uint32_t i, bool v6);
+
+/* The connection, for CONNECTION_ADD; its id is `which` + 1. */
+struct ipu_connection *world_connection(uint32_t which);
+
+#endif

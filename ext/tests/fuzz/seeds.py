@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the seed corpora of the fuzzers: lists of actions around golden packets.
+
+    python3 seeds.py DIRECTORY
+
+The packets come from tests/golden/wire.toml and from scapy. The actions are those of fuzz_soft.c,
+fuzz_pump.c and fuzz_segment.c.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from scapy.compat import raw
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
+from scapy.packet import Packet, Raw
+
+GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden" / "wire.toml"
+IPV4, IPV6, ARP = b"\x08\x00\0\0", b"\x86\xdd\0\0", b"\x08\x06\0\0"
+NO_VNET = bytes(16)
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack("<H", len(data)) + data
+
+
+# The built-in HCA
+
+UD, GSI, RC_OWN, RC_SHARED, RC_HALF, GROUP, RAW = range(7)
+PSN_RELATIVE, STRANGER, TO_GROUP, BAD_ICRC, RAW_KEYS, BATCHED = (1 << bit for bit in range(6))
+FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM = range(6)
+WRITE_FIRST, READ, ACK, COMPARE_SWAP, SEND_INVALIDATE = 0x06, 0x0C, 0x11, 0x13, 0x17
+UD_SEND, UD_SEND_IMM = 0x64, 0x65
+RC_MTU = 1024
+
+
+def packet(
+    which: int, opcode: int, rest: bytes, flags: int = PSN_RELATIVE, distance: int = 0
+) -> bytes:
+    pad = -len(rest) % 4
+    bth = struct.pack("!BBHII", opcode, pad << 4, 0xFFFF, 0, 1 << 31)
+    header = struct.pack("<BBBb", 0, which, flags, distance)
+    return header + sized(bth + rest + bytes(pad))
+
+
+def ud(payload: bytes, which: int = UD, flags: int = 0, opcode: int = UD_SEND) -> bytes:
+    immediate = b"\xde\xad\xbe\xef" if opcode == UD_SEND_IMM else b""
+    return packet(which, opcode, struct.pack("!II", 0, 0x1234) + immediate + payload, flags)
+
+
+def ack(syndrome: int, distance: int, which: int = RC_OWN) -> bytes:
+    return packet(which, ACK, struct.pack("!I", syndrome << 24), distance=distance)
+
+
+def clock(milliseconds: int) -> bytes:
+    return struct.pack("<BH", 1, milliseconds * 20)
+
+
+def send(which: int, length: int) -> bytes:
+    return struct.pack("<BBH", 2, which, length)
+
+
+def poll(which: int) -> bytes:
+    return struct.pack("<BB", 3, which)
+
+
+def stall(count: int) -> bytes:
+    return struct.pack("<BB", 4, count)
+
+
+def walk(which: int, *, anew: bool) -> bytes:
+    return struct.pack("<BBB", 5, which - RC_OWN, anew)
+
+
+def message(which: int, packets: int) -> bytes:
+    """A message of so many packets over a connection."""
+    middle = packet(which, MIDDLE, bytes(RC_MTU)) * (packets - 2)
+    return packet(which, FIRST, bytes(RC_MTU)) + middle + packet(which, LAST, b"the end")
+
+
+def soft_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
+    full = packet(RC_OWN, ONLY, b"x") * 5
+    seeds = {
+        "ud": ud(b"hello") + ud(b"", opcode=UD_SEND_IMM) + ud(bytes(2048)) + ud(bytes(2052)),
+        "ud_group": ud(b"all", GROUP, TO_GROUP) + ud(b"all", UD, TO_GROUP) + ud(b"one", GROUP),
+        "ud_refused": ud(b"x", flags=BAD_ICRC)
+        + ud(b"x", flags=RAW_KEYS)
+        + ud(b"x", RAW)
+        + packet(UD, 0xFF, bytes(8))
+        + packet(UD, ONLY, bytes(8))
+        + struct.pack("<BBBb", 0, UD, 0, 0)
+        + sized(b"short"),
+        "ud_no_buffer": ud(b"x") * 5 + poll(1) + ud(b"x", flags=BATCHED) * 9 + poll(255),
+        "gsi": ud(golden["mad.header"][:232].ljust(256, b"\0"), GSI) + poll(2),
+        "rc_messages": message(RC_OWN, 2) + message(RC_SHARED, 3) + message(RC_HALF, 2) + poll(255),
+        "rc_small": packet(RC_OWN, ONLY, b"x")
+        + packet(RC_OWN, ONLY_IMM, b"\0\0\0\1y")
+        + packet(RC_OWN, ONLY, b"")
+        + poll(255),
+        "rc_order": packet(RC_OWN, ONLY, b"x", distance=2)
+        + packet(RC_OWN, ONLY, b"x", distance=2)
+        + packet(RC_OWN, ONLY, b"x") * 2
+        + packet(RC_OWN, ONLY, b"x", distance=-1),
+        "rc_not_ready": full + poll(4) + full + clock(5),
+        "rc_too_long": message(RC_OWN, 5),
+        "rc_refused": packet(RC_OWN, LAST, b"x")
+        + packet(RC_SHARED, WRITE_FIRST, bytes(16 + RC_MTU))
+        + packet(RC_HALF, READ, bytes(16)),
+        "rc_atomic": packet(RC_OWN, COMPARE_SWAP, bytes(28))
+        + packet(RC_SHARED, SEND_INVALIDATE, bytes(8)),
+        "rc_middle": packet(RC_OWN, FIRST, bytes(RC_MTU)) + packet(RC_OWN, FIRST, bytes(RC_MTU)),
+        "rc_short_middle": packet(RC_OWN, FIRST, bytes(100)),
+        "rc_last_empty": packet(RC_OWN, FIRST, bytes(RC_MTU)) + packet(RC_OWN, LAST, b""),
+        "rc_last_imm": packet(RC_OWN, FIRST, bytes(RC_MTU))
+        + packet(RC_OWN, LAST_IMM, b"\0\0\0\1z")
+        + poll(255),
+        "rc_stranger": packet(RC_OWN, ONLY, b"x", STRANGER | PSN_RELATIVE),
+        "rc_batch": packet(RC_OWN, ONLY, b"x", PSN_RELATIVE | BATCHED) * 12,
+        "rc_send": send(RC_OWN, 3000) + ack(0x1F, 0) + ack(0x1F, 1) + ack(0x1F, 2) + poll(255),
+        "rc_send_many": send(RC_OWN, 5000) * 20 + ack(0x1F, 40) + poll(255) + ack(0x1F, 60),
+        "rc_nak_sequence": send(RC_OWN, 5000) + ack(0x60, 2) + ack(0x1F, 4) + poll(255),
+        "rc_nak_invalid": send(RC_OWN, 500) * 3 + ack(0x61, 1) + poll(255),
+        "rc_nak_access": send(RC_SHARED, 500) + ack(0x62, 0, RC_SHARED) + poll(255),
+        "rc_nak_operation": send(RC_OWN, 500) + ack(0x63, 0) + poll(255),
+        "rc_nak_odd": send(RC_OWN, 500) + ack(0x7F, 0) + ack(0x45, 0) + poll(255),
+        "rc_rnr": send(RC_OWN, 500) + (ack(0x21, 0) + clock(50)) * 6 + poll(255),
+        "rc_window": send(RC_OWN, 500) + ack(0x1F, 100) + ack(0x1F, -100) + poll(255),
+        "rc_timeout": send(RC_OWN, 2000) + clock(100) * 8 + poll(255),
+        "rc_timeout_answered": send(RC_OWN, 2000)
+        + clock(10)
+        + ack(0x1F, 0)
+        + clock(10)
+        + ack(31, 0),
+        "rc_stalled": stall(3) + send(RC_OWN, 5000) + packet(RC_OWN, ONLY, b"x") + clock(2) * 4,
+        "rc_ended": send(RC_OWN, 5000)
+        + packet(RC_OWN, FIRST, bytes(RC_MTU))
+        + walk(RC_OWN, anew=False)
+        + poll(255)
+        + packet(RC_OWN, ONLY, b"x"),
+        "rc_anew": message(RC_SHARED, 2) + walk(RC_SHARED, anew=True) + message(RC_SHARED, 2),
+        "ud_send": send(UD, 100) + send(UD, 5000) + send(GSI, 256) + stall(2) + send(UD, 3) * 3,
+        "cq_full": send(UD, 8) * 40 + packet(RC_OWN, ONLY, b"x") + ud(b"x") + poll(255) * 8,
+    }
+    return seeds | {f"golden_{name}": ud(data) + ud(data, GSI) for name, data in golden.items()}
+
+
+# The pump
+
+TCP_ALL = 3  # the device's offloads: TCP and UDP
+VNET_TCP4, VNET_UDP, VNET_TCP6 = 1, 5, 4
+
+
+def ip(version: int, upper: Packet, **fields: Any) -> bytes:
+    header: Packet = (
+        IP(src="10.0.0.9", dst="10.0.0.1", flags="DF", **fields)
+        if version == 4
+        else IPv6(src="fd00::9", dst="fd00::1", **fields)
+    )
+    return raw(header / upper)
+
+
+def tcp(seq: int, data: bytes, flags: str = "A") -> Packet:
+    return TCP(sport=1000, dport=2000, seq=seq, ack=7, flags=flags) / Raw(data)
+
+
+def udp(data: bytes) -> Packet:
+    return UDP(sport=1000, dport=2000) / Raw(data)
+
+
+def stretch(data: bytes) -> bytes:
+    return struct.pack("<H", 0) + sized(data)
+
+
+def datagram(ip_packet: bytes, encap: bytes = b"", flags: int = 1 | 32) -> bytes:
+    kind = encap or (IPV4 if ip_packet[:1] < b"\x60" else IPV6)
+    return struct.pack("<BB", 0, flags) + stretch(kind + ip_packet)
+
+
+def over_connection(data: bytes, which: int = 0, flags: int = 0) -> bytes:
+    return struct.pack("<BBB", 1, which, flags) + stretch(data)
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack("<BB", 2, 0) + stretch(data)
+
+
+def step() -> bytes:
+    return b"\x03"
+
+
+def neighbour(which: int, how: int) -> bytes:
+    return struct.pack("<BBB", 4, which, how)
+
+
+def connection(which: int, how: int) -> bytes:
+    return struct.pack("<BBB", 5, which, how)
+
+
+def tx_mode(which: int, how: int) -> bytes:
+    return struct.pack("<BBB", 6, which, how)
+
+
+def engine(which: int, data: bytes) -> bytes:
+    return struct.pack("<BB", 7, which) + stretch(data)
+
+
+def faults(how: int, take: int = 0) -> bytes:
+    return struct.pack("<BBB", 8, how, take)
+
+
+def route(which: int, how: int) -> bytes:
+    return struct.pack("<BBB", 9, which, how)
+
+
+def super_frame(version: int, data: bytes, size: int, *, is_tcp: bool) -> bytes:
+    """[vnet 16][IP]: what a kernel with TSO or USO gives, the checksum that of the pseudo header."""
+    start = 20 if version == 4 else 40
+    packet = bytearray(ip(version, tcp(1, data, "PA") if is_tcp else udp(data)))
+    offset, head = (16, 20) if is_tcp else (6, 8)
+    at = start + offset
+    packet[at : at + 2] = bytes(2)
+    addresses = packet[12:20] if version == 4 else packet[8:40]
+    pseudo = bytes(addresses) + struct.pack("!HH", 6 if is_tcp else 17, len(packet) - start)
+    total = sum(struct.unpack(f"!{len(pseudo) // 2}H", pseudo))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    packet[at : at + 2] = struct.pack("!H", total)
+    kind = VNET_UDP if not is_tcp else VNET_TCP4 if version == 4 else VNET_TCP6
+    vnet = struct.pack("<BBHHHH", 1, kind, start + head, size, start, offset)
+    return vnet.ljust(16, b"\0") + bytes(packet)
+
+
+def unsummed(version: int, data: bytes) -> bytes:
+    """[vnet 16][IP]: one packet whose checksum is left to the receiver."""
+    whole = super_frame(version, data, 1000, is_tcp=True)
+    start = struct.unpack_from("<H", whole, 6)[0]
+    return struct.pack("<BBHHHH", 1, 0, 0, 0, start, 16).ljust(16, b"\0") + whole[16:]
+
+
+def with_encap(whole: bytes) -> bytes:
+    """A message: the encapsulation header in the padding of the vnet header."""
+    return whole[:12] + (IPV4 if whole[16] >> 4 == 4 else IPV6) + whole[16:]
+
+
+def pump_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
+    connected = connection(0, 1) + connection(1, 0) + tx_mode(0, 2) + tx_mode(9, 2)
+    seeds: dict[str, bytes] = {}
+    for version in (4, 6):
+        run = [datagram(ip(version, tcp(1 + 100 * i, bytes(100)))) for i in range(6)]
+        short = [
+            datagram(ip(version, udp(data))) for data in (bytes(200), bytes(200), bytes(50), b"")
+        ]
+        last = datagram(ip(version, tcp(601, bytes(30), "PA")))
+        odd = datagram(ip(version, tcp(1, b"", "S"))) + datagram(ip(version, tcp(1, b"x", "F")))
+        flows = [
+            datagram(ip(version, TCP(sport=i, dport=2, flags="A") / Raw(b"x" * 9)))
+            for i in range(10)
+        ]
+        plain = NO_VNET + ip(version, udp(b"data"))
+        supers = [
+            super_frame(version, bytes(1000), 300, is_tcp=True),
+            super_frame(version, bytes(1000), 300, is_tcp=False),
+            super_frame(version, bytes(3000), 3000, is_tcp=True),
+        ]
+        first = bytes([TCP_ALL])
+        seeds |= {
+            f"merge_tcp{version}": first + b"".join(run) + last + step(),
+            f"merge_udp{version}": first + b"".join(short) + step(),
+            f"merge_odd{version}": first + run[0] + odd + run[1] + run[3] + step(),
+            f"merge_flows{version}": first + b"".join(flows) + flows[0] + step(),
+            f"no_offload{version}": b"\0" + b"".join(run) + step(),
+            f"only_udp{version}": b"\2" + b"".join(run + short) + step(),
+            f"out_plain{version}": first + frame(plain) + frame(NO_VNET + bytes(9)),
+            f"out_super{version}": first + b"".join(map(frame, supers)),
+            f"out_connected{version}": first + connected + b"".join(map(frame, [plain, *supers])),
+            f"out_held{version}": first + connected + faults(16) + frame(plain) * 9 + faults(0),
+            f"out_failed{version}": first
+            + connected
+            + faults(32)
+            + frame(plain)
+            + frame(supers[0]),
+            f"out_cut_failed{version}": first
+            + connected
+            + tx_mode(0, 2 | 8)
+            + faults(16 | 2, 1)
+            + frame(super_frame(version, bytes(30000), 300, is_tcp=True))
+            + faults(32)
+            + step(),
+            f"out_captured{version}": first
+            + engine(2 | 128, b"")
+            + connected
+            + frame(plain)
+            + frame(supers[0])
+            + tx_mode(1, 1)
+            + frame(plain.replace(b"\x0a\0\0\1", b"\x0a\0\0\2", 1)),
+            f"out_stalled{version}": first
+            + connected
+            + tx_mode(0, 2 | 8)
+            + faults(16)
+            + frame(super_frame(version, bytes(60000), 300, is_tcp=True))
+            + step() * 9
+            + faults(16 | 32)
+            + connection(0, 2)
+            + step(),
+            f"out_refused{version}": first + connected + faults(1) + engine(0, plain[12:]) + step(),
+            f"out_broken{version}": first + faults(1) + frame(plain) + frame(supers[0]) + step(),
+            f"out_partly{version}": first + faults(2, 2) + frame(supers[0]) + step(),
+            f"in_connected{version}": first
+            + connected
+            + b"".join(over_connection(with_encap(it)) for it in [plain, *supers])
+            + over_connection(with_encap(unsummed(version, b"data")))
+            + over_connection((IPV4 if version == 4 else IPV6) + plain[16:], 1),
+            f"in_unsummed{version}": first
+            + connected
+            + over_connection(with_encap(unsummed(version, bytes(5000))))
+            + over_connection(with_encap(unsummed(version, b"data")), 0, 32) * 3
+            + step(),
+            f"engine{version}": first
+            + engine(2 | 128, b"")
+            + engine(0, (IPV4 if version == 4 else IPV6) + plain[16:])
+            + engine(1, plain[16:])
+            + engine(3, b"")
+            + datagram(plain[16:])
+            + step(),
+            f"routes{version}": first
+            + b"".join(route(which + (64 if version == 6 else 0), how) for which, how in ROUTES)
+            + frame(plain) * 2
+            + frame(supers[0]),
+            f"neighbours{version}": first
+            + b"".join(
+                neighbour(128 if version == 6 else 0, how) + frame(plain) + frame(supers[0])
+                for how in (1, 2, 3, 4, 64, 32, 128)
+            ),
+        }
+    plain = NO_VNET + ip(4, udp(b"data"))
+    cut_in_two = super_frame(4, bytes(1000), 600, is_tcp=True)
+    seeds |= {
+        "in_failed": bytes([TCP_ALL])
+        + datagram(plain[16:], flags=2)
+        + datagram(plain[16:], flags=1 | 4)
+        + struct.pack("<BB", 0, 16)
+        + stretch(b"short")
+        + datagram(b"\x45", IPV4)
+        + datagram(b"\x60", IPV6)
+        + datagram(b"x", b"\x12\x34\0\0")
+        + step(),
+        "in_full": bytes([TCP_ALL]) + faults(8) + datagram(plain[16:]) + step(),
+        "in_queued": bytes([TCP_ALL]) + faults(4) + datagram(plain[16:]) * 7 + step() + step(),
+        "in_short_message": bytes([TCP_ALL])
+        + connection(0, 1)
+        + over_connection(b"short")
+        + over_connection(NO_VNET[:12] + ARP + bytes(60))
+        + over_connection(with_encap(b"\x01\x09" + plain[2:]))
+        + over_connection(with_encap(plain), 128),
+        "out_malformed": bytes([TCP_ALL])
+        + frame(b"short")
+        + frame(NO_VNET)
+        + frame(NO_VNET + b"\x45" + bytes(19))
+        + frame(NO_VNET + b"\x60" + bytes(9))
+        + frame(NO_VNET + ip(6, udp(b"x"))[:24] + bytes(10) + b"\xff\xff\x0a\0\0\1" + bytes(8))
+        + frame(NO_VNET + b"\x15" + bytes(30))
+        + frame(b"\x01\0\0\0\0\0\xff\xff".ljust(16, b"\0") + plain[16:]),
+        "out_bad_super": bytes([TCP_ALL]) + frame(b"\0\x01" + plain[2:]),
+        "out_too_big": bytes([TCP_ALL])
+        + struct.pack("<BBH", 2, 1, 65535)
+        + sized(plain)
+        + struct.pack("<BBH", 2, 1, 5000)
+        + sized(plain),
+        "out_one_piece": bytes([TCP_ALL | 4]) + frame(cut_in_two),
+        "device_failed": bytes([TCP_ALL]) + faults(64) + frame(plain) + faults(128) + frame(plain),
+    }
+    for name, data in golden.items():
+        kind = IPV6 if name.startswith(("nd", "mld", "ip6")) else ARP if "arp" in name else IPV4
+        as_packet = IPV6 if data[:1] >= b"\x60" else IPV4
+        seeds[f"golden_{name}"] = (
+            bytes([TCP_ALL])
+            + datagram(data, kind)
+            + datagram(data, as_packet)
+            + datagram(b"", data[:4])
+            + step()
+            + frame(NO_VNET + data)
+        )
+    return seeds
+
+
+ROUTES = [(0, 0), (1, 1), (2, 2), (4, 3), (1, 128), (33, 4)]
+
+
+# Segmentation
+
+
+def segment_seeds() -> dict[str, bytes]:
+    seeds = {}
+    for version in (4, 6):
+        for is_tcp in (False, True):
+            whole = super_frame(version, bytes(range(250)) * 12, 700, is_tcp=is_tcp)
+            name = f"{'tcp' if is_tcp else 'udp'}{version}"
+            for mtu in (1500, 500, 60):
+                seeds[f"{name}_{mtu}"] = struct.pack("<H", mtu) + whole
+    behind = raw(IPv6(src="fd00::9", dst="fd00::1") / IPv6ExtHdrDestOpt() / tcp(1, bytes(900)))
+    vnet = struct.pack("<BBHHHH", 1, VNET_TCP6, 68, 300, 48, 16).ljust(16, b"\0")
+    options = raw(IP(dst="10.0.0.1", options=b"\1" * 8) / tcp(1, bytes(900)))
+    options_vnet = struct.pack("<BBHHHH", 1, VNET_TCP4, 48, 300, 28, 16).ljust(16, b"\0")
+    return seeds | {
+        "extension": struct.pack("<H", 1000) + vnet + behind,
+        "options": struct.pack("<H", 1000) + options_vnet + options,
+        "empty": struct.pack("<H", 1500),
+    }
+
+
+def golden_packets() -> dict[str, bytes]:
+    vectors = tomllib.loads(GOLDEN.read_text())
+    packets = {}
+    for codec, kinds in vectors.items():
+        for kind, vector in kinds.items():
+            if isinstance(vector, dict) and isinstance(vector.get("hex"), str):
+                packets[f"{codec}.{kind}"] = bytes.fromhex(vector["hex"])
+    return packets
+
+
+def main(directory: str) -> None:
+    golden = golden_packets()
+    golden.setdefault("mad.header", struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, 1, 0x10, 0, 0))
+    corpora = {"soft": soft_seeds(golden), "pump": pump_seeds(golden), "segment": segment_seeds()}
+    for target, seeds in corpora.items():
+        place = Path(directory, target)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, seed in seeds.items():
+            (place / name).write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

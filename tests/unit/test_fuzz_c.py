@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The fuzzers of `ext/tests/fuzz`: a fixed number of inputs from the corpus, which a script makes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUZZ = Path(__file__).resolve().parents[2] / "ext" / "tests" / "fuzz"
+FOREIGN = {"LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+
+
+def make(*words: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    with (FUZZ / "Makefile").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            ["make", "-s", f"-j{os.cpu_count()}", "-C", str(FUZZ), *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.builds
+@pytest.mark.timeout(600)  # compiles
+def test_no_input_from_the_corpora_on_breaks_what_must_hold() -> None:
+    """20 000 inputs a fuzzer under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    said = make("CC=clang", "run", "RUNS=20000").splitlines()
+    assert said == [f"ok {name} 20000 inputs" for name in ("soft", "segment", "pump")]
+
+
+def test_the_corpora_are_what_the_script_makes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(FUZZ / "seeds.py"), str(tmp_path)], check=True)
+    made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.glob("*/*")}
+    kept = FUZZ / "corpus"
+    assert made == {path.relative_to(kept): path.read_bytes() for path in kept.glob("*/*")}
