@@ -47,11 +47,11 @@ class ArpResolver:
         self._ask(_v4(source), _v4(target), known)
 
     def probe(self, address: IpAddress) -> None:
-        """RFC 5227 §2.1.1: from 0.0.0.0, so that no host changes its cache."""
+        """RFC 5227 §2.1.1: the probe comes from 0.0.0.0, so that no host changes its cache."""
         self._ask(_NO_ADDRESS, _v4(address))
 
     def announce(self, address: IpAddress) -> None:
-        """RFC 5227 §2.3: a request for ourselves, which every receiver merges (R2)."""
+        """RFC 5227 §2.3: send a request for our own address, which every receiver merges (R2)."""
         self._ask(_v4(address), _v4(address))
 
     def receive_untrusted(self, now: float, source: FrameSource, payload: bytes) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Retries of what is refused: how long to wait before the next one, and which refusals to log.
+"""Retries after refusals: how long to wait before the next try, and which refusals to log.
 
     backoff = Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
 
@@ -9,7 +9,7 @@
 
     backoff.reset()                                # on success
 
-Where nothing is retried, `Repeats` alone thins the log.
+Code that does not retry uses `Repeats` alone, to thin the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ipoibu.proto.ratelimit import should_log
 
 
 class Repeats:
-    """Counts how often the same trouble occurs, and thins the log lines about it."""
+    """Counts how often the same trouble occurs, and thins its log lines."""
 
     __slots__ = ("count",)
 
@@ -26,13 +26,13 @@ class Repeats:
         self.count = 0
 
     def add(self) -> bool:
-        """Count one more; True if the log should have a line about it."""
+        """Count one more occurrence; return whether to log it."""
         self.count += 1
         return should_log(self.count)
 
     @property
     def times(self) -> str:
-        """The end of that log line: " (5 times)", or nothing the first time."""
+        """Return the end of the log line: " (5 times)", or nothing the first time."""
         return f" ({self.count} times)" if self.count > 1 else ""
 
     def clear(self) -> None:
@@ -50,7 +50,7 @@ class Backoff:
         self.refusals = Repeats()
 
     def next_s(self) -> float:
-        """How long to wait now; the wait after it is twice as long."""
+        """Return how long to wait now, and double the next wait."""
         wait_s, self._next_s = self._next_s, min(2 * self._next_s, self._max_s)
         return wait_s
 

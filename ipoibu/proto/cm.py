@@ -4,8 +4,8 @@
 `Cm` finds the connection that a datagram names, keeps the caps, and carries out the actions of the table in
 `cm_state`. The policy (`rc_policy`) decides when and with whom to connect; requests and events between the
 two are in `rc_events`. `Cm` bounds everything that a peer can set: its time-outs and retries by ours, the
-number of its requests by caps, the rate of answers to messages about no connection by a token bucket. A
-datagram about a connection must come from the port of the connection's peer.
+number of its requests by caps, the rate of answers to messages about no connection by a token bucket. It
+drops a datagram about a connection unless it comes from the port of the connection's peer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _MESSAGE: Final = {
     State.MRA_REP_RECEIVED: Action.SEND_REP,
     State.DREQ_SENT: Action.SEND_DREQ,
 }
-"""The message that a state sends again."""
+"""The message that the manager repeats in each state."""
 
 
 class Cm:
@@ -101,10 +101,10 @@ class Cm:
         self._tid_high = rng.getrandbits(32) << 32
         self._answers = TokenBucket(CM_ANSWERS_PER_S, CM_ANSWERS_BURST)
         self._by_id: dict[int, CmConnection] = {}
-        self._by_handle: dict[Handle, CmConnection] = {}  # the policy does not know of their end
+        self._by_handle: dict[Handle, CmConnection] = {}  # the policy has not seen their end yet
         self._by_request: dict[Key, CmConnection] = {}  # passive
         self._by_qpn: dict[Key, CmConnection] = {}  # not over
-        self._time_wait: OrderedDict[int, CmConnection] = OrderedDict()  # the oldest first
+        self._time_wait: OrderedDict[int, CmConnection] = OrderedDict()  # oldest first
         self._half_open: Counter[Gid] = Counter()
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class Cm:
         self._services = services
 
     def request(self, now: float, request: Request) -> list[CmEffect]:
-        """A request of the policy; ignored if its connection is over."""
+        """Carry out a request of the policy; ignore it if its connection is over."""
         if isinstance(request, Connect):
             self._connect(now, request)
         elif (conn := self._by_handle.get(request.handle)) is not None:
@@ -130,7 +130,7 @@ class Cm:
         return self._take()
 
     def received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
-        """A CM datagram arrived at queue pair 1; a bad one is counted, and never raises."""
+        """Take a CM datagram that arrived at queue pair 1; a bad datagram is counted, and never raises."""
         try:
             tid, message = cm.parse_untrusted(raw)
         except BadFrame as error:
@@ -150,7 +150,7 @@ class Cm:
         return self._take()
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """Return the time of the next call of `timer`."""
         return self._timers.deadline()
 
     def stop(self, now: float) -> list[CmEffect]:
@@ -272,7 +272,9 @@ class Cm:
             return Reason.CONSUMER, b""
         gid = req.primary.local_gid
         stale = self._by_qpn.get((gid, req.ca_guid, req.qpn))
-        if stale is not None:  # the peer has lost this connection; it may ask again once it is over
+        if (
+            stale is not None
+        ):  # the peer has lost this connection, and may ask again once we have ended it
             self._end_stale(now, stale)
             return Reason.STALE_CONNECTION, b""
         if (
@@ -312,7 +314,9 @@ class Cm:
     def _rep_untrusted(self, now: float, source: MadSource, conn: CmConnection, rep: Rep) -> None:
         if not conn.remote_id:
             if not rep.local_id or not is_connectable(rep.qpn):
-                self._count("cm_unexpected")  # REQ is repeated until a valid REP comes, or in vain
+                self._count(
+                    "cm_unexpected"
+                )  # the timer repeats the REQ until a valid REP comes, or the retries end
                 return
             conn.remote_id, conn.remote_guid = rep.local_id, rep.ca_guid
             conn.remote_qpn, conn.peer = rep.qpn, source.answer(conn.gid)
@@ -326,7 +330,8 @@ class Cm:
         self._feed(now, conn, Input.REP)
 
     def _find_by_guid_untrusted(self, source: MadSource, rej: cm.Rej) -> CmConnection | None:
-        """A peer that gives its REQ up does not know our id, so it sends its GUID: §12.6.7.2."""
+        """Find the connection by the peer's GUID: a peer that gives its REQ up does not know our id
+        (§12.6.7.2)."""
         guid = int.from_bytes(rej.info[:_GUID_LEN], "big")
         if source.gid is not None:
             return self._by_request.get((source.gid, guid, rej.local_id))
@@ -468,7 +473,8 @@ class Cm:
         del self._by_id[conn.local_id]
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more connection; the oldest in time-wait makes it."""
+        """Return whether there is room for one more connection; drop the oldest in time-wait to make
+        room."""
         if len(self._by_id) < self.config.connections_max:
             return True
         if not self._time_wait:
@@ -478,7 +484,7 @@ class Cm:
         return True
 
     def _new_id(self) -> int:
-        """A random id, so that a host off the path cannot forge a peer's messages; 0 means none."""
+        """Return a random id, so that a host off the path cannot forge a peer's messages; 0 means none."""
         while (local_id := self._rng.getrandbits(_ID_BITS)) in self._by_id or not local_id:
             pass
         return local_id

@@ -32,9 +32,9 @@ Key = tuple[Gid, int, int]  # the peer's port, its CA GUID, its communication id
 Answer = Rep | Mra | Rtu | Rej | Dreq | Drep  # all messages that name a connection of ours
 
 _NO_QPN: Final = Qpn(0)
-_QPN_MIN: Final = 2  # 0 and 1 are the subnet manager's and the GSI's
+_QPN_MIN: Final = 2  # 0 belongs to the subnet manager, 1 to the GSI
 _ACK_TIMEOUT_MAX_CODE: Final = 20  # 4.3 s; a peer may ask for 2.4 hours, and 0 means no time-out
-_NO_FAILOVER: Final = 1  # REP:Failover Accepted: alternate paths are not supported
+_NO_FAILOVER: Final = 1  # REP:Failover Accepted: we do not support alternate paths
 _ABOUT: Final = {  # the peer's message that a state answers
     State.REQ_RECEIVED: About.REQ,
     State.MRA_SENT: About.REQ,
@@ -45,9 +45,9 @@ _ABOUT: Final = {  # the peer's message that a state answers
 
 @dataclass(frozen=True, slots=True)
 class MadSource:
-    """The sender of a management datagram, from its completion and its GRH; without a GRH no GID.
+    """The sender of a management datagram, from its completion and its GRH; without a GRH `gid` is None.
 
-    `pkey` is the datagram's partition, which its answer uses too.
+    `pkey` is the datagram's partition, which the answer uses, too.
     """
 
     qpn: Qpn
@@ -57,13 +57,15 @@ class MadSource:
     pkey: PKey = DEFAULT_PKEY
 
     def answer(self, gid: Gid) -> Destination:
-        """The destination of an answer; `gid` is the peer's, from the message if there was no GRH."""
+        """Return the destination of an answer; `gid` is that of the peer, from the message if there was no
+        GRH."""
         return Destination(gid, self.qpn, dlid=self.lid, sl=self.sl)
 
 
 @dataclass(frozen=True, slots=True)
 class CmConfig:
-    """The port, with the manager's time-outs and caps. A code stands for 4.096 µs times 2 to its power.
+    """The port, with the manager's time-outs and caps. A code stands for 4.096 µs times 2 to the power of
+    the code.
 
     `path_mtu_bytes` is the largest InfiniBand MTU of the port. `retries` is for a CM message;
     `connection_retries` and `rnr_retries` are for a packet on a connection (C11).
@@ -83,7 +85,8 @@ class CmConfig:
     half_open_per_port_max: int = CM_HALF_OPEN_PER_PORT_MAX
 
     def refusal(self, source: MadSource, req: Req) -> tuple[Reason, bytes] | None:
-        """The reason why this port cannot take a request, and the value that it would take instead."""
+        """Return the reason why this port cannot take a request, and the value that it would take
+        instead."""
         path = req.primary
         if req.transport is not Transport.RC:
             return Reason.INVALID_TRANSPORT, b""
@@ -99,7 +102,8 @@ class CmConfig:
         return None
 
     def requested(self, source: MadSource, req: Req, psn: int) -> RcAttributes:
-        """The attributes of our queue pair for a request; `psn` is the peer's first PSN, from our REP."""
+        """Return the attributes of our queue pair for a request; `psn` is the peer's first PSN, from our
+        REP."""
         path = req.primary
         lid = source.lid if path.local_lid in (0, LID_PERMISSIVE) else path.local_lid
         return RcAttributes(
@@ -126,14 +130,14 @@ class CmConfig:
 class CmConnection:
     """One connection; the `remote_...` fields are 0 until the peer's message gives them.
 
-    We choose `psn`, and the peer starts with it. `hurry_s` is half of the peer's time-out: an MRA has to
-    arrive before the rest is over. `sends` counts how often each message was sent.
+    We choose `psn`, and the peer starts with it. `hurry_s` is half of the peer's time-out: our MRA has to
+    arrive before the rest is over. `sends` counts how often we sent each message.
     """
 
     handle: Handle
     local_id: int
     gid: Gid
-    peer: Destination  # its GSI
+    peer: Destination  # the GSI of its port
     tid: int
     psn: int
     wait_s: float
@@ -149,7 +153,7 @@ class CmConnection:
     connect: Connect | None = None
     event: Requested | Replied | None = None  # the next report to the policy
     sends: dict[Action, int] = field(default_factory=dict)
-    refusal: Reason = Reason.CONSUMER  # ours
+    refusal: Reason = Reason.CONSUMER  # our reason
     info: bytes = b""
     private: bytes = b""
     cause: Cause = Cause.DISCONNECTED
@@ -164,13 +168,14 @@ class CmConnection:
         return self.gid, self.remote_guid, self.remote_qpn
 
     def is_from(self, source: MadSource) -> bool:
-        """Whether a datagram comes from the port of the connection's peer."""
+        """Return whether a datagram comes from the port of the connection's peer."""
         if source.gid is None:
             return source.lid == self.peer.dlid
         return source.gid == self.gid
 
     def is_meant_by(self, message: Answer) -> bool:
-        """Whether a message with our id is for this connection: its kind and the peer's id fit."""
+        """Return whether a message with our id is for this connection: its kind and the peer's id must
+        fit."""
         is_active = self.handle.role is Role.ACTIVE
         is_known = 0 < self.remote_id == message.local_id
         match message:
@@ -188,7 +193,7 @@ class CmConnection:
                 return is_known
 
     def req(self, config: CmConfig) -> Req:
-        """The REQ, as Linux sends it: a path through a router has no LIDs."""
+        """Make the REQ as Linux does: a path through a router has no LIDs."""
         connect = self.connect
         assert connect is not None, "only an active connection sends a REQ"
         path = connect.destination
@@ -231,7 +236,7 @@ class CmConnection:
         return header.pack() + connect.private
 
     def replied(self, config: CmConfig, rep: Rep) -> Replied:
-        """The event for a REP: the attributes of our queue pair."""
+        """Return the event for a REP, with the attributes of our queue pair."""
         assert self.connect is not None, "a REP answers a REQ of ours"
         attributes = RcAttributes(
             destination=replace(self.connect.destination, qpn=rep.qpn),
@@ -264,12 +269,14 @@ class CmConnection:
         return Mra(self.local_id, self.remote_id, _ABOUT[self.state], CM_SERVICE_TIMEOUT_CODE)
 
     def rej(self, before: State) -> Rej:
-        """The REJ for the message that the state `before` answers."""
+        """Return the REJ for the message that the state `before` answers."""
         if before is State.TIME_WAIT:  # a repeated message of a connection that is over
             about = About.REP if self.handle.role is Role.ACTIVE else About.REQ
             return Rej(self.local_id, self.remote_id, about, Reason.STALE_CONNECTION)
         about = _ABOUT.get(before, About.OTHER)
-        local_id = 0 if before is State.REQ_RECEIVED else self.local_id  # the peer does not know it
+        local_id = (
+            0 if before is State.REQ_RECEIVED else self.local_id
+        )  # the peer knows no id of ours
         return Rej(local_id, self.remote_id, about, self.refusal, self.info, self.private)
 
     def dreq(self) -> Dreq:
@@ -280,7 +287,7 @@ class CmConnection:
 
 
 def private(req: Req) -> bytes:
-    """The private data of a REQ for the policy; `BadFrame` if rdma_cm's header is invalid."""
+    """Return the private data of a REQ for the policy; `BadFrame` if rdma_cm's header is invalid."""
     if not cm_rdmacm.is_rdmacm(req.service_id):
         return req.private
     _, data = cm_rdmacm.parse_untrusted(req.private)
@@ -292,10 +299,11 @@ def is_unicast(gid: Gid) -> bool:
 
 
 def is_connectable(qpn: Qpn) -> bool:
-    """Whether a queue pair can have this number: neither a special one's nor that of multicast."""
+    """Return whether a connected queue pair can have this number: neither a special one nor that of
+    multicast."""
     return _QPN_MIN <= qpn < MULTICAST_QPN
 
 
 def bounded_s(code: int) -> float:
-    """The time of a peer's code, within our limits."""
+    """Return the time of a peer's code, within our limits."""
     return min(max(seconds(code), CM_WAIT_MIN_S), CM_WAIT_MAX_S)

@@ -12,12 +12,12 @@
     MRA_REP_RECEIVED  passive: REP sent, the peer asks for time
     ESTABLISHED       both ends may send
     DREQ_SENT         we ended the connection, the peer has not confirmed
-    TIME_WAIT         over; late datagrams must not be taken for those of a new connection
+    TIME_WAIT         over; a new connection must not take late datagrams for its own
 
-`Cm` does not feed messages that only the other side can receive (an RTU on the active side, say).
-In CLOSED, a peer that believes in a connection that does not exist gets an answer; `Cm` limits the rate.
-A rejected request leaves no state: if the REJ is lost, the next REQ is refused again. A connection that
-may be established on the other side ends in TIME_WAIT.
+`Cm` does not feed messages that only the other side can receive (an RTU on the active side, say). In
+CLOSED, a peer that believes in a connection that does not exist gets an answer; `Cm` limits the rate. A
+rejected request leaves no state: if the REJ gets lost, the policy refuses the next REQ again. A connection
+that may be established on the other side ends in TIME_WAIT.
 """
 
 from __future__ import annotations

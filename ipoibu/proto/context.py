@@ -71,7 +71,7 @@ class FrameSource:
 
 
 def is_host(ip: IpAddress) -> bool:
-    """Whether a host can have `ip`: messages about any other address are invalid."""
+    """Return whether a host can have `ip`: messages about any other address are invalid."""
     return not (
         ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip == mgid.LIMITED_BROADCAST
     )
@@ -83,7 +83,7 @@ class Resolver(Protocol):
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
     ) -> None:
-        """Ask who has `target`: all hosts, or the host `known` alone (A5).
+        """Ask for the owner of `target`: all hosts, or the host `known` alone (A5).
 
         `preferred` is the source of the packet that waits for the answer, if there is one.
         """
@@ -111,7 +111,7 @@ class EngineContext:
         self._groups = {group.mgid: group for group in config.params.groups}
 
     def renew(self, config: LinkConfig) -> None:
-        """Another queue pair, and perhaps another link."""
+        """Take the configuration of another queue pair, and perhaps another link."""
         self.config = config
         self.hwaddr = config.hwaddr
         self._groups = {group.mgid: group for group in config.params.groups}
@@ -123,12 +123,12 @@ class EngineContext:
         self._effects.append(Count(reason))
 
     def take(self, now: float = 0.0) -> list[Effect]:
-        """The effects since the last call, in the order of their emission."""
+        """Return the effects since the last call, in the order of their emission."""
         effects, self._effects = self._effects, []
         return effects if self.paths is None else self.paths.pass_on(now, effects)
 
     def is_echo(self, source: FrameSource) -> bool:
-        """Whether a datagram is our own multicast that came back (E8).
+        """Return whether a datagram is our own multicast that came back (E8).
 
         Multicast always has a GRH (E5). A datagram without GRH is another host's, even if its queue pair
         has the same number as ours.
@@ -136,11 +136,12 @@ class EngineContext:
         return source.qpn == self.hwaddr.qpn and source.sgid == self.hwaddr.gid
 
     def unicast(self, hwaddr: HwAddr) -> Destination:
-        """The destination of one host, with the parameters that all hosts of the link share."""
+        """Return the destination of one host, with the parameters that all hosts of the link share."""
         return self._destination(hwaddr.gid, hwaddr.qpn)
 
     def group(self, gid: Gid) -> Destination:
-        """The destination of a multicast group, with its own parameters or the broadcast group's (B1)."""
+        """Return the destination of a multicast group, with its own parameters or those of the broadcast
+        group (B1)."""
         destination = self._destination(gid, Qpn(MULTICAST_QPN))
         own = self._groups.get(gid)
         if own is None:
@@ -150,7 +151,7 @@ class EngineContext:
         )
 
     def mgid(self, group: IpAddress) -> Gid:
-        """The MGID of an IP group or of 255.255.255.255 on this link (G1-G5)."""
+        """Return the MGID of an IP group or of 255.255.255.255 on this link (G1-G5)."""
         return mgid.of_group(group, self.config.params.pkey, self.config.params.scope)
 
     def send(self, destination: Destination, kind: EtherType, payload: bytes) -> None:

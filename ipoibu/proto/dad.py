@@ -2,7 +2,7 @@
 """Our own addresses: probe for an address, then announce it. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
 
     WAITING      for the link, and for the groups in which an owner would object
-    TENTATIVE    probing; the address is not used, and requests for it are not answered
+    TENTATIVE    probing; we neither use the address nor answer requests for it
     ANNOUNCING   ours; we send gratuitous ARP or unsolicited advertisements (A5)
     PREFERRED    ours
     DUPLICATE    another host has it; given up until the link comes up again
@@ -106,7 +106,7 @@ class _Address:
 class Addresses:
     """All addresses of one interface; calls `accepted(now, ip)` when one becomes ours.
 
-    `is_joined(ip)`: whether we receive the groups in which an owner of `ip` would object.
+    `is_joined(ip)` returns whether we receive the groups in which an owner of `ip` would object.
     """
 
     def __init__(
@@ -126,25 +126,27 @@ class Addresses:
         self._is_link_up = False
 
     def __contains__(self, ip: IpAddress) -> bool:
-        """Whether `ip` is ours or may become so; a duplicate is a neighbour like any other."""
+        """Return whether `ip` is ours or may become so; a duplicate is a neighbour like any other."""
         address = self._addresses.get(ip)
         return address is not None and address.state is not State.DUPLICATE
 
     def is_ours(self, ip: IpAddress) -> bool:
-        """Whether we answer for `ip`: probed, and not a duplicate."""
+        """Return whether we answer for `ip`: we have probed it, and it is no duplicate."""
         address = self._addresses.get(ip)
         return address is not None and address.state in _OURS
 
     def is_directed_broadcast(self, ip: IpAddress) -> bool:
-        """Whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
+        """Return whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
         return ip in self._broadcasts
 
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
-        """The address to ask from: that of the packet that waits, one of the target's subnet, or any.
+        """Return the address to ask from: the source of the waiting packet, an address in the target's
+        subnet, or any.
 
-        RFC 4861 §7.2.2: the peer makes an entry for it, so it should be the source of the next packet.
+        RFC 4861 §7.2.2: the peer makes an entry for this address, so it should be the source of the next
+        packet.
         """
-        # With a gateway of the other family, the packet's source is of the other family too (RFC 5549).
+        # With a gateway of the other family, the packet's source is of the other family, too (RFC 5549).
         usable = preferred is not None and preferred.version == target.version
         if preferred is not None and usable and self.is_ours(preferred):
             return preferred
@@ -162,7 +164,7 @@ class Addresses:
         return ours[0].ip if ours else None
 
     def add(self, now: float, interface: IpInterface) -> bool:
-        """Take an address, after probing if the link is up; False (counted) if there are too many."""
+        """Take an address, and probe for it if the link is up; False (counted) if there are too many."""
         address = self._addresses.get(interface.ip)
         if address is None:
             if len(self._addresses) >= ADDRESSES_MAX:
@@ -176,7 +178,7 @@ class Addresses:
         return True
 
     def remove(self, interface: IpInterface) -> bool:
-        """Drop an address; True when no prefix of it is left."""
+        """Drop an address; return whether no prefix of it is left."""
         address = self._addresses.get(interface.ip)
         if address is None or interface not in address.interfaces:
             return False
@@ -216,7 +218,7 @@ class Addresses:
         self._feed(now, self._addresses[ip], Input.PROBED)
 
     def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
-        """Each address with TENTATIVE (also while waiting for the link), PREFERRED or DUPLICATE."""
+        """Yield each address with TENTATIVE (also while it waits for the link), PREFERRED or DUPLICATE."""
         shown = {State.WAITING: State.TENTATIVE, State.ANNOUNCING: State.PREFERRED}
         for address in self._addresses.values():
             yield address.ip, shown.get(address.state, address.state)
@@ -275,7 +277,7 @@ class Addresses:
 
 
 def _broadcast(interface: IpInterface) -> tuple[IpAddress, ...]:
-    """The subnet's broadcast address, if it has one: RFC 919, RFC 3021 (/31)."""
+    """Return the subnet's broadcast address, if it has one: RFC 919, RFC 3021 (/31)."""
     if interface.version == 6 or interface.network.prefixlen > 30:
         return ()
     return (interface.network.broadcast_address,)

@@ -16,10 +16,10 @@ from ipoibu.ib import Destination
 
 
 class NeighAction(enum.IntEnum):
-    """What the pump does with a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
+    """The pump's action on a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
 
     SEND = 0  # to `destination`
-    NOTIFY = 1  # to `destination`, and report the first use to the engine, once (`Engine.used`)
+    NOTIFY = 1  # to `destination`, and report the first use to the engine (`Engine.used`)
     HOLD = 2  # a counted drop: resolution is under way and the pending queue is full
     UNREACHABLE = 3  # a counted drop, reported to the engine at a bounded rate
 
@@ -28,8 +28,8 @@ class NeighAction(enum.IntEnum):
 class Publish:
     """Write the pump's table entry of `next_hop` (unicast, group or 255.255.255.255).
 
-    `mtu_bytes` bounds the IP packet towards it; `destination` is None for HOLD and UNREACHABLE.
-    `hwaddr` is the hardware address that a unicast destination announced: for connected mode.
+    `mtu_bytes` bounds the IP packet towards it; `destination` is None for HOLD and UNREACHABLE. `hwaddr` is
+    the hardware address that a unicast destination announced; connected mode needs it.
     """
 
     next_hop: IpAddress
@@ -56,9 +56,9 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendPacket:
-    """Send an IP packet that missed before; it must hit now.
+    """Send an IP packet that missed before and must hit now.
 
-    `next_hop` is the entry that it has to hit, if that is known.
+    `next_hop` is the entry that it must hit, if the engine knows it.
     """
 
     packet: bytes
@@ -81,7 +81,7 @@ class LinkChanged:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Receive the group's datagrams; answered by `Engine.attached` or `Engine.attach_failed`."""
+    """Receive the group's datagrams; `Engine.attached` or `Engine.attach_failed` answers."""
 
     mgid: Gid
 
@@ -102,7 +102,7 @@ class FindPath:
 
 @dataclass(frozen=True, slots=True)
 class JoinToSend:
-    """Ask the SA for a membership that only sends; answered as `FindPath` is (M1).
+    """Ask the SA for a membership that only sends; the answers are those of `FindPath` (M1).
 
     `detour` is the group of all routers, for packets beyond the link to a group that does not exist.
     """
@@ -120,7 +120,7 @@ class LeaveToSend:
 
 @dataclass(frozen=True, slots=True)
 class AddressVerdict:
-    """Duplicate address detection ended; `duplicate`: whether another host has the address."""
+    """Duplicate address detection ended; `duplicate` says whether another host has the address."""
 
     address: IpAddress
     duplicate: bool

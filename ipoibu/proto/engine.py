@@ -89,7 +89,7 @@ class Engine:
         return self._context.take(now)
 
     def port_event(self, now: float, event: str, hwaddr: HwAddr | None = None) -> list[Effect]:
-        """`down`, `up`, or `gid` with our new hardware address."""
+        """The port's state changed: `down`, `up`, or `gid` with our new hardware address."""
         if event not in link.PORT_EVENTS:
             raise ValueError(f"{event!r} is not a port event")
         self._context.hwaddr = hwaddr or self._context.hwaddr
@@ -97,10 +97,11 @@ class Engine:
         return self._context.take(now)
 
     def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
-        """Another queue pair, and perhaps another link; only while the port is down.
+        """Take another queue pair, and perhaps another link; the caller does so only while the port is
+        down.
 
-        `UsageError` if IPv6 now fits and did not before, or the other way round: the interface must start
-        again, because the engine has refused addresses and groups for that reason.
+        `UsageError` if IPv6 fits now and did not before, or the other way round: then the interface must
+        start again, because the engine has refused addresses and groups for that reason.
         """
         config = replace(self._context.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
         if config.carries_ipv6 != self._context.config.carries_ipv6:
@@ -124,7 +125,7 @@ class Engine:
         return self._context.take(now)
 
     def attached(self, now: float, mgid: Gid, path: SaPath | None = None) -> list[Effect]:
-        """The fabric receives the group's datagrams; `path` is how to send to it, under an SA."""
+        """The fabric receives the group's datagrams; under an SA `path` is the path to the group."""
         if self._context.paths is not None and path is not None:
             self._context.paths.joined(now, mgid, path)
         self._groups.attached(now, mgid)
@@ -156,15 +157,15 @@ class Engine:
         return self._context.take(now)
 
     def sa_changed(self, now: float) -> list[Effect]:
-        """The SA may have forgotten us, or be another: a light flush. The engine joins all groups and asks
-        for all paths again, and uses the present ones meanwhile."""
+        """The SA may have forgotten us, or another SA took over: a light flush. The engine joins all groups
+        and asks for all paths again, and uses the present ones meanwhile."""
         if self._context.paths is not None:
             self._groups.renew()
             self._context.paths.revalidate(now)
         return self._context.take(now)
 
     def group_changed(self, now: float, mgid: Gid, *, exists: bool) -> list[Effect]:
-        """The SA reports that the group was created, or that it is gone (M2)."""
+        """The SA reports that the group exists now, or that it is gone (M2)."""
         if self._context.paths is not None:
             if not exists:
                 self._groups.renew(mgid)
@@ -174,7 +175,7 @@ class Engine:
     # -- packets ---------------------------------------------------------------------------------
 
     def frame(self, now: float, source: FrameSource, frame: bytes) -> list[Effect]:
-        """An ARP message or an ND packet from the fabric, the encapsulation header included."""
+        """Take an ARP message or an ND packet from the fabric, the encapsulation header included."""
         if not self._link.is_up:
             self._context.count("link_down")
         elif self._context.is_echo(source):
@@ -192,7 +193,7 @@ class Engine:
         return self._context.take(now)
 
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
-        """The pump sent by a NOTIFY entry, for the first time since it was published."""
+        """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._is_group(next_hop):
             self._groups.used(now, next_hop)
         else:
@@ -200,7 +201,7 @@ class Engine:
         return self._context.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
-        """An IGMP or MLD packet of the local stack: follow its report, then send it to its group."""
+        """Take an IGMP or MLD packet of the local stack: follow its report, then send it to its group."""
         try:
             header = ip.parse_untrusted(packet)
             version = header.source.version
@@ -272,21 +273,21 @@ class Engine:
         return self._context.take(now)
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next; None if no timer runs."""
+        """Return the time of the next call of `timer`; None if no timer runs."""
         return self._context.timers.deadline()
 
-    # -- what is shown ---------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
         return self._link.is_up
 
     def neighbour_ips(self) -> list[IpAddress]:
-        """The addresses of all neighbours, to ask for some at a time."""
+        """Return the addresses of all neighbours, so that the caller can ask for a few at a time."""
         return self._neighbours.ips()
 
     def neighbours(self, now: float, ips: Iterable[IpAddress] | None = None) -> list[NeighInfo]:
-        """All neighbours, or those of `ips` that are still there."""
+        """Return all neighbours, or those of `ips` that still exist."""
         return list(self._neighbours.snapshot(now, ips))
 
     def groups(self, now: float) -> list[GroupInfo]:

@@ -9,12 +9,12 @@ parameters.
 Receiving                                          Sending
     NONE       no user                                 NONE       the pump reports a miss
     PARKED     has users, but the link is not up       QUIET      not used since it was published
-    JOINING    the fabric was asked                    BUSY       used since then
+    JOINING    we asked the fabric                    BUSY       used since then
     MEMBER     the fabric receives it                  PERMANENT  255.255.255.255
-    BACKOFF    refused; asked again in 1, 2 .. 16 s
+    BACKOFF    refused; we ask again in 1, 2 .. 16 s
     LINGERING  no users, kept for a second (M4)
 
-A send-only group is withdrawn after one to two idle times without use (M8): the first turns BUSY into
+A send-only group goes after one to two idle times without use (M8): the first idle time turns BUSY into
 QUIET and makes the pump report the next use, the second withdraws the group.
 """
 
@@ -71,36 +71,39 @@ class MemberAction(enum.Enum):
 
 _M, _MI, _MA = Member, MemberInput, MemberAction
 
-# The fabric answers late: its answers have a row in every state.
-# fmt: off
-MEMBERSHIP: Final = Table("Group, receiving", Member.NONE, {
-    (_M.NONE, _MI.WANTED):        (_M.PARKED, ()),
-    (_M.NONE, _MI.ATTACHED):      (_M.NONE, ()),
-    (_M.NONE, _MI.REFUSED):       (_M.NONE, ()),
-    (_M.PARKED, _MI.UNWANTED):    (_M.NONE, ()),
-    (_M.PARKED, _MI.OPENED):      (_M.JOINING, (_MA.ATTACH,)),
-    (_M.PARKED, _MI.CLOSED):      (_M.PARKED, ()),
-    (_M.PARKED, _MI.ATTACHED):    (_M.PARKED, ()),
-    (_M.PARKED, _MI.REFUSED):     (_M.PARKED, ()),
-    (_M.JOINING, _MI.UNWANTED):   (_M.LINGERING, (_MA.ARM,)),
-    (_M.JOINING, _MI.CLOSED):     (_M.PARKED, (_MA.DETACH,)),
-    (_M.JOINING, _MI.ATTACHED):   (_M.MEMBER, (_MA.SETTLE,)),
-    (_M.JOINING, _MI.REFUSED):    (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
-    (_M.MEMBER, _MI.UNWANTED):    (_M.LINGERING, (_MA.ARM,)),
-    (_M.MEMBER, _MI.CLOSED):      (_M.PARKED, (_MA.DETACH,)),
-    (_M.MEMBER, _MI.ATTACHED):    (_M.MEMBER, ()),
-    (_M.MEMBER, _MI.REFUSED):     (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
-    (_M.BACKOFF, _MI.UNWANTED):   (_M.NONE, ()),
-    (_M.BACKOFF, _MI.CLOSED):     (_M.PARKED, ()),
-    (_M.BACKOFF, _MI.ATTACHED):   (_M.MEMBER, (_MA.SETTLE,)),
-    (_M.BACKOFF, _MI.REFUSED):    (_M.BACKOFF, ()),
-    (_M.BACKOFF, _MI.TIMEOUT):    (_M.JOINING, (_MA.ATTACH,)),
-    (_M.LINGERING, _MI.WANTED):   (_M.MEMBER, ()),
-    (_M.LINGERING, _MI.CLOSED):   (_M.NONE, (_MA.DETACH,)),
-    (_M.LINGERING, _MI.ATTACHED): (_M.LINGERING, ()),
-    (_M.LINGERING, _MI.REFUSED):  (_M.NONE, ()),
-    (_M.LINGERING, _MI.TIMEOUT):  (_M.NONE, (_MA.DETACH,)),
-})
+# The fabric may answer late, so its answers have a row in every state. fmt: off
+MEMBERSHIP: Final = Table(
+    "Group, receiving",
+    Member.NONE,
+    {
+        (_M.NONE, _MI.WANTED): (_M.PARKED, ()),
+        (_M.NONE, _MI.ATTACHED): (_M.NONE, ()),
+        (_M.NONE, _MI.REFUSED): (_M.NONE, ()),
+        (_M.PARKED, _MI.UNWANTED): (_M.NONE, ()),
+        (_M.PARKED, _MI.OPENED): (_M.JOINING, (_MA.ATTACH,)),
+        (_M.PARKED, _MI.CLOSED): (_M.PARKED, ()),
+        (_M.PARKED, _MI.ATTACHED): (_M.PARKED, ()),
+        (_M.PARKED, _MI.REFUSED): (_M.PARKED, ()),
+        (_M.JOINING, _MI.UNWANTED): (_M.LINGERING, (_MA.ARM,)),
+        (_M.JOINING, _MI.CLOSED): (_M.PARKED, (_MA.DETACH,)),
+        (_M.JOINING, _MI.ATTACHED): (_M.MEMBER, (_MA.SETTLE,)),
+        (_M.JOINING, _MI.REFUSED): (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
+        (_M.MEMBER, _MI.UNWANTED): (_M.LINGERING, (_MA.ARM,)),
+        (_M.MEMBER, _MI.CLOSED): (_M.PARKED, (_MA.DETACH,)),
+        (_M.MEMBER, _MI.ATTACHED): (_M.MEMBER, ()),
+        (_M.MEMBER, _MI.REFUSED): (_M.BACKOFF, (_MA.COMPLAIN, _MA.ARM)),
+        (_M.BACKOFF, _MI.UNWANTED): (_M.NONE, ()),
+        (_M.BACKOFF, _MI.CLOSED): (_M.PARKED, ()),
+        (_M.BACKOFF, _MI.ATTACHED): (_M.MEMBER, (_MA.SETTLE,)),
+        (_M.BACKOFF, _MI.REFUSED): (_M.BACKOFF, ()),
+        (_M.BACKOFF, _MI.TIMEOUT): (_M.JOINING, (_MA.ATTACH,)),
+        (_M.LINGERING, _MI.WANTED): (_M.MEMBER, ()),
+        (_M.LINGERING, _MI.CLOSED): (_M.NONE, (_MA.DETACH,)),
+        (_M.LINGERING, _MI.ATTACHED): (_M.LINGERING, ()),
+        (_M.LINGERING, _MI.REFUSED): (_M.NONE, ()),
+        (_M.LINGERING, _MI.TIMEOUT): (_M.NONE, (_MA.DETACH,)),
+    },
+)
 # fmt: on
 
 
@@ -156,7 +159,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group as `ipoibu mcast` shows it; `idle_s` since its last known use for sending, or None."""
+    """A group as `ipoibu mcast` shows it; `idle_s` counts from the last known send to it, or is None."""
 
     mgid: Gid
     ips: tuple[IpAddress, ...]
@@ -187,7 +190,7 @@ class Groups:
     """All groups of one link: at most `cap` to receive, and at most as many to send to.
 
     `join` refuses a group beyond the cap, because only our own host asks for it. Of the groups that the
-    host sends to, the one used longest ago makes room, since the next packet brings it back.
+    host sends to, the group used longest ago makes room, because the next packet brings it back.
     """
 
     def __init__(self, context: EngineContext, cap: int = GROUPS_MAX) -> None:
@@ -196,14 +199,14 @@ class Groups:
         self._membership = Machine(MEMBERSHIP, context.timers, self._ring)
         self._sending = Machine(SENDING, context.timers, self._ring_sender)
         self._groups: dict[Gid, _Group] = {}
-        self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # used longest ago first
+        self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # least recently used first
         self._is_open = False
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def join(self, now: float, ip: IpAddress) -> bool:
-        """One more user of the group; False (counted, logged) when there are too many groups."""
+        """Add a user of the group; False (counted, logged) when there are too many groups."""
         mgid = self._context.mgid(ip)
         group = self._groups.get(mgid)
         if group is None:
@@ -223,7 +226,7 @@ class Groups:
         return True
 
     def leave(self, now: float, ip: IpAddress) -> None:
-        """One user less; the group stays joined for a second in case that a user comes back."""
+        """Remove a user; the group stays joined for a second, in case a user comes back."""
         group = self._groups.get(self._context.mgid(ip))
         if group is None or not group.users[ip]:
             self._context.count("group_not_joined")
@@ -235,7 +238,7 @@ class Groups:
             self._feed(now, group, MemberInput.UNWANTED)
 
     def begin(self, now: float, ip: IpAddress) -> None:
-        """Join the broadcast group before the link is up: the link comes up by it (B1)."""
+        """Join the broadcast group before the link is up, because the link comes up by this join (B1)."""
         group = self._groups[self._context.mgid(ip)]
         if group.state is Member.PARKED:
             self._feed(now, group, MemberInput.OPENED)
@@ -257,7 +260,7 @@ class Groups:
             self._feed(now, group, MemberInput.CLOSED)
 
     def renew(self, only: Gid | None = None) -> None:
-        """Ask again for every group that we receive, the broadcast group first (B1), or only for one."""
+        """Ask again for every group that we receive, the broadcast group first (B1), or for `only` one."""
         broadcast = self._context.mgid(LIMITED_BROADCAST)
         members = [
             group.mgid
@@ -277,8 +280,8 @@ class Groups:
             self._feed(now, self._groups[mgid], MemberInput.REFUSED, reason)
 
     def miss(self, now: float, ip: IpAddress, packet: bytes, via: IpAddress | None = None) -> None:
-        """A packet to a group that is not published. `via` is the group whose MGID to use, if not that of
-        `ip`: a subnet's broadcast address uses that of 255.255.255.255."""
+        """Take a packet to a group that is not published. `via` is the group whose MGID to use, if not that
+        of `ip`: a subnet's broadcast address uses the MGID of 255.255.255.255."""
         self._feed_sender(now, ip, SenderInput.MISS, packet, via or ip)
 
     def used(self, now: float, ip: IpAddress) -> None:

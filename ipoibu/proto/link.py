@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The link: it is up once the broadcast group is joined (RFC 4391 §5, B1).
+"""The link: it is up once we have joined the broadcast group (RFC 4391 §5, B1).
 
 STOPPED   not started, or stopped
 DOWN      started, but the port is down
-JOINING   joining the broadcast group; the group's own machine tries until it is joined
-UP        groups are joined, addresses probed, packets sent
+JOINING   joining the broadcast group; the group's own machine tries until it succeeds
+UP        we join groups, probe for addresses and send packets
 """
 
 from __future__ import annotations

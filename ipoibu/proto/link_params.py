@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The parameters of a partition without a subnet administrator: from the configuration, checked.
 
-The operator gives what would be the broadcast group's parameters (B1). They have to be the same on every
-host of the link, so nothing is adjusted silently: a value that does not fit is refused, and the error names
-the values that do.
+The operator gives the parameters that the broadcast group would have (B1). They have to be the same on
+every host of the link, so the code adjusts nothing silently: it refuses a value that does not fit, and the
+error names the values that do.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def partition_params(
     flow_label: int = 0,
     rate: int = 0,
 ) -> PartitionParams:
-    """The parameters of a link on `port`; `UsageError` or `LinkError` for values that do not fit.
+    """Return the parameters of a link on `port`; `UsageError` or `LinkError` for values that do not fit.
 
-    `mtu_bytes` is the InfiniBand MTU, by default 2048 or the port's, if that is less (T1). The
-    full-membership bit of `pkey` is always set, as Linux does for a child interface (E7).
+    `mtu_bytes` is the InfiniBand MTU, by default 2048, or that of the port if it is less (T1). The function
+    always sets the full-membership bit of `pkey`, as Linux does for a child interface (E7).
     """
     given = {
         "qkey": qkey,
@@ -83,9 +83,10 @@ def partition_params(
 def ip_mtu(
     params: PartitionParams, requested_bytes: int | None = None, *, ipv6: bool = True
 ) -> int:
-    """The IP MTU of an interface in datagram mode: the link's, or the smaller one requested.
+    """Return the IP MTU of an interface in datagram mode: that of the link, or a smaller requested one.
 
-    `UsageError` if it does not fit the link, or is less than 1280 and the interface carries `ipv6` (T3).
+    `UsageError` if the MTU does not fit the link, or is less than 1280 and the interface carries `ipv6`
+    (T3).
     """
     largest = params.mtu_bytes - ENCAP_LEN
     mtu_bytes = largest if requested_bytes is None else requested_bytes
@@ -100,7 +101,7 @@ def ip_mtu(
 
 
 def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
-    """The MTU of a mesh, which is no InfiniBand MTU: any size up to the largest message."""
+    """Return the MTU of a mesh, which is no InfiniBand MTU but any size up to the largest message."""
     if requested_bytes is None:
         return port.active_mtu_bytes
     if not IPV4_MIN_MTU + ENCAP_LEN <= requested_bytes <= port.active_mtu_bytes:
@@ -112,7 +113,7 @@ def _mesh_mtu(port: PortInfo, requested_bytes: int | None) -> int:
 
 
 def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
-    """B2: the link's MTU must fit the port."""
+    """Return the InfiniBand MTU of the link, which must fit the port (B2)."""
     place = f"{port.device}/{port.port}"
     if port.link_layer == IWARP:
         return _mesh_mtu(port, requested_bytes)

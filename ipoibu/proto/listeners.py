@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The groups that the local stack joins, from the IGMP and MLD reports that it sends (M3, M4).
 
-Through a TUN the kernel reports its groups in no other way. `membership.after` gives the effect of a record
-(RFC 3376 §5.1, RFC 3810 §6.1); `Listeners` keeps the interest per group, and each change between member and
+A TUN gives no other sign of the kernel's groups. `membership.after` gives the effect of a record (RFC 3376
+§5.1, RFC 3810 §6.1); `Listeners` keeps the interest per group, and each change between member and
 non-member adds or removes one user of the group.
 
 IGMPv1 has no leave message: a group that it reports stays joined until the engine stops.
@@ -43,7 +43,7 @@ class Listeners:
         before = self._interest.get(record.group, NOT_A_MEMBER)
         wanted = after(before, record)
         if wanted is not None and len(wanted) > MEMBERSHIP_SOURCES_MAX:
-            wanted = None  # too many to remember: take every source
+            wanted = None  # too many sources to remember: take every source
         if wanted == NOT_A_MEMBER:
             if self._interest.pop(record.group, NOT_A_MEMBER) != NOT_A_MEMBER:
                 self._groups.leave(now, record.group)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The connections of one host in an iWARP mesh, sans-IO; a profile of our own, docs/mesh.md.
 
-Every host is connected with every other. The operator (by seeds) and the connected peers name the
-contacts where hosts listen; only the greeting shows which host listens at a contact. So a host may be
-reached by two contacts, and two hosts that dial each other at the same time connect twice. Of two such
-connections the one stays that the host with the lesser hardware address asked for; if one host asked for
-both, the newer stays. No host forwards what it receives, so there are no loops.
+Every host is connected with every other. The operator (by seeds) and the connected peers name the contacts
+where hosts listen; only the greeting shows which host listens at a contact. So two contacts may lead to one
+host, and two hosts that dial each other at the same time connect twice. Of two such connections, the
+connection that the host with the lesser hardware address asked for stays; if one host asked for both, the
+newer stays. No host forwards the messages that it receives, so there are no loops.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class PeerInfo:
 class _Contact:
     """A place where a host may listen.
 
-    `hwaddr` is the host that answered there last, `handle` the connection that is dialed now.
+    `hwaddr` is the host that answered there last, `handle` the connection that we dial now.
     """
 
     locator: Locator
@@ -161,7 +161,7 @@ class _Contact:
 
 @dataclass(slots=True)
 class _MeshConnection:
-    """One connection; `greeting` is the peer's, which a connection of ours gets with the answer."""
+    """One connection; `greeting` is that of the peer, which comes with its answer if we dialed."""
 
     handle: Handle
     is_ours: bool
@@ -236,7 +236,7 @@ class Mesh:
         return next(self._handles)
 
     def opened(self, now: float, handle: Handle, private: bytes) -> list[MeshEffect]:
-        """The peer that we dialed accepted, and greets us."""
+        """The peer that we dialed accepts, and greets us."""
         conn = self._in_state(handle, State.DIALING)
         if conn is not None:
             greeting = self._suitable_untrusted(private)
@@ -271,7 +271,7 @@ class Mesh:
         return self._take()
 
     def ended(self, now: float, handle: Handle, private: bytes = b"") -> list[MeshEffect]:
-        """The connection ended, or could not be made; `private` is the greeting of a peer that refused."""
+        """The connection ended or failed; `private` is the greeting of a peer that refused."""
         conn = self._connections.get(handle)
         if conn is None:
             return self._take()
@@ -341,7 +341,7 @@ class Mesh:
         self._feed(now, conn, Input.WANTED)
 
     def _again(self, now: float, contact: _Contact) -> None:
-        """Dial a contact again later: a seed for ever, one that peers named only a few times."""
+        """Dial a contact again later: a seed for ever, a contact that only peers named a few times."""
         backoff = contact.backoff
         if not contact.is_seed and backoff.refusals.count >= MESH_FAILURES_MAX:
             del self._contacts[contact.locator]
@@ -353,12 +353,13 @@ class Mesh:
     # ---- connections
 
     def _in_state(self, handle: Handle, state: State) -> _MeshConnection | None:
-        """The connection, unless it has left the state meanwhile."""
+        """Return the connection, unless it has left the state meanwhile."""
         conn = self._connections.get(handle)
         return conn if conn is not None and conn.state is state else None
 
     def _suitable_untrusted(self, private: bytes) -> Greeting | None:
-        """The greeting of a host that can be in this mesh: same partition, same MTU; else None, counted."""
+        """Return the greeting of a host that can be in this mesh (same partition, same MTU); else None,
+        counted."""
         try:
             greeting = mesh.greeting_untrusted(private)
         except BadFrame as error:
@@ -388,7 +389,7 @@ class Mesh:
             self._feed(now, former, Input.REPLACED)
             self._settle(
                 conn, greeting
-            )  # the contact may have been the former's: it has not failed
+            )  # the contact may belong to the former connection: it has not failed
         conn.greeting = greeting
         self._feed(now, conn, fed)
 

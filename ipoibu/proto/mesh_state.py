@@ -3,7 +3,7 @@
 
 CLOSED      not yet, or no longer
 DIALING     we asked; the peer's greeting comes with its answer
-ACCEPTING   the peer asked and suits us; it has to confirm
+ACCEPTING   the peer asked and suits us, and has to confirm
 OPEN        both hosts know each other
 """
 

@@ -55,12 +55,12 @@ class NdResolver:
         )
 
     def probe(self, address: IpAddress) -> None:
-        """RFC 4862 §5.4.2: from the unspecified address, without an option (N2)."""
+        """RFC 4862 §5.4.2: the probe comes from the unspecified address, without an option (N2)."""
         target = _v6(address)
         self._send(NeighbourSolicitation(_NO_ADDRESS, solicited_node(target), target))
 
     def announce(self, address: IpAddress) -> None:
-        """RFC 4861 §7.2.6: an unsolicited advertisement to all nodes, overriding (A5)."""
+        """RFC 4861 §7.2.6: send an unsolicited advertisement to all nodes, which overrides (A5)."""
         source = _v6(address)
         self._send(
             NeighbourAdvertisement(
@@ -148,7 +148,7 @@ class NdResolver:
         self._neighbours.set_router(ip, is_router)
 
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
-        """RFC 4861 §7.2.4: to the asker, or to all nodes if it has no address yet (N4)."""
+        """RFC 4861 §7.2.4: answer the asker, or all nodes if the asker has no address yet (N4)."""
         self._send(message.answer(self._context.hwaddr, self._context.config.is_router), asker)
 
     def _send(
@@ -163,7 +163,7 @@ class NdResolver:
 
 
 def _sender(source: FrameSource) -> HwAddr | None:
-    """The hardware address of a datagram's sender, if the datagram had a GRH."""
+    """Return the hardware address of a datagram's sender, if the datagram had a GRH."""
     return None if source.sgid is None else HwAddr(source.qpn, source.sgid)
 
 

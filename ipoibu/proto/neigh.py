@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The neighbour cache, for IPv4 and IPv6 alike: entries, packets that wait, eviction.
+"""The neighbour cache of IPv4 and IPv6: entries, waiting packets, eviction.
 
 The table in `nud` decides, and `Neighbours` carries its actions out. Resolvers send ARP and ND messages.
 """
@@ -65,8 +65,8 @@ class _Entry:
 class Neighbours:
     """Every neighbour of one link; `refuse(now, packet)` answers a packet that cannot be delivered.
 
-    At most `cap` entries. The one least recently confirmed makes room, and those never confirmed go
-    first, so that unknown peers who introduce themselves can only push out each other.
+    The cache has at most `cap` entries. The entry least recently confirmed makes room, and entries never
+    confirmed go first, so that unknown peers which introduce themselves can only push out each other.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Neighbours:
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
-        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, confirmed longest ago
+        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, oldest first
         self._pending = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def miss(self, now: float, ip: IpAddress, packet: bytes) -> None:
-        """A packet for a neighbour that the pump does not know."""
+        """Take a packet for a neighbour that the pump does not know."""
         self._feed(now, ip, Input.MISS, packet=packet)
 
     def used(self, now: float, ip: IpAddress) -> None:
@@ -98,7 +98,7 @@ class Neighbours:
         self._feed(now, ip, Input.USED)
 
     def introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
-        """A peer asked us and gave its own address: it may get an entry. RFC 826, RFC 4861 §7.2.3."""
+        """A peer asked us and gave its own address, so it may get an entry. RFC 826, RFC 4861 §7.2.3."""
         if ip in self._entries:
             self.advertised(now, ip, hwaddr, solicited=False, override=True)
         else:
@@ -107,9 +107,9 @@ class Neighbours:
     def advertised(
         self, now: float, ip: IpAddress, hwaddr: HwAddr | None, *, solicited: bool, override: bool
     ) -> bool:
-        """An advertisement of any kind; with `hwaddr` None it confirms the address that we have.
+        """Take an advertisement of any kind; with `hwaddr` None it confirms the address that we have.
 
-        Returns whether the rest of the advertisement is valid too.
+        Return whether the rest of the advertisement is valid, too.
         """
         entry = self._entries.get(ip)
         cached = Cached.NOTHING
@@ -126,19 +126,19 @@ class Neighbours:
         return fed is not Input.DISPUTED
 
     def suspect(self, now: float, ip: IpAddress, prober: HwAddr) -> None:
-        """`prober` asks whether it may have `ip`. A probe proves nothing (RFC 5227 §2.1), but if the prober
-        is not the host that we have, that host has probably restarted with a new queue pair (A5)."""
+        """The host `prober` probes for `ip`. A probe proves nothing (RFC 5227 §2.1), but if the prober is
+        not the host in our entry, that host has probably restarted with a new queue pair (A5)."""
         entry = self._entries.get(ip)
         if entry is not None and entry.hwaddr and not entry.hwaddr.same_station(prober):
             self._feed(now, ip, Input.SUSPECTED)
 
     def hwaddr(self, ip: IpAddress) -> HwAddr | None:
-        """The address that we have for `ip`, confirmed or not."""
+        """Return the address that we have for `ip`, confirmed or not."""
         entry = self._entries.get(ip)
         return entry.hwaddr if entry else None
 
     def set_router(self, ip: IpAddress, is_router: bool) -> bool:
-        """Note the neighbour's Router flag; True if it has just ceased to be a router (§7.2.5)."""
+        """Note the neighbour's Router flag; return whether it has just ceased to be a router (§7.2.5)."""
         entry = self._entries.get(ip)
         if entry is None:
             return False
@@ -147,7 +147,7 @@ class Neighbours:
         return ceased
 
     def source_ready(self, now: float, version: int) -> None:
-        """An address to ask from became ours: solicit at once all neighbours that packets wait for."""
+        """An address to ask from became ours: solicit at once all neighbours for which packets wait."""
         waiting = [
             entry
             for entry in self._entries.values()
@@ -166,7 +166,7 @@ class Neighbours:
         return list(self._entries)
 
     def snapshot(self, now: float, ips: Iterable[IpAddress] | None = None) -> Iterator[NeighInfo]:
-        """All neighbours, or those of `ips` that have an entry."""
+        """Yield all neighbours, or those of `ips` that have an entry."""
         for ip in self._entries if ips is None else ips:
             entry = self._entries.get(ip)
             if entry is None:
@@ -190,7 +190,7 @@ class Neighbours:
         packet: bytes = b"",
         hwaddr: HwAddr | None = None,
     ) -> None:
-        """One step of one neighbour; `packet` comes with a miss, `hwaddr` with evidence."""
+        """Make one step of one neighbour; `packet` comes with a miss, `hwaddr` with evidence."""
         entry = self._entries.get(ip)
         if entry is None:
             if MACHINE.ignores(State.NONE, fed):
@@ -269,8 +269,8 @@ class Neighbours:
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.
 
-        By RFC 4861 §7.2.2 it would displace the oldest one. Then the pump would have to report every
-        packet of a fast sender; with HOLD the pump itself drops the later ones.
+        By RFC 4861 §7.2.2 the packet would displace the oldest one. Then the pump would have to report
+        every packet of a fast sender; with HOLD the pump itself drops the later packets.
         """
         if len(entry.pending) >= NEIGH_PENDING_PACKETS:
             self._context.count("neigh_pending_full")
@@ -305,7 +305,7 @@ class Neighbours:
         return True
 
     def _rank(self, entry: _Entry, fed: Input) -> None:
-        """Keep the two orders of eviction; a new confirmation moves an entry to the far end."""
+        """Keep the two orders of eviction: a new confirmation moves an entry to the far end."""
         proven = fed in (Input.CONFIRMED, Input.REPLACED)
         entry.confirmed |= proven
         if entry.state not in EVICTABLE or proven:
@@ -317,7 +317,7 @@ class Neighbours:
 
 
 def _source(packet: bytes) -> IpAddress | None:
-    """The source of a packet that waits; our own host made the packet, but it may hold anything."""
+    """Return the source of a waiting packet; our own host made the packet, but it may hold any bytes."""
     try:
         return parse_untrusted(packet).source
     except BadFrame:

@@ -77,7 +77,7 @@ class Action(enum.Enum):
 
 
 class Cached(enum.Enum):
-    """How the link-layer address in a message relates to the one in the entry."""
+    """The relation of the hardware address in a message to the address in the entry."""
 
     NOTHING = "there is none"
     SAME = "it is the same"
@@ -147,7 +147,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_S, Input.SUSPECTED): (_S, ()),
     (_S, Input.EVICTED):   (_N, (_A.FORGET,)),
     (_S, Input.FLUSHED):   (_N, (_A.FORGET,)),
-    # RFC 4861 §7.3.3: in use; the pump keeps sending to the address we have
+    # RFC 4861 §7.3.3: in use; the pump keeps sending to the address that we have
     (_D, Input.MISS):      (_D, (_A.RESEND,)),
     (_D, Input.USED):      (_D, ()),
     (_D, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
@@ -159,7 +159,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.SUSPECTED): (_D, ()),
     (_D, Input.FLUSHED):   (_N, (_A.FORGET,)),
     # asking the known host: without an answer the entry goes, and the next packet asks all hosts. If the
-    # answer then names the same port, the host was there and its path has changed (B6).
+    # answer then names the same port, the host was up and its path has changed (B6).
     (_P, Input.MISS):      (_P, (_A.RESEND,)),
     (_P, Input.USED):      (_P, ()),
     (_P, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),

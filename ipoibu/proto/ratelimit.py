@@ -14,7 +14,7 @@ class TokenBucket:
         self._since = 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one more message may go out at `now`, which never runs backwards."""
+        """Return whether one more message may go out at `now`, which never runs backwards."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._since) * self._per_s)
         self._since = now
         if self._tokens < 1.0:
@@ -24,7 +24,7 @@ class TokenBucket:
 
 
 def should_log(occurrence: int) -> bool:
-    """Whether to log the n-th occurrence of the same trouble: 1, 2, 5, 10, 20, 50, 100 ...
+    """Return whether to log the n-th occurrence of the same trouble: 1, 2, 5, 10, 20, 50, 100 ...
 
     OpenSM thins its log the same way: the reader sees that the trouble goes on, and the log stays short.
     """

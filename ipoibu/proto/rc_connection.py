@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One connection as the policy sees it: its queue pair, and what both ends declared.
+"""One connection as the policy sees it: its queue pair, and the parameters that both ends declared.
 
     NONE       no connection, or none any more
-    OPENING    ours: the fabric makes the queue pair      INVITED    the peer's: likewise
-    ASKING     ours: the peer is asked                    REPLYING   the peer's: accepted, not confirmed
+    OPENING    ours: the fabric makes the queue pair      INVITED    the peer's: the same
+    ASKING     ours: we ask the peer                    REPLYING   the peer's: accepted, not confirmed
     LIVE       may carry packets
 
-`cm_state` has the exchange of CM messages, `rc_peer` the choice of peers to connect with.
+`cm_state` has the exchange of CM messages, and `rc_peer` the choice of peers to connect with.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class Profile(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RcConfig:
-    """The interface. `datagram_mtu_bytes` is its IP MTU by datagram; no connection has less.
+    """The interface's parameters. `datagram_mtu_bytes` is its IP MTU by datagram; no connection has less.
 
     `receive_mtu_bytes` is the largest message for a buffer of the shared receive queue, encapsulation
-    header included (C4); `superframe_bytes` the same with vnet header, 0 for no super-frames.
+    header included (C4); `superframe_bytes` is the largest message with vnet header, 0 for no super-frames.
     """
 
     hwaddr: HwAddr
@@ -140,23 +140,25 @@ class RcConfig:
     peers_max: int = CONNECTION_PEERS_MAX
 
     def private(self, *, has_superframes: bool) -> bytes:
-        """Our private data (C3)."""
+        """Return our private data (C3)."""
         superframe_bytes = self.superframe_bytes if has_superframes else 0
         return Private(self.hwaddr.qpn, self.receive_mtu_bytes, superframe_bytes).pack()
 
     def mtu_bytes(self, theirs: Private) -> int:
-        """The IP MTU towards a peer (C5): Linux has the receiver's limit count, the RFC both ends'."""
+        """Return the IP MTU towards a peer (C5): in Linux the receiver's limit counts, in the RFC those of
+        both ends."""
         ours = self.receive_mtu_bytes
         if self.profile is Profile.LINUX:
             ours = cm_private.RECEIVE_MTU_MAX_BYTES
         return min(ours, theirs.receive_mtu_bytes) - ENCAP_LEN
 
     def superframes(self, theirs: Private) -> int:
-        """The largest message with vnet header, if both ends declared that they take such; else 0."""
+        """Return the largest message with vnet header, if both ends declared that they take them; else
+        0."""
         return theirs.superframe_bytes if self.superframe_bytes else 0
 
 
-# Effects: besides these, every `rc_events.Request` is one, for the connection manager
+# Effects: every `rc_events.Request` is one, too, for the connection manager
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ RcEffect = OpenQp | ProgramQp | CloseQp | Request | TxRoute | Count | Log
 
 @dataclass(slots=True)
 class RcConnection:
-    """One connection; `theirs` is the peer's private data, `since` the time when it became LIVE."""
+    """One connection; `theirs` is the peer's private data, `since` the time when the connection became
+    LIVE."""
 
     handle: Handle
     hwaddr: HwAddr
@@ -204,7 +207,7 @@ class RcConnection:
 
 @dataclass(frozen=True, slots=True)
 class RcConnectionInfo:
-    """A connection as `ipoibu conn` shows it; `mtu_bytes` is 0 if no packets are sent by it.
+    """A connection as `ipoibu conn` shows it; `mtu_bytes` is 0 if we send no packets by it.
 
     `age_s` counts from its establishment, `idle_s` from the last known use.
     """
@@ -222,7 +225,7 @@ class RcConnectionInfo:
 
 @dataclass(slots=True)
 class _Port:
-    """A peer's port: its connections, and its UD queue pairs that were suspected to be dead."""
+    """A peer's port: its connections, and those of its UD queue pairs that we suspected to be dead."""
 
     handles: dict[Handle, None] = field(default_factory=dict)
     suspected: set[Qpn] = field(default_factory=set)
@@ -261,29 +264,30 @@ class RcConnectionTable:
             del self._ports[conn.hwaddr.gid]
 
     def on(self, gid: Gid) -> list[RcConnection]:
-        """The connections with peers on a port, the first made first."""
+        """Return the connections with peers on a port, the oldest first."""
         port = self._ports.get(gid)
         return [self._all[handle] for handle in port.handles] if port else []
 
     def of(self, hwaddr: HwAddr) -> list[RcConnection]:
-        """The connections with one peer."""
+        """Return the connections with one peer."""
         return [conn for conn in self.on(hwaddr.gid) if conn.hwaddr == hwaddr]
 
     def passive_on(self, gid: Gid) -> int:
-        """How many connections the hosts on a port have made to us, those under way included."""
+        """Return how many connections the hosts on a port have made to us, with those under way."""
         return sum(conn.handle.role is Role.PASSIVE for conn in self.on(gid))
 
     def touch(self, handle: Handle) -> None:
-        """Note that the connection was used."""
+        """Note a use of the connection."""
         self._used[handle] = None
         self._used.move_to_end(handle)
 
     def oldest(self) -> RcConnection | None:
-        """Of the connections that were used, the one used longest ago."""
+        """Return the least recently used connection, of those ever used."""
         return self._all[next(iter(self._used))] if self._used else None
 
     def suspect(self, hwaddr: HwAddr) -> bool:
-        """Whether the peer is suspected to be dead for the first time while its port has connections."""
+        """Return whether we suspect the peer to be dead for the first time while its port has
+        connections."""
         suspected = self._ports[hwaddr.gid].suspected
         if hwaddr.qpn in suspected:
             return False

@@ -29,7 +29,7 @@ from ipoibu.wire.cm_code import Reason
 
 
 class Role(enum.Enum):
-    """Which end asked for a connection: we (active) or the peer."""
+    """The end that asked for a connection: we (active) or the peer (passive)."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
@@ -47,7 +47,7 @@ class Handle:
 
 
 class Cause(enum.Enum):
-    """Why a connection ended, or could not be made."""
+    """The reason why a connection ended or failed."""
 
     NO_ANSWER = "nobody answered"
     NO_SERVICE = "nobody listens there"
@@ -106,14 +106,14 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The answer to `Replied`: the queue pair is programmed, the connection may begin."""
+    """The answer to `Replied`: we have programmed the queue pair, and the connection may begin."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer to `Requested`: the queue pair `qpn` is programmed, and can receive."""
+    """The answer to `Requested`: we have programmed the queue pair `qpn`, which can receive."""
 
     handle: Handle
     qpn: Qpn
@@ -164,14 +164,14 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Both ends may send; reported once."""
+    """Both ends may send; the manager reports this once."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The connection ended, or could not be made; `reason` is the peer's number, 0 without one."""
+    """The connection ended or failed; `reason` is the peer's number, or 0."""
 
     handle: Handle
     cause: Cause

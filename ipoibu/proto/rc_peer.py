@@ -7,7 +7,7 @@
     AWAITING   the peer's request is under way, for both directions           by datagram
     UP         a connection is established                                    by connection
     BACKOFF    the last request failed; the wait doubles with each failure    by datagram
-    READY      the wait is over, its length is remembered                     by datagram, notify
+    READY      the wait is over, and we remember its length                   by datagram, notify
 
 AWAITING occurs only in the `rfc` profile, where one connection serves both directions (C6).
 """
@@ -101,9 +101,9 @@ RESTING: Final = frozenset({State.BACKOFF, State.READY})
 
 
 class TxMode(enum.Enum):
-    """How unicast packets go to a peer."""
+    """The mode of unicast packets to a peer."""
 
-    UD_NOTIFY = "watched"  # by datagram, and the pump reports the first: `RcPolicy.wanted`
+    UD_NOTIFY = "watched"  # by datagram, and the pump reports the first packet: `RcPolicy.wanted`
     UD = "datagram"
     RC = "connection"
 
@@ -112,8 +112,9 @@ class TxMode(enum.Enum):
 class TxRoute:
     """How packets go to a peer from now on, for all its IP addresses.
 
-    By connection, `mtu_bytes` bounds the IP packet (C5); by datagram it is 0, and the link's MTU bounds it.
-    `superframe_bytes` bounds a message with vnet header, if every message has one; 0 if none has.
+    By connection, `mtu_bytes` bounds the IP packet (C5); by datagram it is 0, and the link's MTU bounds the
+    packet. `superframe_bytes` bounds a message with vnet header if every message has one, and is 0 if none
+    has.
     """
 
     hwaddr: HwAddr
@@ -125,7 +126,7 @@ class TxRoute:
 
 @dataclass(slots=True)
 class RcPeer:
-    """One peer: `attempt` is our connection under way, `serving` the one that packets go by.
+    """One peer: `attempt` is our connection under way, and packets go by `serving`.
 
     `candidate` is about to serve; `cause` says why the latest connection ended; `rest_s` is the present
     wait in BACKOFF.

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The policy of connected mode, sans-IO: which peer gets a connection, and when (RFC 4755).
 
-A packet to a peer that accepts connections makes one. Until it is established, and whenever there is none,
-packets go by datagram, which always works. The table in `rc_peer` decides how packets go to a peer, the one
-in `rc_connection` drives one connection; `RcPolicy` carries out the actions of both. A `ConnectionManager`
-exchanges the CM messages and the fabric makes the queue pairs: effects ask them, and they answer by inputs.
+The first packet to a peer that accepts connections starts one. Until it is established, and whenever there
+is no connection, packets go by datagram, which always works. The table in `rc_peer` decides how packets go
+to a peer, and the table in `rc_connection` drives one connection; `RcPolicy` carries out the actions of
+both. A `ConnectionManager` exchanges the CM messages and the fabric makes the queue pairs: effects ask
+them, and they answer by inputs.
 
 Two profiles (C6). `linux`: each side sends by a connection of its own, and only receives by the other's.
-`rfc`: one connection serves both directions, and of two requests that cross, the one of the host with the
+`rfc`: one connection serves both directions, and of two requests that cross, that of the host with the
 larger address wins. Links with Linux's own implementation cannot use `rfc`: Linux never sends by a
 connection that it accepted, and does not receive by one that it opened.
 """
@@ -89,7 +90,7 @@ class RcPolicy:
         self._peer_machine = Machine(rc_peer.MACHINE, self._timers, self._ring_peer)
         self._effects: list[RcEffect] = []
         self._connections = RcConnectionTable()
-        self._peers: dict[HwAddr, RcPeer] = {}  # by address without flags (A6)
+        self._peers: dict[HwAddr, RcPeer] = {}  # the key is the address without flags (A6)
         self._resting: OrderedDict[HwAddr, None] = OrderedDict()
         self._is_open = False
 
@@ -104,7 +105,7 @@ class RcPolicy:
     # -- the link --------------------------------------------------------------------------------
 
     def open(self, now: float) -> list[RcEffect]:
-        """The link is up: connections may be made."""
+        """The link is up: the policy may make connections."""
         self._is_open = True
         return self._take()
 
@@ -120,7 +121,7 @@ class RcPolicy:
     # -- inputs from the engine and the pump -----------------------------------------------------
 
     def route(self, hwaddr: HwAddr) -> TxRoute:
-        """How packets go to a peer now, to publish its neighbours with (C8)."""
+        """Return how packets go to a peer now, for the entries of its neighbours (C8)."""
         bare = replace(hwaddr, flags=0)
         if not self._is_open or not hwaddr.flags & RC_FLAG:
             return TxRoute(bare, TxMode.UD)
@@ -256,7 +257,7 @@ class RcPolicy:
         self._feed(now, conn, _ConnectionInput.REQUESTED)
 
     def _refusal(self, now: float, hwaddr: HwAddr, theirs: Private) -> Reason | None:
-        """The reason to refuse a request (counted), or None."""
+        """Return the reason to refuse a request (counted), or None."""
         config = self.config
         if not self._is_open:
             self._count("connection_link_down")
@@ -279,7 +280,7 @@ class RcPolicy:
         return None
 
     def _is_asking(self, hwaddr: HwAddr) -> bool:
-        """Whether our request to the peer is under way, so that it crosses the peer's."""
+        """Return whether our request to the peer is under way, so that it crosses the peer's."""
         peer = self._peers.get(hwaddr)
         attempt = self._connections.get(peer.attempt) if peer and peer.attempt else None
         return attempt is not None and attempt.state is rc_connection.State.ASKING
@@ -365,12 +366,13 @@ class RcPolicy:
         )
 
     def _has_superframes(self, conn: RcConnection) -> bool:
-        """Whether both ends take super-frames: the accepting end declares them only if the peer does."""
+        """Return whether both ends take super-frames: the accepting end declares them only if the peer
+        does."""
         return conn.theirs is not None and bool(self.config.superframes(conn.theirs))
 
     def _idle_s(self, role: Role) -> float:
-        """The active end closes an idle connection; the passive end waits twice as long before it does.
-        Linux loses packets for seconds when the peer ends a connection that Linux opened."""
+        """Return the idle time: the active end closes an idle connection, and the passive end waits twice
+        as long. Linux loses packets for seconds when the peer ends a connection that Linux opened."""
         return self.config.idle_s if role is Role.ACTIVE else 2 * self.config.idle_s
 
     def _ring_idle(self, now: float, handle: Handle) -> None:
@@ -393,14 +395,14 @@ class RcPolicy:
     def _supersede(self, now: float, conn: RcConnection) -> None:
         """End the older connections that a peer's new connection supersedes.
 
-        A connection from the same UD queue pair: the peer has lost the older one, or wants this one instead.
-        From another UD queue pair on the same port: the peer has probably restarted. As a port may have
-        several interfaces, each is suspected at most once; one that is alive connects again and stays.
+        A connection from the same UD queue pair: the peer has lost the older connection, or wants this one
+        instead. From another UD queue pair on the same port: the peer has probably restarted. A port may
+        have several interfaces, so we suspect each at most once; a living one connects again and stays.
         """
         for other in self._connections.on(conn.hwaddr.gid):
             qpn = other.hwaddr.qpn
             if other is conn or other.state is not rc_connection.State.LIVE:
-                continue  # the new one itself, not live, or ended in this loop
+                continue  # the new connection itself, not live, or ended in this loop
             if qpn == conn.hwaddr.qpn:
                 if other.handle.role is Role.PASSIVE and not self._is_serving(other):
                     self._count("connection_replaced")
@@ -433,8 +435,8 @@ class RcPolicy:
             self._feed_peer(now, peer, _PeerInput.FAILED)
 
     def _make_room(self, now: float) -> bool:
-        """Whether there is room for one more connection; the one unused for longest makes it, if unused for
-        long enough."""
+        """Return whether there is room for one more connection; end the least recently used one if it was
+        unused for long enough."""
         if len(self._connections) < self.config.connections_max:
             return True
         oldest = self._connections.oldest()
@@ -452,7 +454,7 @@ class RcPolicy:
     # -- peers -----------------------------------------------------------------------------------
 
     def _peer(self, now: float, hwaddr: HwAddr) -> RcPeer | None:
-        """The peer, made if there is room; one that only rests makes it."""
+        """Return the peer, and make it if there is room; a peer that only rests makes room."""
         peer = self._peers.get(hwaddr)
         if peer is None:
             if len(self._peers) >= self.config.peers_max:

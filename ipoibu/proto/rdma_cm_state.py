@@ -9,9 +9,9 @@
     ESTABLISHED   both ends may send
     LEAVING       the policy ended it; the kernel has not notified the peer yet
 
-The kernel may report any event at any time: each has a row in every state but CLOSED, in which no
-identifier exists that an event could name. rdma_cm repeats a request for a minute; ASKING and LEAVING
-have a timer of our own, which is much shorter.
+The kernel may report any event at any time: each event has a row in every state but CLOSED, in which no
+identifier exists that an event could name. rdma_cm repeats a request for a minute; ASKING and LEAVING have
+a timer of our own, which is much shorter.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _DATA_MAX: Final = rmpp.SEGMENT_LEN - sa.OWN_HEADER_LEN  # bytes of records in a
 
 
 class Progress(enum.Enum):
-    """What one more segment changed."""
+    """The effect of one more segment."""
 
     IGNORED = "nothing: the segment waits for earlier ones, or is of no use"
     REPEATED = "a segment that came before: the sender missed our ACK"
@@ -46,7 +46,7 @@ class Transfer:
 
     @property
     def data(self) -> bytes:
-        """The segments received in order: the table, after `WHOLE`."""
+        """Return the segments received in order: after `WHOLE`, the table."""
         return b"".join(self._parts)
 
     @property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Refusals of the subnet administrator (SA): each status as an error that says what to change (M6).
+"""Refusals of the subnet administrator (SA): each status becomes an error with the remedy (M6).
 
-The SA gives a number and no reason. The reason follows from the request, from the group as the SA has it,
-and from the port's own P_Key table; `Asked` holds all three.
+The SA gives only a number. The reason follows from the request, from the group as the SA has it, and from
+the port's own P_Key table; `Asked` holds all three.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Asked:
     """A request in the operator's terms.
 
     `what` names the request ("join", "leave", "path"); `record` holds its components for a group, and
-    `group` the group as the SA has it, if known. `guid` is the port's; `is_member`: whether its P_Key table
-    has the partition, None if unknown.
+    `group` the group as the SA has it, if known. `guid` is that of the port; `is_member` says whether its
+    P_Key table has the partition, None if unknown.
     """
 
     what: str
@@ -106,14 +106,14 @@ class Asked:
 
 
 def refusal(status: int, asked: Asked) -> SaError:
-    """The error for a status other than 0."""
+    """Return the error for a status other than 0."""
     kind = _ERRORS.get(status & 0x7FFF, SaError)
     advice = _advice(kind, asked)
     return kind(f"{asked}: the subnet administrator says {status:#06x}: {advice}", status)
 
 
 def no_answer(failure: Failure, asked: Asked, sa_lid: int) -> NoAnswer:
-    """The error for a request that was given up."""
+    """Return the error for a request that the client gave up."""
     if not sa_lid:
         text = "no subnet manager has configured this port; start one (opensm), or see `ibstat`"
     elif failure is Failure.TIMEOUT:
@@ -134,7 +134,8 @@ def _advice(kind: type[SaError], asked: Asked) -> str:
 
 
 def _missing(asked: Asked) -> str:
-    """The group does not exist; no other reason is left once the port is in the partition."""
+    """Return the advice for a group that does not exist: the only reason left once the port is in the
+    partition."""
     pkey = asked.pkey
     if pkey is None or asked.gid is None:
         return "there is no such record, or the port may not see it"

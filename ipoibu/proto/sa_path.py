@@ -2,14 +2,14 @@
 """Paths under a subnet administrator (SA): a path to each port, a membership to send to each group.
 
 Only the SA knows the LID, service level and rate of a destination. The other machines decide as if there
-was no SA. Their effects pass through `PathTable`, which holds back what goes to a destination without a
-path until the SA answers. A path stays in use while the table asks for it again, so that traffic goes on
-when the SA does not answer (light flush).
+was no SA. Their effects pass through `PathTable`, which holds back entries and packets for a destination
+without a path until the SA answers. A path stays in use while the table asks for it again, so that traffic
+goes on when the SA does not answer (light flush).
 
-NONE     nothing is sent there
-ASKED    the SA was asked and has not answered
+NONE     we send nothing there
+ASKED    we asked the SA, and it has not answered
 KNOWN    the path is in use
-STALE    the path is in use and the SA was asked again: it may have changed or forgotten the path
+STALE    the path is in use and we asked the SA again: it may have changed or forgotten the path
 BACKOFF  the SA refused; the table asks again after 1, 2 .. 16 s, as it does in STALE
 """
 
@@ -119,7 +119,7 @@ LINK_SCOPE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SaPath:
-    """The SA's answer; `mtu_bytes` is the largest IP packet that the path carries."""
+    """A path as the SA gives it; `mtu_bytes` is the largest IP packet that it carries."""
 
     destination: Destination
     mtu_bytes: int = IP_PACKET_MAX_BYTES
@@ -131,7 +131,7 @@ class _Entry:
     used: float
     state: State = State.NONE
     path: SaPath | None = None
-    was_asked: bool = False  # if it is a group: we are a send-only member, or may be
+    was_asked: bool = False  # for a group: we are a send-only member, or may be
     backoff: Backoff = field(
         default_factory=lambda: Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
     )
@@ -140,7 +140,8 @@ class _Entry:
 
 
 class PathTable:
-    """All paths of one link, at most `cap`: the one unused for longest, by no neighbour, makes room."""
+    """All paths of one link, at most `cap`: the least recently used path that no neighbour uses makes
+    room."""
 
     def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX) -> None:
         self._timers = timers
@@ -158,7 +159,7 @@ class PathTable:
         return self._entries[gid].state if gid in self._entries else State.NONE
 
     def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
-        """The effects that may happen now, and those that became possible since the last call."""
+        """Return the effects that may happen now, and those that became possible since the last call."""
         for effect in effects:
             match effect:
                 case Publish(next_hop, _, destination) if destination is not None:
@@ -181,7 +182,8 @@ class PathTable:
     # -- answers ---------------------------------------------------------------------------------
 
     def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
-        """The SA's answer to `FindPath` or `JoinToSend`; ignored if the path is no longer wanted."""
+        """Take the SA's answer to `FindPath` or `JoinToSend`; ignore it if nothing wants the path any
+        more."""
         self._feed(now, gid, Input.RESOLVED, path)
 
     def refused(self, now: float, gid: Gid, reason: str) -> None:
@@ -205,8 +207,9 @@ class PathTable:
                 self._feed(now, gid, Input.REVALIDATE)
 
     def changed(self, now: float, group: Gid, *, exists: bool) -> None:
-        """Ask at once for a group that now `exists` if the SA refused it or it had a detour, and for one that
-        is gone if it was in use: so the table remembers which groups exist, and corrects that (M5)."""
+        """Ask at once for a group that now `exists` if the SA refused it or it had a detour, and for a
+        group that is gone if it was in use: so the table remembers which groups exist, and corrects itself
+        (M5)."""
         entry = self._entries.get(group)
         if entry is None or group in self._members:
             return
@@ -241,7 +244,8 @@ class PathTable:
             self._out.append(Count("way_unresolved"))
 
     def _want(self, now: float, gid: Gid, wanted: Publish | None = None) -> _Entry | None:
-        """The entry, made and asked for if need be; None (counted) when the table is full."""
+        """Return the entry, and make it and ask for it if need be; None (counted) when the table is
+        full."""
         entry = self._entries.get(gid)
         if entry is None:
             if not self._make_room(now):
@@ -338,7 +342,7 @@ class PathTable:
         self._feed(now, gid, Input.TIMEOUT)
 
     def _look(self, now: float, gid: Gid) -> None:
-        """M8: give up a path that nothing used for a while, and leave its group."""
+        """M8: give up a path that was unused for a while, and leave its group."""
         entry = self._entries[gid]
         if entry.published:
             entry.used = now
@@ -366,15 +370,16 @@ def _query_for(entry: _Entry) -> FindPath | JoinToSend:
 
 
 def _leaves_link(ip: IpAddress) -> bool:
-    """Whether the IP group's scope is wider than the link (RFC 5771 §4, RFC 4291 §2.7)."""
+    """Return whether the IP group's scope is wider than the link (RFC 5771 §4, RFC 4291 §2.7)."""
     if isinstance(ip, IPv4Address):
         return ip.is_multicast and ip not in LOCAL_CONTROL
     return ip.packed[1] & 0xF > LINK_SCOPE
 
 
 def _all_routers(group: Gid) -> Gid:
-    """RFC 4391 §12: routers forward the groups that no host on the link has joined."""
-    parts = mgid.parse_untrusted(group)  # an MGID that we made
+    """Return the group of all routers (RFC 4391 §12): routers forward the groups that no host on the link
+    has joined."""
+    parts = mgid.parse_untrusted(group)  # we made this MGID
     return mgid.of_group(ALL_ROUTERS[parts.family], parts.pkey, parts.scope)
 
 
@@ -387,7 +392,8 @@ def _held(wanted: Publish) -> Publish:
 
 
 def _routed(effect: Effect, path: SaPath) -> Effect:
-    """The effect with the SA's path in place of the link's common parameters; its queue pair stays."""
+    """Return the effect with the SA's path in place of the link's common parameters; its queue pair
+    stays."""
     match effect:
         case Publish(destination=Destination(qpn=qpn), mtu_bytes=mtu_bytes):
             destination = replace(path.destination, qpn=qpn)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""From the subnet administrator's records to the link's parameters and to paths to groups and ports."""
+"""Make the link's parameters, and paths to groups and ports, from the subnet administrator's records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipoibu.wire.pathrecord import PathRecord
 
 
 def link_params(record: McMemberRecord) -> PartitionParams:
-    """The link's parameters from the broadcast group's record (B1)."""
+    """Return the link's parameters from the broadcast group's record (B1)."""
     assert record.mtu_bytes is not None, "an answer has every field"
     return PartitionParams(
         pkey=PKey(record.pkey or 0),
@@ -28,7 +28,7 @@ def link_params(record: McMemberRecord) -> PartitionParams:
 
 
 def path_to_group(record: McMemberRecord) -> SaPath:
-    """The path to a group (E5), and the largest datagram on it."""
+    """Return the path to a group (E5), with the largest datagram on it."""
     assert record.mgid is not None, "an answer has every field"
     assert record.mtu_bytes is not None, "an answer has every field"
     destination = Destination(
@@ -45,7 +45,7 @@ def path_to_group(record: McMemberRecord) -> SaPath:
 
 
 def path_from_record(path: PathRecord, qpn: Qpn) -> SaPath:
-    """The path to the queue pair of a port (B6), and the largest datagram on it."""
+    """Return the path to the queue pair of a port (B6), with the largest datagram on it."""
     destination = Destination(
         path.dgid,
         qpn,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Requests to the subnet administrator (SA), sans-IO: requests go in, datagrams and answers come out.
 
-Every attempt has a transaction id of its own: Linux refuses to send an id whose answer it still waits
-for, and an answer to an earlier attempt is as good as any. Without an answer the client sends a request
+Every attempt has a transaction id of its own, because Linux refuses to send an id whose answer it still
+waits for. An answer to an earlier attempt is as good as any. Without an answer the client sends a request
 again after a time that doubles, with jitter. Requests beyond the allowed number wait in a queue.
 
-The client also knows whether the SA answers at all. It asks a silent SA for its ClassPortInfo until the
-SA answers again: a restarted subnet manager has forgotten all memberships, so every member has to join
-again.
+The client also keeps track of whether the SA answers at all. It asks a silent SA for its ClassPortInfo
+until the SA answers again: a restarted subnet manager has forgotten all memberships, so every member has to
+join again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Pace:
 
     @property
     def longest_s(self) -> float:
-        """A request without an answer ends at the latest so long after it was first sent."""
+        """Return the time from the first attempt after which a request without an answer ends at the
+        latest."""
         return self.timeout_s * ((1 << self.attempts) - 1) * (1 + SA_JITTER)
 
 
@@ -118,8 +119,8 @@ class SaAddress:
 class Transmit:
     """Send `raw`, to the SA unless it answers `to`.
 
-    An answer may come for `wait_s`; 0 if none is expected. `is_retry`: look up the SA's address again
-    before sending, it may have moved.
+    An answer may come for `wait_s`; 0 if we expect none. With `is_retry` the transport looks up the SA's
+    address again first, because the SA may have moved.
     """
 
     raw: bytes
@@ -142,13 +143,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """An event of a subscription; the client has acknowledged it."""
+    """An event of a subscription, which the client has acknowledged."""
 
     notice: Notice
 
 
 class Change(enum.Enum):
-    """Whether the SA answers."""
+    """The SA's change between silence and answers."""
 
     SILENT = "silent"
     RETURNED = "returned"
@@ -180,15 +181,16 @@ _PROBE: Final = Query(Method.GET, Attribute.CLASS_PORT_INFO)
 
 @dataclass(slots=True)
 class _Sa:
-    """The SA as this client sees it; `probing` spaces the probes while it does not answer."""
+    """The SA as this client sees it; `probing` spaces the probes while the SA does not answer."""
 
     probing: Backoff
     state: Service = SERVICE.initial
-    answered_s: float = float("-inf")  # when its latest answer came
+    answered_s: float = float("-inf")  # the time of its latest answer
 
 
 class SaRequests:
-    """All requests of one client; the caller names a request by a `key`, unique while it is under way."""
+    """All requests of one client; the caller names a request by a `key`, which is unique while the request
+    is under way."""
 
     def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
@@ -201,9 +203,9 @@ class SaRequests:
         self._queue: deque[Transaction] = deque()
         self._outstanding = 0
         self._by_tid: dict[int, Transaction] = {}
-        self._recent: OrderedDict[int, bool] = OrderedDict()  # tid: whether it was answered
+        self._recent: OrderedDict[int, bool] = OrderedDict()  # tid: whether the SA has answered
         self._reports: OrderedDict[tuple[SaAddress, int, Notice], None] = OrderedDict()
-        # Linux and umad2sim overwrite what they need of the upper half; the lower half is our key.
+        # Linux and umad2sim overwrite parts of the upper half; the lower half is our key.
         self._tid_high = rng.getrandbits(32) << 32
         self._tid_low = itertools.count(rng.getrandbits(32))
         self._sa = _Sa(Backoff(pace.probe_min_s, pace.probe_max_s))
@@ -249,7 +251,7 @@ class SaRequests:
         return self._take()
 
     def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
-        """A datagram arrived; a bad one is counted, and never raises."""
+        """Take a datagram; a bad datagram is counted, and never raises."""
         try:
             self._received_untrusted(now, peer, sa.parse_untrusted(raw))
         except BadFrame as error:
@@ -264,7 +266,7 @@ class SaRequests:
         self._timers.run(now)
         return self._take()
 
-    # -- what comes from the SA ------------------------------------------------------------------
+    # -- datagrams from the SA ------------------------------------------------------------------
 
     def _received_untrusted(self, now: float, peer: SaAddress, received: SaMad) -> None:
         if self.sa_lid and peer.lid != self.sa_lid:
@@ -321,7 +323,8 @@ class SaRequests:
             self._send_rmpp(received.method, received.attribute, tid, rmpp.ack(segment, segment))
 
     def _report_untrusted(self, peer: SaAddress, received: SaMad) -> None:
-        """Acknowledge every report, because the SA repeats it until then, but report its event once."""
+        """Acknowledge every report, because the SA repeats it until then, but report the event only
+        once."""
         response = SaMad(
             Method.REPORT_RESPONSE, received.attribute, received.tid, data=received.data
         )
@@ -384,7 +387,7 @@ class SaRequests:
                 if not request.is_probe:
                     self._count("sa_failed")
                     self._effects.append(Failed(request.key, _FAILURES[fed]))
-                # an SA that answered other requests meanwhile is not silent
+                # the SA is not silent if it answered other requests meanwhile
                 if fed is Input.SPENT and self._sa.answered_s < request.since_s:
                     self._feed_sa(now, ServiceInput.UNANSWERED)
 
@@ -430,7 +433,8 @@ class SaRequests:
         self._send_rmpp(request.response, query.attribute, request.transfer_tid, header)
 
     def _send_rmpp(self, method: int, attribute: int, tid: int, header: rmpp.Rmpp) -> None:
-        """An RMPP reply has the method of the message that it answers, with the response bit inverted."""
+        """Send an RMPP reply, whose method is that of the message that it answers, with the response bit
+        inverted."""
         packed = SaMad(method ^ mad.RESPONSE, attribute, self._tid_high | tid, rmpp=header).pack()
         self._effects.append(Transmit(packed))
 
@@ -453,7 +457,7 @@ class SaRequests:
                     self._sa_machine.arm(None, now + wait_s)
 
     def _probe(self, now: float) -> None:
-        """One attempt ahead of the queue, in which the requests get no answer anyway."""
+        """Send one attempt ahead of the queue, whose requests get no answer anyway."""
         key = object()
         probe = self._requests[key] = Transaction(key, _PROBE, attempts=1, is_probe=True)
         self._feed(now, probe, Input.TURN)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One request to the subnet administrator: its state machine, its query and its answer.
 
-QUEUED      not sent yet: too many others are outstanding
+QUEUED      not sent yet: too many other requests are outstanding
 WAITING     sent, no answer so far
-RECEIVING   the answer is a table, of which segments are missing
-DONE        answered, given up or cancelled; late answers are counted
+RECEIVING   the answer is a table with missing segments
+DONE        answered, given up or cancelled; the client counts late answers
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.QUEUED, _I.TURN):        (_S.WAITING, (_A.SEND, _A.ARM)),
     (_S.QUEUED, _I.CANCEL):      (_S.DONE, ()),
     (_S.WAITING, _I.ANSWER):     (_S.DONE, (_A.FINISH,)),
-    (_S.WAITING, _I.BUSY):       (_S.WAITING, ()),  # the timer sends it again
+    (_S.WAITING, _I.BUSY):       (_S.WAITING, ()),  # the timer sends the request again
     (_S.WAITING, _I.GROWN):      (_S.RECEIVING, (_A.ARM,)),
     (_S.WAITING, _I.WINDOW):     (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
     (_S.WAITING, _I.WHOLE):      (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
@@ -71,7 +71,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.RECEIVING, _I.BUSY):     (_S.RECEIVING, ()),
     (_S.RECEIVING, _I.GROWN):    (_S.RECEIVING, (_A.ARM,)),
     (_S.RECEIVING, _I.WINDOW):   (_S.RECEIVING, (_A.ACKNOWLEDGE, _A.ARM)),
-    (_S.RECEIVING, _I.REPEATED): (_S.RECEIVING, (_A.ACKNOWLEDGE,)),  # no progress gives no more time
+    (_S.RECEIVING, _I.REPEATED): (_S.RECEIVING, (_A.ACKNOWLEDGE,)),  # without progress there is no more time
     (_S.RECEIVING, _I.WHOLE):    (_S.DONE, (_A.ACKNOWLEDGE, _A.FINISH)),
     (_S.RECEIVING, _I.BROKEN):   (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
     (_S.RECEIVING, _I.STOPPED):  (_S.DONE, (_A.GIVE_UP,)),
@@ -84,7 +84,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A request: `data` is the packed record, `mask` the components of it that count."""
+    """A request: `data` is the packed record, and `mask` has those of its components that count."""
 
     method: Method
     attribute: Attribute
@@ -122,10 +122,10 @@ class Transaction:
 
     key: Hashable
     query: Query
-    attempts: int  # at most
+    attempts: int  # the most attempts
     is_probe: bool = False
     state: State = State.QUEUED
-    since_s: float = 0.0  # when it was first sent
+    since_s: float = 0.0  # time of the first attempt
     tids: list[int] = field(default_factory=list)
     transfer: Transfer | None = None
     transfer_tid: int = 0
@@ -133,5 +133,5 @@ class Transaction:
 
     @property
     def response(self) -> Method:
-        """The method of the answer."""
+        """Return the method of the answer."""
         return _RESPONSES[self.query.method]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""State machines as data: (state, input) -> (state, actions), nothing hidden in code.
+"""State machines as data: (state, input) -> (state, actions), with nothing hidden in code.
 
 Every machine of the engine is one `Table`, a literal beside its states; a `Machine` runs it for all
 subjects that have such a state. Three rules hold for all tables:
@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from ipoibu.proto.timers import Timers
 
 S = TypeVar("S", bound=enum.Enum)
-F = TypeVar("F", bound=enum.Enum)  # the input that is fed
+F = TypeVar("F", bound=enum.Enum)  # the inputs
 A = TypeVar("A", bound=enum.Enum)
 K = TypeVar("K", bound=Hashable)
 
@@ -41,21 +41,21 @@ class Table(Generic[S, F, A]):
         self._rows = dict(rows)
 
     def step(self, state: S, fed: F) -> tuple[S, tuple[A, ...]]:
-        """The next state and the actions; `Impossible` where the table has no row."""
+        """Return the next state and the actions; raise `Impossible` where the table has no row."""
         try:
             return self._rows[state, fed]
         except KeyError:
             raise Impossible(f"{self.name}: {fed.name} in {state.name}") from None
 
     def ignores(self, state: S, fed: F) -> bool:
-        """Whether the input changes nothing in this state."""
+        """Return whether the input changes nothing in this state."""
         return self.step(state, fed) == (state, ())
 
     def __contains__(self, key: tuple[S, F]) -> bool:
         return key in self._rows
 
     def __iter__(self) -> Iterator[tuple[S, F, S, tuple[A, ...]]]:
-        """The rows in the order in which they are written."""
+        """Yield the rows in the order of the source."""
         for (state, fed), (following, actions) in self._rows.items():
             yield state, fed, following, actions
 
@@ -82,7 +82,7 @@ class Machine(Generic[S, F, A, K]):
     def feed(self, subject: Subject[S], key: K, fed: F) -> tuple[S, tuple[A, ...]]:
         """Change the subject's state, and cancel the timer of a state that it leaves.
 
-        Returns the state before, and the actions that the caller has to carry out now.
+        Return the state before, and the actions that the caller has to carry out now.
         """
         before = subject.state
         subject.state, actions = self._table.step(before, fed)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-_SLACK: Final = 64  # dead records that are never worth a rebuild
+_SLACK: Final = 64  # so few dead records are not worth a rebuild
 
 Alarm = tuple[Callable[[float, Any], None], Hashable]
 
@@ -43,7 +43,7 @@ class Timers:
         self._due.pop((ring, key), None)
 
     def deadline(self) -> float | None:
-        """When `run` has something to do next; None without an alarm."""
+        """Return the time of the next call of `run`; None without an alarm."""
         while self._heap:
             at, _, alarm = self._heap[0]
             due = self._due.get(alarm)
