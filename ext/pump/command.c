@@ -112,6 +112,9 @@ static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
 static int do_route_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_route_set *set = &command->route_set;
+    if (set->kind == IPU_ROUTE_MULTIPATH)
+        return ipu_route_set_hops(&pump->route, &set->prefix, set->prefix_len, data_of(command),
+                                  command->len / (uint32_t)sizeof(struct ipu_hop));
     return ipu_route_set(&pump->route, &set->prefix, set->prefix_len,
                          (enum ipu_route_kind)set->kind, &set->gateway);
 }

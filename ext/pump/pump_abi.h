@@ -35,6 +35,7 @@ struct ipu_neigh_del {
     struct in6_addr next_hop;
 };
 
+/* Data, for IPU_ROUTE_MULTIPATH: the next hops, struct ipu_hop. */
 struct ipu_route_set {
     struct in6_addr prefix;
     struct in6_addr gateway; /* for IPU_ROUTE_GATEWAY */
@@ -133,6 +134,7 @@ enum ipu_event_type {
     IPU_EVENT_RC_WANTED,   /* rc_wanted */
     IPU_EVENT_CONNECTION_BROKEN, /* connection: a send failed; packets go by datagram */
     IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
+    IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
 };
 
 struct ipu_too_big {

@@ -198,6 +198,11 @@ struct ipu_outbound {
  * If the packet is a super-frame, no other one may be at hand. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
+/* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.
+ * False: the packet ends here, and is counted. */
+bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                         enum ipu_route_kind kind, struct in6_addr *next_hop);
+
 /* batch.c. A cookie is the index of the frame; above it, for a segment, 1 + the index of its
  * headers. */
 enum { IPU_COOKIE_HEAD_SHIFT = 32 };

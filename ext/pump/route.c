@@ -102,8 +102,16 @@ int ipu_route_init(struct ipu_route_table *table, uint32_t max, const struct ipu
     return 0;
 }
 
+static void free_hops(const struct ipu_route *route)
+{
+    if (route->live && route->kind == IPU_ROUTE_MULTIPATH)
+        free(route->hops);
+}
+
 void ipu_route_free(struct ipu_route_table *table)
 {
+    for (uint32_t i = 0; table->slots != NULL && i <= table->mask; i++)
+        free_hops(&table->slots[i]);
     free(table->slots);
     memset(table, 0, sizeof *table);
 }
@@ -140,33 +148,88 @@ static bool valid_prefix(struct bits bits, unsigned length)
     return length <= MAX_LENGTH && (!is_ipv4(bits) || length >= IPV4_LENGTH);
 }
 
+/* The slot for a route with this prefix, of which `start` is the beginning; NULL: *error. */
+static struct ipu_route *make_slot(struct ipu_route_table *table, const struct in6_addr *start,
+                                   unsigned length, int *error)
+{
+    struct ipu_route *slot = slot_of(table, start, length);
+    if (slot->live)
+        return slot;
+    *error = -ENOSPC;
+    if (table->count == table->max)
+        return NULL;
+    *error = -ENOMEM;
+    if (ipu_hash_table_is_crowded(table->count, table->mask)) {
+        if (grow(table) != 0)
+            return NULL;
+        slot = slot_of(table, start, length);
+    }
+    table->count++;
+    table->used[length]++;
+    table->lengths[length / 64] |= UINT64_C(1) << (length % 64);
+    return slot;
+}
+
+/* Inserts or replaces; takes over the hops of `route`, if it has any, when it returns 0. */
+static int put(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
+               struct ipu_route route)
+{
+    int error;
+    struct bits bits = bits_of(prefix);
+    if (!valid_prefix(bits, length))
+        return -EINVAL;
+    route.prefix = address_of(cut(bits, length));
+    route.length = (uint8_t)length;
+    route.live = 1;
+    struct ipu_route *slot = make_slot(table, &route.prefix, length, &error);
+    if (slot == NULL)
+        return error;
+    free_hops(slot);
+    *slot = route;
+    return 0;
+}
+
 int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
                   enum ipu_route_kind kind, const struct in6_addr *gateway)
 {
-    struct bits bits = bits_of(prefix);
-    if (!valid_prefix(bits, length) || (uint32_t)kind > IPU_ROUTE_UNREACHABLE)
+    if ((uint32_t)kind > IPU_ROUTE_UNREACHABLE || (kind == IPU_ROUTE_GATEWAY && !gateway))
         return -EINVAL;
-    if (kind == IPU_ROUTE_GATEWAY && !gateway)
-        return -EINVAL;
-    struct in6_addr start = address_of(cut(bits, length));
-    struct ipu_route *slot = slot_of(table, &start, length);
-    if (!slot->live) {
-        if (table->count == table->max)
-            return -ENOSPC;
-        if (ipu_hash_table_is_crowded(table->count, table->mask)) {
-            if (grow(table) != 0)
-                return -ENOMEM;
-            slot = slot_of(table, &start, length);
-        }
-        table->count++;
-        table->used[length]++;
-        table->lengths[length / 64] |= UINT64_C(1) << (length % 64);
-    }
-    *slot = (struct ipu_route){
-        .prefix = start, .length = (uint8_t)length, .kind = (uint8_t)kind, .live = 1};
+    struct ipu_route route = {.kind = (uint8_t)kind};
     if (kind == IPU_ROUTE_GATEWAY)
-        slot->gateway = *gateway;
-    return 0;
+        route.gateway = *gateway;
+    return put(table, prefix, length, route);
+}
+
+struct ipu_hops *ipu_hops_copy(const struct ipu_hop *hops, uint32_t count, int *error)
+{
+    *error = -EINVAL;
+    if (count < 1 || count > IPU_HOPS_MAX)
+        return NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (hops[i].weight < 1)
+            return NULL;
+    }
+    *error = -ENOMEM;
+    struct ipu_hops *copy = malloc(sizeof *copy + count * sizeof *hops);
+    if (copy == NULL)
+        return NULL;
+    copy->count = count;
+    memcpy(copy->hop, hops, count * sizeof *hops);
+    return copy;
+}
+
+int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *prefix,
+                       unsigned length, const struct ipu_hop *hops, uint32_t count)
+{
+    int error;
+    struct ipu_hops *copy = ipu_hops_copy(hops, count, &error);
+    if (copy == NULL)
+        return error;
+    error =
+        put(table, prefix, length, (struct ipu_route){.kind = IPU_ROUTE_MULTIPATH, .hops = copy});
+    if (error < 0)
+        free(copy);
+    return error;
 }
 
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length)
@@ -178,6 +241,7 @@ int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefi
     struct ipu_route *slot = slot_of(table, &start, length);
     if (!slot->live)
         return -ENOENT;
+    free_hops(slot);
     ipu_hash_table_delete(&layout, &table->seed, table->slots, table->mask,
                           (uint32_t)(slot - table->slots));
     table->count--;
@@ -223,4 +287,10 @@ enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
     else if (route->kind == IPU_ROUTE_BROADCAST)
         *next_hop = broadcast;
     return (enum ipu_route_kind)route->kind;
+}
+
+const struct ipu_hops *ipu_route_hops(const struct ipu_route_table *table,
+                                      const struct in6_addr *destination)
+{
+    return longest_match(table, bits_of(destination))->hops;
 }

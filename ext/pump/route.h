@@ -12,12 +12,33 @@ enum ipu_route_kind {
     IPU_ROUTE_GATEWAY = 1,   /* the next hop is the gateway, of either family (RFC 5549 too) */
     IPU_ROUTE_BROADCAST = 2, /* a subnet's broadcast address: the next hop is 255.255.255.255 */
     IPU_ROUTE_UNREACHABLE = 3,
+    IPU_ROUTE_MULTIPATH = 4, /* the next hop is one of several: ipu_route_hops() */
 };
+
+/* A next hop of a multipath route. */
+struct ipu_hop {
+    struct in6_addr gateway; /* unless on_link */
+    uint32_t weight;         /* 1 or more: its share of the flows */
+    uint32_t on_link;        /* 1: the next hop is the destination */
+};
+
+enum { IPU_HOPS_MAX = 64 };
+
+struct ipu_hops {
+    uint32_t count;
+    struct ipu_hop hop[];
+};
+
+/* A copy to be freed with free(3); NULL: *error is -EINVAL (count or weight) or -ENOMEM. */
+struct ipu_hops *ipu_hops_copy(const struct ipu_hop *hops, uint32_t count, int *error);
 
 struct ipu_route {
     struct in6_addr prefix;
-    struct in6_addr gateway; /* zero unless kind is GATEWAY */
-    uint8_t length;          /* of the prefix, 0 to 128 bits; IPv4's are 96 to 128 */
+    union {
+        struct in6_addr gateway; /* zero unless kind is GATEWAY */
+        struct ipu_hops *hops;   /* MULTIPATH */
+    };
+    uint8_t length; /* of the prefix, 0 to 128 bits; IPv4's are 96 to 128 */
     uint8_t kind;
     uint8_t live; /* 0: the slot is empty */
     uint8_t pad[5];
@@ -51,15 +72,24 @@ void ipu_route_free(struct ipu_route_table *table);
 int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
                   enum ipu_route_kind kind, const struct in6_addr *gateway);
 
+/* As ipu_route_set() with kind MULTIPATH and `count` next hops, 1 to IPU_HOPS_MAX. */
+int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *prefix,
+                       unsigned length, const struct ipu_hop *hops, uint32_t count);
+
 /* 0, -ENOENT or -EINVAL. */
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
 
 /*
  * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
  * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
- * them. *next_hop is the destination itself for UNREACHABLE. next_hop may be destination.
+ * them. *next_hop is the destination itself for UNREACHABLE and MULTIPATH. next_hop may be
+ * destination.
  */
 enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
                                      const struct in6_addr *destination, struct in6_addr *next_hop);
+
+/* The next hops of a destination whose kind is MULTIPATH; valid until the table changes. */
+const struct ipu_hops *ipu_route_hops(const struct ipu_route_table *table,
+                                      const struct in6_addr *destination);
 
 #endif

@@ -12,7 +12,7 @@
  *
  * 1. Device: ipu_transmit_read() reads frames while the batch has room.
  * 2. Classify: transmit() checks a frame. IGMP and MLD go to the engine.
- * 3. Route: ipu_transmit_forward() looks up the next hop.
+ * 3. Route: ipu_transmit_forward() looks up the next hop; next_hop.c chooses among several.
  * 4. Neighbour: find_neigh() looks up the next hop's entry. Without one the packet goes to the
  *    engine, which resolves the next hop and sends the packet later.
  * 5. MTU: fits() gives a packet that is too long to the engine, which answers the host.
@@ -179,10 +179,10 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
     struct in6_addr next_hop = flow->dst;
-    if (!flow->group &&
-        ipu_route_lookup(&pump->route, &flow->dst, &next_hop) == IPU_ROUTE_UNREACHABLE) {
-        IPU_COUNT(pump, tx_no_route);
-        return false;
+    if (!flow->group) {
+        enum ipu_route_kind kind = ipu_route_lookup(&pump->route, &flow->dst, &next_hop);
+        if (kind >= IPU_ROUTE_UNREACHABLE && !ipu_next_hop_choose(pump, packet, kind, &next_hop))
+            return false;
     }
     struct ipu_neigh *entry = find_neigh(pump, packet, &next_hop);
     if (entry == NULL)

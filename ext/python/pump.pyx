@@ -125,6 +125,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_RC_WANTED
         IPU_EVENT_CONNECTION_BROKEN
         IPU_EVENT_CONNECTION_GONE
+        IPU_EVENT_WANTED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -142,6 +143,12 @@ cdef extern from "pump/route.h" nogil:
         IPU_ROUTE_GATEWAY
         IPU_ROUTE_BROADCAST
         IPU_ROUTE_UNREACHABLE
+        IPU_ROUTE_MULTIPATH
+        IPU_HOPS_MAX
+    struct ipu_hop:
+        in6_addr gateway
+        uint32_t weight
+        uint32_t on_link
 
 cdef extern from "pump/pump.h" nogil:
     struct ipu_pump:
@@ -185,6 +192,7 @@ EVENT_SYNC = IPU_EVENT_SYNC
 EVENT_RC_WANTED = IPU_EVENT_RC_WANTED
 EVENT_CONNECTION_BROKEN = IPU_EVENT_CONNECTION_BROKEN
 EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
+EVENT_WANTED = IPU_EVENT_WANTED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -196,6 +204,8 @@ ROUTE_ON_LINK = IPU_ROUTE_ON_LINK
 ROUTE_GATEWAY = IPU_ROUTE_GATEWAY
 ROUTE_BROADCAST = IPU_ROUTE_BROADCAST
 ROUTE_UNREACHABLE = IPU_ROUTE_UNREACHABLE
+ROUTE_MULTIPATH = IPU_ROUTE_MULTIPATH
+ROUTE_HOPS_MAX = IPU_HOPS_MAX
 TX_QUEUES_MAX = IPU_TX_QUEUES_MAX
 
 cdef class Event:
@@ -203,7 +213,7 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG
+    cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG, WANTED
     cdef readonly int mtu  # TOO_BIG: what the next hop takes, bytes
     cdef readonly int src_qpn  # FRAME
     cdef readonly bytes sgid  #: bytes | None; FRAME: None without a GRH
@@ -219,7 +229,7 @@ cdef class Event:
 cdef void decode(Event event, const ipu_event *record):
     """Set the fields of the record's type."""
     event.type = record.type
-    if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE):
+    if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED):
         event.next_hop = raw_address(&record.next_hop)
     elif event.type == IPU_EVENT_TOO_BIG:
         event.next_hop = raw_address(&record.too_big.next_hop)
@@ -371,13 +381,24 @@ cdef class Pump:
         self.command.neigh_del.next_hop = address(next_hop)
         self.put(IPU_COMMAND_NEIGH_DEL, None, True)
 
-    def route_set(self, bytes prefix, uint32_t prefix_len, int kind, gateway: bytes | None = None) -> None:
-        """A route of a kind ROUTE_...; `prefix_len` counts 96 more for IPv4."""
+    def route_set(self, bytes prefix, uint32_t prefix_len, int kind, gateway: bytes | None = None,
+                  hops: list[tuple[bytes | None, int]] | None = None) -> None:
+        """A route of a kind ROUTE_...; `prefix_len` counts 96 more for IPv4.
+
+        ROUTE_MULTIPATH has `hops`, at most ROUTE_HOPS_MAX: gateway (None: on-link) and weight of each.
+        """
+        cdef ipu_hop hop
+        cdef bytes data = b""
         self.command.route_set.prefix = address(prefix)
         self.command.route_set.gateway = address(gateway if gateway is not None else bytes(16))
         self.command.route_set.prefix_len = prefix_len
         self.command.route_set.kind = kind
-        self.put(IPU_COMMAND_ROUTE_SET, None, True)
+        for via, weight in hops or ():
+            hop.gateway = address(via if via is not None else bytes(16))
+            hop.on_link = via is None
+            hop.weight = weight
+            data += PyBytes_FromStringAndSize(<char *>&hop, sizeof(hop))
+        self.put(IPU_COMMAND_ROUTE_SET, data if data else None, True)
 
     def route_del(self, bytes prefix, uint32_t prefix_len) -> None:
         self.command.route_del.prefix = address(prefix)

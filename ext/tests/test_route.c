@@ -358,6 +358,61 @@ static void the_next_hop_may_overwrite_the_destination(void)
     ipu_route_free(&table);
 }
 
+static int set_hops(struct ipu_route_table *table, const char *prefix, unsigned length,
+                    const char *const *gateways, uint32_t count)
+{
+    struct ipu_hop hops[IPU_HOPS_MAX + 1];
+    struct in6_addr start = address(prefix);
+    for (uint32_t i = 0; i < count; i++)
+        hops[i] = (struct ipu_hop){.gateway = address(gateways[i % 2]), .weight = i + 1};
+    return ipu_route_set_hops(table, &start, length, hops, count);
+}
+
+static const char *const gateways[2] = {"10.0.0.1", "10.0.0.2"};
+
+static void a_multipath_route_keeps_its_hops_until_it_is_replaced(void)
+{
+    struct ipu_route_table table = table_of(400);
+    struct in6_addr to = address("10.5.5.5");
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), 0);
+    expect(&table, "10.5.5.5", IPU_ROUTE_MULTIPATH, "10.5.5.5");
+    CHECK_EQ(ipu_route_hops(&table, &to)->count, 2);
+    struct in6_addr second = address("10.0.0.2");
+    CHECK(memcmp(&ipu_route_hops(&table, &to)->hop[1].gateway, &second, sizeof second) == 0);
+    for (unsigned i = 0; i < 200; i++) { /* the table grows */
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "10.6.%u.0", i);
+        CHECK_EQ(set_hops(&table, prefix, 96 + 24, gateways, 1 + i % IPU_HOPS_MAX), 0);
+    }
+    CHECK_EQ(ipu_route_hops(&table, &to)->hop[1].weight, 2);
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 3), 0);
+    CHECK_EQ(ipu_route_hops(&table, &to)->count, 3);
+    CHECK_EQ(set(&table, "10.5.0.0", 96 + 16, IPU_ROUTE_GATEWAY, "10.0.0.9"), 0);
+    expect(&table, "10.5.5.5", IPU_ROUTE_GATEWAY, "10.0.0.9");
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), 0);
+    CHECK_EQ(delete (&table, "10.5.0.0", 96 + 16), 0);
+    expect(&table, "10.5.5.5", IPU_ROUTE_ON_LINK, "10.5.5.5");
+    ipu_route_free(&table); /* with hops in it */
+}
+
+static void hops_that_make_no_sense_are_refused(void)
+{
+    struct ipu_route_table table = table_of(1);
+    struct in6_addr start = address("10.0.0.0");
+    struct ipu_hop weightless = {.weight = 0};
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 0), -EINVAL);
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, IPU_HOPS_MAX + 1), -EINVAL);
+    CHECK_EQ(ipu_route_set_hops(&table, &start, 104, &weightless, 1), -EINVAL);
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 129, gateways, 2), -EINVAL);
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), 0);
+    CHECK_EQ(set_hops(&table, "10.6.0.0", 96 + 16, gateways, 2), -ENOSPC);
+    refuse_after(0);
+    CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), -ENOMEM);
+    CHECK(refuse_stop());
+    CHECK_EQ(table.count, 1);
+    ipu_route_free(&table);
+}
+
 int main(void)
 {
     RUN(without_routes_everything_is_on_link);
@@ -372,4 +427,6 @@ int main(void)
     RUN(long_random_runs_agree_with_a_linear_search);
     RUN(a_hundred_thousand_routes_are_all_found);
     RUN(the_next_hop_may_overwrite_the_destination);
+    RUN(a_multipath_route_keeps_its_hops_until_it_is_replaced);
+    RUN(hops_that_make_no_sense_are_refused);
 }

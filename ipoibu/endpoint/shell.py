@@ -21,6 +21,7 @@ from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.subnet import Subnet
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
+from ipoibu.limits import ROUTE_HOPS_MAX
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
@@ -147,6 +148,8 @@ class Shell:
             self.perform(engine.frame(now, source, event.data))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
+        elif kind == _core.EVENT_WANTED:
+            self.perform(engine.wanted(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_USED:
             self.perform(engine.used(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_HOST:
@@ -237,7 +240,14 @@ class Shell:
                 self._put_route(prefix, target)
 
     def _put_route(self, prefix: bytes, target: Target) -> None:
-        kind, gateway = ROUTE_KINDS[target.kind], None
-        if target.hops and target.hops[0].via is not None:
-            kind, gateway = _core.ROUTE_GATEWAY, key_of(target.hops[0].via)
-        self._pump.route_set(prefix[1:], prefix[0], kind, gateway)
+        hops = [(key_of(hop.via) if hop.via else None, hop.weight) for hop in target.hops]
+        if len(hops) > 1:
+            if len(hops) > ROUTE_HOPS_MAX:
+                self._counts["route_hops_full"] += 1
+            self._pump.route_set(
+                prefix[1:], prefix[0], _core.ROUTE_MULTIPATH, None, hops[:ROUTE_HOPS_MAX]
+            )
+        elif hops and hops[0][0] is not None:
+            self._pump.route_set(prefix[1:], prefix[0], _core.ROUTE_GATEWAY, hops[0][0])
+        else:
+            self._pump.route_set(prefix[1:], prefix[0], ROUTE_KINDS[target.kind])

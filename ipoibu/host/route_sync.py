@@ -28,7 +28,7 @@ from ipoibu.host.netlink import (
 from ipoibu.host.route_message import RTN_ANYCAST, RouteReader, route_type
 from ipoibu.host.route_table import RouteTable
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
-from ipoibu.route import RouteChange, Target, network_of
+from ipoibu.route import RouteChange
 
 _LISTINGS: Final = 3  # the kernel's routes may change while it lists them
 NOTICES_PER_ROUND: Final = 1024  # then other work of the daemon gets its turn
@@ -60,7 +60,6 @@ class RouteSync:
         self._addresses: set[IpInterface] = set()
         self._reader = RouteReader(index)
         self._table = RouteTable()
-        self._spread: set[bytes] = set()  # multipath prefixes that were logged
         self._link: Link | None = None
         self._stale_link = self._stale_routes = True
         # Subscribe before the first listing, so that no change falls between the two.
@@ -163,18 +162,3 @@ class RouteSync:
         changes = self._table.changes()
         while batch := list(itertools.islice(changes, ROUTE_CHANGES_PER_CALL)):
             self._stack.routes_changed(batch)
-            for prefix, target in batch:
-                if target is None or len(target.hops) < 2:
-                    self._spread.discard(prefix)
-                elif prefix not in self._spread:
-                    self._spread.add(prefix)
-                    _log_spread(prefix, target)
-
-
-def _log_spread(prefix: bytes, target: Target) -> None:
-    _log.warning(
-        "route %s has %d next hops: all its packets go via %s",
-        network_of(prefix),
-        len(target.hops),
-        target.hops[0].via or "the link",
-    )

@@ -192,6 +192,14 @@ class Engine:
         self._miss(now, next_hop, packet)
         return self._context.take(now)
 
+    def wanted(self, now: float, next_hop: IpAddress) -> list[Effect]:
+        """The pump has no entry for one of several next hops, and sends by another one meanwhile."""
+        is_ours = next_hop in self._addresses or not is_host(next_hop)
+        is_refused = next_hop.version == 6 and not self._context.config.carries_ipv6
+        if self._link.is_up and not is_ours and not is_refused:
+            self._neighbours.wanted(now, next_hop)
+        return self._context.take(now)
+
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._is_group(next_hop):

@@ -93,6 +93,14 @@ class Neighbours:
         """Take a packet for a neighbour that the pump does not know."""
         self._feed(now, ip, Input.MISS, packet=packet)
 
+    def wanted(self, now: float, ip: IpAddress) -> None:
+        """Resolve `ip` although no packet waits: the pump sends by another next hop meanwhile."""
+        if ip not in self._entries:
+            self._feed(now, ip, Input.MISS)
+        entry = self._entries.get(ip)
+        if entry is not None and entry.published is None:
+            self._publish(entry, NeighAction.HOLD)
+
     def used(self, now: float, ip: IpAddress) -> None:
         """The pump used a NOTIFY entry."""
         self._feed(now, ip, Input.USED)
@@ -270,8 +278,11 @@ class Neighbours:
         """Keep the packet, or drop it.
 
         By RFC 4861 §7.2.2 the packet would displace the oldest one. Then the pump would have to report
-        every packet of a fast sender; with HOLD the pump itself drops the later packets.
+        every packet of a fast sender; with HOLD the pump itself drops the later packets. There is no
+        packet if the pump sends by another next hop meanwhile.
         """
+        if not packet:
+            return
         if len(entry.pending) >= NEIGH_PENDING_PACKETS:
             self._context.count("neigh_pending_full")
         elif self._pending >= NEIGH_PENDING_TOTAL_PACKETS:

@@ -24,7 +24,8 @@ from ipoibu.endpoint import status
 from ipoibu.endpoint.interface import Interface
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
-from ipoibu.limits import STATUS_PAGE
+from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
+from ipoibu.route import NextHop, RouteChange, Target, prefix_of
 from ipoibu.wire.ip import checksum
 
 Hosts = Callable[..., list[Endpoint]]
@@ -112,6 +113,18 @@ def test_neighbours_are_shown_a_page_at_a_time(
     monkeypatch.setattr(status, "neighbours", counted)
     assert [entry["ip"] for entry in host.neighbours()] == [str(ip) for ip in ips]
     assert pages == [STATUS_PAGE, STATUS_PAGE, 1]
+
+
+def test_a_route_with_too_many_next_hops_is_counted_and_works(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    hops = tuple(NextHop(ipaddress.ip_address("10.0.0.2")) for _ in range(ROUTE_HOPS_MAX + 1))
+    prefix = prefix_of(ipaddress.ip_network("192.168.0.0/16"))
+    a.routes_changed([RouteChange(prefix, Target("unicast", hops))])
+    packet = udp4(1, "192.168.5.5", b"by one of them")
+    a.send([packet])
+    assert b.recv(timeout=10) == [packet]
+    assert a.stats()["engine.route_hops_full"] == 1
+    a.routes_changed([RouteChange(prefix, None)])
 
 
 def test_resolved_packets_do_not_pass_through_the_engine(make_hosts: Hosts) -> None:

@@ -109,6 +109,28 @@ N, I, R, S, D, P = (  # noqa: E741
     State.PROBE,
 )
 
+
+def test_a_wanted_next_hop_is_resolved_while_no_packet_waits() -> None:
+    """The pump sends by another next hop meanwhile, and reports this one once."""
+    bench = Bench()
+
+    def want(ip: IPv6Address) -> None:
+        bench.host.carry_out(bench.host.engine.wanted(bench.now, ip))
+
+    want(PEER_V6)
+    assert state_of(bench) is State.INCOMPLETE
+    assert bench.forward(str(PEER_V6)) is NeighAction.HOLD
+    bench.clear()
+    want(PEER_V6)
+    assert bench.host.effects == []
+    advertise(bench, solicited=True, override=True)
+    assert state_of(bench) is State.REACHABLE
+    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
+    assert not any(isinstance(effect, SendPacket) for effect in bench.host.effects)
+    want(OUR_V6)
+    assert state_of(bench, str(OUR_V6)) is State.NONE
+
+
 # RFC 4861 Appendix C, row by row: (states, event, new state or None for "unchanged", new address).
 # NA(solicited, override, address): "same" and "different" compare with the cached one.
 SAME, OTHER = PEER, PEER_AGAIN

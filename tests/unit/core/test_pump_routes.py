@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The pump's choice among several next hops."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections import Counter
+
+import pytest
+
+from ipoibu import _core
+from ipoibu.limits import ROUTE_HOPS_MAX
+from ipoibu.route import key_of
+from tests.unit.core.test_pump import (
+    HOLD,
+    MTU,
+    NOTIFY,
+    SEND,
+    UNREACHABLE,
+    ipv4,
+    ipv6,
+    make_host,
+    settle,
+)
+
+ANY4 = key_of(ipaddress.ip_address("0.0.0.0"))
+HOPS = [key_of(ipaddress.ip_address(f"10.0.0.{n}")) for n in (2, 3, 4)]
+
+
+class Bench:
+    """One host, and three routers that receive what it sends them."""
+
+    def __init__(self) -> None:
+        switch = _core.MemorySwitch(1)
+        self.host = make_host(switch, "fe80::a")
+        self.routers = [make_host(switch, f"fe80::{n}") for n in (2, 3, 4)]
+
+    def route(self, *weights: int) -> None:
+        hops: list[tuple[bytes | None, int]] = list(zip(HOPS, weights, strict=False))
+        self.host.pump.route_set(ANY4, 96, _core.ROUTE_MULTIPATH, None, hops)
+
+    def entry(self, number: int, action: int = SEND) -> None:
+        self.host.pump.neigh_set(HOPS[number], action, self.routers[number].destination, MTU)
+
+    def send(self, packets: list[bytes]) -> list[set[bytes]]:
+        """What each router gets."""
+        for start in range(0, len(packets), 64):
+            assert self.host.queue.send(packets[start : start + 64]) == len(packets[start:][:64])
+            settle(self.host, *self.routers)
+        return [set(router.queue.recv(10_000)) for router in self.routers]
+
+    def events(self) -> Counter[tuple[int, bytes]]:
+        return Counter((event.type, event.next_hop) for event in self.host.pump.events())
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def flows(count: int) -> list[bytes]:
+    return [ipv4("10.0.0.1", "8.8.8.8", struct.pack(">HHHH", n, 53, 8, 0)) for n in range(count)]
+
+
+def test_the_flows_of_a_multipath_route_spread_by_weight(bench: Bench) -> None:
+    for number in range(3):
+        bench.entry(number)
+    bench.route(1, 1, 2)
+    got = [len(packets) for packets in bench.send(flows(2000))]
+    assert sum(got) == 2000
+    assert all(
+        0.75 * want < have < 1.25 * want for have, want in zip(got, (500, 500, 1000), strict=True)
+    )
+    assert not bench.events()
+
+
+def test_a_flow_keeps_to_its_hop(bench: Bench) -> None:
+    for number in range(3):
+        bench.entry(number)
+    bench.route(1, 1, 1)
+    first = bench.send(flows(100))
+    assert bench.send(flows(100)) == first
+    # the fragments of a packet have the ports in the first one only
+    packet = bytearray(ipv4("10.0.0.1", "8.8.8.8", bytes(range(64))))
+    fragments = []
+    for offset in range(8):
+        packet[6:8] = struct.pack(">H", 0x2000 | offset)
+        fragments.append(bytes(packet[:20] + bytes([offset]) * 64))
+    assert sorted(len(got) for got in bench.send(fragments)) == [0, 0, 8]
+
+
+@pytest.mark.parametrize("action", [HOLD, UNREACHABLE])
+def test_the_flows_of_a_hop_that_is_not_alive_go_by_the_others(bench: Bench, action: int) -> None:
+    for number in range(3):
+        bench.entry(number)
+    bench.route(1, 1, 1)
+    before = bench.send(flows(300))
+    bench.host.pump.neigh_set(HOPS[1], action, None, MTU)
+    after = bench.send(flows(300))
+    assert before[0] <= after[0]  # a flow whose hop lives stays there
+    assert before[2] <= after[2]
+    assert after[1] == set()
+    assert len(after[0]) + len(after[2]) == 300
+    assert not bench.events()
+    bench.entry(1)
+    assert bench.send(flows(300)) == before
+
+
+def test_a_hop_without_an_entry_is_wanted_while_others_take_its_flows(bench: Bench) -> None:
+    bench.entry(0)
+    bench.entry(2, NOTIFY)
+    bench.route(1, 1, 1)
+    got = bench.send(flows(60))
+    assert len(got[0]) + len(got[2]) == 60
+    events = bench.events()
+    assert events.pop((_core.EVENT_USED, HOPS[2])) == 1
+    assert set(events) == {(_core.EVENT_WANTED, HOPS[1])}
+
+
+def test_without_a_live_hop_the_packet_waits_for_one_that_is_not_known_yet(bench: Bench) -> None:
+    bench.route(1, 1, 1)
+    bench.host.pump.neigh_set(HOPS[0], UNREACHABLE, None, MTU)
+    bench.send(flows(30))
+    events = bench.events()
+    assert {kind for kind, _ in events} == {_core.EVENT_MISS}
+    assert {hop for _, hop in events} == {HOPS[1], HOPS[2]}
+    for key in HOPS:
+        bench.host.pump.neigh_set(key, UNREACHABLE, None, MTU)
+    bench.send(flows(3))
+    assert {kind for kind, _ in bench.events()} == {_core.EVENT_UNREACHABLE}
+
+
+def test_a_hop_on_the_link_is_the_destination(bench: Bench) -> None:
+    bench.host.pump.route_set(ANY4, 96, _core.ROUTE_MULTIPATH, None, [(None, 1)])
+    bench.host.pump.neigh_set(
+        key_of(ipaddress.ip_address("8.8.8.8")), SEND, bench.routers[0].destination, MTU
+    )
+    assert len(bench.send(flows(5))[0]) == 5
+
+
+def test_ipv6_flows_spread_too(bench: Bench) -> None:
+    any6 = bytes(16)
+    hops = [key_of(ipaddress.ip_address(f"fe80::{n}")) for n in (2, 3)]
+    bench.host.pump.route_set(any6, 0, _core.ROUTE_MULTIPATH, None, [(hop, 1) for hop in hops])
+    for hop, router in zip(hops, bench.routers, strict=False):
+        bench.host.pump.neigh_set(hop, SEND, router.destination, MTU)
+    packets = [
+        ipv6("fd00::1", "2001:db8::1", struct.pack(">HHHH", n, 53, 8, 0)) for n in range(200)
+    ]
+    got = [len(packets) for packets in bench.send(packets)]
+    assert sum(got) == 200
+    assert min(got[:2]) > 50
+
+
+def test_more_hops_than_the_pump_takes_are_refused(bench: Bench) -> None:
+    assert _core.ROUTE_HOPS_MAX == ROUTE_HOPS_MAX
+    hops: list[tuple[bytes | None, int]] = [(HOPS[0], 1)] * (ROUTE_HOPS_MAX + 1)
+    bench.host.pump.route_set(ANY4, 96, _core.ROUTE_MULTIPATH, None, hops)
+    bench.host.step()
+    assert bench.host.counter("commands_bad") == 1
