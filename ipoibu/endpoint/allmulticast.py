@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Receiving every group of the link, for a multicast router (M7).
+"""Receives every group of the link, for a multicast router (M7).
 
 RFC 4391 §11: a router becomes a NonMember of all groups, which keeps none of them alive, and learns of
 new ones by trap 66. Reports get lost, or go to another program on the port, so `AllMulticast` lists the
@@ -59,7 +59,7 @@ class RouterSubnet(Protocol):
 
 
 class AllMulticast:
-    """The groups of one link that are received for a router; every method on the interface's loop."""
+    """The groups of one link that we receive for a router; every method runs on the interface's loop."""
 
     def __init__(self, interface: RouterInterface, subnet: RouterSubnet) -> None:
         self._interface = interface
@@ -67,7 +67,7 @@ class AllMulticast:
         self._params = interface.params
         self._held: set[Gid] = set()
         self._joining: set[Gid] = set()  # requested; the SA may have added us already
-        self._news: dict[Gid, bool] = {}  # by group: whether it exists, as a report says
+        self._news: dict[Gid, bool] = {}  # by group: whether it exists, according to a report
         self._woken = asyncio.Event()
         self._must_list = True
         self._is_doubted = False  # the SA may have forgotten that we are a member
@@ -79,7 +79,7 @@ class AllMulticast:
         return tuple(sorted(self._held, key=lambda group: group.raw))
 
     def open(self) -> None:
-        """The link is up, or comes up."""
+        """Start: the link is up, or comes up."""
         if self._task is None:
             self._must_list = True
             self._task = self._interface.loop.create_task(self._run())
@@ -102,7 +102,7 @@ class AllMulticast:
             self._woken.set()
 
     def refresh(self) -> None:
-        """The SA may be another: list the groups, and join them again."""
+        """Another SA may have taken over: list the groups, and join them again."""
         self._must_list = self._is_doubted = True
         self._woken.set()
 
@@ -150,7 +150,7 @@ class AllMulticast:
         try:
             self._subnet.attach_for_router(await self._subnet.sa.join(group, STATE))
         except NoRecords:
-            return  # gone meanwhile
+            return  # the group is gone meanwhile
         except LinkError as error:
             self._complain(error)
         else:
@@ -179,7 +179,8 @@ class AllMulticast:
 
 
 def ip_group(group: Gid) -> IpAddress | None:
-    """An IP group that has this MGID (G3); the MGID does not keep the scope and flags of an IPv6 group."""
+    """Return an IP group that has this MGID (G3); the MGID does not keep the scope and flags of an IPv6
+    group."""
     parts = mgid.parse_untrusted(group)
     if parts.family == 6:
         return IPv6Address((0xFF02 << 112) | parts.group)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sets of allowed values. Configurations check their fields, and options read their texts by them."""
+"""Sets of allowed values, by which configurations check their fields and options read their texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Range:
             raise UsageError(f"{field} {value}: expected {self}")
 
     def read(self, text: str) -> int:
-        """Read a whole number; `UsageError` unless it is one, in ASCII digits, and inside."""
+        """Read a whole number; `UsageError` unless the text is one, in ASCII digits, and inside."""
         if not re.fullmatch(r"[0-9]{1,9}", text) or not self.least <= int(text) <= self.most:
             problem = f" is no {self.noun}" if self.noun else ""
             raise UsageError(f"{text!r}{problem}: expected {self}")
@@ -36,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several `words`. `noun` says in error messages what they are."""
+    """One of several `words`; error messages call them by `noun`."""
 
     noun: str
     words: tuple[str, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Captures: frames as they pass the queue pair, handed to any number of sinks."""
+"""Captures: hands frames, as they pass the queue pair, to any number of sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tap:
-    """The pump's capture ring and its readers; every method on the engine's thread."""
+    """The pump's capture ring and its readers; every method runs on the engine's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pump: Pump | TxQueues) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class Tap:
         self._drain()
 
     def remove(self, sink: Sink) -> None:
-        """Hand the sink the frames that were captured before, then none."""
+        """Hand the sink the frames captured before, then none."""
         self._drain()
         self._drop(sink)
 
@@ -69,7 +69,7 @@ class Tap:
                 try:
                     sink(frames)
                 except Exception:
-                    # The others must not stop with it.
+                    # The other sinks must not stop with it.
                     _log.exception("a capture failed: it gets nothing more")
                     self._drop(sink)
         if self._pump.arm_captured():

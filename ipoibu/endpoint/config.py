@@ -22,7 +22,7 @@ from ipoibu.limits import (
     QUEUES_MAX,
 )
 
-if TYPE_CHECKING:  # the command line reads the bounds below where the C core does not load
+if TYPE_CHECKING:  # the command line reads the bounds below even if the C core does not load
     from ipoibu.fabric.base import MeshOptions
     from ipoibu.fabric.faults import FaultSpec
 
@@ -61,7 +61,7 @@ class EndpointConfig:
 
     pkey: PKey = DEFAULT_PKEY
 
-    # Must not contradict the link's Q_Key; None: that of `partitions`, or OpenSM's default
+    # It must not contradict the link's Q_Key; None: that of `partitions`, or OpenSM's default
     qkey: int | None = None
 
     # IP MTU in bytes; None: 2044, or less where the port carries less, and 65520 in connected mode.
@@ -78,21 +78,21 @@ class EndpointConfig:
     # A connection that carries no packet for so long ends (C10)
     connection_idle_s: float = CONNECTION_IDLE_S
 
-    # Impairs what this interface sends, for tests
+    # Faults on the datagrams that this interface sends, for tests
     faults: FaultSpec | None = None
 
     # OpenSM's partitions.conf: defines the link of `pkey`
     partitions: Path | None = None
 
-    # The interface of which this one is a child
+    # The parent of this interface, if it is a child
     parent: str | None = None
 
-    # After the last packet the data path polls so long for the next one before it sleeps: costs CPU
-    # time, saves a wake-up. None: adaptive, for 300 us after a short request (8 packets, 16 KiB) if
-    # the replies to such requests came that soon.
+    # After the last packet the data path polls for this time before it sleeps, which costs CPU time and
+    # saves a wake-up. None: adaptive, for 300 us after a short request (8 packets, 16 KiB) if the replies
+    # to such requests came that soon.
     busy_poll_us: int | None = None
 
-    # Where the peers of an iWARP device are (docs/mesh.md)
+    # The places of the peers of an iWARP device (docs/mesh.md)
     mesh: MeshOptions | None = None
 
     # Receive every group of the link that the subnet administrator lists (M7), for multicast routers

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The data path of an interface: a queue pair, and the pump between it and the packet device.
 
-An interface has one at a time. The device outlives it: after a heavy flush another data path is made
-over the same device (`ipoibu/endpoint/heavy_flush.py`).
+An interface has one data path at a time. The packet device outlives it: a heavy flush makes another data
+path over the same device (`ipoibu/endpoint/heavy_flush.py`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
 _SUPERFRAMES = frozenset(
     ("tso4", "tso6", "uso4", "uso6")
-)  # all of them: a peer may send us super-frames
+)  # all offloads: a peer may send us super-frames
 
 
 @dataclass(frozen=True, slots=True)
 class DataPath:
-    """Everything that belongs to one queue pair; the engine's thread, but for `open` and reading fields.
+    """Everything that belongs to one queue pair. The engine's thread calls it; any thread may call `open`
+    and read fields.
 
     `mtu_bytes` is the interface's IP MTU, `datagram_mtu_bytes` the longest packet that goes by datagram.
     """
@@ -121,17 +122,18 @@ class DataPath:
 
     @property
     def hwaddr(self) -> HwAddr:
-        """Our 20-byte address; a port's GID may change while it is open."""
+        """Our 20-byte address; the GID of an open port may change."""
         accepts = self.config.mode == "connected" and self.port.cm().accepts
         return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
 
     @property
     def event_fd(self) -> int | None:
-        """Readable while the port has events for `Port.active`; None where only polling shows them."""
+        """A descriptor that is readable while the port has events for `Port.active`; None where only
+        polling shows them."""
         return self.fabric.event_fd
 
     def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> RcShell | None:
-        """Connected mode over this data path; None in datagram mode."""
+        """Make connected mode over this data path; None in datagram mode."""
         if self.config.mode != "connected":
             return None
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
@@ -151,7 +153,7 @@ class DataPath:
         return RcShell(loop, self.pump, self.fabric, cm, config=config, counts=counts)
 
     def close(self) -> None:
-        """Destroy the queue pair and free the pump, which has to be stopped. Safe to repeat."""
+        """Destroy the queue pair and free the pump, which the caller has stopped. Safe to repeat."""
         self.fabric.close()
         self.pump.close()
 
@@ -173,7 +175,7 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
 
 def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
-        port.cm()  # raises where the port has no CM, before anything exists
+        port.cm()  # raises where the port has no CM, before any object exists
         return port.open_connected(params)
     if config.mesh is not None:
         return port.open_mesh(params, config.mesh)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An IPoIB endpoint, the embedding API: an interface on a thread of its own, called from any thread."""
+"""An IPoIB endpoint, the embedding API: an interface on a thread of its own; any thread may call it."""
 
 from __future__ import annotations
 
@@ -42,20 +42,19 @@ class Endpoint:
     """One IPoIB interface in user space.
 
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
-    without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`.
-    With one (a `TunRing` or `TunDevice` with `config.queues` queues), the kernel's stack is on the other
-    side. `port` hands in a port that is already open, such as a `MemoryPort`; it stays
-    the caller's to close.
+    without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`. With a device (a `TunRing` or
+    `TunDevice` with `config.queues` queues), the kernel's stack is on the other side. `port` hands in a
+    port that is already open, such as a `MemoryPort`; the caller closes it.
 
-    Threads: every method may be called from any thread, but one thread at a time receives. The engine
-    runs on a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread
-    calls `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended),
-    `on_mtu` (a subnet administrator gave the link another MTU) and `on_link` (the link carries traffic now,
-    or no longer; with the port's speed in Mb/s if it is known), which must not block. `open` and `close`
-    block, and raise `UsageError` there.
+    Threads: any thread may call every method, but only one thread at a time may receive. The engine runs on
+    a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread calls
+    `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended), `on_mtu` (a
+    subnet administrator gave the link another MTU) and `on_link` (the link carries traffic now, or no
+    longer; with the port's speed in Mb/s if it is known), which must not block. `open` and `close` block,
+    and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
-    raises `Closed` before `open` and after `close`. An endpoint that was closed may be opened again.
+    raises `Closed` before `open` and after `close`. The caller may open a closed endpoint again.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Endpoint:
         self._thread: LoopThread | None = None
         self._life = (
             threading.RLock()
-        )  # held to open, to close, and to hand a call to the engine's thread
+        )  # guards opening, closing, and the hand-over of a call to the engine's thread
         self._inbox = Inbox()
 
     # ---- life
@@ -107,10 +106,10 @@ class Endpoint:
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
     ) -> Endpoint:
-        """An endpoint, yet to be opened, in another partition of the port that this one has open.
+        """Return an endpoint, not open yet, in another partition of the port that this endpoint has open.
 
-        It is called NAME.P_KEY, as the kernel's are, and is independent of this one once it is open:
-        the last of them to close closes the device. Its `open` raises `Closed` while this one is not
+        Its name is NAME.P_KEY, as the kernel names children. Once open, it is independent of this endpoint:
+        the last of them to close closes the device. Its `open` raises `Closed` while this endpoint is not
         open.
         """
         config = replace(
@@ -140,7 +139,7 @@ class Endpoint:
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
     ) -> Endpoint:
-        """As `child`, with all of its configuration; the port of this endpoint takes precedence over
+        """As `child`, with its whole configuration; the port of this endpoint takes precedence over
         `config.device`."""
         child = Endpoint(
             config,
@@ -187,7 +186,7 @@ class Endpoint:
             raise
 
     def close(self) -> None:
-        """Leave the groups, stop both threads, give everything back. Safe to repeat."""
+        """Leave the groups, stop both threads, and release all resources. Safe to repeat."""
         self._check_thread()
         with self._life:
             interface, thread = self._interface, self._thread
@@ -232,7 +231,7 @@ class Endpoint:
         return future.result()
 
     def _opened(self) -> Interface:
-        """The interface, while there is one."""
+        """Return the interface; `Closed` if there is none."""
         interface = self._interface
         if interface is None:
             raise Closed(f"{self.config.name}: the endpoint is not open")
@@ -242,7 +241,7 @@ class Endpoint:
         return self._thread is not None and self._thread.is_current
 
     def _check_thread(self) -> None:
-        """The engine's thread would wait for its own end."""
+        """Refuse a call on the engine's thread, which would wait for its own end."""
         if self._is_on_thread():
             raise UsageError(f"{self.config.name}: not from a callback, which must not block")
 
@@ -265,7 +264,7 @@ class Endpoint:
     # ---- inputs from the host or the application
 
     def address_added(self, address: IpInterface) -> None:
-        """The interface has this address now: check it for duplicates, then announce it."""
+        """The interface has this address now: probe for duplicates, then announce it."""
         self._call(lambda: self._input(self._engine.address_added, address))
 
     def address_removed(self, address: IpInterface) -> None:
@@ -273,7 +272,7 @@ class Endpoint:
         self._call(self._shell.announce)
 
     def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
-        """Packets to `network` go to the gateway `via` (of either family), or are on-link without.
+        """Packets to `network` go to the gateway `via` (of either family); without one they are on-link.
 
         `kind` is "unicast", "broadcast" (an IPv4 subnet's broadcast address) or "unreachable".
         Destinations without a route are on-link.
@@ -288,13 +287,13 @@ class Endpoint:
         self.routes_changed([RouteChange(prefix_of(network), None)])
 
     def routes_changed(self, changes: Sequence[RouteChange]) -> None:
-        """Many routes at once, in order, as `route_added` and `route_removed` take them one by one."""
+        """Change many routes at once, in order, as `route_added` and `route_removed` do one by one."""
         self._call(lambda: self._shell.change_routes(changes))
 
     def router_changed(self, is_router: bool) -> None:
         """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it
-        does not. A host that uses us as its default router chooses another when they say no (RFC 4861
-        §7.2.5).
+        does not. A host that uses us as its default router chooses another router when the advertisements
+        say no (RFC 4861 §7.2.5).
         """
         self._call(lambda: self._engine.router_changed(is_router))
 
@@ -320,9 +319,11 @@ class Endpoint:
         return self._queue
 
     def send(self, packets: Iterable[Packet]) -> int:
-        """Queue IP packets, each at most `mtu` bytes, in order; return how many fitted, from the first.
+        """Queue IP packets, each at most `mtu` bytes, in order; return how many fitted, counted from the
+        first.
 
-        Copies, never blocks. Datagram service: a packet taken may still be lost, counted in `stats`.
+        The method copies the packets and never blocks. This is a datagram service: a queued packet may
+        still get lost, which `stats` counts.
         """
         queue = self._embedded()
         batch = list(packets)
@@ -335,36 +336,39 @@ class Endpoint:
         return queue.send(batch)
 
     def recv(self, max: int = 64, timeout: float | None = None) -> list[bytes]:
-        """At most `max` received IP packets; waits for the first, `timeout` seconds at most.
+        """Return at most `max` received IP packets; wait for the first one `timeout` seconds at most.
 
-        An empty list after the time; `timeout` 0 only looks. One thread at a time.
+        The list is empty after the time; with a `timeout` of 0 the method does not wait. Only one thread at
+        a time may receive.
         """
         return self._inbox.receive(self._embedded, _core.QueueDevice.recv, max, timeout)
 
     def reserve(self, max: int = 64) -> list[_core.Frame]:
-        """Up to `max` frames of the data path's memory to fill: write through views, and set `length` to the
-        packet's. An empty list while the data path has all of them. See docs/embedding.md.
+        """Return up to `max` frames of the data path's memory to fill: write through views, and set
+        `length` to that of the packet. The list is empty while the data path has all frames. See
+        docs/embedding.md.
         """
         return self._embedded().reserve(max)
 
     def send_frames(self, frames: Iterable[_core.Frame]) -> int:
-        """As `send`, of reserved frames, without a copy; the frames that fitted are no longer the caller's.
+        """As `send`, for reserved frames and without a copy; the frames that fitted no longer belong to the
+        caller.
 
-        Raises BufferError while a view of a frame exists, after it took the frames before that one.
+        `BufferError` if a view of a frame exists; the method has then taken the earlier frames.
         """
         return self._embedded().send_frames(frames)
 
     def recv_frames(self, max: int = 64, timeout: float | None = None) -> list[_core.Frame]:
-        """As `recv`, without a copy: views of the frames read the packets where they are.
+        """As `recv`, without a copy: views of the frames read the packets in place.
 
-        A frame goes back when it and its views are forgotten, or by `release`. Beyond half of all
-        frames held (512 of datagrams, 64 of connections), further packets are copied. Frames stay
-        readable after `close`.
+        A frame goes back when the caller drops it and its views, or by `release`. While the caller holds
+        half of all frames (512 of datagrams, 64 of connections), the pump copies further packets. Frames
+        stay readable after `close`.
         """
         return self._inbox.receive(self._embedded, _core.QueueDevice.recv_frames, max, timeout)
 
     async def asend(self, packets: Iterable[Packet]) -> int:
-        """As `send`, but waits while there is no room until all are taken; returns their number."""
+        """As `send`, but wait for room until all packets are queued; return their number."""
         batch = list(packets)
         done = self.send(batch)
         while done < len(batch):
@@ -388,12 +392,12 @@ class Endpoint:
 
     @property
     def hwaddr(self) -> HwAddr:
-        """Our 20-byte address; a heavy flush changes the queue pair, a port may have another GID."""
+        """Our 20-byte address; a heavy flush changes its queue pair, and the port may get another GID."""
         return self._opened().path.hwaddr
 
     @property
     def mtu(self) -> int:
-        """The IP MTU; after a heavy flush perhaps another."""
+        """The IP MTU, which a heavy flush may change."""
         return self._opened().path.mtu_bytes
 
     @property
@@ -402,13 +406,13 @@ class Endpoint:
         return self._opened().params
 
     def show(self) -> dict[str, Any]:
-        """The interface as plain values; the keys are stable."""
+        """Return the interface as plain values; the keys are stable."""
         return self._call(status.show, self._opened())
 
     def neighbours(self) -> list[dict[str, Any]]:
         """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router.
 
-        The engine goes on with its work after every `STATUS_PAGE` of them.
+        The engine does other work after every `STATUS_PAGE` neighbours.
         """
         interface = self._opened()
         ips = self._call(interface.engine.neighbour_ips)
@@ -439,14 +443,15 @@ class Endpoint:
         return self._call(status.groups, self._opened())
 
     def stats(self) -> dict[str, int]:
-        """Counters by name: the pump's plain, the fabric's under `fabric.`, ours under `engine.`."""
+        """Return the counters by name: the pump's without a prefix, the fabric's under `fabric.`, the
+        engine's under `engine.`."""
         return self._call(status.stats, self._opened())
 
     def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
         """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
 
-        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. A sink that raises
-        is logged, and gets nothing more.
+        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. If a sink raises, the
+        endpoint logs the error and hands the sink nothing more.
         """
         interface = self._opened()
         self._call(interface.tap.add, sink, snap_bytes)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The heavy flush: a new queue pair under an interface that lives on (the kernel's ipoib does likewise).
 
-A queue pair can no longer be used when the interface's P_Key has another index or membership, has gone
-or is back, or when the link has another MTU, Q_Key or the like. Addresses, routes, groups and the TUN
-stay; the queue pair's number, neighbours, paths and connections go with it.
+A queue pair is of no more use when the interface's P_Key has another index or membership, has gone or is
+back, or when the link has another MTU, Q_Key or the like. Addresses, routes, groups and the TUN stay; the
+queue pair's number, neighbours, paths and connections go with the queue pair.
 
 1. The port's `SaClient` sees another P_Key table and notifies the interface's `Subnet`, which calls
    `Interface.flush`; a broadcast group's record that differs from the link's comes to the same.
@@ -63,10 +63,10 @@ class FlushedInterface(Protocol):
 
 
 class HeavyFlush:
-    """Carries heavy flushes out, one at a time; every method on the interface's loop.
+    """Carries heavy flushes out, one at a time; every method runs on the interface's loop.
 
-    While the link cannot be joined or a queue pair cannot be made, the link stays down. The next
-    attempt comes after 1, 2 .. 16 s, and at once when the subnet changes.
+    The link stays down while a join of the link, or the making of a queue pair, fails. The next attempt
+    comes after 1, 2 .. 16 s, and at once when the subnet changes.
     """
 
     def __init__(self, interface: FlushedInterface) -> None:
@@ -79,7 +79,7 @@ class HeavyFlush:
         return self._task is not None
 
     def demand(self, why: str) -> None:
-        """Begin; while a flush is under way, have it try again at once."""
+        """Begin a flush; if one is under way, have it try again at once."""
         if self._task is not None:
             self._changed.set()
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Waiting for received packets: of a thread, or on an event loop."""
+"""Waits for received packets, on a thread or on an event loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Packets = TypeVar("_Packets", bytes, _core.Frame)
 Opened = Callable[[], _core.QueueDevice]
 Take = Callable[[_core.QueueDevice, int], list[_Packets]]
 
-_LOOK_S: Final = 1  # how often a waiting thread checks whether another thread closed the queue
+_LOOK_S: Final = 1  # a waiting thread checks so often whether another closed the queue
 
 
 class Inbox:
     """Waits for a queue's packets, for one receiver at a time.
 
-    `opened` returns the queue, or raises the error that ends the wait. The inbox calls it each time: if it
-    kept the queue, it would keep the owner alive. `take` is the queue's method that receives.
+    `opened` returns the queue, or raises the error that ends the wait. The inbox calls it each time,
+    because a stored queue would keep its owner alive. `take` is the queue's method that receives.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,8 @@ class Inbox:
     def receive(
         self, opened: Opened, take: Take[_Packets], max: int, timeout: float | None
     ) -> list[_Packets]:
-        """At most `max` packets, or none after `timeout` seconds; 0 only looks, None waits on."""
+        """Return at most `max` packets, or none after `timeout` seconds; 0 does not wait, None waits for
+        ever."""
         queue = opened()
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._receiving:

@@ -33,16 +33,16 @@ from ipoibu.proto.engine import Engine, LinkConfig
 
 _log = logging.getLogger(__name__)
 
-PORT_POLL_S: Final = 1.0  # the longest delay until a port that went down or came back is noticed
+PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
 
 
 class Interface:
-    """One IPoIB interface; after the constructor, every method on the loop's thread."""
+    """One IPoIB interface; every method but the constructor runs on the loop's thread."""
 
     def __init__(
         self, path: DataPath, loop: asyncio.AbstractEventLoop, callbacks: Callbacks
     ) -> None:
-        """Take over `path`, which leads to the link; nothing runs before `start`."""
+        """Take over `path`, the data path to the link; nothing runs before `start`."""
         self.config = path.config
         self.port = path.port
         self.path = path
@@ -109,7 +109,7 @@ class Interface:
         self.shell.drain()
 
     def stop(self) -> None:
-        """Leave the groups and stop the pump; `path` is still to be closed."""
+        """Leave the groups and stop the pump; the caller then closes `path`."""
         self.perform(self.engine.stop(self.loop.time()))
         self._carrier.stop()
         if self.subnet is not None and self._heavy_flush is not None:
@@ -122,7 +122,7 @@ class Interface:
         self._stop_path()
         self.shell.close()
         self.subnet = self._heavy_flush = (
-            None  # both refer to us: without them we are freed at once
+            None  # both refer to us: without them Python frees us at once
         )
 
     def perform(self, effects: Iterable[Effect]) -> None:
@@ -143,7 +143,7 @@ class Interface:
             self.loop.remove_reader(self.path.event_fd)
 
     def _stop_path(self) -> None:
-        """The connections say farewell while the pump runs, and end after it."""
+        """Disconnect the connections while the pump runs, stop the pump, and then destroy them."""
         if self.rc is not None:
             self.rc.close()
         self.path.pump.stop()
@@ -173,7 +173,7 @@ class Interface:
         self._look_at_port()
 
     def _look_at_port(self) -> None:
-        """A second has passed, or the device reports an event."""
+        """Look at the port: a second has passed, or the device reports an event."""
         try:
             active = self.port.active()
         except LinkError as error:
@@ -199,7 +199,7 @@ class Interface:
             self.up() if active else self.down()
 
     def _rename_rc(self, hwaddr: HwAddr) -> bool:
-        """Have connected mode listen at the new address; where it cannot yet, the next look retries."""
+        """Have connected mode listen at the new address; if that fails, the next look retries."""
         try:
             if self.rc is not None:
                 self.rc.rename(hwaddr)
@@ -209,7 +209,7 @@ class Interface:
         return True
 
     def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
-        """A peer of a mesh announced its addresses; on any thread."""
+        """Take the addresses that a peer of a mesh announces; any thread may call it."""
 
         def learn() -> None:
             self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
@@ -220,14 +220,15 @@ class Interface:
     # ---- flushes, with the subnet
 
     def flush(self, level: Flush, why: str | None = None) -> None:
-        """The subnet changed, as `level` says. `why` gives a heavy flush a reason besides the P_Key table.
+        """Follow a change of the subnet, as `level` says. `why` gives a heavy flush a reason besides the
+        P_Key table.
 
         Light: ask for paths and groups again, and use the old ones meanwhile. Normal: take the link down
         and up. Heavy: make another queue pair.
         """
         subnet, heavy_flush = self.subnet, self._heavy_flush
         if subnet is None or heavy_flush is None:
-            return  # the interface was stopped before the SA client's notice arrived
+            return  # the interface stopped before the SA client's notice arrived
         if heavy_flush.is_under_way:
             heavy_flush.demand(level.name)
         elif level is Flush.LIGHT:

@@ -22,7 +22,8 @@ from ipoibu.wire.mcmember import JoinState
 
 
 def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
-    """The parameters of the link that `config` names; where there is an SA, join the link, and wait."""
+    """Return the parameters of the link that `config` names; where there is an SA, join the link, and
+    wait."""
     if port.sa is None:
         params = provision.link_params(
             port.info,
@@ -49,7 +50,7 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
 
 
 def datagram_mtu(config: EndpointConfig) -> int | None:
-    """The MTU that the link has to carry; in connected mode `config.mtu` is not the link's."""
+    """Return the MTU that the link has to carry; in connected mode `config.mtu` is not that of the link."""
     return None if config.mode == "connected" else config.mtu
 
 
@@ -69,7 +70,8 @@ def join_link(
     mtu_bytes: int | None,
     may_control: Callable[[], bool],
 ) -> PartitionParams:
-    """Join the broadcast group of `pkey`'s link, whose record has all of its parameters (B1); waits for it.
+    """Join the broadcast group of `pkey`'s link, whose record has all parameters of the link (B1), and wait
+    for it.
 
     `LinkError` if the port is not in the partition, cannot carry the link's MTU (B2) or the SA
     refuses or is silent; `UsageError` for options that contradict the link; `NotPermitted` for a
@@ -103,7 +105,7 @@ async def joined_link(
         )
     group = mgid.broadcast(pkey.full)
     if (group, JoinState.FULL_MEMBER) in sa.held:
-        # The SA counts a port's membership once: the first to leave would end the other's, too.
+        # The SA counts a port's membership once: the first interface to leave would end the other's, too.
         raise UsageError(f"{place}: there is an interface in partition {pkey.full} already")
     record = await sa.join(group)
     try:
@@ -117,13 +119,14 @@ async def joined_link(
 
 
 def own_pkey(sa: SaClient, pkey: PKey) -> PKey | None:
-    """The port's key for the partition, the full one if it has both; None if it is not in it."""
+    """Return the port's key for the partition, the full key if it has both; None if the port is not in the
+    partition."""
     keys = [key for key in sa.info.pkeys if key.full == pkey.full and key & 0x7FFF]
     return max(keys, default=None)
 
 
 def pkey_place(sa: SaClient, pkey: PKey) -> tuple[int, PKey] | None:
-    """The index and the value of the port's key for the partition: a queue pair is bound to both."""
+    """Return the index and the value of the port's key for the partition: a queue pair is bound to both."""
     own = own_pkey(sa, pkey)
     return None if own is None else (sa.info.pkeys.index(own), own)
 
@@ -149,7 +152,7 @@ def _check(
 
 
 def _permit(params: PartitionParams, place: str, may_control: Callable[[], bool]) -> None:
-    """B3: before the queue pair exists, so that the error can name the reason."""
+    """Check B3 before the queue pair exists, so that the error can name the reason."""
     if params.qkey & CONTROLLED_QKEY and not may_control():
         raise NotPermitted(
             f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "

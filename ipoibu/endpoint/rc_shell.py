@@ -46,7 +46,7 @@ class _RcHost:
 
 @dataclass(slots=True)
 class _RcQp:
-    """A queue pair; `number` is the pump's name for it, 0 while it has none."""
+    """A queue pair; `number` is the pump's name for it, 0 before it has one."""
 
     connection: RcQueuePair
     number: int = 0
@@ -56,7 +56,7 @@ class _RcQp:
 class RcShell:
     """Runs `RcPolicy` between engine, pump, fabric and CM.
 
-    Every method on the loop's thread.
+    Every method runs on the loop's thread.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RcShell:
         self._cm = cm
         self._counts = counts
         self._numbers = itertools.count(1)
-        self._hosts: dict[HwAddr, _RcHost] = {}  # by address without flags (A6)
+        self._hosts: dict[HwAddr, _RcHost] = {}  # the key is the address without flags (A6)
         self._by_next_hop: dict[IpAddress, HwAddr] = {}
         self._rc_qps: dict[Handle, _RcQp] = {}
         self._by_number: dict[int, Handle] = {}
@@ -100,7 +100,7 @@ class RcShell:
             self._activity = self._loop.call_later(self._activity_s, self._report_activity)
 
     def down(self) -> None:
-        """The link is down, and every connection with it."""
+        """The link is down: end every connection."""
         self._effects.perform(self._policy.close(self._now()))
 
     def rename(self, hwaddr: HwAddr) -> None:
@@ -115,7 +115,7 @@ class RcShell:
         self.open()
 
     def close(self) -> None:
-        """Say farewell; the pump still runs."""
+        """Disconnect the peers while the pump still runs."""
         self.down()
         self._closed = True
         self._cm.unsubscribe(self._subscriber)
@@ -124,7 +124,7 @@ class RcShell:
             self._activity.cancel()
 
     def release(self) -> None:
-        """Destroy the queue pairs; the pump does not run any more."""
+        """Destroy the queue pairs, after the pump has stopped."""
         for connection in (
             *(rc_qp.connection for rc_qp in self._rc_qps.values()),
             *self._leaving.values(),
@@ -136,7 +136,7 @@ class RcShell:
     # ---- from the engine
 
     def published(self, publish: Publish) -> None:
-        """The pump has an entry for a next hop, perhaps of a host that accepts connections."""
+        """Note that the pump has an entry for a next hop, perhaps of a host that accepts connections."""
         hwaddr, destination = publish.hwaddr, publish.destination
         if hwaddr is None or destination is None or not hwaddr.flags & RC_FLAG:
             self.withdrawn(publish.next_hop)
@@ -171,7 +171,7 @@ class RcShell:
     # ---- from the pump
 
     def event(self, event: _core.Event) -> None:
-        """One of `EVENTS`."""
+        """Take one of `EVENTS`."""
         now = self._now()
         if event.type == _core.EVENT_RC_WANTED:
             bare = HwAddr(Qpn(event.qpn), Gid(event.gid))
@@ -253,7 +253,7 @@ class RcShell:
     def _steer(self, route: TxRoute) -> None:
         host = self._hosts.get(route.hwaddr)
         if host is None:
-            return  # no neighbour of ours: nothing is sent there
+            return  # no neighbour of ours: we send nothing there
         if route.tx_mode is not TxMode.RC:
             self._pump.tx_mode_set(host.destination, _TX_MODES[route.tx_mode])
             return
@@ -290,11 +290,11 @@ class RcShell:
 
     @property
     def port_counts(self) -> Counter[str]:
-        """The CM's counters, for all interfaces of the port."""
+        """Return the CM's counters, which cover all interfaces of the port."""
         return self._cm.counters()
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Every connection, for `ipoibu conn`; see `Endpoint.connections`."""
+        """Return every connection, for `ipoibu conn`; see `Endpoint.connections`."""
         self._note_activity()
         return [
             {

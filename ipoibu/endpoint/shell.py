@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The engine's shell: feeds it the pump's events and the time, and carries its effects out.
+"""The engine's shell: feeds the engine the pump's events and the time, and carries its effects out.
 
 Everything here runs on one event loop, on one thread. The engine decides, the pump moves packets, and
 this file only translates: pump events into engine inputs, engine effects into pump commands.
@@ -54,11 +54,11 @@ ROUTE_KINDS: Final = {
 
 
 class Shell:
-    """Runs `engine` over a data path; every method on the loop's thread.
+    """Runs `engine` over a data path; every method runs on the loop's thread.
 
-    The interface that owns it sets `rc` and `subnet`. `on_address` is called with the result of an
-    address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link
-    came up or went down.
+    The interface that owns the shell sets `rc` and `subnet`. `on_address` is called with the result of an
+    address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link came
+    up or went down.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Shell:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
         self.is_severed = False
-        """Whether the data path was ended, and another one has yet to come."""
+        """Whether the data path has ended and another one has yet to come."""
         self._loop = loop
         self._engine = engine
         self._path = path
@@ -85,7 +85,7 @@ class Shell:
         self._on_failure = on_failure
         self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
-        self._routes: dict[bytes, Target] = {}  # by prefix
+        self._routes: dict[bytes, Target] = {}  # keyed by prefix
 
     # ---- life
 
@@ -98,7 +98,7 @@ class Shell:
         self._loop.remove_reader(self._pump.event_fd)
 
     def close(self) -> None:
-        """Carry no effects out any more."""
+        """Carry out no more effects."""
         self._effects.stop()
         self.subnet = None
 
@@ -122,12 +122,12 @@ class Shell:
         self.drain()
 
     def drain(self) -> None:
-        """One batch, then back to the loop, so that timers and callers get their turn."""
+        """Read one batch of events, then return to the loop, so that timers and callers get their turn."""
         for event in self._pump.events():
             try:
                 self._dispatch(event)
             except Exception:
-                # A defect of ours. One event is lost; the interface must not stop with it.
+                # A defect of ours loses one event; the interface must not stop with it.
                 self._counts["defect"] += 1
                 _log.exception(
                     "%s: event %d was not handled", self._path.port.info.device, event.type
@@ -172,14 +172,14 @@ class Shell:
     # ---- effects
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry effects out in order, and those that they cause."""
+        """Carry effects out in order, and then those that they cause."""
         self._effects.perform(effects)
 
     def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         pump = self._pump
         match effect:
             case Publish() | Withdraw() | SendFrame() | SendPacket() | Deliver() if self.is_severed:
-                self._counts["severed"] += 1  # a link that is down has published nothing
+                self._counts["severed"] += 1  # a link that is down has no entries in the pump
             case Publish(next_hop, forward, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
                 if self.rc is not None:
@@ -220,14 +220,14 @@ class Shell:
         return self._engine.attached(now, mgid)
 
     def announce(self) -> None:
-        """Announce to the peers of a mesh which addresses we may use now."""
+        """Announce our usable addresses to the peers of a mesh."""
         usable = [it.address for it in self._engine.addresses() if it.state in _USABLE]
         self._path.fabric.announce(usable)
 
     # ---- routes: the engine has no part in them
 
     def change_routes(self, changes: Iterable[RouteChange]) -> None:
-        keep = self.subnet is not None  # else there is no other data path to come
+        keep = self.subnet is not None  # without a subnet no other data path will come
         for prefix, target in changes:
             if target is None:
                 self._routes.pop(prefix, None)

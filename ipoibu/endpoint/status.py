@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an interface shows of itself: plain values with stable keys, for `Endpoint` and the command line.
+"""The status of an interface as plain values with stable keys, for `Endpoint` and the command line.
 
 Every function runs on the interface's thread; `Endpoint`'s methods document the values.
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An interface's part of the subnet: the engine's questions become requests to the SA, answers its inputs.
+"""An interface's part of the subnet: the engine's questions become requests to the SA, and the answers
+become inputs of the engine.
 
 A packet to an unknown neighbour takes five steps:
 
@@ -10,9 +11,9 @@ A packet to an unknown neighbour takes five steps:
 3. `Subnet` starts a task on the interface's loop that awaits `SaClient.path`, which runs on the thread
    of the port's SA client.
 4. There the sans-IO `SaRequests` gives the query a transaction id and decides when to retry it, and
-   `SaTransport` sends its datagrams through the `MadPort` and feeds it those that come back.
+   `SaTransport` sends its datagrams through the `MadPort` and feeds it the datagrams that come back.
 5. The task feeds the path to the engine, whose effects publish the next hop to the pump and send the
-   packet that waited.
+waiting packet.
 
 Everything here runs on the interface's loop, except for `_notified`.
 """
@@ -84,15 +85,16 @@ class Subnet:
         self._loop = interface.loop
         self._engine = interface.engine
         self._received: set[Gid] = set()  # the groups that the engine wants to receive
-        self._senders: dict[Gid, Gid] = {}  # by group: the one that its packets go to (M1)
-        self._sent_to: Counter[Gid] = Counter()  # by group: of how many groups the packets go there
+        self._senders: dict[Gid, Gid] = {}  # by group: the group that its packets go to (M1)
+        self._sent_to: Counter[Gid] = Counter()  # by group: how many groups send by it
         self.note_pkey(interface.params)
         self.renewed()
         self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
         sa.listen(self._notified)
 
     def note_pkey(self, params: PartitionParams) -> None:
-        """Note which P_Key the queue pair is bound to; before that exists, so that no change is missed."""
+        """Note the P_Key to which the queue pair will be bound, before the queue pair exists, so that we
+        miss no change."""
         self._pkey_place = pkey_place(self.sa, params.pkey)
 
     def renewed(self) -> None:
@@ -113,7 +115,7 @@ class Subnet:
         self.sa.unlisten(self._notified)
 
     def close(self) -> None:
-        """End all requests; the engine's own `Detach` left the groups."""
+        """End all requests; the engine's own `Detach` effects have left the groups."""
         self.close_all_groups()
         for task in self._tasks.values():
             task.cancel()
@@ -153,9 +155,10 @@ class Subnet:
                 self._all.open()
 
     def _refused(self, group: Gid, error: LinkError) -> None:
-        """A silent SA ends no membership: its return is a flush. A refusal by the SA does."""
+        """Take a failed join. A silent SA ends no membership, because its return causes a flush; a refusal
+        by the SA does."""
         if (group, JoinState.FULL_MEMBER) in self.sa.held:
-            # The broadcast group is held before it is received: no flush would join it again.
+            # The interface joined the broadcast group before it receives it: no flush would join it again.
             if isinstance(error, NoAnswer) and group in self._received:
                 return
             self._stop_receiving(group)
@@ -211,8 +214,9 @@ class Subnet:
             self._interface.perform(self._engine.path_resolved(self._now(), gid, path(record)))
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
-        """A link with another MTU or Q_Key needs another queue pair. Any other parameter holds for all groups
-        of the link: every member has to leave them before the SA can create them with the new one."""
+        """Return whether the record describes the same link. A link with another MTU or Q_Key needs another
+        queue pair. Any other parameter holds for all groups of the link: every member has to leave them
+        before the SA can create them with the new value."""
         now = replace(link_params(record), is_limited=self._params.is_limited)
         changed = [
             f"{field.name} {getattr(now, field.name)}"
@@ -240,19 +244,19 @@ class Subnet:
         self._later(lambda: self.sa.leave(group, ALL_GROUPS_STATE))
 
     def close_all_groups(self) -> None:
-        """The link goes down: end receiving for a router."""
+        """Stop receiving for a router, because the link goes down."""
         if self._all is not None:
             self._all.close()
 
     def others(self) -> tuple[Gid, ...]:
-        """The groups that are received for a router only."""
+        """The groups that we receive for a router only."""
         held = self._all.held if self._all is not None else ()
         return tuple(group for group in held if group not in self._received)
 
     # ---- reports of the SA client
 
     def _notified(self, change: Flush | Notice) -> None:
-        """On the SA client's thread."""
+        """Take a change on the SA client's thread."""
         try:
             if isinstance(change, Notice):
                 self._loop.call_soon_threadsafe(self._group_changed, change)
@@ -271,15 +275,15 @@ class Subnet:
     # ---- flushes
 
     def refresh(self) -> None:
-        """Light: the SA may have forgotten us. `SaClient` has joined its groups again already."""
+        """Flush lightly: the SA may have forgotten us. `SaClient` has joined its groups again already."""
         self._interface.perform(self._engine.sa_changed(self._now()))
         if self._all is not None:
             self._all.refresh()
 
     def why_heavy(self) -> str | None:
-        """Why the port's P_Key table calls for another queue pair; None if it does not.
+        """Return why the port's P_Key table calls for another queue pair; None if it does not.
 
-        As in the kernel, a table that has our P_Key where it was changes nothing for us.
+        As in the kernel, a table that has our P_Key in the old place changes nothing for us.
         """
         before, after = self._pkey_place, pkey_place(self.sa, self._params.pkey)
         if after == before:
@@ -333,7 +337,7 @@ class Subnet:
                 _log.debug("%s %s: %s", *key, error)
 
     def _later(self, question: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a request whose answer nobody awaits, on the SA client's loop, which outlives ours."""
+        """Run a request whose answer we do not await, on the SA client's loop, which outlives ours."""
 
         def ended(done: Any) -> None:
             if not done.cancelled() and done.exception() is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The TX queues of one interface: all pumps get the engine's commands, and their events come together.
+"""The TX queues of one interface: passes the engine's commands to all pumps, and collects their events.
 
-Queue 0 is the whole of an interface with one queue: it receives, and sends the engine's frames. Each
-further queue reads one more queue of the TUN and sends its packets, by tables of its own: a pump owns
-all its state, so the pumps share nothing and need no lock (ext/README.md).
+An interface with one queue has queue 0 only, which receives, and sends the engine's frames. Each further
+queue reads one more queue of the TUN and sends its packets, by tables of its own: a pump owns all its
+state, so the pumps share nothing and need no lock (ext/README.md).
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _SHOWN: Final = ("tx_packets", "tx_bytes", "tx_missed")
 
 
 class TxQueues:
-    """Pumps with the face of one; takes them over. Threads: as `_core.Pump`.
+    """Several pumps with the methods of one; takes them over. Threads: as `_core.Pump`.
 
-    Connections are a pump's own: there are none. `counters` adds up, and has some of each queue under
-    `queue.N.`. If a queue refuses a table write, the others get it all the same, then the error is raised.
+    Connections are a pump's own: there are none. `counters` adds up, and has some counters of each queue
+    under `queue.N.`. If a queue refuses a table write, the other queues still get it, and then the call
+    raises the error.
     """
 
     def __init__(self, pumps: Iterable[_core.Pump]) -> None:
         self._pumps = tuple(pumps)
-        self._origin: dict[int, int] = {}  # hash of a packet that waits -> its queue, oldest first
+        self._origin: dict[int, int] = {}  # hash of a waiting packet -> its queue, oldest first
         self._syncs: Counter[int] = Counter()
         self._device_failed = False
         self._wakes: list[select.epoll] = []
@@ -52,7 +53,7 @@ class TxQueues:
     # ---- life
 
     def start(self) -> None:
-        """All of them or, with an `OSError`, none."""
+        """Start all pumps or, with an `OSError`, none."""
         started = []
         try:
             for pump in self._pumps:
@@ -68,14 +69,14 @@ class TxQueues:
             pump.stop()
 
     def close(self) -> None:
-        """After the fabric, as a pump. Safe to repeat."""
+        """Free the pumps, after the end of the fabric. Safe to repeat."""
         for wake in self._wakes:
             wake.close()
         for pump in self._pumps:
             pump.close()
 
     def step(self, max: int = 64) -> int:
-        """One round of each by hand."""
+        """Step each pump one round by hand."""
         return sum(pump.step(max) for pump in self._pumps)
 
     # ---- commands
@@ -107,7 +108,7 @@ class TxQueues:
         return self._pumps[0].deliver(packet)
 
     def sync(self, token: int) -> None:
-        """One EVENT_SYNC, when the last queue has answered."""
+        """Cause one EVENT_SYNC, after the last queue has answered."""
         self._syncs[token] += len(self._pumps)
         self._all(lambda pump: pump.sync(token))
 
@@ -118,7 +119,8 @@ class TxQueues:
         return self._event_wake.fileno()
 
     def arm_events(self) -> bool:
-        """True at the first that has some: the others are asked when it has none."""
+        """Arm the queues in turn; return True at the first queue that has events, without arming the
+        rest."""
         return any(pump.arm_events() for pump in self._pumps)
 
     def disarm_events(self) -> None:
@@ -126,7 +128,7 @@ class TxQueues:
             pump.disarm_events()
 
     def events(self, max: int = 256) -> list[_core.Event]:
-        """At most about `max`, the oldest of each queue first."""
+        """Return at most about `max` events, the oldest of each queue first."""
         share = -(-max // len(self._pumps))
         events: list[_core.Event] = []
         for tx_queue, pump in enumerate(self._pumps):
@@ -146,7 +148,8 @@ class TxQueues:
         return True
 
     def _remember(self, tx_queue: int, packet: bytes) -> None:
-        """Only its hash: the engine may have dropped it. A false match costs nothing but order."""
+        """Remember only the hash of the packet, because the engine may have dropped it. A false match costs
+        only order."""
         if len(self._origin) >= NEIGH_PENDING_TOTAL_PACKETS:
             del self._origin[next(iter(self._origin))]
         self._origin[hash(packet)] = tx_queue
@@ -163,7 +166,8 @@ class TxQueues:
             pump.disarm_captured()
 
     def captured(self, max: int = 256) -> list[_core.CapturedFrame]:
-        """At most about `max`, in the order of time as far as the queues have captured them."""
+        """Return at most about `max` frames, in the order of time as far as the queues have captured
+        them."""
         share = -(-max // len(self._pumps))
         batches = [pump.captured(share) for pump in self._pumps]
         return list(merge(*batches, key=lambda frame: frame.time_ns))
