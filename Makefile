@@ -22,8 +22,9 @@ GUESTS  := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
 SPREAD  := $(PYTEST) --dist worksteal -n
 QUICK   := tests/unit tests/sim tests/fuzz
-# How long make nightly looks for inputs that break the C side.
+# How long make nightly looks for inputs that break the C side, and make soak lets hosts run.
 FUZZ_SECONDS ?= 3600
+HOURS        ?= 1
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
@@ -34,7 +35,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags
 
-.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage \
+.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
         lint format lab-kernel venv build deps deps-test clean
 
 help:
@@ -44,6 +45,7 @@ help:
 	@echo 'make test-lab    guests of the lab kernel          make test-builds  sanitizers and packages'
 	@echo 'make test        all of these: what CI runs        make nightly      and what takes long'
 	@echo 'make coverage    which lines of the packet paths the tests run'
+	@echo 'make soak        eight hosts under faults for HOURS=1'
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
@@ -95,6 +97,12 @@ test: check
 nightly: test
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
+	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py
+	@$(MAKE) --no-print-directory soak
+
+# Hosts under seeded faults for HOURS hours (docs/fuzzing.md).
+soak: deps-test $(VENV)/.dev build
+	$(SUDO) $(PY) -m tests.soak.soak --hours $(HOURS) $(SOAK_OPTIONS)
 
 # Lists the line coverage of the packet paths; fails below 95 % (docs/fuzzing.md).
 coverage: deps-test $(VENV)/.dev build

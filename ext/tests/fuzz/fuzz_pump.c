@@ -204,6 +204,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         actions[input_u8(&in) % ACTIONS](&in);
     world.faults = (struct world_faults){.take = -1};
     world_step();
+    world_step();
+    MUST(world_is_whole());
     world_close();
     return 0;
 }

@@ -8,7 +8,7 @@
 
 #include "core/frame.h"
 #include "device/vnet.h"
-#include "pump/segment.h"
+#include "pump/pump_state.h"
 
 enum {
     DATAGRAMS = 8,
@@ -458,6 +458,21 @@ void world_step(void)
             ipu_ring_release(ipu_pump_events(world.pump));
     while (ipu_ring_peek(ipu_pump_captured(world.pump), &len) != NULL)
         ipu_ring_release(ipu_pump_captured(world.pump));
+}
+
+static uint32_t posted(const struct posts *posts)
+{
+    return posts->tail - posts->head + posts->arrived_tail - posts->arrived_head;
+}
+
+bool world_is_whole(void)
+{
+    const struct ipu_pump *pump = world.pump;
+    uint32_t held = pump->held_index != IPU_SLAB_NONE || pump->cut.left > 0;
+    return pump->tx.free_frames + held == pump->tx.frames &&
+           (held || pump->heads.free_frames == pump->heads.frames) &&
+           pump->idle_rx_count + posted(&lines.datagrams) == pump->rx.frames &&
+           pump->connected.idle_count + posted(&lines.messages) == pump->connected.rx.frames;
 }
 
 void world_command(const struct ipu_command *command, const void *data, uint32_t len)

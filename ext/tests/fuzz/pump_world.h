@@ -50,6 +50,9 @@ void world_frame(const uint8_t *bytes, size_t len);
 /* Runs a command, or counts it as lost when the ring is full. */
 void world_command(const struct ipu_command *command, const void *data, uint32_t len);
 
+/* Whether the pump has all frames back that it sends from, once nothing is under way. */
+bool world_is_whole(void);
+
 /* Rounds of the pump until it has nothing to do; the events go to nobody. */
 void world_step(void);
 

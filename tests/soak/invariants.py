@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What has to hold for a daemon however long it has run: descriptors, memory, counters."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.lab.host import Host
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+FDS_MORE: Final = 8  # control clients, connections that are being made
+RSS_MORE_BYTES: Final = 24 << 20  # tables and buffers that are used for the first time
+RSS_FACTOR: Final = 1.25
+
+# docs/counters.md: a packet from the fabric ends in exactly one of these.
+RX_ENDS: Final = (
+    "rx_packets",
+    "rx_control",
+    "rx_short",
+    "rx_type",
+    "rx_echo",
+    "rx_malformed",
+    "rx_failed",
+    "rx_device_full",
+    "rx_device_error",
+    "rx_event_ring_full",
+)
+FABRIC_DROPS: Final = "fabric.drop_"
+# Dropped before the HCA's counter of received packets, or counted besides.
+UNCOUNTED_DROPS: Final = ("fabric.drop_socket",)
+RC_PREFIX: Final = "fabric.rc_"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a daemon holds at one moment."""
+
+    pid: int
+    fds: int
+    rss_bytes: int
+
+    @classmethod
+    def of(cls, host: Host) -> Resources:
+        pid = host.pid
+        assert pid is not None, f"{host.name} does not run"
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return cls(pid, len(os.listdir(f"/proc/{pid}/fd")), pages * PAGE_BYTES)
+
+
+def growth(host: Host, before: Resources) -> list[str]:
+    """What the daemon holds more of than it may, unless it is another one by now."""
+    now = Resources.of(host)
+    if now.pid != before.pid:
+        return []
+    found = []
+    if now.fds > before.fds + FDS_MORE:
+        found.append(f"{host.name}: {now.fds} descriptors, {before.fds} before")
+    if now.rss_bytes > before.rss_bytes * RSS_FACTOR + RSS_MORE_BYTES:
+        mib = (before.rss_bytes >> 20, now.rss_bytes >> 20)
+        found.append(f"{host.name}: {mib[1]} MiB resident, {mib[0]} MiB before")
+    return found
+
+
+def miscounted(host: Host) -> list[str]:
+    """Counters of a quiet host that do not add up; only those of datagrams have such a sum."""
+    stats: dict[str, Any] = host.ask("stats")
+    if host.ask("show")["mode"] != "datagram":
+        return []
+    found = []
+    drops = sum(
+        value
+        for name, value in stats.items()
+        if name.startswith(FABRIC_DROPS) and name not in UNCOUNTED_DROPS
+    )
+    taken, delivered = stats["fabric.rx_packets"], stats["fabric.rx_delivered"]
+    # A group's packet is delivered to each queue pair: there is one here.
+    if taken != delivered + drops:
+        found.append(f"{host.name}: {taken} packets, {delivered} delivered and {drops} dropped")
+    ends = sum(stats[name] for name in RX_ENDS)
+    if delivered != ends:
+        found.append(f"{host.name}: {delivered} packets delivered, the pump counts {ends}")
+    return found
+
+
+def defects(host: Host) -> list[str]:
+    """What the daemon itself reports as a defect of ipoibu."""
+    count = host.ask("stats").get("engine.defect", 0)
+    traces = host.log().count("Traceback")
+    return [f"{host.name}: {count} defects, {traces} traces\n{host.log()}"] * bool(count + traces)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts under seeded faults for a long time, and what has to hold meanwhile and at the end.
+
+    python -m tests.soak.soak [--hours H] [--hosts N] [--seed S] [--opensm]
+
+Every flow moves again within `--resume` seconds after each fault. At the end descriptors and memory of
+each daemon are what they were, its counters add up, and no daemon has reported a defect. The exit
+status is 1 when something did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ipoibu.lab import Lab, LabError, LabSubnet
+from tests.soak import invariants
+from tests.soak.faults import Faults
+from tests.soak.flows import Flows
+from tests.soak.invariants import Resources
+
+RESUME_S: Final = 3.0
+SETTLE_S: Final = 20.0  # until all hosts know each other
+BETWEEN_S: Final = 1.0
+QUIET_S: Final = 1.0  # until nothing is under way
+SM_HOSTS: Final = 6
+LOSSY_KEEPS: Final = 0.3  # share of datagrams that arrives whatever the faults do
+
+
+@dataclass
+class Report:
+    """The outcome of a soak."""
+
+    failures: list[str] = field(default_factory=list)
+    faults: dict[str, list[float]] = field(default_factory=dict)  # seconds until all flows moved
+    sent: int = 0
+    received: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.received} of {self.sent} datagrams arrived"]
+        for name, seconds in sorted(self.faults.items()):
+            median, worst = statistics.median(seconds), max(seconds)
+            lines.append(
+                f"{name}: {len(seconds)}, resumed in {median:.2f} s, {worst:.2f} s at worst"
+            )
+        return "\n".join([*lines, *(f"FAILED {it}" for it in self.failures)])
+
+
+def soak(
+    lab: Lab,
+    seconds: float,
+    seed: int,
+    *,
+    resume_s: float = RESUME_S,
+    subnet: LabSubnet | None = None,
+) -> Report:
+    """Let the lab's hosts run under faults for so long."""
+    report = Report()
+    with Flows(lab) as flows:
+        _, late = flows.resumed(time.monotonic(), SETTLE_S)
+        if late:
+            report.failures.append(f"never began: {', '.join(flow.name for flow in late)}")
+            return report
+        before = {host.number: Resources.of(host) for host in lab.hosts}
+        faults = Faults(lab, seed, subnet)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            _one_fault(report, faults, flows, resume_s)
+            for host in lab.hosts:  # a daemon that was started anew begins anew
+                if host.pid != before[host.number].pid:
+                    before[host.number] = Resources.of(host)
+        report.sent = sum(flow.sent for flow in flows.flows)
+        report.received = sum(flow.received for flow in flows.flows)
+    time.sleep(QUIET_S)
+    for host in lab.hosts:
+        report.failures += invariants.growth(host, before[host.number])
+        report.failures += invariants.miscounted(host)
+        report.failures += invariants.defects(host)
+    if report.received < LOSSY_KEEPS * report.sent:
+        report.failures.append(f"{report.received} of {report.sent} datagrams arrived")
+    return report
+
+
+def _one_fault(report: Report, faults: Faults, flows: Flows, resume_s: float) -> None:
+    description, fault = faults.draw()
+    try:
+        with fault:
+            pass
+    except (LabError, AssertionError, OSError) as error:
+        report.failures.append(f"{description}: {error}")
+        return
+    took, late = flows.resumed(time.monotonic(), resume_s)
+    report.faults.setdefault(description.partition(" of ")[0], []).append(took)
+    if late:
+        names = ", ".join(flow.name for flow in late)
+        report.failures.append(f"after {description}, not within {resume_s:g} s: {names}")
+        flows.resumed(time.monotonic(), SETTLE_S)
+    time.sleep(BETWEEN_S)
+
+
+@contextlib.contextmanager
+def _mixed(hosts: int, subnet: LabSubnet | None) -> Iterator[Lab]:
+    """A lab where every other host is in connected mode."""
+    with Lab(hosts, start=False, subnet=subnet) as lab:
+        for host in lab.hosts:
+            if host.number % 2 == 0 and subnet is None:
+                host.options = ["--mode", "connected"]
+        lab.start()
+        yield lab
+
+
+def run(
+    hosts: int, seconds: float, seed: int, resume_s: float = RESUME_S, *, opensm: bool = False
+) -> Report:
+    """Build the lab, soak it, and end it."""
+    subnet = LabSubnet(hosts) if opensm else None
+    with _mixed(hosts, subnet) as lab:
+        return soak(lab, seconds, seed, resume_s=resume_s, subnet=subnet)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run hosts of a lab under faults.")
+    parser.add_argument("--hours", type=float, default=1.0, help="how long")
+    parser.add_argument("--hosts", type=int, default=8, help="how many hosts, 3 or more")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the faults")
+    parser.add_argument("--resume", type=float, default=RESUME_S, help="seconds a flow may stand")
+    parser.add_argument("--opensm", action="store_true", help="under an OpenSM, with 6 hosts")
+    args = parser.parse_args()
+    hosts = SM_HOSTS if args.opensm else args.hosts
+    report = run(hosts, args.hours * 3600, args.seed, args.resume, opensm=args.opensm)
+    print(report)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
