@@ -5,16 +5,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
+
 enum { GRH_SGID = 8 };
 
-static int post(struct ipu_soft_gsi *gsi, uint64_t index)
+#define REFILL_NS (IPU_SOFT_GSI_REFILL_MS * UINT64_C(1000000))
+
+static int post(struct ipu_soft_gsi *gsi, uint32_t count)
 {
-    struct soft_recv_wr wr = {
-        .wr_id = index,
-        .num_sge = 1,
-        .sg = {{.addr = gsi->in[index], .length = sizeof gsi->in[index]}},
-    };
-    return soft_qp_post_recv(gsi->qp, &wr, 1);
+    for (; count > 0 && gsi->idle_count > 0; count--) {
+        uint32_t index = gsi->idle[--gsi->idle_count];
+        struct soft_recv_wr wr = {
+            .wr_id = index,
+            .num_sge = 1,
+            .sg = {{.addr = gsi->in[index], .length = sizeof gsi->in[index]}},
+        };
+        if (soft_qp_post_recv(gsi->qp, &wr, 1) != 1)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Posts as many buffers as the time since the last refill allows. */
+static void refill(struct ipu_soft_gsi *gsi)
+{
+    uint64_t now_ns = ipu_clock_ns();
+    uint64_t times = (now_ns - gsi->refilled_ns) / REFILL_NS;
+    if (times == 0)
+        return;
+    gsi->refilled_ns = now_ns;
+    post(gsi,
+         times < IPU_SOFT_GSI_DEPTH ? (uint32_t)times * IPU_SOFT_GSI_REFILL : IPU_SOFT_GSI_DEPTH);
 }
 
 int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca)
@@ -37,8 +58,11 @@ int ipu_soft_gsi_init(struct ipu_soft_gsi *gsi, struct soft_hca *const *hca)
         soft_cq_set_background(gsi->cq); /* an interface's thread fetches the packets */
         error = soft_qp_create(*hca, &attr, &gsi->qp);
     }
-    for (uint64_t i = 0; error == 0 && i < IPU_SOFT_GSI_DEPTH; i++)
-        error = post(gsi, i) == 1 ? 0 : -ENOMEM;
+    while (gsi->idle_count < IPU_SOFT_GSI_DEPTH)
+        gsi->idle[gsi->idle_count] = gsi->idle_count, gsi->idle_count++;
+    gsi->refilled_ns = ipu_clock_ns();
+    if (error == 0)
+        error = post(gsi, IPU_SOFT_GSI_DEPTH);
     if (error < 0)
         ipu_soft_gsi_free(gsi);
     return error;
@@ -96,6 +120,8 @@ int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uin
 int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad)
 {
     struct soft_wc wc;
+    if (gsi->idle_count > 0)
+        refill(gsi);
     while (soft_cq_poll(gsi->cq, 1, &wc) == 1) {
         if (wc.opcode == SOFT_WC_SEND) {
             gsi->sending--;
@@ -110,11 +136,19 @@ int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad)
             mad->pkey = soft_hca_pkey(*gsi->hca, wc.pkey_index);
             memcpy(mad->data, frame + SOFT_GRH_BYTES, IPU_SOFT_GSI_MAD_LEN);
         }
-        post(gsi, wc.wr_id);
+        gsi->idle[gsi->idle_count++] = (uint32_t)wc.wr_id;
         if (good)
             return 1;
     }
     return 0;
+}
+
+int ipu_soft_gsi_wait_ms(const struct ipu_soft_gsi *gsi)
+{
+    if (gsi->idle_count < IPU_SOFT_GSI_DEPTH)
+        return -1;
+    uint64_t waited_ns = ipu_clock_ns() - gsi->refilled_ns;
+    return waited_ns < REFILL_NS ? IPU_SOFT_GSI_REFILL_MS - (int)(waited_ns / 1000000) : 0;
 }
 
 int ipu_soft_gsi_fd(const struct ipu_soft_gsi *gsi)

@@ -12,7 +12,13 @@
  * datagrams. An HCA has one, and one thread at a time may use it. */
 #define IPU_SOFT_GSI_MAD_LEN 256u
 
-enum { IPU_SOFT_GSI_DEPTH = 128 };
+enum {
+    IPU_SOFT_GSI_DEPTH = 256,
+    /* Anybody can flood queue pair 1, and its reader is slow: it posts so many buffers at a time,
+     * once in so many ms. The HCA drops what finds no buffer. */
+    IPU_SOFT_GSI_REFILL = 16,
+    IPU_SOFT_GSI_REFILL_MS = 16,
+};
 
 struct ipu_soft_gsi {
     struct soft_hca *const *hca;
@@ -20,6 +26,9 @@ struct ipu_soft_gsi {
     struct soft_qp *qp;
     uint32_t sending;
     uint64_t sends; /* counts sends; modulo the depth it is the frame of the next one */
+    uint32_t idle[IPU_SOFT_GSI_DEPTH]; /* buffers to be posted */
+    uint32_t idle_count;
+    uint64_t refilled_ns; /* when buffers were posted last */
     uint8_t (*in)[SOFT_GRH_BYTES + IPU_SOFT_GSI_MAD_LEN];
     uint8_t (*out)[IPU_SOFT_GSI_MAD_LEN];
 };
@@ -44,6 +53,10 @@ int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uin
 /* Returns 1 and the next datagram in *mad, or 0 when there is none. It ignores datagrams of another
  * length. */
 int ipu_soft_gsi_receive(struct ipu_soft_gsi *gsi, struct ipu_soft_mad *mad);
+
+/* After a receive that found none: the ms until buffers are posted again, which another receive
+ * does; -1: buffers are posted. */
+int ipu_soft_gsi_wait_ms(const struct ipu_soft_gsi *gsi);
 
 /* Once armed, the descriptor is readable when a datagram may be there. The caller arms it, and then
  * receives once more. */

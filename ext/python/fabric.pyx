@@ -136,6 +136,7 @@ cdef extern from "fabric/soft_gsi.h" nogil:
     int ipu_soft_gsi_send(ipu_soft_gsi *gsi, const ipu_dest *dest, uint32_t qkey, uint16_t pkey,
                           const uint8_t *mad)
     int ipu_soft_gsi_receive(ipu_soft_gsi *gsi, ipu_soft_mad *mad)
+    int ipu_soft_gsi_wait_ms(const ipu_soft_gsi *gsi)
     int ipu_soft_gsi_fd(const ipu_soft_gsi *gsi)
     void ipu_soft_gsi_arm(ipu_soft_gsi *gsi)
 
@@ -482,6 +483,12 @@ cdef class SoftGsi:
 
     def arm(self) -> None:
         ipu_soft_gsi_arm(&self.gsi)
+
+    def wait_ms(self) -> int | None:
+        """After a `receive` of None: the ms until another one may find a datagram though `fd` is not
+        readable, because a flood has used up what the queue pair takes at once."""
+        cdef int wait_ms = ipu_soft_gsi_wait_ms(&self.gsi)
+        return None if wait_ms < 0 else wait_ms
 
     def send(self, dest: Destination, uint32_t qkey, uint16_t pkey, bytes mad) -> bool:
         """A datagram of 256 bytes in the partition of `pkey`; False: lost, because too many are on

@@ -37,6 +37,7 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_DROP_PKEY] = "drop_pkey",
     [SOFT_C_DROP_QKEY] = "drop_qkey",
     [SOFT_C_DROP_NO_BUFFER] = "drop_no_buffer",
+    [SOFT_C_DROP_GSI] = "drop_gsi",
     [SOFT_C_DROP_TOO_LONG] = "drop_too_long",
     [SOFT_C_DROP_CQ_FULL] = "drop_cq_full",
     [SOFT_C_DROP_SOCKET] = "drop_socket",

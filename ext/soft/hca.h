@@ -153,6 +153,7 @@ enum soft_counter {
     SOFT_C_DROP_PKEY,
     SOFT_C_DROP_QKEY,
     SOFT_C_DROP_NO_BUFFER,  /* the QP has no posted receive */
+    SOFT_C_DROP_GSI,        /* the same for QP 1 */
     SOFT_C_DROP_TOO_LONG,   /* longer than the posted buffer; the work request stays */
     SOFT_C_DROP_CQ_FULL,    /* no room for the completion; the work request stays */
     SOFT_C_DROP_SOCKET,     /* by the kernel: the socket's receive buffer was full; a train is 1 */

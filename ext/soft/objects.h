@@ -139,7 +139,9 @@ struct soft_qp {
     uint32_t qkey;
     uint32_t psn; /* of the next packet */
     uint16_t pkey_index;
-    unsigned int groups; /* attached to */
+    unsigned int groups;    /* attached to */
+    int64_t supply_left_ns; /* how long the HCA may wait for its consumer to post, */
+    int64_t supply_at_ns;   /* as of this time */
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
     struct soft_send_queue sq;
@@ -200,8 +202,8 @@ struct soft_hca {
     struct soft_rc_list timers;
     int64_t timer_ns; /* not later than the first timer */
     bool drained;     /* a shared receive queue has given its last buffer since the poll began */
-    const struct soft_qp *short_of; /* fetched packets wait for its consumer to post, */
-    int64_t short_until_ns;         /* until this time at most */
+    struct soft_qp *short_of; /* fetched packets wait for its consumer to post, */
+    int64_t short_until_ns;   /* until this time at most */
     struct soft_srq_list srqs;
     unsigned int srq_count;
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */

@@ -12,8 +12,11 @@
 
 #define MEMORY_RETRY_NS 1000000 /* after ENOBUFS: the kernel frees memory only when it sends */
 
-/* A stopped or stuck consumer delays the others by at most this time. */
-#define SUPPLY_NS 10000000
+/* A consumer without a buffer delays the others by at most this time at once, by as much as the
+ * bucket holds in a row, and by one part of so many in the long run. */
+#define SUPPLY_NS        10000000
+#define SUPPLY_BUCKET_NS 80000000
+#define SUPPLY_PART      8
 
 /* ---- send queues that wait ------------------------------------------------------------------- */
 
@@ -155,25 +158,47 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         hand_over(hca, group, &packet);
 }
 
+/* How long the HCA may wait for this consumer now: time refills what waiting has used up. */
+static int64_t supply_left_ns(struct soft_qp *qp, int64_t now_ns)
+{
+    int64_t refilled_ns = (now_ns - qp->supply_at_ns) / SUPPLY_PART;
+    int64_t left_ns = qp->supply_left_ns + refilled_ns;
+
+    qp->supply_at_ns = now_ns;
+    qp->supply_left_ns = left_ns < SUPPLY_BUCKET_NS ? left_ns : SUPPLY_BUCKET_NS;
+    return qp->supply_left_ns < SUPPLY_NS ? qp->supply_left_ns : SUPPLY_NS;
+}
+
 /*
  * A poll receives for all consumers, and faster than the other consumers can read their packets.
  * When one of several consumers has no buffer left, the HCA receives nothing until that consumer
  * has posted buffers: otherwise the other consumers would go on polling until the HCA drops the
- * packets that it has fetched and those that the socket holds.
+ * packets that it has fetched and those that the socket holds. A consumer that reads slowly uses up
+ * its waits, and a consumer in the background has none: the HCA drops what comes for them.
  */
 void soft_progress_run_short(struct soft_qp *qp)
 {
     struct soft_hca *hca = qp->hca;
+    int64_t now_ns, left_ns;
 
-    if (LIST_NEXT(LIST_FIRST(&hca->channels), entry) == NULL)
+    if (LIST_NEXT(LIST_FIRST(&hca->channels), entry) == NULL || qp->recv_cq->channel->background)
+        return;
+    now_ns = soft_clock_ns();
+    left_ns = supply_left_ns(qp, now_ns);
+    if (left_ns <= 0)
         return;
     hca->short_of = qp;
-    hca->short_until_ns = soft_clock_ns() + SUPPLY_NS;
+    hca->short_until_ns = now_ns + left_ns;
     soft_channel_review(hca);
 }
 
 static void go_on(struct soft_hca *hca)
 {
+    struct soft_qp *qp = hca->short_of;
+    int64_t now_ns = soft_clock_ns();
+
+    qp->supply_left_ns -= now_ns - qp->supply_at_ns;
+    qp->supply_at_ns = now_ns;
     hca->short_of = NULL;
     soft_channel_review(hca);
 }

@@ -299,7 +299,8 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
     else if (p->roce.qkey != qp->qkey)
         soft_count_add(count, SOFT_C_DROP_QKEY, 1);
     else if (qp->rq.head == qp->rq.tail)
-        soft_count_add(count, SOFT_C_DROP_NO_BUFFER, 1);
+        soft_count_add(count, qp->type == SOFT_QPT_GSI ? SOFT_C_DROP_GSI : SOFT_C_DROP_NO_BUFFER,
+                       1);
     else if (capacity(&qp->rq.ring[qp->rq.head & qp->rq.mask]) < SOFT_GRH_BYTES + p->payload_bytes)
         soft_count_add(count, SOFT_C_DROP_TOO_LONG, 1);
     else if (soft_cq_room(qp->recv_cq) == 0)

@@ -31,6 +31,7 @@ FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
     "no queue pair": attacks.nowhere,
 }
 CONNECTED_FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
+    "queue pair 1": attacks.gsi,
     "a connection": lambda target: attacks.rc_requests(target, gid(1)),
 }
 KINDS: Final = [

@@ -42,6 +42,10 @@ class GsiPort(Protocol):
         """Return the next datagram, or None; does not block."""
         ...
 
+    def wait_ms(self) -> float | None:
+        """Return the time after which `receive` may find a datagram though `fd` is not readable."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -71,6 +75,9 @@ class SoftGsiPort:
             return None
         sgid, qpn, pkey, raw = datagram
         return MadSource(Qpn(qpn), Gid(sgid), pkey=PKey(pkey)), raw
+
+    def wait_ms(self) -> float | None:
+        return self._gsi.wait_ms()
 
     def close(self) -> None:
         self._gsi.close()
@@ -130,6 +137,9 @@ class UmadGsiPort:
         while (mad := self._umad.receive()) is not None:
             if mad.status == 0:  # any other is a datagram of ours that could not be sent
                 return self._source(mad), mad.raw
+        return None
+
+    def wait_ms(self) -> float | None:
         return None
 
     def _source(self, mad: MadIn) -> MadSource:

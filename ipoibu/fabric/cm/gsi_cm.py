@@ -55,7 +55,8 @@ class GsiCm(CmService):
             self._effects.run_timer(now)
         if datagram is not None:
             return 0.0  # there may be more
-        return self._effects.wait_ms(now)
+        waits = (self._effects.wait_ms(now), self._gsi.wait_ms())
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _listen(self, services: Mapping[int, PKey]) -> None:
         self._cm.listen(services)

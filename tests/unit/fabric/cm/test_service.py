@@ -55,6 +55,9 @@ class Mailbox:
     def address(self) -> tuple[Gid, int]:
         return self.gid, 0
 
+    def wait_ms(self) -> float | None:
+        return None
+
     def arm(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)

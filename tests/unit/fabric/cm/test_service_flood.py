@@ -27,6 +27,9 @@ class Flood:
     def address(self) -> tuple[Gid, int]:
         return Gid(bytes(16)), 0
 
+    def wait_ms(self) -> float | None:
+        return None
+
     def arm(self) -> None:
         pass
 
