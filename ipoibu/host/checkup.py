@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checks of all that a machine and a device need before an interface can come up.
+"""Checks of the conditions that a machine and a device must meet before an interface can come up.
 
 The checks change nothing and need no privilege. Only a malformed device name raises an error; a
 check that cannot get its answer reports a finding.
@@ -28,16 +28,16 @@ from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
 
-CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
+CAP_IPC_LOCK: Final = 14  # lifts the limit of locked memory
 ROCE_PORT: Final = 4791
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 
 
 def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Finding]:
-    """Every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
+    """Return every finding about this machine and, if named, about `device` (`soft:NETDEV` or RDMA).
 
-    On an InfiniBand subnet the checkup asks the subnet administrator about the link of `pkey`.
-    Raises `UsageError` if `device` is malformed.
+    On an InfiniBand subnet the checkup asks the subnet administrator about the link of `pkey`. `UsageError`
+    if `device` is malformed.
     """
     name, port = parse_device(device) if device is not None else (None, 1)
     rdma = name is not None and not name.startswith(PREFIX)
@@ -102,7 +102,7 @@ def extension() -> Finding:
 
 
 def io_uring() -> Finding:
-    """Check io_uring, by which the pump reads and writes a TUN; without it, each packet costs more."""
+    """Check io_uring, by which the pump reads and writes a TUN; without io_uring each packet costs more."""
     name = "io_uring"
     try:
         core = importlib.import_module("ipoibu._core")
@@ -133,8 +133,7 @@ def ipv6(root: Path = Path("/proc/sys/net/ipv6/conf")) -> Finding:
 
 
 def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iterator[Finding]:
-    """Check device nodes, locked memory and pyverbs: RDMA devices need them, the built-in HCA does
-    not."""
+    """Check device nodes, locked memory and pyverbs: RDMA devices need them, the built-in HCA does not."""
     bad: Status = "fail" if needed else "info"
     nodes = sorted(p.name for p in devices.iterdir()) if devices.is_dir() else []
     if any(name.startswith("uverbs") for name in nodes):
@@ -158,7 +157,7 @@ def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iter
 
 
 def _pyverbs_without_metadata(bad: Status, *, needed: bool) -> Finding:
-    # Debian's package has no metadata. Importing pyverbs would configure logging: only search it.
+    # Debian's package has no metadata, and an import of pyverbs would configure logging: only look for it.
     if importlib.util.find_spec("pyverbs") is not None:
         return Finding("pyverbs", "ok", "pyverbs is installed, by the distribution")
     detail = "pyverbs is not installed" + ("" if needed else " (soft: devices need none)")
@@ -215,7 +214,7 @@ def device_ipv6(name: str, root: Path = Path("/proc/sys/net/ipv6/conf")) -> Find
 
 
 def device_link_local(name: str, flags: dict[str, int]) -> Finding:
-    """`flags` are the IFA_F_* bits of each address of the device."""
+    """Check the device's link-local address; `flags` has the IFA_F_* bits of each address of the device."""
     own = {a: bits for a, bits in flags.items() if ":" in a and ip_address(a).is_link_local}
     usable = sorted(address for address, bits in own.items() if not bits & IFA_F_TENTATIVE)
     if usable:

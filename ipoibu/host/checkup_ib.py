@@ -17,7 +17,7 @@ from ipoibu.wire import mgid
 
 
 def subnet(device: str, port: int, pkey: PKey) -> list[Finding]:
-    """Every finding about the subnet of a port and the link of `pkey`; joins no group."""
+    """Return every finding about the subnet of a port and the link of `pkey`, without a join of a group."""
 
     async def collect() -> list[Finding]:
         client = SaClient.open(device, port)
@@ -33,7 +33,7 @@ def subnet(device: str, port: int, pkey: PKey) -> list[Finding]:
 
 
 async def _findings(client: SaClient, pkey: PKey) -> AsyncIterator[Finding]:
-    """The findings up to the first failure."""
+    """Yield the findings up to the first failure."""
     info = client.info
     place = f"{info.device}/{info.port}"
     if info.sa_lid == 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checks of all that an RDMA device needs before an interface can come up on it.
+"""Checks of the conditions that an RDMA device must meet before an interface can come up on it.
 
-They read sysfs, and so work where the device cannot be opened, too.
+They read sysfs, and so work where we cannot open the device, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSFS: Final = Path("/sys/class/infiniband")
 
 
 def verbs_port(name: str, port: int, pkey: PKey, root: Path = SYSFS) -> Iterator[Finding]:
-    """Every finding about port `port` of the existing RDMA device `name`; on an InfiniBand port also
+    """Return every finding about port `port` of the existing RDMA device `name`; on an InfiniBand port also
     about the link of `pkey`."""
     yield extension()
     yield pyverbs()
@@ -76,7 +76,7 @@ def pyverbs() -> Finding:
 
 
 def gid_table(port: Path) -> tuple[list[GidEntry], list[str]]:
-    """The GIDs of a port from its directory in sysfs, and the net devices they are on."""
+    """Return the GIDs of a port from its directory in sysfs, and their net devices."""
     entries: list[GidEntry] = []
     netdevs: list[str] = []
     for path in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
@@ -119,7 +119,7 @@ def gid(entries: list[GidEntry], netdevs: list[str], place: str) -> Iterator[Fin
 
 
 def mtu(netdev: str) -> Iterator[Finding]:
-    """The port's MTU follows from its net device's."""
+    """Check the MTU of the net device, from which that of the port follows."""
     try:
         with Netlink() as netlink:
             link = netlink.link(netdev)
@@ -130,7 +130,7 @@ def mtu(netdev: str) -> Iterator[Finding]:
 
 
 def _text(path: Path) -> str:
-    """A file's text; the kernel refuses to read attributes of an empty table entry."""
+    """Return a file's text, empty for an empty table entry, whose attributes the kernel refuses to read."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 def link_local(guid: bytes) -> ipaddress.IPv6Interface:
-    """The IPv6 link-local address of a port: the prefix and the port GUID with its u/l bit set.
+    """Return the IPv6 link-local address of a port: the prefix and the port GUID with its u/l bit set.
 
-    RFC 4391 §8: 00155dfffd33ff0b gives fe80::215:5dff:fd33:ff0b (I1, I2). As in the kernel the bit
-    is set, not inverted: vendors disagree on which value a GUID carries.
+    RFC 4391 §8: 00155dfffd33ff0b gives fe80::215:5dff:fd33:ff0b (I1, I2). As the kernel does, we set the
+    bit and do not invert it: vendors disagree on its value in a GUID.
     """
     if len(guid) != 8:
         raise ValueError(f"a GUID has 8 bytes, not {len(guid)}")
@@ -34,7 +34,7 @@ def link_local(guid: bytes) -> ipaddress.IPv6Interface:
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """A route the user asked for; `via` None: the network is on the link."""
+    """A route that the user asked for; with `via` None the network is on the link."""
 
     network: IpNetwork
     via: IpAddress | None = None
@@ -55,11 +55,12 @@ class InterfaceSpec:
 
     @property
     def ipv6(self) -> bool:
-        """RFC 8200 §5: an IPv6 link carries at least 1280 bytes; smaller links have no IPv6 (T3)."""
+        """Whether the link carries IPv6, which needs an MTU of at least 1280 bytes: RFC 8200 §5 (T3)."""
         return self.mtu_bytes >= IPV6_MIN_MTU
 
     def check(self) -> None:
-        """`LinkError` if an IPv6 address or route was asked for and the link cannot carry IPv6."""
+        """Raise `LinkError` if the user asked for an IPv6 address or route and the link cannot carry
+        IPv6."""
         if self.ipv6:
             return
         ipv6: list[object] = [a for a in self.addresses if a.version == 6]
@@ -82,10 +83,11 @@ class Interface:
         self.spec = spec
         self.index = link.index
         self._netlink = netlink
-        self._unwanted: set[IpAddress] = set()  # duplicates of another host's
+        self._unwanted: set[IpAddress] = set()  # addresses that another host has, too
 
     def configure(self) -> None:
-        """Set MTU and queue length, then up, then addresses and routes; raises the kernel's errors."""
+        """Set MTU and queue length, then the state up, then addresses and routes; raise the kernel's
+        errors."""
         self.spec.check()
         netlink, index = self._netlink, self.index
         netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
@@ -113,7 +115,8 @@ class Interface:
             netlink.add_route(index, route.network, route.via)
 
     def restore(self) -> None:
-        """Set what the kernel dropped while the interface was down; logs failures."""
+        """Set the addresses and routes that the kernel dropped while the interface was down; log
+        failures."""
         missing = set(self.spec.addresses) - self._netlink.addresses(self.index)
         try:
             if self.spec.ipv6:

@@ -23,7 +23,7 @@ RTMGRP_IPV6_ROUTE: Final = 0x400
 MONITOR_GROUPS: Final = (
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 )
-_INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 others
+_INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
 
 
 class Notice(NamedTuple):
@@ -36,12 +36,12 @@ class Notice(NamedTuple):
 
     @property
     def interface(self) -> int:
-        """The interface of a notice of a link or of an address."""
+        """The index of the interface in a notice of a link or of an address."""
         return int(struct.unpack_from("=I", self.data, self.offset + _INDEX_AT)[0])
 
 
 class Monitor:
-    """A socket that the kernel sends its notices to. `overruns` counts how often it lost some."""
+    """A socket to which the kernel sends its notices. `overruns` counts how often notices got lost."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(
@@ -64,7 +64,7 @@ class Monitor:
         self._socket.close()
 
     def notices(self, most: int = 1 << 30) -> Iterator[Notice]:
-        """The notices that wait, of at most `most` datagrams; after an overrun none."""
+        """Yield the waiting notices, from at most `most` datagrams; after an overrun none."""
         for _ in range(most):
             data = self._receive()
             if data is None:
@@ -73,10 +73,10 @@ class Monitor:
                 yield Notice(kind, flags, data, offset)
 
     def _receive(self) -> bytes | None:
-        """The next datagram, if there is one.
+        """Return the next datagram, if there is one.
 
-        After an overrun the kernel drops further notices without another error until the socket is
-        empty: discard all that wait, because the caller has to list everything again.
+        After an overrun the kernel drops further notices without another error until the socket is empty:
+        discard all waiting notices, because the caller has to list everything again.
         """
         overruns = self.overruns
         while True:
@@ -94,7 +94,8 @@ class Monitor:
 
 
 def _enlarge(monitor: socket.socket) -> None:
-    """Without the privilege the kernel keeps to its limit (net.core.rmem_max)."""
+    """Enlarge the receive buffer; without the privilege the kernel keeps to its limit
+    (net.core.rmem_max)."""
     try:
         monitor.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, NOTICE_BUFFER_BYTES)
     except PermissionError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Links, addresses and routes through rtnetlink: the only module that uses pyroute2's messages.
 
-pyroute2 encodes and decodes the messages; `NetlinkSocket` sends and receives them. Every call
-blocks until the kernel has answered, which it does at once. A `Netlink` belongs to one thread and to
-the network namespace in which it was opened.
+pyroute2 encodes and decodes the messages; `NetlinkSocket` sends and receives them. Every call blocks until
+the kernel answers, which it does at once. A `Netlink` belongs to one thread and to the network namespace in
+which it was opened.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ IN6_ADDR_GEN_MODE_NONE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface as the kernel lists it; `is_router`: it forwards IPv6 packets."""
+    """A network interface as the kernel lists it; `is_router` says whether it forwards IPv6 packets."""
 
     index: int
     name: str
@@ -70,7 +70,7 @@ def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
 
 
 def _forwards_ipv6(link: Any) -> bool:
-    """net.ipv6.conf.NAME.forwarding of the link; False if the interface has no IPv6."""
+    """Return net.ipv6.conf.NAME.forwarding of the link; False if the interface has no IPv6."""
     families = link.get_attr("IFLA_AF_SPEC")
     ipv6 = families and families.get_attr("AF_INET6")
     settings = ipv6 and ipv6.get_attr("IFLA_INET6_CONF")
@@ -83,7 +83,7 @@ class Netlink(NetlinkSocket):
     # Links
 
     def link(self, name: str | int) -> Link | None:
-        """The interface of that name or index, or None."""
+        """Return the interface of that name or index, or None."""
         message = ifinfmsg()
         if isinstance(name, int):
             message["index"] = name
@@ -147,7 +147,7 @@ class Netlink(NetlinkSocket):
     def create_veth(
         self, name: str, hwaddr: str, peer: str, peer_hwaddr: str, peer_namespace: int
     ) -> None:
-        """A pair of joined interfaces: `name` here, `peer` in the namespace of that descriptor."""
+        """Make a pair of joined interfaces: `name` here, `peer` in the namespace of the descriptor."""
         other = [
             ["IFLA_IFNAME", peer],
             ["IFLA_ADDRESS", peer_hwaddr],
@@ -171,14 +171,14 @@ class Netlink(NetlinkSocket):
     # Addresses
 
     def addresses(self, index: int) -> set[IpInterface]:
-        """The interface's addresses; none if it is gone."""
+        """Return the interface's addresses; none if the interface is gone."""
         return {
             ipaddress.ip_interface(f"{_local(answer)}/{answer['prefixlen']}")
             for answer in self._listed_addresses(index)
         }
 
     def address_flags(self, index: int) -> dict[str, int]:
-        """The IFA_F_* bits by address."""
+        """Return the IFA_F_* bits by address."""
         return {
             _local(answer): answer.get_attr("IFA_FLAGS") or answer["flags"]
             for answer in self._listed_addresses(index)
@@ -197,7 +197,7 @@ class Netlink(NetlinkSocket):
         """Add or refresh an address, with its subnet's broadcast address as `ip address add ... brd +`
         does.
 
-        The kernel does no duplicate address detection for it: it has none for a TUN.
+        The kernel does no duplicate address detection on a TUN.
         """
         message = self._address(index, address)
         if isinstance(address, ipaddress.IPv4Interface):
@@ -231,9 +231,10 @@ class Netlink(NetlinkSocket):
     # Routes
 
     def routes(self, index: int, reader: RouteReader) -> Iterator[tuple[bytes, RouteEntry]]:
-        """Prefixes and entries of every table's routes over the interface, in the kernel's order.
+        """Yield prefixes and entries of every table's routes over the interface, in the kernel's order.
 
-        Leaves out local, multicast and blackhole routes: their packets never reach the interface.
+        The method leaves out local, multicast and blackhole routes, whose packets never reach the
+        interface.
         """
         for family in (socket.AF_INET, socket.AF_INET6):
             message = rtmsg()
@@ -248,7 +249,7 @@ class Netlink(NetlinkSocket):
                 continue
             except LinkError as error:
                 if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
-                    continue  # a kernel without that family has no routes of it
+                    continue  # a kernel without that family has no such routes
                 raise
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
@@ -276,5 +277,5 @@ class Netlink(NetlinkSocket):
 
 
 def _local(answer: Any) -> str:
-    # For a point-to-point address IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+    # For a point-to-point address IFA_ADDRESS is the peer's address, and IFA_LOCAL ours.
     return str(answer.get_attr("IFA_LOCAL") or answer.get_attr("IFA_ADDRESS"))

@@ -36,7 +36,7 @@ NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 NLMSGERR_ATTR_MSG: Final = 1
 
-RECEIVE_BYTES: Final = 1 << 17  # above the 32 KiB of the largest part of a dump
+RECEIVE_BYTES: Final = 1 << 17  # more than the 32 KiB of the largest part of a dump
 _DUMP_TRIES: Final = (
     16  # the kernel's state may change during a dump: repeat it, and accept the last
 )
@@ -122,12 +122,12 @@ class NetlinkSocket:
                         raise refusal(code, action, reason)
                     return
                 yield data, offset
-                if not flags & NLM_F_MULTI:  # with it more follow, ended by NLMSG_DONE
+                if not flags & NLM_F_MULTI:  # with the flag more messages follow, up to NLMSG_DONE
                     return
 
 
 def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(offset, type, flags, sequence) of each message in a datagram."""
+    """Yield (offset, type, flags, sequence) of each message in a datagram."""
     offset = 0
     while offset + 16 <= len(data):
         length, kind, flags, sequence = struct.unpack_from("=IHHI", data, offset)
@@ -138,7 +138,7 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
-    """The errno (0: success) of an NLMSG_ERROR or NLMSG_DONE, and the kernel's text, which may be
+    """Return the errno (0: success) of an NLMSG_ERROR or NLMSG_DONE, and the kernel's text, which may be
     empty."""
     (length,) = struct.unpack_from("=I", data, offset)
     if length < 20:

@@ -35,9 +35,9 @@ _AF_INET: Final = 2
 _AF_INET6: Final = 10
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}
-# The kernel's own routes, by redirect and by router advertisement, never join to a multipath route.
+# The kernel's own routes, and those by redirect and by router advertisement, never join a multipath route.
 _KERNELS_OWN: Final = (1, 2, 9)  # RTPROT_REDIRECT, RTPROT_KERNEL, RTPROT_RA
-KNOWN_MAX: Final = 65_536  # different routes, apart from their prefix, that a reader remembers
+KNOWN_MAX: Final = 65_536  # different routes, without their prefix, that a reader remembers
 _PREFERENCES: Final = {1: 1, 3: -1}  # RFC 4191 §2.1: 1 is high, 3 is low, everything else medium
 
 _LENGTH: Final = struct.Struct("=I")
@@ -48,16 +48,16 @@ _HOP: Final = struct.Struct("=HBBI")  # struct rtnexthop
 _FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
 
 
-# family, RTN_*, TOS, table, protocol, is the route dead, is it removed
+# family, RTN_*, TOS, table, protocol, whether the route is dead, whether it is removed
 _Head = tuple[int, int, int, int, int, bool, bool]
 
 
 class RouteEntry(NamedTuple):
-    """What the kernel says of a route over one interface, apart from its prefix.
+    """A route of the kernel over one interface, without its prefix.
 
-    `preference` is that of RFC 4191: 1 high, 0 medium, -1 low. `source` is the address that the
-    kernel gives to packets; without that address the route vanishes, without a notice. IPv6 entries
-    that `spread` join with others of the same metric to one multipath route.
+    `preference` is that of RFC 4191: 1 high, 0 medium, -1 low. `source` is the source address that the
+    kernel gives to packets; when the interface loses that address, the route vanishes without a notice.
+    IPv6 entries that `spread` form one multipath route with others of the same metric.
     """
 
     family: int
@@ -69,7 +69,7 @@ class RouteEntry(NamedTuple):
     preference: int = 0
     source: bytes = b""
     spreads: bool = False
-    is_ours: bool = True  # False: it leads over other interfaces only
+    is_ours: bool = True  # False: the route leads over other interfaces only
 
 
 class RouteReader:
@@ -82,9 +82,9 @@ class RouteReader:
     def read(
         self, data: bytes, offset: int, *, removed: bool = False
     ) -> tuple[bytes, RouteEntry] | None:
-        """The prefix and the entry of the message at `offset`; None for a route of no interest.
+        """Return the prefix and the entry of the message at `offset`; None for a route of no interest.
 
-        The kernel does not use a hop that is dead, but it names that hop when the route is `removed`.
+        The kernel does not use a dead hop, but names it when the route is `removed`.
         """
         (length,) = _LENGTH.unpack_from(data, offset)
         family, bits, _, tos, table, protocol, _, kind, flags = _HEADER.unpack_from(
@@ -162,7 +162,7 @@ _USED: Final = frozenset(
 
 
 def route_type(data: bytes, offset: int) -> int:
-    """The RTN_* of a route message."""
+    """Return the RTN_* of a route message."""
     return data[offset + 16 + 7]
 
 

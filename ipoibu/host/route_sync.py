@@ -31,7 +31,7 @@ from ipoibu.limits import ROUTE_CHANGES_PER_CALL
 from ipoibu.route import RouteChange
 
 _LISTINGS: Final = 3  # the kernel's routes may change while it lists them
-NOTICES_PER_ROUND: Final = 1024  # then other work of the daemon gets its turn
+NOTICES_PER_ROUND: Final = 1024  # after them other work of the daemon gets its turn
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class RouteSync:
         return self._monitor.fileno()
 
     def changed(self) -> bool:
-        """Apply the waiting notices; True if there is something for `refresh`."""
+        """Apply the waiting notices; return whether the caller has to call `refresh`."""
         relevant = False
         for notice in self._monitor.notices(NOTICES_PER_ROUND):
             relevant |= self._take(notice)
@@ -84,7 +84,7 @@ class RouteSync:
         return relevant or self._stale_link or self._stale_routes
 
     def refresh(self) -> Link | None:
-        """Publish the differences, and return the link; None if it is gone."""
+        """Publish the differences, and return the link; None if the link is gone."""
         if self._stale_link:
             before, self._link = self._link, self._netlink.link(self._index)
             if self._link is None:
@@ -135,7 +135,8 @@ class RouteSync:
         self._stale_routes |= self._lost_source(before - self._addresses)
 
     def _lost_source(self, gone: set[IpInterface]) -> bool:
-        """Whether the kernel may have removed IPv4 routes with the address, which it does in silence."""
+        """Return whether the kernel may have removed IPv4 routes with the address, which it does without a
+        notice."""
         sources = {address.ip.packed for address in gone if address.version == 4}
         if not sources:
             return False

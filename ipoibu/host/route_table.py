@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's routes over one interface, in the kernel's order, and which route of a prefix counts."""
+"""The kernel's routes over one interface, in the kernel's order, and the route of each prefix that
+counts."""
 
 from __future__ import annotations
 
@@ -11,31 +12,31 @@ from ipoibu.host.route_message import RouteEntry
 from ipoibu.route import RouteChange, Target
 
 RT_TABLE_MAIN: Final = 254
-SHARED_MAX: Final = 65_536  # different contents of prefixes that are remembered
+SHARED_MAX: Final = 65_536  # different contents of prefixes that the table remembers
 _AF_INET6: Final = 10
 
 Entries = tuple[RouteEntry, ...]
 
 
 class RouteTable:
-    """The routes by prefix. `changes` yields how the best ones have changed since its last call."""
+    """The routes by prefix. `changes` yields how the best routes have changed since its last call."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, Entries] = {}
         self._shared: dict[Entries, Entries] = {}  # most prefixes have equal entries
         self._targets: dict[Entries, Target] = {}
-        self._before: dict[bytes, Entries] = {}  # prefixes that changed, and what they had
+        self._before: dict[bytes, Entries] = {}  # prefixes that changed, with their former entries
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def prefers(self, sources: set[bytes]) -> bool:
-        """Whether the kernel gives one of these source addresses to the packets of some route."""
+        """Return whether the kernel gives one of these source addresses to the packets of some route."""
         different = {id(entries): entries for entries in self._entries.values()}.values()
         return any(entry.source in sources for entries in different for entry in entries)
 
     def replace(self, listed: Iterable[tuple[bytes, RouteEntry]]) -> None:
-        """The whole content is `listed`, in the kernel's order."""
+        """Replace the whole content by `listed`, in the kernel's order."""
         former = self._entries
         self._entries, self._shared = {}, {}
         for prefix, entry in listed:
@@ -47,7 +48,7 @@ class RouteTable:
                 self._before.setdefault(prefix, before)
 
     def add(self, prefix: bytes, entry: RouteEntry, flags: int) -> None:
-        """A notice of a new route; `flags` of the message give its place in the kernel's order."""
+        """Add a route by a notice; `flags` of the message give its place in the kernel's order."""
         before = self._entries.get(prefix, ())
         after = before
         if entry.family == _AF_INET6:
@@ -58,14 +59,15 @@ class RouteTable:
             self._change(prefix, before, after)
 
     def remove(self, prefix: bytes, entry: RouteEntry) -> None:
-        """A notice of a route that the kernel removed."""
+        """Remove a route by a notice of the kernel."""
         before = self._entries.get(prefix, ())
         if before and entry.is_ours:
             without = _without_ipv6 if entry.family == _AF_INET6 else _without_ipv4
             self._change(prefix, before, without(before, entry))
 
     def changes(self) -> Iterator[RouteChange]:
-        """What to publish. A route with another target replaces the old one without a removal."""
+        """Yield the changes to publish. A route with another target replaces the old one without a
+        removal."""
         before, self._before = self._before, {}
         for prefix, entries in before.items():
             was, now = self._target(entries), self._target(self._entries.get(prefix, ()))
@@ -96,7 +98,7 @@ class RouteTable:
 
 
 def best(entries: Entries) -> Target:
-    """The target of the route that the kernel takes: that of the lowest rank, or the first of them."""
+    """Return the target of the route that the kernel takes: the first route of the lowest rank."""
     first = min(entries, key=_rank)
     if first.kind != "unicast":
         return Target(first.kind)
@@ -107,27 +109,29 @@ def best(entries: Entries) -> Target:
 
 
 def _rank(entry: RouteEntry) -> tuple[bool, int, int, int]:
-    """Main table first, then metric, then the router preference of RFC 4191.
+    """Rank by table (main first), then metric, then the router preference of RFC 4191.
 
-    A frame does not contain the rule that chose its table, so other tables only fill main's gaps.
+    A frame does not contain the rule that chose its table, so other tables only fill the gaps of the main
+    table.
     """
     return (entry.table != RT_TABLE_MAIN, entry.table, entry.metric, -entry.preference)
 
 
 def _place(entry: RouteEntry) -> tuple[int, int, int]:
-    """Of the routes of one prefix, those with the same place compete for it."""
+    """Return the place for which routes of one prefix compete."""
     return (entry.table, entry.tos, entry.metric)
 
 
 def _single_hops(entry: RouteEntry) -> Entries:
-    """The kernel adds and removes IPv6's hops one by one: each is an entry of its own."""
+    """Split a multipath route: the kernel adds and removes IPv6's hops one by one, so each hop is an entry
+    of its own."""
     if entry.family != _AF_INET6 or len(entry.hops) < 2:
         return (entry,)
     return tuple(entry._replace(hops=(hop,)) for hop in entry.hops)
 
 
 def _with_ipv4(before: Entries, entry: RouteEntry, flags: int) -> Entries:
-    """The new route goes before those of its place, behind them with APPEND."""
+    """Insert an IPv4 route: it goes before the routes of its place, with APPEND behind them."""
     places = [at for at, each in enumerate(before) if _place(each) == _place(entry)]
     new = (entry,) if entry.is_ours else ()
     if not places:
@@ -139,7 +143,8 @@ def _with_ipv4(before: Entries, entry: RouteEntry, flags: int) -> Entries:
 
 
 def _with_ipv6(before: Entries, entry: RouteEntry, flags: int) -> Entries:
-    """The new route goes behind those of its place; a hop that is there already keeps its turn."""
+    """Insert an IPv6 route: it goes behind the routes of its place; a hop that exists already keeps its
+    turn."""
     rest = list(before)
     if flags & NLM_F_REPLACE:
         rivals = [each for each in rest if _place(each) == _place(entry)]

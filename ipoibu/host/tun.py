@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Creation of the TUN device, which only the pump reads and writes.
 
-The device is not persistent: it ends with its descriptor, so a process leaves no interface behind,
-however it dies. If an io_uring was reading the device, the kernel needs a moment longer than the
-process to end it.
+The device is not persistent: it ends with its descriptor, so a process leaves no interface behind, however
+it dies. If an io_uring was reading the device, the device outlives the process for a moment.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header
 NAME_MAX: Final = 15  # IFNAMSIZ - 1
-DYING_S: Final = 0.5  # how long a TUN may outlive its process
+DYING_S: Final = 0.5  # a TUN may outlive its process for this time
 
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
@@ -39,10 +38,10 @@ TUN_F_CSUM: Final = 0x01
 TUN_F_TSO4: Final = 0x02
 TUN_F_TSO6: Final = 0x04
 TUN_F_TSO_ECN: Final = 0x08
-TUN_F_USO4: Final = 0x20  # Linux 6.2; both or none
+TUN_F_USO4: Final = 0x20  # Linux 6.2; the kernel takes both USO flags or none
 TUN_F_USO6: Final = 0x40
 
-# Requested one after the other, each together with those that the kernel has granted before.
+# We request these one after the other, each together with those that the kernel has granted before.
 _OFFLOADS: Final = (
     (TUN_F_CSUM, ("csum",)),
     (TUN_F_TSO4 | TUN_F_TSO6, ("tso4", "tso6")),
@@ -64,7 +63,7 @@ class NameTaken(IpoibuError):
 def check_name(name: str) -> str:
     """Return the name if the kernel accepts it for an interface; `UsageError` otherwise.
 
-    Refuses `%` too: the kernel would read it as a pattern and choose a name itself.
+    The function refuses `%`, too: the kernel would read it as a pattern and choose a name itself.
     """
     if not name or name in (".", "..") or name.startswith("-"):
         raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
@@ -138,8 +137,8 @@ class Tun:
 
 
 def _stays(name: str) -> bool:
-    """True if the interface exists and is not the TUN of a process that died just now: the kernel ends
-    such a TUN with its last pending read, a moment later."""
+    """Return whether the interface exists and is not the TUN of a process that died just now: the kernel
+    ends such a TUN with its last pending read, a moment later."""
     deadline = time.monotonic() + DYING_S
     while _exists(name):
         if not Path(f"/sys/class/net/{name}/tun_flags").exists() or time.monotonic() > deadline:
@@ -185,7 +184,8 @@ def _attach(fd: int, name: str, number: int, queues: int) -> None:
 
 
 def _set_offload(fd: int, wanted: tuple[tuple[int, tuple[str, ...]], ...]) -> tuple[str, ...]:
-    # The kernel does itself what it refuses to leave to us, and its vnet headers do not request it.
+    # The kernel itself does the work that it refuses to leave to us, and its vnet headers do not request
+    # it.
     flags = 0
     granted: tuple[str, ...] = ()
     for flag, names in wanted:
