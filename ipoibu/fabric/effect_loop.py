@@ -16,7 +16,7 @@ class TimedMachine(Protocol[_E_co]):
     """The clock's part of a machine; its other inputs return effects, too."""
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """Return the time of the next call of `timer`."""
         ...
 
     def timer(self, now: float) -> Iterable[_E_co]: ...
@@ -37,7 +37,7 @@ class EffectLoop(Generic[_E]):
         self._is_performing = False
 
     def perform(self, effects: Iterable[_E]) -> None:
-        """Carry out `effects` and those that they cause."""
+        """Carry out `effects`, and then those that they cause."""
         self._effects.extend(effects)
         if self._is_performing:
             return
@@ -53,16 +53,16 @@ class EffectLoop(Generic[_E]):
         self.perform(self.machine.timer(now))
 
     def wait_ms(self, now: float) -> float | None:
-        """How long to sleep until the machine's deadline; None without one."""
+        """Return how long to sleep until the machine's deadline; None without one."""
         deadline = self.machine.deadline()
         return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 
     def stop(self) -> None:
-        """Carry nothing out any more, and forget `carry_out`: its owner may be freed at once."""
+        """Carry out no more effects, and forget `carry_out`, so that Python can free its owner at once."""
         self._carry_out = _ignore
 
     def _performed(self) -> None:
-        """All effects are carried out."""
+        """Called when all effects are carried out."""
 
 
 class TimedEffectLoop(EffectLoop[_E]):
@@ -103,4 +103,4 @@ class TimedEffectLoop(EffectLoop[_E]):
 
 
 def _ignore(effect: object) -> None:
-    """In place of a `carry_out` after its end."""
+    """Takes the place of `carry_out` after `stop`."""

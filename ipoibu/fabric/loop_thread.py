@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An asyncio event loop on a thread of its own, and how other threads run coroutines on it."""
+"""An asyncio event loop on a thread of its own, on which other threads can run coroutines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Runs `loop` from `start` to `stop`; `start` and `stop` from any other thread."""
+    """Runs `loop` from `start` to `stop`, which any other thread may call."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -21,7 +21,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread."""
+        """Return whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
@@ -39,7 +39,7 @@ def submit(
 ) -> concurrent.futures.Future[_T]:
     """Call `work` on the loop's thread and run the coroutine that it makes.
 
-    A future that is cancelled in time leaves no coroutine behind that nobody awaited.
+    If the caller cancels the future in time, no coroutine stays behind that nobody awaits.
     """
 
     async def run() -> _T:

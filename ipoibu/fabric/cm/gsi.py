@@ -35,7 +35,7 @@ class GsiPort(Protocol):
     def arm(self) -> None: ...
 
     def send(self, destination: Destination, pkey: PKey, raw: bytes) -> bool:
-        """Return whether the datagram was accepted; it may still be lost."""
+        """Return whether the port accepted the datagram, which may still get lost."""
         ...
 
     def receive(self) -> tuple[MadSource, bytes] | None:
@@ -135,7 +135,7 @@ class UmadGsiPort:
 
     def receive(self) -> tuple[MadSource, bytes] | None:
         while (mad := self._umad.receive()) is not None:
-            if mad.status == 0:  # any other is a datagram of ours that could not be sent
+            if mad.status == 0:  # any other status marks a datagram that we could not send
                 return self._source(mad), mad.raw
         return None
 

@@ -93,7 +93,7 @@ _REQUESTS: Final[dict[type[Request], Input]] = {
 class _Connection:
     """One identifier of the kernel's, with the latest event about it and the latest request.
 
-    `service_id` is what the peer asks for; `cause` and `reason` say why the connection ends.
+    `service_id` is the one that the peer asks for; `cause` and `reason` say why the connection ends.
     """
 
     handle: Handle
@@ -158,7 +158,7 @@ class RdmaCm(CmService):
         now = time.monotonic()
         self._timers.run(now)
         if event is not None:
-            return 0.0  # there may be more
+            return 0.0  # more events may wait
         deadline = self._timers.deadline()
         return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
 

@@ -3,16 +3,16 @@
 
     [NAME][=P_KEY][,FLAG[=VALUE]]... : [MEMBER[=full|limited|both]]..., [mgid=GID[,FLAG=VALUE]...] ;
 
-A definition begins with a line that holds its colon, and goes on over lines up to its semicolon, which
-must not stand alone on one; an `mgid=` takes the rest of its line. Words may be abbreviated: OpenSM
-compares only as many letters as were given. Definitions of the same P_Key are one partition; of groups
-with one MGID the first counts.
+A definition begins with a line that holds its colon, and goes on over lines up to its semicolon, which must
+not stand alone on one; an `mgid=` takes the rest of its line. A file may abbreviate words: OpenSM compares
+only the given letters. Definitions of the same P_Key are one partition; of groups with one MGID the first
+counts.
 
-This parser skips what OpenSM skips, with a warning (`Partitions.warnings`): both have to arrive at the
-same parameters. `UsageError`: OpenSM would reject the whole file and use the default partition alone, or
-make no group, or truncate a number. In one point the parser follows the manual and not the code: `scope=`
-of a definition is the broadcast group's, though OpenSM 3.3.23 always makes that group with scope 2
-(`partition_line` writes a line that works with both).
+This parser skips the parts that OpenSM skips, with a warning (`Partitions.warnings`), because both have to
+arrive at the same parameters. `UsageError`: OpenSM would reject the whole file and use the default
+partition alone, or make no group, or truncate a number. In one point the parser follows the manual and not
+the code: `scope=` of a definition sets that of the broadcast group, though OpenSM 3.3.23 always makes that
+group with scope 2 (`partition_line` writes a line that works with both).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Flags:
     flow_label: int = 0
 
     def copy(self) -> _Flags:
-        """Copy what an `mgid=` line inherits: all but the traffic class, as in OpenSM."""
+        """Copy the flags that an `mgid=` line inherits: all but the traffic class, as in OpenSM."""
         return _Flags(self.mtu, self.rate, self.sl, set(self.scopes), self.qkey, 0, self.flow_label)
 
 

@@ -27,7 +27,7 @@ class MemberType(enum.Enum):
 
     LIMITED = "limited"
     FULL = "full"
-    BOTH = "both"  # full, unless OpenSM runs with --allow_both_pkeys
+    BOTH = "both"  # full only, unless OpenSM runs with --allow_both_pkeys
 
 
 class Ports(enum.Enum):
@@ -37,12 +37,12 @@ class Ports(enum.Enum):
     ALL_CAS = "ALL_CAS"
     ALL_SWITCHES = "ALL_SWITCHES"
     ALL_ROUTERS = "ALL_ROUTERS"
-    SELF = "SELF"  # the subnet manager's own
+    SELF = "SELF"  # the port of the subnet manager
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rule: `ports` by port GUID or by a word; a later one overrides those before it."""
+    """A rule: `ports` names a port GUID, or many ports by a word; a later rule overrides earlier ones."""
 
     ports: int | Ports
     membership: MemberType

@@ -2,11 +2,11 @@
 """The SA client of one InfiniBand port, for all interfaces on it: groups, paths, events.
 
 A client belongs to one event loop. `SaClient.start` gives it a thread with a loop of its own and has it
-watch the port, as interfaces need it: they live on loops of their own and come and go, while the SA
-knows one port with one set of memberships. `SaClient(...)` and `SaClient.open` use the running loop.
-Requests may be awaited on any loop.
+watch the port. Interfaces need this: they live on loops of their own and come and go, while the SA knows
+one port with one set of memberships. `SaClient(...)` and `SaClient.open` use the running loop. A caller may
+await requests on any loop.
 
-The client holds what it joined: `rejoin` brings it back after the SA forgot it, the broadcast group
+The client remembers its memberships: `rejoin` restores them after the SA forgot them, the broadcast group
 first (B1).
 """
 
@@ -44,9 +44,9 @@ from ipoibu.wire.sa import Attribute, ClassPortInfo
 
 _log = logging.getLogger(__name__)
 
-LEAVE_S: Final = 2.0  # how long `aclose` waits for the SA to confirm that we left
-LOOK_S: Final = 1.0  # the longest delay until a change of LID, SM or P_Keys is noticed
-CONFIRM_S: Final = 10.0  # the longest delay until an SA that was restarted and forgot us is noticed
+LEAVE_S: Final = 2.0  # `aclose` waits so long for the SA to confirm that we left
+LOOK_S: Final = 1.0  # the longest delay until we notice a change of LID, SM or P_Keys
+CONFIRM_S: Final = 10.0  # the longest delay until we notice that an SA restarted and forgot us
 
 Listener = Callable[[Flush | Notice], None]
 _P = ParamSpec("_P")
@@ -98,9 +98,9 @@ class SaClient:
 
     @classmethod
     def open(cls, device: str, port: int = 1, *, pace: Pace = PACE) -> Self:
-        """A client for a port of the kernel, on the running loop.
+        """Return a client for a port of the kernel, on the running loop.
 
-        `LinkError`, `NoSuchDevice` or `NotPermitted` if the port cannot be opened.
+        `LinkError`, `NoSuchDevice` or `NotPermitted` if the port does not open.
         """
         umad = UmadPort(device, port)
         try:
@@ -111,9 +111,9 @@ class SaClient:
 
     @staticmethod
     def start(open_client: Callable[[], SaClient], *, confirm_s: float = CONFIRM_S) -> SaClient:
-        """A client with a thread of its own, which watches the port for its listeners.
+        """Return a client with a thread of its own, which watches the port for its listeners.
 
-        `open_client` runs on that thread; its errors are raised here.
+        `open_client` runs on that thread; this method raises its errors.
         """
         thread = LoopThread("ipoibu-sa")
         thread.start()
@@ -193,22 +193,22 @@ class SaClient:
 
     @property
     def info(self) -> MadPortInfo:
-        """The port as the client last saw it: at the start, before a retry, by `reregister` and,
-        where it watches the port, every second."""
+        """The port as the client last saw it: at the start, before a retry, by `reregister` and, if it
+        watches the port, every second."""
         return self._transport.info
 
     @property
     def counts(self) -> Counter[str]:
-        """The counters that docs/counters.md names `sa_`, and reasons of malformed input."""
+        """The counters whose names begin with `sa_` in docs/counters.md, and reasons of malformed input."""
         return self._transport.counts
 
     def counters(self) -> dict[str, int]:
-        """A copy of `counts`, for other threads."""
+        """Return a copy of `counts`, for other threads."""
         return dict(self.counts)
 
     @property
     def held(self) -> tuple[GroupMembership, ...]:
-        """The memberships that were joined and not left, in the order of joining."""
+        """The memberships that we joined and did not leave, in the order of joining."""
         return self._memberships.held
 
     # ---- groups
@@ -222,9 +222,9 @@ class SaClient:
     ) -> McMemberRecord:
         """Become a member of an IPoIB group; the record has all of its parameters.
 
-        Without `params` the group must exist, which is right for the broadcast group (B1, B4). With
-        them the SA creates a group that does not exist (M3); one that exists must have the same MTU and
-        rate. A cancelled join is left again.
+        Without `params` the group must exist, which is right for the broadcast group (B1, B4). With them
+        the SA creates a group that does not exist (M3); an existing group must have the same MTU and rate.
+        The client leaves the group again after a cancelled join.
         """
         return await self._memberships.join(group, join_state, params)
 
@@ -232,8 +232,8 @@ class SaClient:
     async def join_to_send(self, group: Gid, params: PartitionParams) -> McMemberRecord:
         """Become a member that only sends (M1).
 
-        As Linux does: one that may create the group if the SA knows such members, else one that needs
-        a receiver in the group.
+        As Linux does, the client asks for a membership that may create the group if the SA supports that,
+        else for a membership that needs a receiver in the group.
         """
         return await self._memberships.join_to_send(group, params)
 
@@ -242,20 +242,20 @@ class SaClient:
         """Cease to be a member.
 
         Where the kernel has an interface in the partition, the SA gets no request (counted as
-        `sa_leave_kept`): it could not distinguish the kernel's membership from ours (M4).
+        `sa_leave_kept`): the SA could not distinguish the kernel's membership from ours (M4).
         """
         await self._memberships.leave(group, join_state)
 
     @_on_loop
     async def leave_to_send(self, group: Gid) -> None:
-        """Undo `join_to_send`, also one that is under way; as `leave`."""
+        """Undo `join_to_send`, also a join that is under way, as `leave` does."""
         await self._memberships.leave_to_send(group)
 
     @_on_loop
     async def rejoin(self) -> dict[GroupMembership, SaError]:
-        """Join everything held again, broadcast groups first, and subscribe again.
+        """Join all held groups again, broadcast groups first, and subscribe again.
 
-        Returns the refusals. A refused membership stays held, for the next time.
+        Return the refusals. A refused membership stays held, for the next time.
         """
         refused = await self._memberships.rejoin()
         for error in await all_of(self.subscribe(trap) for trap in self._traps):
@@ -265,24 +265,24 @@ class SaClient:
 
     @_on_loop
     async def group(self, group: Gid) -> McMemberRecord:
-        """The SA's record of a group, without joining it; its port GID and join state are zero."""
+        """Return the SA's record of a group, without a join; its port GID and join state are zero."""
         return await self._memberships.group(group)
 
     @_on_loop
     async def membership(self, group: Gid) -> McMemberRecord:
-        """The group, if this port is a member of it in any way; else `NoRecords`."""
+        """Return the group, if this port is a member of it in any way; else raise `NoRecords`."""
         return await self._memberships.membership(group)
 
     @_on_loop
     async def groups(self, pkey: PKey | None = None) -> tuple[McMemberRecord, ...]:
-        """All groups that this port may see, of one partition if `pkey` is given."""
+        """Return all groups that this port may see, of one partition if `pkey` is given."""
         return await self._memberships.groups(pkey)
 
     # ---- paths and the SA itself
 
     @_on_loop
     async def path(self, dgid: Gid, pkey: PKey) -> PathRecord:
-        """The path from this port to another in the partition (B6); `NoRecords` if there is none."""
+        """Return the path from this port to another in the partition (B6); `NoRecords` if there is none."""
         query = PathQuery(dgid, self.info.gid, pkey)
         asked = self._transport.asked("path to", dgid, pkey)
         return await self._transport.ask(
@@ -321,10 +321,10 @@ class SaClient:
             raise SaError(f"{asked}: the subnet administrator did not do it")
 
     def events(self) -> AsyncIterator[Event]:
-        """Notices, and changes of the SA, until the client is closed; for one reader.
+        """Yield notices, and changes of the SA, until the client is closed; for one reader.
 
-        `Change.RETURNED` calls for `rejoin`: the SA may have forgotten everything. A client that
-        watches its port reads them itself, for its listeners.
+        `Change.RETURNED` calls for `rejoin`, because the SA may have forgotten everything. A client that
+        watches its port reads the events itself, for its listeners.
         """
         return self._transport.events()
 
@@ -335,8 +335,8 @@ class SaClient:
     # ---- the watch over the port, for listeners
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` on the client's thread with changes of the subnet, and with notices of groups
-        that were created or deleted (M2), until `unlisten`."""
+        """Call `listener` on the client's thread with changes of the subnet, and with notices of created
+        and deleted groups (M2), until `unlisten`."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Listener) -> None:
@@ -345,9 +345,9 @@ class SaClient:
     def device_event(self, flush: Flush) -> None:
         """The device reports a change: look at the port now instead of within a second.
 
-        Listeners get the flushes that the port's new state calls for. LIGHT (client re-register) and
-        NORMAL (the port was down) leave no trace there and reach the listeners anyway. HEAVY does not:
-        a P_Key table that is the same as before calls for nothing, as in the kernel.
+        Listeners get the flushes that the port's new state calls for. LIGHT (client re-register) and NORMAL
+        (the port was down) leave no trace there and reach the listeners anyway. HEAVY does not: an
+        unchanged P_Key table calls for nothing, as in the kernel.
         """
 
         def act() -> None:
@@ -403,8 +403,8 @@ class SaClient:
     async def _confirm(self, confirm_s: float) -> None:
         """Ask the SA now and then whether we still are a member of the first group that we joined.
 
-        This stands in for CLIENT_REREGISTER, which libibumad does not pass on. An SA that does not
-        answer is noticed without this.
+        This stands in for CLIENT_REREGISTER, which libibumad does not pass on. The client notices a silent
+        SA without this.
         """
         while True:
             await asyncio.sleep(confirm_s)
@@ -417,7 +417,8 @@ class SaClient:
                     _log.debug("%s", error)
 
     async def _subscribe_to_groups(self) -> None:
-        """M2. Without reports an interface learns of new and deleted groups by asking again, later."""
+        """Subscribe to the reports of M2. Without them an interface learns of new and deleted groups only
+        when it asks again."""
         for trap in (Trap.GROUP_CREATED, Trap.GROUP_DELETED):
             try:
                 await self.subscribe(trap)
@@ -426,7 +427,7 @@ class SaClient:
 
     def _flush(self, flush: Flush) -> None:
         if flush is Flush.LIGHT:
-            self.reregister()  # `_read_events` notifies when everything is joined again
+            self.reregister()  # `_read_events` notifies once the client has joined everything again
         else:
             self._notify(flush)
         if flush is Flush.NORMAL:  # the SA sends reports to the LID that subscribed

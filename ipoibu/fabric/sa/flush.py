@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a change of the subnet means for the interfaces of a port, in the kernel's three levels."""
+"""The effect of a change of the subnet on the interfaces of a port, in the kernel's three levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Flush(enum.IntEnum):
 
 
 def flushes_of(before: MadPortInfo, after: MadPortInfo) -> list[Flush]:
-    """The flushes that a change of the port calls for.
+    """Return the flushes that a change of the port calls for.
 
     An interface whose P_Key stayed in place ignores a heavy flush, so the list has the lighter one, too.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The kernel's own IPoIB interfaces, which may share an InfiniBand port with us (M4).
 
-The SA keeps one membership for a port, whichever program asked for it. A Delete of ours would end the
-membership that the kernel's interface relies on, and the kernel would not learn of it.
+The SA keeps one membership for a port, for all programs. A Delete of ours would end the membership that the
+kernel's interface relies on, and the kernel would not learn of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ARPHRD_INFINIBAND: Final = 32
 
 
 def kernel_partitions(device: str, port: int, net: Path = NET) -> frozenset[PKey]:
-    """The partitions, by full P_Key, in which the kernel has an interface on this port.
+    """Return the partitions, by full P_Key, in which the kernel has an interface on this port.
 
     Sysfs does not show interfaces in other network namespaces.
     """
@@ -34,7 +34,7 @@ def kernel_partitions(device: str, port: int, net: Path = NET) -> frozenset[PKey
 
 
 def _number(file: Path) -> int | None:
-    """An attribute's value; None where the interface has none, or has gone meanwhile."""
+    """Return an attribute's value; None where the interface has none, or has gone meanwhile."""
     try:
         return int(file.read_text("ascii"), 0)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The multicast groups of one port at the SA: joins, leaves, look-ups, and the list of what is joined.
+"""The multicast groups of one port at the SA: joins, leaves, look-ups, and the list of memberships.
 
 Joins and leaves of one group run one after the other, because the SA keeps only the last of them. A
-cancelled join may have reached the SA, so it is left again.
+cancelled join may have reached the SA, so we leave the group again.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class Memberships:
                 await self._join(self._record(held, self._held[held]))
 
     def _leave_later(self, held: GroupMembership) -> None:
-        """Undo a join that may have reached the SA, unless it was joined before or is again by then."""
+        """Undo a join that may have reached the SA, unless we joined the group before, or have joined it
+        again by then."""
         if self._transport.is_closed or held in self._held:
             return
 
@@ -177,7 +178,7 @@ class Memberships:
                 Method.SET, Attribute.MC_MEMBER_RECORD, record, asked, _record_untrusted
             )
         except InvalidRequest as error:
-            # The SA does not say which field is wrong: its record of the group shows that.
+            # The SA does not say which field is wrong, but its record of the group shows that.
             existing = await self._existing(record)
             raise refusal(error.status, replace(asked, group=existing)) from None
 
@@ -209,7 +210,7 @@ class Memberships:
 
 
 def _pkey_of(group: Gid) -> PKey:
-    """RFC 4391 §4: a group's GID names its partition (G1)."""
+    """Return the P_Key of a group, whose GID names its partition: RFC 4391 §4 (G1)."""
     try:
         return mgid.parse_untrusted(group).pkey
     except BadFrame as error:
@@ -217,7 +218,7 @@ def _pkey_of(group: Gid) -> PKey:
 
 
 def _is_broadcast(group: Gid) -> bool:
-    parts = mgid.parse_untrusted(group)  # `_pkey_of` parsed it before it was held
+    parts = mgid.parse_untrusted(group)  # `_pkey_of` parsed it before we held it
     return group == mgid.broadcast(parts.pkey, parts.scope)
 
 
@@ -231,7 +232,7 @@ def _table_untrusted(answer: Answer) -> tuple[McMemberRecord, ...]:
 
 
 async def all_of(jobs: Iterable[Coroutine[Any, Any, Any]]) -> list[SaError | None]:
-    """Wait for all; for each the error with which the SA refused it, or None."""
+    """Wait for all jobs; return for each the error with which the SA refused it, or None."""
     outcomes = await asyncio.gather(*jobs, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException) and not isinstance(outcome, SaError):

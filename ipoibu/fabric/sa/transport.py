@@ -41,7 +41,7 @@ from ipoibu.wire.sa import Attribute, ClassPortInfo
 _log = logging.getLogger(__name__)
 
 # A descriptor of umad2sim is no kernel object: epoll cannot wait for it, so a timer reads it.
-BUSY_POLL_S: Final = 0.002  # while an answer is expected
+BUSY_POLL_S: Final = 0.002  # while we expect an answer
 IDLE_POLL_S: Final = 0.05
 
 Event = Notice | Change
@@ -52,7 +52,7 @@ CLOSED: Final = "the subnet administrator's client was closed"
 
 
 class SaTransport:
-    """Runs the requests of one port; every method on the loop's thread.
+    """Runs the requests of one port; every method runs on the loop's thread.
 
     `counts` holds the counters of docs/counters.md.
     """
@@ -81,7 +81,7 @@ class SaTransport:
 
     @property
     def info(self) -> MadPortInfo:
-        """The port as it was when last looked at: at the start, before a retry and by `reregister`."""
+        """The port as we last saw it: at the start, before a retry and by `reregister`."""
         return self._info
 
     @property
@@ -93,7 +93,7 @@ class SaTransport:
         return self._port.hears_unasked
 
     def close(self) -> None:
-        """End every question (`Closed`) and give the port back; safe to call again."""
+        """End every request (`Closed`) and give the port back. Safe to repeat."""
         if self._is_closed:
             return
         self._effects.perform(self._requests.stop(self._loop.time()))
@@ -117,7 +117,7 @@ class SaTransport:
         asked: Asked,
         read: Callable[[Answer], _T],
     ) -> _T:
-        """What `read` makes of the SA's answer, if its status is 0; the caller may cancel.
+        """Return what `read` makes of the SA's answer, if its status is 0; the caller may cancel.
 
         An error of `ipoibu.proto.sa_errors` otherwise, or `Closed`.
         """
@@ -137,7 +137,7 @@ class SaTransport:
     def asked(
         self, what: str, gid: Gid | None, pkey: PKey | None, record: McMemberRecord | None = None
     ) -> Asked:
-        """A question of this port, for error messages."""
+        """Describe a request of this port, for error messages."""
         is_member = None if pkey is None else self._info.has_pkey(pkey)
         return Asked(what, gid, pkey, record, guid=self._info.guid, is_member=is_member)
 
@@ -168,9 +168,9 @@ class SaTransport:
                 self._effects.perform(self._requests.cancel(self._loop.time(), future))
 
     async def events(self) -> AsyncIterator[Event]:
-        """Notices, and changes of the SA, until `close`; for one reader.
+        """Yield notices, and changes of the SA, until `close`; for one reader.
 
-        Without a reader the oldest are dropped, counted as `sa_event_lost`.
+        Without a reader the transport drops the oldest events and counts them as `sa_event_lost`.
         """
         while not self._is_closed:
             while self._events:
@@ -187,7 +187,7 @@ class SaTransport:
     # ---- the port
 
     def look(self) -> MadPortInfo:
-        """The port as it is now; requests go to the SA's LID that it names from then on."""
+        """Look at the port and return its present state; requests go to the LID of its SA from then on."""
         self._info = self._port.look()
         self._requests.sa_lid = self._info.sa_lid
         return self._info
@@ -208,7 +208,7 @@ class SaTransport:
     def _drain(self) -> None:
         while (received := self._port.receive()) is not None:
             if received.status:
-                # a request came back unanswered: our own timers are shorter, and have retried it
+                # a request came back without an answer: our own timers are shorter, and have retried it
                 self.counts["sa_unsent"] += 1
                 continue
             peer = SaAddress(received.lid, received.qpn)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A port's management datagrams through libibumad, loaded when the first port is opened.
 
-cffi in ABI mode: nothing of rdma-core is needed to build or import this package. What is declared here
-is the interface of libibumad.so.3, the same since 2008 (umad.h of rdma-core).
+cffi works in ABI mode: building or importing this package needs nothing of rdma-core. The declarations are
+the interface of libibumad.so.3, the same since 2008 (umad.h of rdma-core).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ _ffi.cdef("""
 class MadPortInfo:
     """A port as the kernel shows it now.
 
-    `sa_lid` is the SM's, 0 while none has configured the port; `pkeys` the whole table, empty entries
-    and all, because datagrams name a key by its index.
+    `sa_lid` is the LID of the SM, 0 before an SM has configured the port; `pkeys` is the whole table with
+    its empty entries, because datagrams name a key by its index.
     """
 
     device: str
@@ -90,26 +90,26 @@ class MadPortInfo:
         return int.from_bytes(self.gid.interface_id, "big")
 
     def has_pkey(self, pkey: PKey) -> bool:
-        """Whether the port is in the partition, as a full or a limited member."""
+        """Return whether the port is in the partition, as a full or a limited member."""
         return any(known.full == pkey.full for known in self.pkeys)
 
     @property
     def pkeys_text(self) -> str:
-        """The keys that there are, for a message."""
+        """The keys of the table as text, for a message."""
         return ", ".join(str(key) for key in self.pkeys if key & 0x7FFF) or "none"
 
     @property
     def sa_pkey_index(self) -> int:
-        """Where the default partition's key is, on which every SA listens; 0 if it is nowhere."""
+        """The index of the default partition's key, on which every SA listens; 0 without one."""
         default = [index for index, known in enumerate(self.pkeys) if known.full == 0xFFFF]
         return default[0] if default else 0
 
 
 @dataclass(frozen=True, slots=True)
 class MadTo:
-    """Where to: the port's queue pair, its service level, and the index of the P_Key that we use.
+    """The destination of a datagram: the port's queue pair, its service level, and the index of our P_Key.
 
-    `route` is given for datagrams that have a GRH: its GID, hop limit, traffic class and flow label.
+    Datagrams with a GRH have a `route`: its GID, hop limit, traffic class and flow label.
     """
 
     lid: int
@@ -123,8 +123,8 @@ class MadTo:
 class MadIn:
     """A received datagram: `status` is 0, or an `errno` for a datagram of ours that came back.
 
-    `gid` is the sender's, by its GRH; None without one. `pkey_index` is where in the port's table the key
-    is that it came with.
+    `gid` is that of the sender, from the GRH; None without one. `pkey_index` is the index of the datagram's
+    key in the port's table.
     """
 
     raw: bytes
@@ -143,7 +143,7 @@ class MadPort(Protocol):
     """False where another program on this port takes unsolicited datagrams, such as the SA's reports."""
 
     def look(self) -> MadPortInfo:
-        """The port as it is now; `LinkError` or `NoSuchDevice` if it went away."""
+        """Return the present state of the port; `LinkError` or `NoSuchDevice` if it went away."""
         ...
 
     def fileno(self) -> int: ...
@@ -156,11 +156,11 @@ class MadPort(Protocol):
         ...
 
     def receive(self) -> MadIn | None:
-        """A datagram that has arrived, without waiting; None if there is none."""
+        """Return a datagram that has arrived, or None; does not block."""
         ...
 
     def close(self) -> None:
-        """Give the agent and the descriptor back; safe to call again."""
+        """Give the agent and the descriptor back. Safe to repeat."""
         ...
 
 
@@ -179,7 +179,7 @@ def _library() -> Any:
 
 
 def devices() -> tuple[str, ...]:
-    """The names of the devices that have management datagrams."""
+    """Return the names of the devices that have management datagrams."""
     names = _ffi.new("char[][20]", _DEVICES_MAX)
     count = _library().umad_get_cas_names(names, _DEVICES_MAX)
     return tuple(_text(names[at]) for at in range(count))
@@ -202,7 +202,8 @@ class UmadPort:
         mgmt_class: int = sa.CLASS,
         version: int = sa.CLASS_VERSION,
     ) -> None:
-        """Open the port and register for a management class, the SA's; also for unsolicited `methods`.
+        """Open the port and register for a management class, by default the SA's; also for unsolicited
+        `methods`.
 
         `LinkError`, `NoSuchDevice` or `NotPermitted` if that fails.
         """
@@ -257,7 +258,7 @@ class UmadPort:
 
     def receive(self) -> MadIn | None:
         umad, buffer = self._umad, self._receive_buffer
-        # asked first, because umad2sim answers a read of nothing with a number that is no errno
+        # poll first, because umad2sim answers a read without data with a number that is no errno
         if umad.umad_poll(self._fd, 0) < 0:
             return None
         length = _ffi.new("int *", mad.MAD_LEN)
@@ -265,7 +266,7 @@ class UmadPort:
             return None
         address = umad.umad_get_mad_addr(buffer)
         raw = _ffi.buffer(umad.umad_get_mad(buffer), max(0, min(length[0], mad.MAD_LEN)))[:]
-        # both stand there in network byte order
+        # both are in network byte order
         lid = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "lid"))[:], "big")
         qpn = int.from_bytes(_ffi.buffer(_ffi.addressof(address, "qpn"))[:], "big")
         gid = Gid(_ffi.buffer(address.gid)[:]) if address.grh_present else None
@@ -281,7 +282,7 @@ class UmadPort:
             self._fd = -1
 
     def _address(self, buffer: Any, to: MadTo) -> None:
-        # the Q_Key goes by as a signed int
+        # the library takes the Q_Key as a signed int
         self._umad.umad_set_addr(buffer, to.lid, to.qpn, to.sl, mad.GSI_QKEY - (1 << 32))
         self._umad.umad_set_pkey(buffer, to.pkey_index)
         if to.route is not None:
@@ -306,9 +307,9 @@ class UmadPort:
         raise IpoibuError(f"{place}: cannot open /dev/infiniband/umad*: {os.strerror(reason)}")
 
     def _register(self, mgmt_class: int, version: int, methods: Iterable[int]) -> tuple[int, bool]:
-        """With the methods, unless they are another's already: only one agent can have them.
+        """Register with the methods, unless another agent has them: only one can.
 
-        RMPP version 0: the kernel passes every segment on, and leaves the protocol to us.
+        With RMPP version 0 the kernel passes every segment on, and leaves the protocol to us.
         """
         bits = 8 * _ffi.sizeof("long")
         wanted = sum(1 << method for method in methods)

@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class UdObjects:
-    """The pyverbs objects of one UD queue pair. The queue pair has to be closed before the others.
+    """The pyverbs objects of one UD queue pair. `close` closes the queue pair before the other objects.
 
     A device that is gone refuses to close an object; we log that and close the other objects.
     """
@@ -82,7 +82,8 @@ class UdObjects:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedObjects:
-    """The pyverbs objects that all RC queue pairs of an interface share. Those have to be closed before.
+    """The pyverbs objects that all RC queue pairs of an interface share. The caller closes the queue pairs
+    first.
 
     `srq` is None if each queue pair has receives of its own.
     """
@@ -138,7 +139,7 @@ def import_problem(text: str) -> str:
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """Undo the root logger's set-up by pyverbs' import: that is up to the application."""
+    """Undo the root logger's set-up by pyverbs' import, because only the application may configure it."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -172,13 +173,13 @@ def _devices(pyverbs: SimpleNamespace) -> list[Any]:
     try:
         return list(pyverbs.device.get_device_list())
     except pyverbs.pyverbs_error.PyverbsError:
-        return []  # the answer of a machine without RDMA support
+        return []  # a machine without RDMA support raises this
 
 
 class VerbsDevice:
     """An open device with a protection domain: opened by name, or lent by the application.
 
-    What was lent stays the application's to close, after this.
+    The application closes lent objects, after this device.
     """
 
     def __init__(

@@ -172,7 +172,7 @@ class VerbsPort(Port):
         return ud
 
     def may_control(self) -> bool:
-        """B3: the kernel requires CAP_NET_RAW."""
+        """Return whether we have CAP_NET_RAW, which the kernel requires (B3)."""
         return may_control()
 
     def cm(self) -> CmService:
@@ -225,7 +225,7 @@ class VerbsUd(Fabric):
     def open(
         cls, port: VerbsPort, device: VerbsDevice, params: PartitionParams, *, has_connections: bool
     ) -> Self:
-        """Open all of it or, if the device refuses (`LinkError`, `NotPermitted`), nothing."""
+        """Open the fabric, or leave nothing open if the device refuses (`LinkError`, `NotPermitted`)."""
         link, limits, module = port.link, device.limits(), native()
         pkey_index = _pkey_index(port, device, params)
         max_ah = int(limits.max_ah * HANDLES_SHARE)
@@ -242,7 +242,8 @@ class VerbsUd(Fabric):
         )
 
         def open_tx_queue(share: int) -> UdQueue:
-            """It has one part in `share` of the address handles; the first queue pair reads the events."""
+            """Open a TX queue with one part in `share` of the address handles; the first queue pair reads
+            the events."""
             only_sends = partial(
                 make, max_ah=max_ah // share, owns_events=False, leader=queue.fabric
             )
@@ -301,7 +302,7 @@ class VerbsUd(Fabric):
         self._groups[mgid] = number, mlid
 
     def detach(self, mgid: Gid) -> None:
-        """Leave the group; one that was never joined is left as it is."""
+        """Leave the group; does nothing for a group that was never joined."""
         if mgid not in self._groups:
             return
         number, mlid = self._groups.pop(mgid)
@@ -365,7 +366,8 @@ class VerbsUd(Fabric):
 
 
 def _pkey_index(port: VerbsPort, device: VerbsDevice, params: PartitionParams) -> int:
-    """E7: the port has to have the full-membership key, or for a limited member the limited one."""
+    """Return the index of the port's key: the full-membership key, or the limited one for a limited member
+    (E7)."""
     count = device.port_state(port.info.port).pkey_count
     pkeys = device.pkeys(port.info.port, count)
     if params.own_pkey not in pkeys:

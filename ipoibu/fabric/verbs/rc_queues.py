@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of an RDMA device: the queues that those of one interface share, and their queue pairs."""
+"""Connections of an RDMA device: the queues that all connections of an interface share, and their queue
+pairs."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class RcMaker:
 
 
 class VerbsConnections:
-    """The shared queues of one fabric, from which its connections' queue pairs are made.
+    """The shared queues of one fabric, on which it makes the queue pairs of its connections.
 
     `LinkError`: the device has no RC with a shared receive queue, or no room for it.
     """

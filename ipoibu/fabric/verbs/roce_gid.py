@@ -31,10 +31,10 @@ def choose_gid(
 ) -> GidEntry:
     """Choose the entry for our address: RoCE v2, of IPv6, link-local before routable.
 
-    IPv6, because a packet has the network type of its source GID, and an MGID is an IPv6 group;
-    link-local, because every port of the link has one without configuration. The default GID is in the
-    table even if the net device lacks the address, and then no peer can answer us: `addresses` are the
-    pairs of ifindex and address that exist. `LinkError` describes the GIDs that `place` has instead.
+    IPv6, because a packet has the network type of its source GID, and an MGID is an IPv6 group; link-local,
+    because every port of the link has one without configuration. The default GID is in the table even if
+    the net device lacks the address, and then no peer can answer us. So `addresses` lists the existing
+    pairs of ifindex and address. `LinkError` describes the GIDs that `place` has instead.
     """
     entries = list(entries)
     of_ipv6 = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]

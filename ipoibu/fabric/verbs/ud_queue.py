@@ -42,7 +42,8 @@ class UdQueue:
         return capsule
 
     def close(self) -> None:
-        """Destroy the queue pair first: the C object's memory must not be written to any more."""
+        """Destroy the queue pair first, because the device must not write to the C object's memory any
+        more."""
         self._objects.close_queue_pair()
         self.fabric.close()
         self._objects.close_rest()
