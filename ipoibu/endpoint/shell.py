@@ -56,9 +56,9 @@ ROUTE_KINDS: Final = {
 class Shell:
     """Runs `engine` over a data path; every method runs on the loop's thread.
 
-    The interface that owns the shell sets `rc` and `subnet`. `on_address` is called with the result of an
-    address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link came
-    up or went down.
+    The interface that owns the shell sets `rc` and `subnet`. The shell calls `on_address` with the result
+    of an address's duplicate detection, `on_failure` when the packet device failed, and `on_link` when the
+    link came up or went down.
     """
 
     def __init__(

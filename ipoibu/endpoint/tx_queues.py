@@ -25,9 +25,9 @@ _SHOWN: Final = ("tx_packets", "tx_bytes", "tx_missed")
 class TxQueues:
     """Several pumps with the methods of one; takes them over. Threads: as `_core.Pump`.
 
-    Connections are a pump's own: there are none. `counters` adds up, and has some counters of each queue
-    under `queue.N.`. If a queue refuses a table write, the other queues still get it, and then the call
-    raises the error.
+    There are no connections, because each belongs to one pump. `counters` adds up, and has some counters of
+    each queue under `queue.N.`. If a queue refuses a table write, the other queues still get it, and then
+    the call raises the error.
     """
 
     def __init__(self, pumps: Iterable[_core.Pump]) -> None:
