@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Contenders: ways to forward packets from the first host of a lab to the second, in turn.
+"""Contenders: programs and kernel devices that forward packets from the first host of a lab to the second,
+in turn.
 
 A contender starts before its turn and stops after it, so that only one forwarder runs. All use the
 wire of the same lab. `Absent` says why a contender cannot take part on this machine.

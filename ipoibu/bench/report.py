@@ -9,8 +9,8 @@ from typing import Any, Final
 from ipoibu.bench.statistic import Figures, ratio, spread
 
 BASE: Final = "vxlan"
-YARDSTICK: Final = "tunnel"  # of the targets
-# Figure -> its column's heading and how many decimals.
+YARDSTICK: Final = "tunnel"  # the contender that the targets refer to
+# Figure -> its column's heading and number of decimals.
 COLUMNS: Final = {
     "tcp_gbit_s": ("TCP Gb/s", 2),
     "udp_gbit_s": ("UDP Gb/s", 2),

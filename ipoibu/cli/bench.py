@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu bench`: measure the data path on this machine, beside others that do the same."""
+"""`ipoibu bench`: measure the data path on this machine, beside other contenders."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _interruption() -> Iterator[list[int]]:
-    """A list of the SIGINT and SIGTERM that arrived, so that a capture ends between two records."""
+    """Yield a list of the SIGINT and SIGTERM that arrived, so that a capture ends between two records."""
     signals: list[int] = []
 
     def note(number: int, frame: Any) -> None:

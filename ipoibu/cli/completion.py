@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu completion`: a script for the shell that completes commands and options.
 
-It is made from the parser, which has the options of `ipoibu.daemon.options`.
+The parser, which has the options of `ipoibu.daemon.options`, defines the script.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _commands(parser: Parser) -> dict[str, tuple[str, Parser]]:
 
 
 def _words(parser: Parser) -> list[str]:
-    """Options, and the values of positional arguments that have choices."""
+    """Return options, and the values of positional arguments that have choices."""
     words = [option for action in parser._actions for option in action.option_strings]
     for action in parser._actions:
         if not action.option_strings and action.choices and action.dest != "command":

@@ -10,8 +10,8 @@ from typing import Any, Self
 class Interrupts:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing stays behind.
 
-    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. `check`
-    raises a dropped one again.
+    Python drops an exception that a signal handler raises inside a finalizer or a fork hook. `check` raises
+    a dropped exception again.
     """
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
     hosts = 2 if options.hosts is None else options.hosts
     texts = given(options, "lab")
-    # This refuses wrong values once, before every host does.
+    # This refuses wrong values once, before every host refuses them.
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **texts})
     further = as_arguments(texts)
     subnet = _subnet(options, hosts)
@@ -184,7 +184,7 @@ def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
 
 
 def _own_command() -> str:
-    """The command for another shell: the name `ipoibu` if the PATH leads to this very script."""
+    """Return the command for another shell: the name `ipoibu` if the PATH leads to this very script."""
     script = os.path.abspath(sys.argv[0])
     if os.path.basename(script) != "ipoibu":
         return f"{sys.executable} -m ipoibu.cli"

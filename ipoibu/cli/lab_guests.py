@@ -21,7 +21,7 @@ _OF_NAMESPACES: Final = ("hosts", "fabric", "partitions")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the link, check it or run a command in the first guest; the exit code."""
+    """Show the link, check it or run a command in the first guest; return the exit code."""
     from ipoibu.lab.guests.link import Link
     from ipoibu.lab.guests.runner import find_kernel
 

@@ -19,14 +19,14 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def given(options: argparse.Namespace, command: str) -> dict[str, str | list[str]]:
-    """The texts of the options that were given, by name."""
+    """Return the texts of the given options, by name."""
     arguments = vars(options)
     texts = {each.name: arguments[each.name.replace("-", "_")] for each in options_of(command)}
     return {name: text for name, text in texts.items() if text is not None}
 
 
 def as_arguments(texts: dict[str, str | list[str]]) -> list[str]:
-    """`--NAME=TEXT` for each, for another command line."""
+    """Return `--NAME=TEXT` for each option, for another command line."""
     return [
         f"--{name}={text}"
         for name, value in texts.items()

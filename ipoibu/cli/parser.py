@@ -58,7 +58,7 @@ class _Version(argparse.Action):
 
 
 def build() -> Parser:
-    """The whole parser; the attribute `run` of its result is the command's function."""
+    """Build the whole parser; the attribute `run` of its result is the command's function."""
     parser = Parser(
         prog="ipoibu",
         description="IP over InfiniBand in user space.",

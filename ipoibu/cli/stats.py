@@ -21,7 +21,7 @@ def data(answers: Answers) -> list[dict[str, Any]]:
 
 
 def text(answers: Answers) -> str:
-    """Counters above zero, by name; the JSON has all of them."""
+    """Return counters above zero, by name; the JSON has all counters."""
     rows = [
         [name, counter, str(value)]
         for name, counters in answers

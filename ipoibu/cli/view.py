@@ -67,7 +67,7 @@ def add_view(
 
 
 def ask(command: str, name: str | None) -> Answers:
-    """The answer of one interface, or of all in this namespace except those that end meanwhile."""
+    """Return the answer of one interface, or of all in this namespace except those that end meanwhile."""
     from ipoibu.daemon.client import Client, DaemonEnded
     from ipoibu.daemon.runtime import names
 
@@ -102,7 +102,7 @@ def _period(text: str) -> float:
 
 
 def columns(rows: list[list[str]]) -> str:
-    """The rows as text in aligned columns, two blanks apart; the last column is not padded."""
+    """Return the rows as text in aligned columns, two blanks apart, without padding in the last column."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
     return "\n".join(
         "  ".join([*(word.ljust(w) for word, w in zip(row, widths, strict=False)), row[-1]])

@@ -38,7 +38,7 @@ MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Actio
 
 
 class Children:
-    """The children of the interface `parent`; everything on the event loop's thread.
+    """The children of the interface `parent`; every method runs on the event loop's thread.
 
     `make` gets the child's configuration, a function to call when the child fails, and the actions of
     its control socket. `Children` starts or ends one child at a time. When the client goes away or the

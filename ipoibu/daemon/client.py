@@ -62,7 +62,8 @@ class Client:
         self.close()
 
     def request(self, command: str, **arguments: object) -> Any:
-        """The daemon's answer to one command; `IpoibuError` if it refuses or does not answer."""
+        """Return the daemon's answer to one command; `IpoibuError` if the daemon refuses or does not
+        answer."""
         self._send({"command": command, **arguments})
         answer = self._line()
         if not answer.get("ok"):
@@ -77,7 +78,7 @@ class Client:
         """Yield (frames dropped so far, pcap records), until `stop` returns True.
 
         This calls `stop` after every message of the daemon, which comes at least every HEARTBEAT_S
-        (`daemon.control`), and then still yields the records that were on their way.
+        (`daemon.control`), and then still yields the records under way.
         """
         ending = False
         while True:
@@ -120,7 +121,7 @@ class Client:
 
 
 def running() -> list[str]:
-    """Names of the interfaces of this namespace whose daemon answers a connection."""
+    """Return the names of the interfaces of this namespace whose daemon answers a connection."""
     alive = []
     for name in names():
         try:

@@ -22,7 +22,7 @@ from ipoibu.limits import IPV6_MIN_MTU
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 
-# How messages of the command line call the fields of `EndpointConfig`.
+# The names of `EndpointConfig`'s fields in messages of the command line.
 _FLAGS: Final = {
     option.field.removeprefix("endpoint."): f"--{option.name}"
     for option in OPTIONS
@@ -32,7 +32,7 @@ _FLAGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """Everything `ipoibu up` needs to know."""
+    """The configuration that `ipoibu up` needs."""
 
     endpoint: EndpointConfig
 
@@ -72,8 +72,8 @@ class InterfaceConfig:
     def build(
         cls, name: str, options: Mapping[str, str | Sequence[str]], file: Path | None = None
     ) -> Self:
-        """Options as text by name, over those of the TOML `file`; `UsageError` names option and
-        place."""
+        """Make a configuration of option texts by name, which override those of the TOML `file`;
+        `UsageError` names option and place."""
         values: dict[str, object] = {}
         if file is not None:
             for key, value in read_file(file).items():
@@ -86,7 +86,7 @@ class InterfaceConfig:
         return cls._assemble(name, values)
 
     def child(self, pkey: PKey, options: Mapping[str, str | Sequence[str]]) -> Self:
-        """The child interface in the partition `pkey`, with these options of its own."""
+        """Return the configuration of a child in the partition `pkey`, with these options of its own."""
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
         values |= _read_options(options)
         name = f"{self.name}.{pkey.full:04x}"
@@ -133,7 +133,7 @@ def _read(key: str, value: str | Sequence[str], place: str) -> object:
 
 
 def read_file(path: Path) -> dict[str, str | list[str]]:
-    """The file's keys as option texts; `UsageError` names the file and the key that is wrong."""
+    """Read the file's keys as option texts; `UsageError` names the file and the wrong key."""
     try:
         if os.stat(path).st_size > CONFIG_FILE_MAX_BYTES:
             raise UsageError(f"{path}: too large for a configuration file")

@@ -213,7 +213,7 @@ class ControlServer:
         await pending.flush(writer, end=True, dropped=dropped)
 
     def _ring_drops(self) -> int:
-        """Frames of all captures that did not fit into the ring between the pump and Python."""
+        """Return how many frames of all captures did not fit into the ring between the pump and Python."""
         return self._endpoint.stats().get("capture_dropped", 0)
 
 
@@ -268,7 +268,7 @@ class _Pending:
 
 
 def _parse_untrusted(line: bytes) -> tuple[str, dict[str, Any]]:
-    """The command and the whole request; `UsageError` if the line is no request."""
+    """Return the command and the whole request; `UsageError` if the line is no request."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -283,7 +283,7 @@ def _encode(answer: dict[str, Any]) -> bytes:
 
 
 def _encode_result(result: object) -> bytes:
-    """As `_encode`, a part of a list at a time: the encoder never lets another thread in."""
+    """As `_encode`, but a part of a list at a time, because the encoder lets no other thread run."""
     if not isinstance(result, list):
         return _encode({"ok": True, "result": result})
     parts = (

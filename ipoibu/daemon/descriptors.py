@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The file descriptors of the process: as many as it may have, and enough for the next interface."""
+"""The limit of the process's file descriptors: raises it, and checks that it leaves room for the next
+interface."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Every option of an interface, in one table.
 
-The command line, its completion, the configuration file, `child-add` on the control socket and
-docs/options.md are made from `OPTIONS`. To add an option, add
+`OPTIONS` defines the command line, its completion, the configuration file, `child-add` on the control
+socket and docs/options.md. To add an option, add
 
 1. its row here,
 2. its field to `EndpointConfig` (`ipoibu/endpoint/config.py`), or to `InterfaceConfig`
    (`ipoibu/daemon/config.py`) if it concerns only the kernel's side or the process,
 3. the code that uses the field,
 
-and run docs/list_options.py. What an option excludes or needs is a `Conflict` in `EndpointConfig`.
+and run docs/list_options.py. A `Conflict` in `EndpointConfig` expresses that an option excludes or needs
+others.
 """
 
 from __future__ import annotations
@@ -241,5 +242,5 @@ BY_NAME: Final = {option.name: option for option in OPTIONS}
 
 
 def options_of(command: str) -> tuple[Option, ...]:
-    """The options of the command `up`, `lab` or `child`."""
+    """Return the options of the command `up`, `lab` or `child`."""
     return tuple(option for option in OPTIONS if command in option.commands)

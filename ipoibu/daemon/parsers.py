@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Readers of option texts. Each returns the value, or raises a `UsageError` of one line.
 
-Modules that load the C core or pyroute2 are imported only when a text needs them: the command line
-imports this module at every start.
+This module imports modules that load the C core or pyroute2 only when a text needs them, because the
+command line imports it at every start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def parse_address(text: str) -> IpInterface:
-    """A host address with its prefix length: `10.0.0.1/24`, `fd00::1/64`."""
+    """Read a host address with its prefix length: `10.0.0.1/24`, `fd00::1/64`."""
     try:
         address = ipaddress.ip_interface(text)
     except ValueError as error:
@@ -38,7 +38,7 @@ def parse_address(text: str) -> IpInterface:
 
 
 def parse_route(text: str) -> RouteSpec:
-    """`DST[,via=GW]` where DST is a network in CIDR form or `default`."""
+    """Read `DST[,via=GW]`, where DST is a network in CIDR form or `default`."""
     from ipoibu.host.interface import RouteSpec
 
     destination, *options = text.split(",")
@@ -74,7 +74,7 @@ def _check_zone(text: str, place: str) -> None:
 
 
 def parse_peer(text: str) -> str:
-    """HOST[:PORT], checked and unchanged: the mesh resolves the name later."""
+    """Check HOST[:PORT], and return it unchanged: the mesh resolves the name later."""
     from ipoibu.fabric.mesh import peer_list
 
     peer_list.parse_peer(text)
@@ -94,7 +94,7 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_busy_poll(text: str) -> int | None:
-    """Microseconds; None for `auto`."""
+    """Read microseconds; None for `auto`."""
     return None if text == "auto" else BUSY_POLL.read(text)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
-They start in this order: TUN (its name is the lock on the interface), endpoint, kernel
-configuration, route sync, control socket. They end in reverse order; the kernel removes the
-interface when the TUN is closed, last.
+They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, route
+sync, control socket. They end in reverse order; when the TUN closes, last, the kernel removes the
+interface.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RunningInterface:
         self._stack = contextlib.AsyncExitStack()
         self._verdicts = asyncio.Event()
         self._failed = False
-        self._pending: set[IpAddress] = set()  # IPv6 addresses still being probed
+        self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
         self._link: Link | None = None
         self._resume: asyncio.TimerHandle | None = None
 
@@ -137,7 +137,8 @@ class RunningInterface:
         )
 
     async def settle(self) -> None:
-        """Wait until every IPv6 address has been probed, since up means usable, or until `stop`."""
+        """Wait until the endpoint has probed every IPv6 address, because "up" means usable, or until
+        `stop`."""
         if not self._pending:
             return
         waits = {asyncio.create_task(e.wait()) for e in (self._verdicts, self._stop)}

@@ -23,12 +23,13 @@ def runtime_dir() -> Path:
 
 
 def namespace_dir(namespace: str | Path = "/proc/self/ns/net") -> Path:
-    """The directory of a network namespace, which may be missing; `namespace` is any file of it."""
+    """Return the directory of a network namespace, which may be missing; `namespace` is any file of the
+    namespace."""
     return runtime_dir() / f"net-{os.stat(namespace).st_ino}"
 
 
 def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
-    """The control socket of the interface `name`; `UsageError` if the path is too long."""
+    """Return the control socket of the interface `name`; `UsageError` if the path is too long."""
     path = namespace_dir(namespace) / f"{name}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         raise UsageError(
@@ -38,7 +39,8 @@ def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
 
 
 def names() -> list[str]:
-    """Interfaces with a control socket in this namespace, sorted; dead daemons may have left some."""
+    """Return the interfaces with a control socket in this namespace, sorted; dead daemons may have left
+    sockets."""
     directory = namespace_dir()
     try:
         return sorted(path.stem for path in directory.iterdir() if path.suffix == ".sock")

@@ -247,7 +247,8 @@ def _hwaddr(number: int) -> str:
 
 
 def _link_local(hwaddr: str) -> ipaddress.IPv6Interface:
-    """RFC 4291 appendix A: the modified EUI-64 of an Ethernet address."""
+    """Return the link-local address with the modified EUI-64 of an Ethernet address: RFC 4291 appendix
+    A."""
     raw = bytes.fromhex(hwaddr.replace(":", ""))
     identifier = bytes((raw[0] ^ 0x02,)) + raw[1:3] + b"\xff\xfe" + raw[3:]
     return ipaddress.IPv6Interface((b"\xfe\x80" + bytes(6) + identifier, 64))

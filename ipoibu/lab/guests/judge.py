@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's own ib_ipoib as the judge: which hosts meet it in guests, and what they try."""
+"""The kernel's own ib_ipoib as the judge: the hosts that meet it in guests, and the behaviours that they
+try."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def play(
 
 
 def behaviours(directory: Path) -> list[dict[str, str]]:
-    """Return for each host what it tried, and `yes` or `no` for its success."""
+    """Return for each host the behaviours that it tried, with `yes` or `no` for success."""
     tried: list[dict[str, str]] = []
     for name in "ab":
         file = directory / f"behaviours-{name}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What runs inside a guest: process 1, and the functions of scenarios."""
+"""The code that runs inside a guest: process 1, and the functions of scenarios."""

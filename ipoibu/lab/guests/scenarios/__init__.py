@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the guests of `ipoibu lab --guests` and `ipoibu bench --lab` do."""
+"""The scenarios in the guests of `ipoibu lab --guests` and `ipoibu bench --lab`."""
