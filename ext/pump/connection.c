@@ -352,6 +352,10 @@ static void deliver_superframe(struct ipu_pump *pump, uint8_t *vnet, size_t len)
         IPU_COUNT(pump, rx_bad_superframe);
         return;
     }
+    if (!ipu_segment_may_cross(&segment)) {
+        IPU_COUNT(pump, rx_too_many_segments);
+        return;
+    }
     header.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
     header.hdr_len = (uint16_t)segment.head_len;
     deliver_whole(pump, vnet, header, len, segment.left);

@@ -37,6 +37,7 @@
     X(rx_connected_messages) /* received by connections */                                         \
     X(rx_superframes)        /* of them: super-frames of the peer, whole */                        \
     X(rx_bad_superframe)     /* a vnet header that does not fit its packet */                      \
+    X(rx_too_many_segments)  /* a super-frame that asks for too many or too small packets */       \
     X(rx_control)            /* ARP, ND, membership: given to the engine */                        \
     X(rx_short)              /* no room for the encapsulation header */                            \
     X(rx_type)               /* a type that we do not carry (E3) */                                \

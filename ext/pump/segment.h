@@ -14,6 +14,11 @@
  */
 #define IPU_SEGMENT_HEAD_MAX 184u /* IPv4 60 or IPv6 40 with extension headers, TCP 60 */
 
+/* The bounds of a super-frame that crosses whole, so that one message of a peer does not become
+ * tens of thousands of packets in the receiver: Linux's UDP_MAX_SEGMENTS and TCP_MIN_SND_MSS. */
+#define IPU_SEGMENTS_MAX 128u
+#define IPU_SEGMENT_MIN  48u
+
 struct ipu_segment {
     uint8_t *ip;         /* the packet; its headers are the template of every segment's */
     uint32_t start;      /* of the transport header */
@@ -51,6 +56,13 @@ int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu);
  * the length of its payload, which starts at *payload. Only while some are left.
  */
 uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
+
+/* Before the first segment: whether the super-frame stays within the bounds above. */
+static inline bool ipu_segment_may_cross(const struct ipu_segment *segment)
+{
+    return segment->left <= IPU_SEGMENTS_MAX &&
+           (segment->left == 1 || segment->size_bytes >= IPU_SEGMENT_MIN);
+}
 
 /* Makes the packet its own first segment, and returns that segment's length; the rest is lost. */
 size_t ipu_segment_trim(struct ipu_segment *segment);

@@ -202,7 +202,8 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
         return hold(pump, packet, connection);
     bool whole =
         packet->segment == NULL ||
-        (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + packet->ip_len);
+        (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + packet->ip_len &&
+         ipu_segment_may_cross(packet->segment));
     if (whole)
         return send_whole(pump, packet, entry->ah, connection);
     pump->cut = *packet->segment;

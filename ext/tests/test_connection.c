@@ -457,6 +457,37 @@ static void a_super_frame_is_cut_where_they_do_not(void)
     end();
 }
 
+/* As many packets as one message may become, and one more; as small as they may be, and smaller. */
+static void a_peer_gets_so_many_segments_for_a_message_and_no_more(void)
+{
+    static const struct {
+        uint16_t size;
+        uint32_t segments;
+        bool crosses;
+    } cases[] = {{500, 128, true}, {500, 129, false}, {48, 128, true},
+                 {47, 2, false},   {1, 1, true},      {1, 20000, false}};
+    static uint8_t message[SUPERFRAME];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t packets = cases[i].segments;
+        begin();
+        connect_peer(true);
+        offer_super(40 + packets * cases[i].size, cases[i].size);
+        size_t len = device_state.len;
+        memcpy(message, device_state.frame, len);
+        message[IPU_TX_ENCAP] = 0x08, message[IPU_TX_ENCAP + 1] = 0;
+        step(); /* our own pump cuts what a peer would drop */
+        CHECK_EQ(counter("rx_superframes"), cases[i].crosses ? 1 : 0);
+        CHECK_EQ(counter("rx_too_many_segments"), 0);
+        CHECK_EQ(counter("tx_connected_packets"), cases[i].crosses ? 1 : packets);
+        uint64_t before = counter("rx_packets");
+        arrive(NULL, 0, message, (uint32_t)len);
+        step();
+        CHECK_EQ(counter("rx_packets") - before, cases[i].crosses ? packets : 0);
+        CHECK_EQ(counter("rx_too_many_segments"), cases[i].crosses ? 0 : 1);
+        end();
+    }
+}
+
 static void a_broken_connection_is_told_once_and_datagrams_go_on(void)
 {
     uint64_t token;
@@ -646,7 +677,8 @@ static void whatever_a_peer_sends_ends_in_a_counter(void)
             step();
         }
         uint64_t told = counter("rx_packets") + counter("rx_short") + counter("rx_bad_superframe") +
-                        counter("rx_type") + counter("rx_malformed") + counter("rx_control") +
+                        counter("rx_too_many_segments") + counter("rx_type") +
+                        counter("rx_malformed") + counter("rx_control") +
                         counter("rx_event_ring_full");
         CHECK(told >= MESSAGES); /* a super-frame counts as its packets */
         end();
@@ -723,6 +755,7 @@ int main(void)
     RUN(a_super_frame_crosses_whole_where_both_agree);
     RUN(a_packet_whose_checksum_was_seen_to_be_right_crosses);
     RUN(a_super_frame_is_cut_where_they_do_not);
+    RUN(a_peer_gets_so_many_segments_for_a_message_and_no_more);
     RUN(a_broken_connection_is_told_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
