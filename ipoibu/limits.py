@@ -54,6 +54,11 @@ ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 ARP_PROBE_INTERVAL_MIN_S: Final = 0.2
 ARP_PROBE_INTERVAL_MAX_S: Final = 0.3
 DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
+# After another host took over an address that we keep: how often to check whether it gave it up.
+CONTEST_CHECKS: Final = 2
+CONTEST_INTERVAL_S: Final = 1.0
+DUPLICATE_RETRY_MIN_S: Final = 10.0  # a machine that was cloned or moved is gone by then
+DUPLICATE_RETRY_MAX_S: Final = 3600.0
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 

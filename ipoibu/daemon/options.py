@@ -30,7 +30,7 @@ from ipoibu.daemon.parsers import (
     parse_switch,
 )
 from ipoibu.endpoint.bounds import Choice, Range
-from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, MODES, MTUS, QUEUES
+from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, MODES, MTUS, QUEUES
 from ipoibu.fabric.device_name import parse_device
 from ipoibu.limits import CPU_LATENCY_MAX_US
 
@@ -113,6 +113,25 @@ OPTIONS: Final = (
         "connected mode: end a connection that carries no packet for S seconds; 512 by default",
         field="endpoint.connection_idle_s",
         example="60",
+    ),
+    Option(
+        "dad-ipv4",
+        "POLICY",
+        DAD.read,
+        "duplicate detection of IPv4 addresses: warn, the default, uses them at once, on only once"
+        " probes found no other owner, off does not probe",
+        field="endpoint.dad_ipv4",
+        example="on",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "dad-ipv6",
+        "POLICY",
+        DAD.read,
+        "the same for IPv6 addresses: on by default",
+        field="endpoint.dad_ipv6",
+        example="warn",
+        commands=("up", "lab"),
     ),
     Option(
         "mtu",

@@ -21,6 +21,7 @@ from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer, Observed
 from ipoibu.daemon.descriptors import check_room
+from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed
@@ -85,6 +86,7 @@ class RunningInterface:
         self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
         self._link: Link | None = None
         self._resume: asyncio.TimerHandle | None = None
+        self._duplicates = Duplicates(config.name, self._loop)
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -123,6 +125,7 @@ class RunningInterface:
         self._link = self._route_sync.refresh()
         self._watch()
         stack.callback(self._unwatch)
+        stack.callback(self._duplicates.close)
         control = ControlServer(config.name, self.endpoint, self._executor, self._actions)
         stack.push_async_callback(control.close)
         await control.start()
@@ -169,11 +172,9 @@ class RunningInterface:
 
     def _verdict(self, address: IpAddress, duplicate: bool) -> None:
         if duplicate:
-            _log.error("%s: %s is another host's address: removed", self.config.name, address)
-            try:
-                self._interface.drop(address)
-            except IpoibuError as error:
-                _log.error("%s: %s", self.config.name, error)
+            self._duplicates.lost(address, self._interface)
+        elif self._duplicates.won(address):
+            self._interface.keep(address)
         self._pending.discard(address)
         if not self._pending:
             self._verdicts.set()
@@ -188,6 +189,8 @@ class RunningInterface:
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         name = self.config.name
+        if is_up and self._link is not None:
+            self._duplicates.retry_all(self._interface)
         try:
             if is_up:
                 set_speed(name, speed_mbps)

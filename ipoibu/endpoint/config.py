@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the command line reads the bounds below even if the C core 
 
 MODES: Final = Choice("mode", ("datagram", "connected"))
 CM_PROFILES: Final = Choice("profile of connected mode", ("linux", "rfc"))
+DAD: Final = Choice("policy of duplicate address detection", ("off", "warn", "on"))
 MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
 CONNECTION_IDLE: Final = Range(int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds")
 BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
@@ -95,6 +96,11 @@ class EndpointConfig:
     # The places of the peers of an iWARP device (docs/mesh.md)
     mesh: MeshOptions | None = None
 
+    # Duplicate address detection: "on": an address is ours once probes found no other owner, and we
+    # defend it; "warn": it is ours at once, and another owner causes a warning; "off": without probes
+    dad_ipv4: str = "warn"
+    dad_ipv6: str = "on"
+
     # Receive every group of the link that the subnet administrator lists (M7), for multicast routers
     allmulticast: bool = False
 
@@ -104,6 +110,8 @@ class EndpointConfig:
     def __post_init__(self) -> None:
         MODES.read(self.mode)
         CM_PROFILES.read(self.cm_profile)
+        DAD.read(self.dad_ipv4)
+        DAD.read(self.dad_ipv6)
         CONNECTION_IDLE.check("connection_idle_s", self.connection_idle_s)
         QUEUES.check("queues", self.queues)
         if self.busy_poll_us is not None:

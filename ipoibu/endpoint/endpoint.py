@@ -263,9 +263,10 @@ class Endpoint:
 
     # ---- inputs from the host or the application
 
-    def address_added(self, address: IpInterface) -> None:
-        """The interface has this address now: probe for duplicates, then announce it."""
-        self._call(lambda: self._input(self._engine.address_added, address))
+    def address_added(self, address: IpInterface, is_checked: bool = True) -> None:
+        """The interface has this address now: check it for duplicates as `EndpointConfig.dad_ipv4` and
+        `dad_ipv6` say (not at all unless `is_checked`), and announce it."""
+        self._call(lambda: self._input(self._engine.address_added, address, is_checked))
 
     def address_removed(self, address: IpInterface) -> None:
         self._call(lambda: self._input(self._engine.address_removed, address))

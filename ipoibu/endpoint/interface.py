@@ -28,6 +28,7 @@ from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
+from ipoibu.proto.context import Dad
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
 
@@ -54,6 +55,8 @@ class Interface:
             hwaddr=path.hwaddr,
             mtu_bytes=path.datagram_mtu_bytes,
             has_sa=self.port.sa is not None,
+            dad_ipv4=Dad(self.config.dad_ipv4),
+            dad_ipv6=Dad(self.config.dad_ipv6),
         )
         self.engine = Engine(link, random.Random())
         self._carrier = Carrier(loop, path.port, callbacks.on_link)

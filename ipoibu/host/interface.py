@@ -150,12 +150,38 @@ class Interface:
         if link.mtu_bytes == had_bytes or link.mtu_bytes > mtu_bytes:
             self._netlink.set_link(self.index, mtu_bytes=mtu_bytes)
 
-    def drop(self, address: IpAddress) -> None:
-        """Remove a duplicate address from the interface (RFC 4862 §5.4.5)."""
+    def drop(self, address: IpAddress) -> bool:
+        """Remove a duplicate address from the interface (RFC 4862 §5.4.5).
+
+        Puts those back that the kernel removes with it: the secondary addresses of an IPv4 subnet whose
+        first one it was. Returns whether `retry` may set it again: it is one of the spec's.
+        """
         self._unwanted.add(address)
-        for entry in self._netlink.addresses(self.index):
+        before = self._netlink.addresses(self.index)
+        for entry in before:
             if entry.ip == address:
                 self._netlink.remove_address(self.index, entry)
+        after = self._netlink.addresses(self.index)
+        for entry in sorted(before - after, key=str):
+            if entry.ip not in self._unwanted:
+                self._netlink.add_address(self.index, entry)
+        return any(entry.ip == address for entry in self._own())
+
+    def retry(self, address: IpAddress) -> None:
+        """Set a duplicate address of the spec again, to have it checked."""
+        self.keep(address)
+        for entry in self._own():
+            if entry.ip == address:
+                self._netlink.add_address(self.index, entry)
+
+    def keep(self, address: IpAddress) -> None:
+        """No other host has the address."""
+        self._unwanted.discard(address)
+
+    def _own(self) -> list[IpInterface]:
+        """The addresses that the interface has by its spec."""
+        own = list(self.spec.addresses)
+        return [*own, link_local(self.spec.guid)] if self.spec.ipv6 else own
 
     def _remove_generated(self) -> None:
         # Below 1280 bytes the kernel forgets our address generation mode, too: back above, it generates

@@ -172,17 +172,20 @@ class Netlink(NetlinkSocket):
 
     def addresses(self, index: int) -> set[IpInterface]:
         """Return the interface's addresses; none if the interface is gone."""
+        return set(self.flagged_addresses(index))
+
+    def flagged_addresses(self, index: int) -> dict[IpInterface, int]:
+        """Return the interface's addresses with their IFA_F_* bits; none if it is gone."""
         return {
-            ipaddress.ip_interface(f"{_local(answer)}/{answer['prefixlen']}")
+            ipaddress.ip_interface(f"{_local(answer)}/{answer['prefixlen']}"): (
+                answer.get_attr("IFA_FLAGS") or answer["flags"]
+            )
             for answer in self._listed_addresses(index)
         }
 
     def address_flags(self, index: int) -> dict[str, int]:
         """Return the IFA_F_* bits by address."""
-        return {
-            _local(answer): answer.get_attr("IFA_FLAGS") or answer["flags"]
-            for answer in self._listed_addresses(index)
-        }
+        return {str(each.ip): flags for each, flags in self.flagged_addresses(index).items()}
 
     def _listed_addresses(self, index: int) -> list[Any]:
         message = ifaddrmsg()
@@ -193,18 +196,16 @@ class Netlink(NetlinkSocket):
             return []
         return [answer for answer in answers if answer["index"] == index]
 
-    def add_address(self, index: int, address: IpInterface) -> None:
+    def add_address(self, index: int, address: IpInterface, *, nodad: bool = False) -> None:
         """Add or refresh an address, with its subnet's broadcast address as `ip address add ... brd +`
-        does.
-
-        The kernel does no duplicate address detection on a TUN.
+        does; with `nodad` the kernel takes an IPv6 address at once, which it does for a TUN anyway.
         """
         message = self._address(index, address)
         if isinstance(address, ipaddress.IPv4Interface):
             if address.network.prefixlen < 31:  # RFC 3021: no broadcast on /31
                 broadcast = str(address.network.broadcast_address)
                 message["attrs"].append(["IFA_BROADCAST", broadcast])
-        else:
+        elif nodad:
             message["flags"] = IFA_F_NODAD
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
         self.request(RTM_NEWADDR, flags, message, f"adding address {address}")

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from ipoibu.addr import IpInterface
 from ipoibu.host.monitor import Monitor, Notice
 from ipoibu.host.netlink import (
+    IFA_F_NODAD,
     RTM_DELADDR,
     RTM_DELLINK,
     RTM_DELROUTE,
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Stack(Protocol):
     """The part of `Endpoint` that follows the kernel's interface."""
 
-    def address_added(self, address: IpInterface, /) -> None: ...
+    def address_added(self, address: IpInterface, is_checked: bool, /) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
     def routes_changed(self, changes: list[RouteChange], /) -> None: ...
     def router_changed(self, is_router: bool, /) -> None: ...
@@ -131,7 +133,7 @@ class RouteSync:
             self._is_router = link.is_router
             self._stack.router_changed(link.is_router)
         before = self._addresses.copy()
-        self._publish_addresses(self._netlink.addresses(self._index))
+        self._publish_addresses(self._netlink.flagged_addresses(self._index))
         self._stale_routes |= self._lost_source(before - self._addresses)
 
     def _lost_source(self, gone: set[IpInterface]) -> bool:
@@ -143,13 +145,14 @@ class RouteSync:
         was_last = all(address.version == 6 for address in self._addresses)
         return was_last or self._table.prefers(sources)
 
-    def _publish_addresses(self, held: set[IpInterface]) -> None:
-        for address in self._addresses - held:
+    def _publish_addresses(self, held: Mapping[IpInterface, int]) -> None:
+        for address in self._addresses - held.keys():
             self._addresses.discard(address)
             self._stack.address_removed(address)
-        for address in sorted(held - self._addresses, key=str):
+        for address in sorted(held.keys() - self._addresses, key=str):
             self._addresses.add(address)
-            self._stack.address_added(address)
+            # keepalived adds a virtual router's IPv6 addresses with that flag, as does `ip ... nodad`.
+            self._stack.address_added(address, not held[address] & IFA_F_NODAD)
 
     # ---- routes
 

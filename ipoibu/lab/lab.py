@@ -183,7 +183,7 @@ class Lab:
             address = _link_local(_hwaddr(host.number))
             if self._subnet is not None:
                 address = self._subnet.address(host.number)
-            netlink.add_address(index, address)
+            netlink.add_address(index, address, nodad=True)
 
     # For programs that run in the lab
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -25,6 +26,14 @@ from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 
 
+class Dad(enum.Enum):
+    """The policy of duplicate address detection (dad.py)."""
+
+    OFF = "off"
+    WARN = "warn"
+    ON = "on"
+
+
 @dataclass(frozen=True, slots=True)
 class LinkConfig:
     """The engine's configuration, until `Engine.renewed`.
@@ -40,6 +49,8 @@ class LinkConfig:
     is_router: bool = False  # the Router flag of our neighbour advertisements, RFC 4861 §4.4
     arp_probes: int = ARP_PROBES
     dad_transmits: int = DAD_TRANSMITS
+    dad_ipv4: Dad = Dad.ON
+    dad_ipv6: Dad = Dad.ON
     announce_count: int = ANNOUNCE_COUNT
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
 

@@ -5,11 +5,17 @@
     TENTATIVE    probing; we neither use the address nor answer requests for it
     ANNOUNCING   ours; we send gratuitous ARP or unsolicited advertisements (A5)
     PREFERRED    ours
+    CONTESTED    ours, and another host uses it too; we check until that host gives it up
     DUPLICATE    another host has it; given up until the link comes up again
+
+`Dad` says for each family whether probes decide about an address (ON), only cause a warning (WARN), or
+are not sent (OFF). With WARN and OFF an address is ours at once and stays so whatever another host
+claims, as in the kernel's IPv4: we answer for it, and do not contest a VRRP router that takes it over.
+With WARN we check whether that host still uses the address, and announce it once it does not.
 
 IPv6 probes start without the random delay of RFC 4862 §5.4.2: no common signal brings all hosts of a
 fabric up at once, and peers that still know our former queue pair wait for the announcement.
-Once an address is ours we keep it: RFC 5227 §2.4 (c), one defence in ten seconds.
+Once an address is ours we keep it; with ON we defend it: RFC 5227 §2.4 (c), once in ten seconds.
 """
 
 from __future__ import annotations
@@ -27,11 +33,13 @@ from ipoibu.limits import (
     ADDRESSES_MAX,
     ARP_PROBE_INTERVAL_MAX_S,
     ARP_PROBE_INTERVAL_MIN_S,
+    CONTEST_CHECKS,
+    CONTEST_INTERVAL_S,
     DEFEND_INTERVAL_S,
     RETRANS_TIMER_S,
 )
 from ipoibu.proto.backoff import Repeats
-from ipoibu.proto.context import EngineContext, Resolver
+from ipoibu.proto.context import Dad, EngineContext, Resolver
 from ipoibu.proto.effects import AddressVerdict, Log
 from ipoibu.proto.table import Machine, Table
 
@@ -41,23 +49,28 @@ class State(enum.Enum):
     TENTATIVE = "tentative"
     ANNOUNCING = "announcing"
     PREFERRED = "preferred"
+    CONTESTED = "contested"
     DUPLICATE = "duplicate"
 
 
 class Input(enum.Enum):
     READY = "the link is up and the groups are joined"
-    UNCHECKED = "likewise, and no probes are configured"
+    WATCHED = "likewise, and probes only cause a warning"
+    UNCHECKED = "likewise, and there are no probes"
     LINK_DOWN = "the link is down"
     TIMEOUT = "the interval is over"
     SPENT = "the interval is over, and all messages are sent"
     CLAIMED = "another host uses the address"
+    CONTESTED = "likewise, and probes only cause a warning"
     PROBED = "another host probes for the address"
 
 
 class Action(enum.Enum):
     PROBE = "ask whether another host has the address"
+    CHECK = "ask whether another host has our address, too"
     ANNOUNCE = "announce that we have it"
-    DEFEND = "announce it again, at most every 10 s"
+    DEFEND = "where probes decide: announce it again, at most every 10 s"
+    RECOUNT = "the other host still uses it: begin to count checks again"
     ACCEPT = "verdict: ours"
     GIVE_UP = "verdict: duplicate"
     ARM = "start the interval"
@@ -68,6 +81,7 @@ _S, _I, _A = State, Input, Action
 # fmt: off
 MACHINE: Final = Table("Address", State.WAITING, {
     (_S.WAITING, _I.READY):        (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
+    (_S.WAITING, _I.WATCHED):      (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.CHECK, _A.ARM)),
     (_S.WAITING, _I.UNCHECKED):    (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
     (_S.WAITING, _I.LINK_DOWN):    (_S.WAITING, ()),
     (_S.WAITING, _I.CLAIMED):      (_S.WAITING, ()),
@@ -82,15 +96,28 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.ANNOUNCING, _I.TIMEOUT):   (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.ANNOUNCING, _I.SPENT):     (_S.PREFERRED, ()),
     (_S.ANNOUNCING, _I.CLAIMED):   (_S.ANNOUNCING, (_A.DEFEND,)),
+    (_S.ANNOUNCING, _I.CONTESTED): (_S.CONTESTED, (_A.ARM,)),
     (_S.ANNOUNCING, _I.PROBED):    (_S.ANNOUNCING, ()),
     (_S.PREFERRED, _I.LINK_DOWN):  (_S.WAITING, ()),
     (_S.PREFERRED, _I.CLAIMED):    (_S.PREFERRED, (_A.DEFEND,)),
+    (_S.PREFERRED, _I.CONTESTED):  (_S.CONTESTED, (_A.ARM,)),
     (_S.PREFERRED, _I.PROBED):     (_S.PREFERRED, ()),
+    (_S.CONTESTED, _I.LINK_DOWN):  (_S.WAITING, ()),
+    (_S.CONTESTED, _I.TIMEOUT):    (_S.CONTESTED, (_A.CHECK, _A.ARM)),
+    (_S.CONTESTED, _I.SPENT):      (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
+    (_S.CONTESTED, _I.CLAIMED):    (_S.CONTESTED, (_A.DEFEND,)),
+    (_S.CONTESTED, _I.CONTESTED):  (_S.CONTESTED, (_A.RECOUNT,)),
+    (_S.CONTESTED, _I.PROBED):     (_S.CONTESTED, ()),
     (_S.DUPLICATE, _I.LINK_DOWN):  (_S.WAITING, ()),
 })
 # fmt: on
 
-_OURS: Final = (State.ANNOUNCING, State.PREFERRED)
+_BEGINNINGS: Final = {
+    Dad.OFF: Input.UNCHECKED,
+    Dad.WARN: Input.WATCHED,
+    Dad.ON: Input.READY,
+}
+_OURS: Final = (State.ANNOUNCING, State.PREFERRED, State.CONTESTED)
 
 
 @dataclass(slots=True)
@@ -98,6 +125,7 @@ class _Address:
     ip: IpAddress
     interfaces: set[IpInterface] = field(default_factory=set)  # one for each prefix length
     state: State = State.WAITING
+    is_checked: bool = True
     sent: int = 0
     defended_s: float = -math.inf
     conflicts: Repeats = field(default_factory=Repeats)
@@ -163,14 +191,15 @@ class Addresses:
                 return address.ip
         return ours[0].ip if ours else None
 
-    def add(self, now: float, interface: IpInterface) -> bool:
-        """Take an address, and probe for it if the link is up; False (counted) if there are too many."""
+    def add(self, now: float, interface: IpInterface, *, is_checked: bool = True) -> bool:
+        """Take an address, as its policy says if `is_checked`, else at once, when the link is up; False
+        (counted) if there are too many."""
         address = self._addresses.get(interface.ip)
         if address is None:
             if len(self._addresses) >= ADDRESSES_MAX:
                 self._context.count("address_table_full")
                 return False
-            address = self._addresses[interface.ip] = _Address(interface.ip)
+            address = self._addresses[interface.ip] = _Address(interface.ip, is_checked=is_checked)
         if interface not in address.interfaces:
             address.interfaces.add(interface)
             self._broadcasts.update(_broadcast(interface))
@@ -211,7 +240,8 @@ class Addresses:
         if address.conflicts.add():
             text = f"address {ip} is also used by {by or 'another host'}{address.conflicts.times}"
             self._context.emit(Log(logging.WARNING, text))
-        self._feed(now, address, Input.CLAIMED)
+        is_watched = address.state in _OURS and self._policy(address) is Dad.WARN
+        self._feed(now, address, Input.CONTESTED if is_watched else Input.CLAIMED)
 
     def probed(self, now: float, ip: IpAddress) -> None:
         """Another host probes for `ip`, one of our addresses (`in`)."""
@@ -219,7 +249,11 @@ class Addresses:
 
     def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
         """Yield each address with TENTATIVE (also while it waits for the link), PREFERRED or DUPLICATE."""
-        shown = {State.WAITING: State.TENTATIVE, State.ANNOUNCING: State.PREFERRED}
+        shown = {
+            State.WAITING: State.TENTATIVE,
+            State.ANNOUNCING: State.PREFERRED,
+            State.CONTESTED: State.PREFERRED,
+        }
         for address in self._addresses.values():
             yield address.ip, shown.get(address.state, address.state)
 
@@ -227,8 +261,13 @@ class Addresses:
         if address.state is not State.WAITING or not self._is_link_up:
             return
         if self._is_joined(address.ip):
-            unchecked = self._probes(address) == 0
-            self._feed(now, address, Input.UNCHECKED if unchecked else Input.READY)
+            self._feed(now, address, _BEGINNINGS[self._policy(address)])
+
+    def _policy(self, address: _Address) -> Dad:
+        if not address.is_checked or self._probes(address) == 0:
+            return Dad.OFF
+        config = self._context.config
+        return config.dad_ipv4 if address.ip.version == 4 else config.dad_ipv6
 
     def _probes(self, address: _Address) -> int:
         config = self._context.config
@@ -247,10 +286,15 @@ class Addresses:
             case Action.PROBE:
                 address.sent += 1
                 resolver.probe(address.ip)
+            case Action.CHECK:
+                address.sent += address.state is State.CONTESTED
+                resolver.probe(address.ip)
+            case Action.RECOUNT:
+                address.sent = 0
             case Action.ANNOUNCE:
                 address.sent += 1
                 resolver.announce(address.ip)
-            case Action.DEFEND:
+            case Action.DEFEND if self._policy(address) is Dad.ON:
                 if now - address.defended_s >= DEFEND_INTERVAL_S:
                     address.defended_s = now
                     resolver.announce(address.ip)
@@ -264,13 +308,24 @@ class Addresses:
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         address = self._addresses[ip]
-        announcing = address.state is State.ANNOUNCING
-        limit = self._context.config.announce_count if announcing else self._probes(address)
-        self._feed(now, address, Input.SPENT if address.sent >= limit else Input.TIMEOUT)
+        is_spent = address.sent >= self._limit(address)
+        self._feed(now, address, Input.SPENT if is_spent else Input.TIMEOUT)
+
+    def _limit(self, address: _Address) -> int:
+        """How many messages of a state go unanswered before it ends."""
+        match address.state:
+            case State.ANNOUNCING:
+                return self._context.config.announce_count
+            case State.CONTESTED:
+                return CONTEST_CHECKS
+            case _:
+                return self._probes(address)
 
     def _interval_s(self, address: _Address) -> float:
         if address.state is State.ANNOUNCING:
             return self._context.config.announce_interval_s
+        if address.state is State.CONTESTED:
+            return CONTEST_INTERVAL_S
         if address.ip.version == 6:
             return RETRANS_TIMER_S
         return self._context.rng.uniform(ARP_PROBE_INTERVAL_MIN_S, ARP_PROBE_INTERVAL_MAX_S)

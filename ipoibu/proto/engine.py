@@ -234,18 +234,22 @@ class Engine:
 
     # -- addresses and groups --------------------------------------------------------------------
 
-    def address_added(self, now: float, interface: IpInterface) -> list[Effect]:
-        """The host has a new address: probe for it, then announce it. IPv6 needs an MTU of 1280 (T3)."""
+    def address_added(
+        self, now: float, interface: IpInterface, is_checked: bool = True
+    ) -> list[Effect]:
+        """The host has a new address: probe for it (if `is_checked`), then announce it. IPv6 needs an MTU
+        of 1280 (T3)."""
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
             return self._context.take(now)
         is_new = all(info.address != address for info in self.addresses())
         if isinstance(address, IPv6Address) and is_new:
             group = solicited_node(address)
-            if self._groups.join(now, group) and not self._addresses.add(now, interface):
+            is_joined = self._groups.join(now, group)
+            if is_joined and not self._addresses.add(now, interface, is_checked=is_checked):
                 self._groups.leave(now, group)
         else:
-            self._addresses.add(now, interface)
+            self._addresses.add(now, interface, is_checked=is_checked)
         return self._context.take(now)
 
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:

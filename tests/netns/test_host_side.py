@@ -213,6 +213,20 @@ def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until:
     until(lambda: _reaches(first, str(second.ipv6.ip)))
 
 
+def test_a_duplicate_ipv4_address_stays_and_is_logged(lab: Lab, sh: Sh, until: Until) -> None:
+    """As the kernel's users expect; --dad-ipv4 on gives it up."""
+    first, second = lab.hosts
+    address = str(second.ipv4.ip)
+    sh(first, f"ip address add {address}/24 dev ib0")
+    try:
+        until(lambda: f"address {address} is also used by" in first.log(), 10)
+        assert address in _addresses(first)
+        assert first.ask("stats")["engine.address_conflict"] > 0
+    finally:
+        sh(first, f"ip address del {address}/24 dev ib0")
+    until(lambda: _reaches(first, address))
+
+
 # Up, down, MTU
 
 

@@ -72,6 +72,7 @@ class Recorder(Netlink):
         self.log: list[str] = []
         self.held = {ipaddress.ip_interface(address) for address in addresses}
         self.invented: dict[str, int] = {}
+        self.collateral: set[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = set()
 
     def link(self, name: str | int) -> Link | None:
         return Link(index=7, name="ib0", mtu_bytes=1500, up=False, hwaddr=None)
@@ -85,11 +86,12 @@ class Recorder(Netlink):
     def address_flags(self, index: int) -> dict[str, int]:
         return {str(each.ip): 0 for each in self.held} | self.invented
 
-    def add_address(self, index: int, address: object) -> None:
+    def add_address(self, index: int, address: object, *, nodad: bool = False) -> None:
         self.log.append(f"add {address}")
 
     def remove_address(self, index: int, address: object) -> None:
         self.log.append(f"remove {address}")
+        self.held -= {address, *self.collateral}
 
     def add_route(self, index: int, network: object, via: object) -> None:
         self.log.append(f"route {network} via {via}")
@@ -150,6 +152,27 @@ def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_bac
         netlink.held.clear()
         interface.restore()
         assert netlink.log == ["kernel_link_local=False", "add fe80::215:5dff:fd33:ff0b/64"]
+
+
+def test_what_the_kernel_removes_with_a_duplicate_comes_back() -> None:
+    """Without promote_secondaries the secondaries of a subnet go with its first address."""
+    with Recorder(["10.0.0.1/24", "10.0.0.5/24", "10.0.0.6/24"]) as netlink:
+        interface = Interface(_spec(2044, address="10.0.0.1/24"), netlink)
+        netlink.collateral = {ipaddress.ip_interface("10.0.0.6/24")}
+        assert interface.drop(ipaddress.ip_address("10.0.0.5")) is False
+        netlink.collateral = {ipaddress.ip_interface("10.0.0.5/24")}
+        netlink.held |= netlink.collateral | {ipaddress.ip_interface("10.0.0.6/24")}
+        assert interface.drop(ipaddress.ip_address("10.0.0.1")) is True
+        assert netlink.log == ["remove 10.0.0.5/24", "add 10.0.0.6/24", "remove 10.0.0.1/24"]
+
+
+def test_a_duplicate_of_the_spec_is_set_again_by_a_retry() -> None:
+    with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        link_local = ipaddress.ip_address("fe80::215:5dff:fd33:ff0b")
+        assert interface.drop(link_local) is True
+        interface.retry(link_local)
+        assert netlink.log == [f"remove {link_local}/64", f"add {link_local}/64"]
 
 
 def test_a_link_local_address_that_the_kernel_invented_goes_and_ours_comes() -> None:

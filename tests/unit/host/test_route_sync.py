@@ -10,6 +10,7 @@ import pytest
 from ipoibu.addr import IpInterface
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import (
+    IFA_F_NODAD,
     RTM_DELROUTE,
     RTM_NEWADDR,
     RTM_NEWLINK,
@@ -34,6 +35,7 @@ class Kernel(Netlink):
         self.up = True
         self.forwards = False
         self.held: set[IpInterface] = set()
+        self.flags = 0
         self.listed: list[bytes] = []
         self.listings = 0
         self.waiting: list[Notice] = []
@@ -43,8 +45,8 @@ class Kernel(Netlink):
         link = Link(INDEX, "ib0", 2044, self.up, None, self.forwards)
         return link if self.present else None
 
-    def addresses(self, index: int) -> set[IpInterface]:
-        return set(self.held)
+    def flagged_addresses(self, index: int) -> dict[IpInterface, int]:
+        return dict.fromkeys(self.held, self.flags)
 
     def routes(self, index: int, reader: RouteReader) -> Iterator[tuple[bytes, RouteEntry]]:
         self.listings += 1
@@ -71,8 +73,8 @@ class Endpoint:
     def __init__(self) -> None:
         self.log: list[str] = []
 
-    def address_added(self, address: IpInterface) -> None:
-        self.log.append(f"+{address}")
+    def address_added(self, address: IpInterface, is_checked: bool) -> None:
+        self.log.append(f"+{address}" + ("" if is_checked else " unchecked"))
 
     def address_removed(self, address: IpInterface) -> None:
         self.log.append(f"-{address}")
@@ -129,6 +131,12 @@ def test_what_is_there_at_first_is_published_and_then_only_changes(bench: Bench)
         "+10.0.0.1/24",
     ]
     assert bench.refresh() == []
+
+
+def test_an_address_without_duplicate_detection_stays_unchecked(bench: Bench) -> None:
+    bench.kernel.held = {ipaddress.ip_interface("fd00::9/128")}
+    bench.kernel.flags = IFA_F_NODAD
+    assert bench.refresh() == ["+fd00::9/128 unchecked"]
 
 
 def test_a_change_is_followed_by_its_notice_without_another_listing(bench: Bench) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ipoibu.addr import IpAddress
 from ipoibu.limits import ADDRESSES_MAX
+from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import AddressVerdict, Attach, Detach
 from ipoibu.wire import arp, ndisc
@@ -198,3 +199,59 @@ def test_an_attach_asks_for_the_solicited_node_group_of_each_new_address() -> No
     assert bench.host.effects == [
         Attach(of_group(ip_address("ff02::1:ffcd:1234"), TEMPLATE.params.pkey))
     ]
+
+
+WATCHED = replace(TEMPLATE, dad_ipv4=Dad.WARN, dad_ipv6=Dad.WARN)
+
+
+def test_a_watched_address_is_ours_at_once_and_one_probe_looks_for_another_owner() -> None:
+    bench = Bench("10.0.0.1/24", template=WATCHED, ready=False)
+    bench.run(0.001)
+    assert states(bench) == {OUR_V4: State.PREFERRED}
+    assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4, IPv4Address(0)]
+    bench.run(10)
+    assert [m.sender_ip for _, m in bench.sent_arp()].count(IPv4Address(0)) == 1
+
+
+def test_a_watched_address_stays_whatever_others_claim_and_is_not_contested() -> None:
+    """As the kernel's: a VRRP router that takes an address over gets no answer to its announcement."""
+    bench = Bench("10.0.0.1/24", template=WATCHED, ready=False)
+    bench.run(10)
+    bench.clear()
+    for _ in range(3):
+        bench.arp(arp.request(PEER, OUR_V4, OUR_V4))
+    bench.run(0.9)
+    assert bench.sent == []
+    assert states(bench) == {OUR_V4: State.PREFERRED}
+    assert bench.host.counts["address_conflict"] == 3
+    bench.arp(arp.request(PEER, IPv4Address(0), OUR_V4))
+    assert [m.target_ip for _, m in bench.sent_arp()] == [IPv4Address(0)]  # an answer: it is in use
+
+
+def test_an_unchecked_address_is_ours_at_once_under_any_policy() -> None:
+    bench = Bench("10.0.0.1/24")
+    bench.clear()
+    added = bench.host.engine.address_added(bench.now, ip_interface("10.0.0.9/24"), False)
+    bench.host.carry_out(added)
+    bench.run(0.001)
+    assert [m.sender_ip for _, m in bench.sent_arp()] == [IPv4Address("10.0.0.9")]
+    assert states(bench)[ip_address("10.0.0.9")] is State.PREFERRED
+
+
+def test_a_contested_address_is_announced_once_its_other_owner_is_gone() -> None:
+    """keepalived announces nothing on a TUN when a router that was frozen becomes master again."""
+    bench = Bench("10.0.0.1/24", template=WATCHED, ready=False)
+    bench.run(10)
+    bench.clear()
+    bench.arp(arp.request(PEER, OUR_V4, OUR_V4))
+    for _ in range(20):
+        bench.run(0.5)
+        if bench.sent:  # a check, which the other host answers
+            assert [m.sender_ip for _, m in bench.sent_arp()] == [IPv4Address(0)]
+            bench.arp(arp.request(PEER, OUR_V4, OUR_V4))
+        bench.clear()
+    bench.run(5)
+    assert [m.sender_ip for _, m in bench.sent_arp()][-2:] == [OUR_V4, OUR_V4]
+    bench.clear()
+    bench.run(100)
+    assert bench.sent == []

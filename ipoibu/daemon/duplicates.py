@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Addresses that another host has: the interface gives them up, and tries again later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from ipoibu.addr import IpAddress
+from ipoibu.errors import IpoibuError
+from ipoibu.limits import DUPLICATE_RETRY_MAX_S, DUPLICATE_RETRY_MIN_S
+from ipoibu.proto.backoff import Backoff
+
+_log: Final = logging.getLogger(__name__)
+
+
+class AddressHolder(Protocol):
+    """The part of `ipoibu.host.interface.Interface` that this file uses."""
+
+    def drop(self, address: IpAddress) -> bool: ...
+    def retry(self, address: IpAddress) -> None: ...
+
+
+class Duplicates:
+    """The duplicate addresses of one interface; every method on the loop's thread.
+
+    The interface sets its own addresses again after `DUPLICATE_RETRY_MIN_S`, then after waits that
+    double, and when its link comes up. An address that another program set stays with that program.
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._name = name
+        self._loop = loop
+        self._backoffs: dict[IpAddress, Backoff] = {}
+        self._timers: dict[IpAddress, asyncio.TimerHandle] = {}
+
+    def lost(self, address: IpAddress, holder: AddressHolder) -> None:
+        """Detection found that `address` belongs to another host."""
+        backoff = self._backoffs.setdefault(
+            address, Backoff(DUPLICATE_RETRY_MIN_S, DUPLICATE_RETRY_MAX_S)
+        )
+        wait_s = backoff.next_s()
+        is_ours = False
+        try:
+            is_ours = holder.drop(address)
+        except IpoibuError as error:
+            _log.error("%s: %s", self._name, error)
+        if backoff.refusals.add():
+            _log.error(
+                "%s: %s is another host's address: removed%s%s",
+                self._name,
+                address,
+                f", to try again in {wait_s:.0f} s" if is_ours else "",
+                backoff.refusals.times,
+            )
+        if is_ours:
+            self._cancel(address)
+            self._timers[address] = self._loop.call_later(wait_s, self._retry, address, holder)
+        else:
+            del self._backoffs[address]
+
+    def won(self, address: IpAddress) -> bool:
+        """Detection found no other owner; returns whether there was one before."""
+        self._cancel(address)
+        if self._backoffs.pop(address, None) is None:
+            return False
+        _log.warning("%s: %s is free again, and ours", self._name, address)
+        return True
+
+    def retry_all(self, holder: AddressHolder) -> None:
+        """The link came up: another host may be on it."""
+        for address in list(self._timers):
+            self._cancel(address)
+            self._retry(address, holder)
+
+    def close(self) -> None:
+        for address in list(self._timers):
+            self._cancel(address)
+
+    def _retry(self, address: IpAddress, holder: AddressHolder) -> None:
+        self._timers.pop(address, None)
+        try:
+            holder.retry(address)
+        except IpoibuError as error:
+            _log.error("%s: %s", self._name, error)
+
+    def _cancel(self, address: IpAddress) -> None:
+        timer = self._timers.pop(address, None)
+        if timer is not None:
+            timer.cancel()

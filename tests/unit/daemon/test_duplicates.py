@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An address that another host has is given up, and tried again later."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from unittest.mock import Mock
+
+import pytest
+
+from ipoibu.addr import IpAddress
+from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.errors import LinkError
+from ipoibu.limits import DUPLICATE_RETRY_MIN_S
+
+ADDRESS = ipaddress.ip_address("10.0.0.1")
+
+
+class Holder:
+    def __init__(self, *, is_own: bool = True) -> None:
+        self.is_own = is_own
+        self.log: list[str] = []
+
+    def drop(self, address: IpAddress) -> bool:
+        self.log.append(f"drop {address}")
+        return self.is_own
+
+    def retry(self, address: IpAddress) -> None:
+        self.log.append(f"retry {address}")
+
+
+class Clock:
+    """Takes the timers of a loop, which the test rings."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Callable[..., object], tuple[object, ...]]] = []
+        self.loop = Mock(asyncio.AbstractEventLoop)
+        self.loop.call_later.side_effect = self._call_later
+
+    def _call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Mock:
+        self.timers.append((delay_s, callback, args))
+        return Mock(asyncio.TimerHandle)
+
+    def ring(self) -> float:
+        delay_s, callback, args = self.timers.pop()
+        callback(*args)
+        return delay_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_waits_double_and_the_log_is_thinned(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    duplicates, holder = Duplicates("ib0", clock.loop), Holder()
+    waits = []
+    for _ in range(4):
+        duplicates.lost(ADDRESS, holder)
+        waits.append(clock.ring())
+    assert waits == [DUPLICATE_RETRY_MIN_S * 2**n for n in range(4)]
+    assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"] * 4
+    assert len(caplog.records) == 2
+    assert "ib0: 10.0.0.1 is another host's address: removed, to try again in 10 s" in caplog.text
+
+
+def test_an_address_that_is_free_again_is_kept_and_begins_anew(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    duplicates, holder = Duplicates("ib0", clock.loop), Holder()
+    assert not duplicates.won(ADDRESS)
+    duplicates.lost(ADDRESS, holder)
+    assert duplicates.won(ADDRESS)
+    assert "10.0.0.1 is free again" in caplog.text
+    duplicates.lost(ADDRESS, holder)
+    assert clock.ring() == DUPLICATE_RETRY_MIN_S
+
+
+def test_a_link_that_comes_up_has_every_address_tried_again(clock: Clock) -> None:
+    duplicates, holder = Duplicates("ib0", clock.loop), Holder()
+    duplicates.lost(ADDRESS, holder)
+    duplicates.retry_all(holder)
+    duplicates.retry_all(holder)
+    assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"]
+
+
+def test_an_address_of_another_program_is_not_set_again(clock: Clock) -> None:
+    duplicates, holder = Duplicates("ib0", clock.loop), Holder(is_own=False)
+    duplicates.lost(ADDRESS, holder)
+    assert clock.timers == []
+    duplicates.retry_all(holder)
+    assert holder.log == ["drop 10.0.0.1"]
+
+
+def test_a_kernel_that_refuses_is_logged(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(Holder):
+        def drop(self, address: IpAddress) -> bool:
+            raise LinkError("refused")
+
+        def retry(self, address: IpAddress) -> None:
+            raise LinkError("refused, too")
+
+    duplicates, holder = Duplicates("ib0", clock.loop), Refusing()
+    duplicates.lost(ADDRESS, holder)
+    assert "ib0: refused" in caplog.text
