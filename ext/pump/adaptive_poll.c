@@ -21,7 +21,8 @@ static void add(struct ipu_adaptive_poll_total *run, const struct ipu_adaptive_p
     run->bytes += more->bytes;
 }
 
-/* Judges the packets after the last request: more of it, its reply, or nothing in time. */
+/* Judges the packets since the last request: more of the request, its reply, or no reply in
+ * time. */
 static void judge(struct ipu_adaptive_poll *poll, struct ipu_adaptive_poll_total *moved, bool soon)
 {
     unsigned int *hits = &poll->hits[poll->direction];
@@ -44,7 +45,8 @@ uint64_t ipu_adaptive_poll_ns(struct ipu_adaptive_poll *poll, struct ipu_adaptiv
         .bytes = now.bytes - poll->last_total.bytes};
     uint64_t until_ns = poll->request_ns + IPU_ADAPTIVE_POLL_NS;
     if (moved.tx_packets + moved.rx_packets > 0) {
-        /* The pump writes received packets before it reads the device: what it sent came last. */
+        /* The pump writes received packets before it reads the device, so sent packets came
+         * last. */
         enum ipu_adaptive_poll_direction direction =
             moved.tx_packets > 0 ? IPU_ADAPTIVE_POLL_OUT : IPU_ADAPTIVE_POLL_IN;
         if (poll->direction != IPU_ADAPTIVE_POLL_NONE)

@@ -9,11 +9,11 @@
  * ends when a packet arrives in the other; a run of more than a few packets is a stream, and the
  * pump does not poll for its acknowledgements. After two requests in one direction whose replies
  * came in time, the pump polls for the reply to the third, because sleep and wake-up would take
- * longer than the reply. After one reply that did not come in time, two more have to.
+ * longer than the reply. After a reply that was late, two more have to come in time.
  *
- * Of one pump's thread; all zero at first.
+ * Only one pump's thread uses it; it is all zero at first.
  */
-#define IPU_ADAPTIVE_POLL_NS 300000 /* a reply in time: the peer wakes two threads up */
+#define IPU_ADAPTIVE_POLL_NS 300000 /* the time for a reply: the peer has to wake two threads */
 
 enum ipu_adaptive_poll_direction {
     IPU_ADAPTIVE_POLL_NONE,
@@ -23,19 +23,19 @@ enum ipu_adaptive_poll_direction {
 
 struct ipu_adaptive_poll_total {
     uint64_t tx_packets, rx_packets;
-    uint64_t bytes; /* of both */
+    uint64_t bytes; /* in both directions */
 };
 
 struct ipu_adaptive_poll {
-    struct ipu_adaptive_poll_total last_total;  /* when the pump last had nothing to do */
-    struct ipu_adaptive_poll_total request;     /* the last one, as far as it has come */
+    struct ipu_adaptive_poll_total last_total;  /* totals when the pump last had nothing to do */
+    struct ipu_adaptive_poll_total request;     /* the packets of the last request so far */
     enum ipu_adaptive_poll_direction direction; /* of the request; none: a stream */
     uint64_t request_ns;
-    unsigned int hits[3]; /* by direction: replies in time since one that was not */
+    unsigned int hits[3]; /* by direction: replies in time since the last late one */
 };
 
-/* The pump has nothing to do, and `now` is what it has moved in all: the time in ns for which it
- * should poll; 0: sleep. */
+/* Returns the time in ns for which an idle pump should poll; 0: sleep. `now` has the totals of what
+ * it has moved. */
 uint64_t ipu_adaptive_poll_ns(struct ipu_adaptive_poll *poll, struct ipu_adaptive_poll_total now,
                               uint64_t now_ns);
 

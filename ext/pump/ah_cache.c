@@ -46,7 +46,7 @@ int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabri
     return 0;
 }
 
-/* The slot of the handle of dest, or the empty one where it belongs. */
+/* Returns the slot of the handle of dest, or the empty slot where it belongs. */
 static struct ipu_ah **slot_of(struct ipu_ah_cache *cache, const struct ipu_dest *dest,
                                uint32_t hash)
 {
@@ -98,8 +98,7 @@ static bool is_named(const struct ipu_ah_cache *cache, const struct ipu_ah *ah)
     return cache->is_named != NULL && cache->is_named(cache->owner, ah);
 }
 
-/* Destroys the handle that was idle for the longest time, of those that no packet names; false:
- * there is none. */
+/* Destroys the longest idle handle that no packet names; false: there is none. */
 static bool evict(struct ipu_ah_cache *cache)
 {
     struct ipu_ah *ah = cache->oldest;
@@ -127,9 +126,9 @@ void ipu_ah_cache_free(struct ipu_ah_cache *cache)
 }
 
 /*
- * The device's own limit may be lower than ours, and shared with others. Destroying one idle handle
- * makes room, whatever the error is called (rxe says EINVAL). One is enough: otherwise a peer with
- * an address that cannot work would empty the cache.
+ * The device's own limit may be lower than ours, and shared with others. To destroy one idle handle
+ * makes room, whatever the error number (rxe returns EINVAL). We destroy only one, or a peer with
+ * an impossible address would empty the cache.
  */
 static void *create_handle(struct ipu_ah_cache *cache, const struct ipu_dest *dest)
 {

@@ -10,7 +10,7 @@
 
 /* An address handle and its destination; only the first cache line is hot. */
 struct ipu_ah {
-    _Alignas(64) void *handle;         /* the fabric's, of ah_create() */
+    _Alignas(64) void *handle;         /* the fabric's handle, from ah_create() */
     struct ipu_connection *connection; /* if set, packets use this connection instead */
     struct ipu_dest dest;
     uint32_t refs; /* 0: idle, in the list of idle handles */
@@ -19,10 +19,10 @@ struct ipu_ah {
 };
 
 /*
- * Address handles by destination, shared and counted. The cache keeps idle ones (without
- * references), up to a cap, for the neighbour that comes back; they make room for others, the
- * longest idle first, but for those that a packet of the owner's batch names. One thread only: the
- * pump's, because it calls the fabric.
+ * Address handles by destination, shared and counted. The cache keeps idle handles (without
+ * references), up to a cap, for a neighbour that comes back. They make room for others, the longest
+ * idle first, except for handles that a packet of the owner's batch names. Only the pump's thread
+ * uses the cache, because it calls the fabric.
  */
 struct ipu_ah_cache {
     const struct ipu_fabric *fabric;
@@ -32,19 +32,20 @@ struct ipu_ah_cache {
     uint32_t idle;
     uint32_t max;
     uint32_t max_idle;
-    struct ipu_ah *oldest, *newest; /* of the idle ones */
+    struct ipu_ah *oldest, *newest; /* of the idle handles */
     struct ipu_hash_seed seed;
 
-    /* Whether the owner still names a handle that has no references; NULL: it names none. */
+    /* Returns whether the owner still names a handle that has no references; NULL: it names
+     * none. */
     bool (*is_named)(const void *owner, const struct ipu_ah *ah);
     const void *owner;
 
     uint64_t created, evicted, failed; /* handles since init */
 };
 
-/*
- * max: the cap in handles (rxe has 32767 in all); max_idle: how many of them may be kept unused.
- * seed NULL: random. The fabric outlives the cache. 0, -EINVAL, -ENOMEM, or getrandom(2)'s.
+/* max is the cap in handles (rxe has 32767 in all), max_idle the most unused ones that the cache
+ * keeps. seed NULL: random. The fabric outlives the cache. Returns 0, -EINVAL, -ENOMEM, or an error
+ * of getrandom(2).
  */
 int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabric, uint32_t max,
                       uint32_t max_idle, const struct ipu_hash_seed *seed);
@@ -52,14 +53,13 @@ int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabri
 /* Destroys every handle, also the referenced ones. Safe to repeat. */
 void ipu_ah_cache_free(struct ipu_ah_cache *cache);
 
-/*
- * Takes a reference to the address handle of dest. 0; -ENOSPC: the cap, and none idle; -ENOMEM;
- * else the error of the fabric's ah_create, which is tried again after one idle handle was given
- * up.
+/* Takes a reference to the address handle of dest. Returns 0; -ENOSPC at the cap without an idle
+ * handle; -ENOMEM; else the error of the fabric's ah_create, which the cache tries again after it
+ * has destroyed one idle handle.
  */
 int ipu_ah_cache_get(struct ipu_ah_cache *cache, const struct ipu_dest *dest, struct ipu_ah **ah);
 
-/* Gives a reference back. NULL is ignored. After the last one the handle may be destroyed. */
+/* Gives a reference back, and ignores NULL. After the last one the cache may destroy the handle. */
 void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah);
 
 #endif

@@ -3,8 +3,8 @@
 
 /*
  * The frames behind the sends in the batches and in the fabric. A frame is free again when the last
- * send that reads it has ended, or will never begin. One send for each segment reads a super-frame,
- * and so does cut() while segments are left.
+ * send that reads it has ended, or can no longer begin. One send for each segment reads a
+ * super-frame, and so does cut() while segments are left.
  */
 
 void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index)

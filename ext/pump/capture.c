@@ -16,7 +16,7 @@ enum {
     TRANSPORT_LEN = 12 + 8 + 4, /* BTH, DETH, ICRC: the GRH's payload length counts them */
 };
 
-/* Copies as much as there is room for; returns the room that is left. */
+/* Copies as many bytes as there is room for; returns the room left. */
 static size_t keep(uint8_t **to, size_t room, const void *data, size_t len)
 {
     size_t n = len < room ? len : room;

@@ -16,12 +16,12 @@ struct ipu_capture {
     uint32_t snap_len; /* bytes kept of GRH and frame together, at least a GRH; 0: off */
 };
 
-/* A received frame: `grh` is 40 bytes as the device wrote them, or NULL when there was none.
+/* Captures a received frame: `grh` has 40 bytes as the device wrote them, or is NULL without a GRH.
  * Returns 0, or -ENOSPC when the ring is full. */
 int ipu_capture_received(const struct ipu_capture *tap, const void *grh, const void *frame,
                          size_t len);
 
-/* A frame that is sent: the GRH is made of our GID and the destination. */
+/* Captures a sent frame, with a GRH made of our GID and the destination. */
 int ipu_capture_sent(const struct ipu_capture *tap, const struct in6_addr *our_gid,
                      const struct ipu_dest *dest, const struct ipu_send *send);
 

@@ -23,7 +23,8 @@ struct in6_addr ipu_classify_map4(const uint8_t v4[4])
     return mapped;
 }
 
-/* The type of an ICMPv6 message behind at most one hop-by-hop header, where MLD has it, or -1. */
+/* Returns the type of an ICMPv6 message behind at most one hop-by-hop header, which MLD has, or
+ * -1. */
 static int icmp6_type(const uint8_t *ip, size_t len)
 {
     size_t at = IPU_IPV6_HEADER;

@@ -7,9 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * The first look at a packet, which says where it goes. Reads nothing beyond `len`, and trusts only
- * what this file has checked.
+/* The first look at a packet, which decides where it goes. The functions read nothing beyond `len`,
+ * and trust only the fields that they have checked.
  */
 enum ipu_tx_class {
     IPU_TX_FORWARD,
@@ -36,7 +35,7 @@ enum ipu_rx_class {
 /* `frame` starts at the encapsulation header, `len` counts it and is at least IPU_ENCAP_LEN. */
 enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len);
 
-/* The v4-mapped form of an IPv4 address in network order. */
+/* Returns the v4-mapped form of an IPv4 address in network order. */
 struct in6_addr ipu_classify_map4(const uint8_t v4[4]);
 
 #endif

@@ -21,12 +21,12 @@ struct packet {
     uint32_t seq;
     uint16_t id;
     bool tcp;
-    bool last; /* ends its run */
+    bool last; /* this packet ends its run */
 };
 
 /* ---- looking at one packet ------------------------------------------------------------------- */
 
-/* Whether the packet is TCP or UDP that can be merged here. */
+/* Returns whether the packet is TCP or UDP that we can merge. */
 static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
 {
     bool v4 = ipu_ip_is_v4(ip);
@@ -44,7 +44,7 @@ static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
            packet->start + (packet->tcp ? (uint32_t)IPU_TCP_HEADER : (uint32_t)IPU_UDP_HEADER);
 }
 
-/* Whether the packet by itself may be part of a run; its checksums are checked later. */
+/* Returns whether the packet by itself may be part of a run; we check its checksums later. */
 static bool may_merge(struct packet *packet)
 {
     const uint8_t *at = packet->ip + packet->start;
@@ -108,8 +108,8 @@ static bool fits(const struct ipu_run *run, const struct packet *packet)
         return false;
     if (!same_ip_header(run, packet) || (run->tcp && !same_tcp_header(run, packet)))
         return false;
-    /* The first packet's checksum is checked only now: most packets that stay alone never pay for
-     * it. */
+    /* We check the first packet's checksum only now, so that most packets that stay alone never pay
+     * for it. */
     return (run->packets > 1 || csum_right(run->ip, run->start, run->len, run->tcp)) &&
            csum_right(packet->ip, packet->start, packet->len, packet->tcp);
 }
@@ -192,7 +192,7 @@ static void end(struct ipu_coalesce *coalesce, uint32_t i)
     coalesce->sink(coalesce->context, run->iov, run->packets, run->bytes);
 }
 
-/* A place for a new run: a free one, or that of the run begun longest ago. */
+/* Returns a place for a new run: a free place, or that of the oldest run. */
 static uint32_t make_room(struct ipu_coalesce *coalesce)
 {
     uint32_t i = 0;

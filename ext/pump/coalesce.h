@@ -9,19 +9,20 @@
 
 /*
  * Packets from the fabric on their way to the device: consecutive segments of one TCP stream, and
- * datagrams of one UDP flow, become a super-frame that the kernel takes as one. Merged is only what
- * could have been cut from one frame, so that cutting it again gives the same packets:
+ * datagrams of one UDP flow, become a super-frame that the kernel takes as one. We merge only
+ * packets that could come from one frame, so that to cut it again gives the same packets:
  *
  *   - the same addresses and ports, not a fragment, no IP options or extension headers;
  *   - the same type of service (ECN), TTL, flow label and DF; without DF, ids that count up;
  *   - payloads of one length, of which the last may be shorter and then ends the run;
- *   - checksums that are right: the super-frame's is left to the kernel, which will not look;
+ *   - right checksums: the kernel would complete that of the super-frame without a check;
  *   - TCP: sequence numbers without a gap, the same acknowledgement, window and options (timestamps
  *     too), no flag but ACK, and PSH, which ends the run;
  *   - UDP: with a checksum, at most 64 datagrams (UDP_MAX_SEGMENTS).
  *
- * Packets of a flow are never reordered: what cannot be merged goes out after those before it.
- * Packets of different flows may be. What is no TCP or UDP stays behind everything before it.
+ * Packets of a flow keep their order: a packet that we cannot merge goes out after those before it.
+ * Packets of different flows may change places. A packet that is neither TCP nor UDP stays behind
+ * all earlier packets.
  */
 enum {
     IPU_COALESCE_RUNS = 8,     /* flows that are merged at a time */
@@ -53,19 +54,19 @@ struct ipu_coalesce {
     ipu_coalesce_sink *sink;
     void *context;
     uint32_t kinds;
-    uint32_t oldest; /* where to make room next */
+    uint32_t oldest; /* the run that makes room next */
     uint32_t used;   /* bit i: runs[i] has packets */
     struct ipu_run runs[IPU_COALESCE_RUNS];
 };
 
-/* kinds: IPU_COALESCE_*, what the device takes as super-frames. */
+/* kinds: IPU_COALESCE_*, the protocols of which the device takes super-frames. */
 void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coalesce_sink *sink,
                        void *context);
 
 /*
  * Adds a packet of len bytes, at least 20 (IPv4) or 40 (IPv6). Writes the IPU_VNET_LEN bytes of
  * room in front of it and, when it begins a run, its headers. The packet must stay until the sink
- * had it, at the latest in ipu_coalesce_flush().
+ * has had it, at the latest in ipu_coalesce_flush().
  */
 void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len);
 

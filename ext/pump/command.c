@@ -7,7 +7,7 @@
 #include "pump/pump_state.h"
 
 enum {
-    WAIT_NS = 250000, /* how long a command may wait for the round to end by itself */
+    WAIT_NS = 250000, /* a command waits so long for the round to end by itself */
 };
 
 static const void *data_of(const struct ipu_command *command)
@@ -39,7 +39,7 @@ static int do_neigh_del(struct ipu_pump *pump, const struct ipu_command *command
     return error;
 }
 
-/* A frame of `tx` for the engine's packet, if it has room in the batch; or IPU_SLAB_NONE. */
+/* Takes a frame of `tx` for the engine's packet, if the batch has room; or IPU_SLAB_NONE. */
 static uint32_t get_frame(struct ipu_pump *pump)
 {
     if (pump->pending == IPU_BATCH + IPU_BATCH_ENGINE)
@@ -49,7 +49,7 @@ static uint32_t get_frame(struct ipu_pump *pump)
     return ipu_slab_get(&pump->tx);
 }
 
-/* A frame from the engine, to a destination that need not be in the table. */
+/* Sends a frame of the engine to a destination that need not be in the table. */
 static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *command)
 {
     struct ipu_ah *ah;

@@ -11,16 +11,16 @@
 #include "pump/pump_state.h"
 
 /*
- * Connected mode's side of the pump (RFC 4755). Packets whose address handle has a
- * connection go by it; all others go by datagram, and so do groups, ARP and neighbour discovery
- * always (C2). The engine's decision is one pointer in the address handle, which several neighbours
- * may share. The pump accepts messages from every connection (C8). While there is a connection its
- * MTU holds (C12).
+ * Connected mode's side of the pump (RFC 4755). Packets whose address handle has a connection go by
+ * that connection; all others go by datagram, and groups, ARP and neighbour discovery always do
+ * (C2). The engine's decision is one pointer in the address handle, which several neighbours may
+ * share. The pump accepts messages from every connection (C8). While there is a connection its MTU
+ * holds (C12).
  */
 enum {
-    /* Bytes under way on one connection, but for one message. More packets wait in the kernel,
-     * where they cost no copy yet; read too early, they would have left the cache before they are
-     * sent. */
+    /* The most bytes under way on one connection, plus one message. Further packets wait in the
+     * kernel, where they cost no copy yet; if the pump read them too early, they would have left
+     * the cache before it sends them. */
     SENDING_BYTES = 1 << 20,
     /* How long the pump waits for a full connection after its last sign of life. Meanwhile it does
      * not read the device, for any destination: as long as a peer's program may have to wait for a
@@ -76,7 +76,7 @@ static bool report(struct ipu_pump *pump, uint32_t type, uint64_t id)
     return ipu_event_emit(pump, &(struct ipu_event){.type = type, .connection.id = id}, NULL);
 }
 
-/* Packets to the handle's destination go by datagram again. */
+/* Makes packets to the handle's destination go by datagram again. */
 static void unroute(struct ipu_pump *pump, struct ipu_ah *ah)
 {
     struct ipu_connection *connection = ah->connection;
@@ -162,7 +162,7 @@ int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_s
         connection->mtu = set->mtu;
         connection->superframe_bytes = connection->superframes ? set->superframe_bytes : 0;
     }
-    ah->connection = connection; /* with the reference that we have */
+    ah->connection = connection; /* together with our reference */
     return 0;
 }
 
@@ -194,7 +194,7 @@ uint64_t ipu_connection_hold_ns(struct ipu_connection *connection)
 {
     if (connection->broken)
         return 0;
-    if (connection->moved) { /* the usual case, without reading the clock */
+    if (connection->moved) { /* the usual case, which need not read the clock */
         connection->moved = false;
         connection->still_since_ns = 0;
         return HOLD_NS;
@@ -308,8 +308,8 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
                                                   .bytes = len - IPU_VNET_LEN});
 }
 
-/* One packet whose checksum the peer's kernel left incomplete. The pump completes it for short
- * packets, because merging runs of them saves more than that costs. */
+/* Delivers a packet whose checksum the peer's kernel left incomplete. The pump completes the
+ * checksum of short packets, because merging runs of them saves more than that costs. */
 static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
 {
     struct virtio_net_hdr header = ipu_vnet_read(vnet);
@@ -332,7 +332,7 @@ static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
     deliver_whole(pump, vnet, header, len, 1);
 }
 
-/* A message from its vnet header on, which the peer's kernel wrote, or so the peer says. */
+/* Delivers a message from its vnet header on; the peer claims that its kernel wrote that header. */
 static void deliver_superframe(struct ipu_pump *pump, uint8_t *vnet, size_t len)
 {
     struct virtio_net_hdr header = ipu_vnet_read(vnet);
@@ -389,7 +389,7 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
         ipu_receive_frame_untrusted(pump, message, done->byte_len, NULL, 0);
 }
 
-/* Lets go of the leaving connections on which nothing is under way, and whose messages we have all
+/* Releases the leaving connections that have no sends under way, and whose messages we have all
  * received. */
 static void settle(struct ipu_pump *pump)
 {
@@ -404,7 +404,7 @@ static void settle(struct ipu_pump *pump)
         uint64_t id = connection->id;
         struct ipu_connection *next = connection->next;
         if (ipu_ring_free_bytes(&pump->events) < 2 * sizeof(struct ipu_event))
-            return; /* asked again */
+            return; /* the engine wants it again */
         ops_of(pump)->remove(pump->fabric->connected_self, connection);
         *at = next;
         pump->connected.leaving--;

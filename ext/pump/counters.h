@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * The pump's counters; docs/counters.md says what each one means to an operator. A packet that came
- * in by the device ends in exactly one of the tx_* counters, one from the fabric in one rx_*.
+ * The pump's counters; docs/counters.md says what each one means to an operator. A packet from the
+ * device ends in exactly one of the tx_* counters, a packet from the fabric in one of the rx_*.
  */
 #define IPU_COUNTERS(X)                                                                            \
     X(tx_packets)            /* taken by the fabric */                                             \
@@ -21,13 +21,13 @@
     X(tx_no_route)           /* an unreachable route */                                            \
     X(tx_event_ring_full)    /* the engine is behind */                                            \
     X(tx_fabric_error)       /* the queue pair was broken */                                       \
-    X(tx_device_error)       /* the device could not be read */                                    \
+    X(tx_device_error)       /* a read of the device failed */                                     \
     X(tx_bad_csum)           /* csum_start or csum_offset outside the packet */                    \
     X(tx_bad_gso)            /* a super-frame that cannot be cut */                                \
     X(tx_super_frames)       /* cut into some of tx_packets */                                     \
     X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
     X(tx_connected_packets)  /* of tx_packets: by a connection */                                  \
-    X(tx_connection_full)    /* too much is under way on the connection, and it stands still */    \
+    X(tx_connection_full)    /* the connection has too much under way, and stands still */         \
     X(tx_connection_failed)  /* taken, and then the connection broke */                            \
     X(rx_packets)            /* taken by the device */                                             \
     X(rx_bytes)              /* of IP */                                                           \
@@ -62,13 +62,13 @@
 
 enum { IPU_COUNTERS_N = 0 IPU_COUNTERS(IPU_COUNTERS_ONE) };
 
-/* The pump's thread adds (core/counter.h), any thread reads: each number is whole, but the numbers
- * are not all of one moment. */
+/* The pump's thread adds (core/counter.h), and any thread reads: each number is whole, but the
+ * numbers are not all of one moment. */
 struct ipu_counters {
     IPU_COUNTERS(IPU_COUNTERS_FIELD)
 };
 
-/* All values, in the order of ipu_counters_names. */
+/* Reads all values, in the order of ipu_counters_names. */
 void ipu_counters_read(const struct ipu_counters *counters, uint64_t values[IPU_COUNTERS_N]);
 
 extern const char *const ipu_counters_names[IPU_COUNTERS_N];

@@ -4,7 +4,7 @@
 
 #include "pump/pump_state.h"
 
-/* A peer or application can cause these events at will: so many a second each. */
+/* The most events a second of each kind that a peer or application can cause at will. */
 enum { EVENTS_PER_S = 100 };
 
 bool ipu_event_spend(struct ipu_budget *budget)
@@ -30,11 +30,11 @@ bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const 
     return true;
 }
 
-/* An event about a packet that would have been sent; the packet ends here. */
+/* Emits an event about a packet that we would have sent; the packet ends here. */
 bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                        uint32_t mtu, const uint8_t *ip, size_t len)
 {
-    /* `too_big` begins with the next hop, which is all that the other events have. */
+    /* `too_big` begins with the next hop, and the other events have only the next hop. */
     struct ipu_event event = {
         .type = type, .len = (uint32_t)len, .too_big = {.next_hop = *next_hop, .mtu = mtu}};
     bool emitted = ipu_event_emit(pump, &event, ip);

@@ -40,7 +40,7 @@ struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len)
     memcpy(&key.src, ip + 8, sizeof key.src);
     memcpy(&key.dst, ip + IPU_IPV6_DESTINATION, sizeof key.dst);
     key.tos = (uint8_t)(ip[0] << 4 | ip[1] >> 4);
-    /* Behind an extension header, also that of a fragment, there need not be a port. */
+    /* Behind an extension header, such as that of a fragment, the packet need not have ports. */
     if (ip[6] != IPPROTO_FRAGMENT) {
         key.protocol = ip[6];
         take_ports(&key, ip, len, IPU_IPV6_HEADER);

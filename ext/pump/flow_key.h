@@ -8,8 +8,9 @@
 
 #include "core/hash.h"
 
-/* What tells flows apart, in network order; IPv4 addresses as ::ffff:a.b.c.d. Zero is unknown: a
- * fragment has no ports, and no protocol, so that all fragments of a packet belong to one flow. */
+/* The fields that distinguish flows, in network order; IPv4 addresses as ::ffff:a.b.c.d. Zero is
+ * unknown: a fragment has no ports, and no protocol, so that all fragments of a packet belong to
+ * one flow. */
 struct ipu_flow_key {
     struct in6_addr src, dst;
     uint8_t ports[4]; /* source, destination: of TCP, UDP, SCTP, UDP-Lite and DCCP */
@@ -18,10 +19,10 @@ struct ipu_flow_key {
     uint8_t pad[2];
 };
 
-/* Of a packet that ipu_classify_tx() took. */
+/* Returns the key of a packet that ipu_classify_tx() took. */
 struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len);
 
-/* The type of service counts as little as in the kernel: one flow keeps to one next hop. */
+/* As in the kernel, the hash ignores the type of service: one flow keeps to one next hop. */
 uint32_t ipu_flow_key_hash(const struct ipu_flow_key *key, const struct ipu_hash_seed *seed);
 
 #endif

@@ -28,8 +28,9 @@ static const struct ipu_hash_layout layout = {
     .bytes = sizeof(struct ipu_neigh), .is_live = is_live, .hash = hash_of};
 
 /*
- * aligned_alloc, because calloc would let entries straddle cache lines. Huge pages, where the
- * kernel has them, make a look-up in a large table miss the TLB less, and growing fault less.
+ * aligned_alloc, because calloc would let entries straddle cache lines. With huge pages, where the
+ * kernel has them, look-ups in a large table miss the TLB less often, and growth causes fewer page
+ * faults.
  */
 static struct ipu_neigh *new_slots(uint32_t n)
 {

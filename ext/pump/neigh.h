@@ -10,7 +10,7 @@
 
 struct ipu_ah;
 
-/* What the pump does with a packet for a next hop; the values of NeighAction in
+/* The pump's action on a packet for a next hop; the values of NeighAction in
  * ipoibu/proto/effects.py. */
 enum ipu_neigh_action {
     IPU_NEIGH_SEND = 0,
@@ -19,19 +19,18 @@ enum ipu_neigh_action {
     IPU_NEIGH_UNREACHABLE = 3,
 };
 
-/* Two to a cache line. The caller may change action, mtu and ah in place, nothing else. */
+/* Two entries share a cache line. The caller may change only action, mtu and ah in place. */
 struct ipu_neigh {
     struct in6_addr next_hop; /* IPv4 as ::ffff:a.b.c.d */
-    struct ipu_ah *ah;        /* one reference of the caller's; NULL for HOLD and UNREACHABLE */
+    struct ipu_ah *ah;        /* with one reference of the caller; NULL for HOLD and UNREACHABLE */
     uint32_t hash;
     uint16_t mtu; /* largest IP packet, bytes */
     uint8_t action;
     uint8_t live; /* 0: the slot is empty */
 };
 
-/*
- * The next-hop table. Doubles up to the cap, all at once (ext/README.md has the cost). One thread
- * only.
+/* The next-hop table. It doubles up to the cap, all at once (ext/README.md has the cost). Only one
+ * thread uses it.
  */
 struct ipu_neigh_table {
     struct ipu_neigh *slots;
@@ -41,13 +40,14 @@ struct ipu_neigh_table {
     struct ipu_hash_seed seed;
 };
 
-/* max: the cap in entries, 1 to 2^24. seed NULL: random. 0, -EINVAL, -ENOMEM, or getrandom(2)'s. */
+/* max is the cap in entries, 1 to 2^24. seed NULL: random. Returns 0, -EINVAL, -ENOMEM, or an error
+ * of getrandom(2). */
 int ipu_neigh_init(struct ipu_neigh_table *table, uint32_t max, const struct ipu_hash_seed *seed);
 
-/* The references to address handles stay the caller's. Safe to repeat. */
+/* Frees the table; the references to address handles stay with the caller. Safe to repeat. */
 void ipu_neigh_free(struct ipu_neigh_table *table);
 
-/* The entry, or NULL. Valid until the next set or delete. */
+/* Returns the entry, valid until the next set or delete, or NULL. */
 static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *table,
                                                const struct in6_addr *next_hop)
 {
@@ -61,15 +61,14 @@ static inline struct ipu_neigh *ipu_neigh_find(const struct ipu_neigh_table *tab
     }
 }
 
-/*
- * Insert or replace. *former is the address handle of the entry replaced (NULL: none), now the
- * caller's to put. 0; -ENOSPC at the cap, -ENOMEM when it cannot grow, -EINVAL for an mtu above
- * 65535 or an unknown action; then nothing has changed.
+/* Inserts or replaces an entry. *former is the address handle of the replaced entry (NULL: none),
+ * which the caller has to put. Returns 0; or, with nothing changed, -ENOSPC at the cap, -ENOMEM
+ * when the table cannot grow, -EINVAL for an mtu above 65535 or an unknown action.
  */
 int ipu_neigh_set(struct ipu_neigh_table *table, const struct in6_addr *next_hop, struct ipu_ah *ah,
                   enum ipu_neigh_action action, uint32_t mtu, struct ipu_ah **former);
 
-/* 0, or -ENOENT. *former as in ipu_neigh_set(). */
+/* Deletes an entry; returns 0 or -ENOENT. *former is as in ipu_neigh_set(). */
 int ipu_neigh_delete(struct ipu_neigh_table *table, const struct in6_addr *next_hop,
                      struct ipu_ah **former);
 

@@ -6,7 +6,8 @@
 /* Events of hops without an entry may fill the event ring only as far as misses may. */
 enum { WANTED_RING_RESERVE = 4 };
 
-/* The hop of the flow among those that are not in `out`, by weight; every hop must not be out. */
+/* Picks the flow's hop by weight among those that are not in `out`, which must not hold every
+ * hop. */
 static uint32_t pick(const struct ipu_hops *hops, uint64_t out, uint32_t hash)
 {
     uint64_t total = 0;
@@ -37,9 +38,9 @@ static struct in6_addr address_of(const struct ipu_hop *hop, const struct in6_ad
 }
 
 /*
- * A flow keeps to its hop while that one is alive: its entry sends. The flows of a hop that is not
- * go by those that are. When none is, the packet takes the first of its hops that has no entry, as
- * a packet with one hop would.
+ * A flow keeps to its hop while the hop is alive, which means that its entry sends. The flows of a
+ * dead hop go by living ones. Without a living hop the packet takes the first of its hops that has
+ * no entry, as a packet with one hop would.
  */
 static struct in6_addr choose(struct ipu_pump *pump, const struct ipu_hops *hops, uint32_t hash,
                               const struct in6_addr *destination)

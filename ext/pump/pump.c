@@ -20,13 +20,13 @@
 
 #define NS_PER_S  1000000000
 #define NS_PER_US 1000
-#define LATER_NS  2000000 /* how long the end of a send may stay unknown */
+#define LATER_NS  2000000 /* the end of a send may stay unknown for this time */
 
 enum {
-    ROUND_PACKETS = 256,   /* each way; runs of packets are merged within a round */
-    BURST_PACKETS = 64,    /* after so many packets without a pause the next ones are near, */
-    BURST_BYTES = 65536,   /* or after so many bytes: */
-    BURST_YIELDS = 16,     /* poll so often again, yielding the CPU in between, */
+    ROUND_PACKETS = 256,   /* in each direction; we merge runs of packets within a round */
+    BURST_PACKETS = 64,    /* after so many packets without a pause */
+    BURST_BYTES = 65536,   /* or so many bytes the next packets are near: */
+    BURST_YIELDS = 16,     /* poll so often again, and yield the CPU in between, */
     BURST_NS = 8000,       /* if that takes no longer than sleeping; but once */
     TX_FRAMES = 256,       /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80,  /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
@@ -34,7 +34,7 @@ enum {
     TX_ENGINE_FRAMES = 16, /* for the engine alone, */
     TX_ENGINE_PART = 16,   /* but at most one of so many where it shares all with the device */
     TX_HEADS = 512,        /* segments under way */
-    LONG_FRAME = 16384,    /* a frame this long counts as a super-frame's */
+    LONG_FRAME = 16384,    /* a frame this long counts as a super-frame */
     LENT_MIN = 16,
 };
 
@@ -43,7 +43,7 @@ static int step(struct ipu_pump *pump, int max)
     int work = ipu_recovery_try(pump);
     if (work > 0)
         ipu_receive_post(pump);
-    /* A frame of the engine takes one of the slab: run no more commands than sends are reaped. */
+    /* A command may take a frame of the slab, so run no more commands than we reap sends. */
     work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
     work += ipu_receive_poll(pump, max);
@@ -58,7 +58,8 @@ static int step(struct ipu_pump *pump, int max)
     return work;
 }
 
-/* While no frame is free or the fabric takes none, watching the device would only spin. */
+/* Watches the device, or not: while no frame is free or the fabric takes none, its descriptor would
+ * only make the pump spin. */
 static void watch_device(struct ipu_pump *pump, bool watch)
 {
     if (watch == pump->device_watched)
@@ -71,7 +72,7 @@ static void watch_device(struct ipu_pump *pump, bool watch)
     pump->device_watched = watch;
 }
 
-/* A device that failed is readable for ever. */
+/* Stops watching a failed device, which is readable for ever. */
 static void leave_device(struct ipu_pump *pump)
 {
     for (int i = 0; i < 2; i++)
@@ -80,9 +81,8 @@ static void leave_device(struct ipu_pump *pump)
     pump->device_fds[0] = pump->device_fds[1] = -1;
 }
 
-/*
- * Whether the end of a send would give us something to do. Otherwise we learn of it while we do
- * other work, which spares an RDMA device's fabric arming, waking and reading an event. An
+/* Returns whether the end of a send would give us work. Otherwise we learn of it while we do other
+ * work, which saves an RDMA device's fabric from arming, waking and reading an event. An
  * application waits for its frames.
  */
 static bool awaits_sends(const struct ipu_pump *pump)
@@ -94,11 +94,11 @@ static bool awaits_sends(const struct ipu_pump *pump)
            pump->heads.free_frames < pump->heads.frames / 4;
 }
 
-/* Arms every source, asks each once more for what came in between, then sleeps. */
+/* Arms every source, asks each once more for work that came in between, then sleeps. */
 static void sleep_until_work(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;
-    /* A device that reads into frames of its own has none left while all of them are being sent. */
+    /* A device that reads into its own frames has none left while we are sending all of them. */
     bool can_read = pump->tx.free_frames > pump->engine_frames && pump->pending == 0 &&
                     pump->cut.left == 0 && pump->held_index == IPU_SLAB_NONE &&
                     !pump->device_failed &&
@@ -137,8 +137,8 @@ static void sleep_until_work(struct ipu_pump *pump)
     IPU_COUNT(pump, wakeups);
 }
 
-/* How often the pump can yield the CPU in BURST_NS: once where system calls are slow, because
- * sleeping takes several. */
+/* Returns how often the pump can yield the CPU in BURST_NS: once where system calls are slow,
+ * because a sleep takes several. */
 static int affordable_yields(uint64_t call_ns)
 {
     uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
@@ -151,7 +151,7 @@ static uint64_t moved_bytes(const struct ipu_pump *pump)
            atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
 }
 
-/* For how long to poll for more, now that there is nothing. */
+/* Returns how long to poll for more work, now that there is none. */
 static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, uint64_t now_ns)
 {
     if (!pump->adaptive)
@@ -171,7 +171,7 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0, rested_bytes = 0;
     uint64_t call_ns = ipu_syscall_cost_ns();
     int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
-    /* Where system calls are slow, polling for a reply takes more than it saves. */
+    /* Where system calls are slow, polling for a reply costs more than it saves. */
     bool looks = pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
     bool dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
@@ -236,7 +236,7 @@ void ipu_pump_stop(struct ipu_pump *pump)
     atomic_store_explicit(&pump->stopping, true, memory_order_release);
     eventfd_write(ipu_ring_fd(&pump->commands), 1);
     pthread_join(pump->thread, NULL);
-    ipu_ring_drain(&pump->commands); /* of the wake-up above */
+    ipu_ring_drain(&pump->commands); /* reads the wake-up above */
     pump->threaded = false;
 }
 

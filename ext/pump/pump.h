@@ -21,7 +21,7 @@ struct ipu_pump_config {
     struct ipu_fabric *fabric; /* both outlive the pump */
     struct ipu_device *device;
     uint32_t mtu;              /* largest IP packet by datagram, at most fabric->mtu - 4 */
-    uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, else connected mode's */
+    uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, or connected mode's */
     uint32_t tx_frames;        /* 0: the pump chooses */
     uint32_t rx_frames;        /* 0: it only sends */
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */
@@ -35,27 +35,27 @@ struct ipu_pump_config {
     bool adaptive;         /* or as long as replies come soon (adaptive_poll.h) */
 };
 
-/* 0, or negative errno with nothing left behind. */
+/* Returns 0, or a negative errno with nothing left behind. */
 int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out);
 
 /* Ends the thread if it runs and frees everything; the rings go with it. */
 void ipu_pump_destroy(struct ipu_pump *pump);
 
-/* Starts the pump's thread; -EALREADY when it runs. After ipu_pump_stop the pump may be started or
- * stepped again. */
+/* Starts the pump's thread; -EALREADY when it runs. After ipu_pump_stop the caller may start or
+ * step the pump again. */
 int ipu_pump_start(struct ipu_pump *pump);
 void ipu_pump_stop(struct ipu_pump *pump);
 
-/* Makes one round, at most `max` packets in each direction, without sleeping: the amount of work
- * done. Only while no thread runs. */
+/* Makes one round, with at most `max` packets in each direction, without sleep; returns the amount
+ * of work done. Only while no thread runs. */
 int ipu_pump_step(struct ipu_pump *pump, int max);
 
-/* The caller is the producer of commands and the consumer of the two others. */
+/* The caller produces into the ring of commands, and consumes from the other two rings. */
 struct ipu_ring *ipu_pump_commands(struct ipu_pump *pump);
 struct ipu_ring *ipu_pump_events(struct ipu_pump *pump);
 struct ipu_ring *ipu_pump_captured(struct ipu_pump *pump);
 
-/* From any thread. */
+/* Any thread may read them. */
 const struct ipu_counters *ipu_pump_counters(const struct ipu_pump *pump);
 
 #endif

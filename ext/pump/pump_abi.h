@@ -14,10 +14,10 @@
  * bytes of data behind it. IP addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
  *
  * A new command takes three places: its struct and its line of IPU_COMMANDS here, its handler in
- * command.c, its method in ext/python/pump.pyx. tests/unit/core/test_pump_abi.py holds that.
+ * command.c, its method in ext/python/pump.pyx. tests/unit/core/test_pump_abi.py checks this.
  */
 
-/* How packets to a destination leave. */
+/* The mode in which packets to a destination leave. */
 enum ipu_tx_mode {
     IPU_TX_UD = 0,
     IPU_TX_UD_NOTIFY = 1, /* by datagram; the first packet causes IPU_EVENT_RC_WANTED */

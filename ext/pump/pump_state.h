@@ -25,8 +25,8 @@
  */
 enum {
     IPU_BATCH = 64,
-    /* Room in the batch for the engine's frames alone, so that a saturated device does not shut
-     * them out. */
+    /* Room in the batch for the engine's frames alone, so that a saturated device does not block
+     * them. */
     IPU_BATCH_ENGINE = 16,
 };
 
@@ -36,7 +36,7 @@ struct ipu_budget {
 };
 
 /* Connected mode: connection.c. Frames of `rx` are [pad 12][encapsulation header 4][IP]: the head
- * of a message is 12 bytes in, so that a vnet header fits in front, or is there already. */
+ * of a message starts at byte 12, so that a vnet header fits in front, or is there already. */
 struct ipu_connection_state {
     struct ipu_slab rx;
     uint32_t *idle;
@@ -52,7 +52,7 @@ struct ipu_connection_state {
     uint32_t pending_bytes;
 };
 
-/* A write to the device, and how to count it: its packets, and how they became one frame. */
+/* A write to the device, with the data to count it: its packets, and how they became one frame. */
 enum ipu_delivery_kind { IPU_DELIVERY_PLAIN, IPU_DELIVERY_MERGED, IPU_DELIVERY_WHOLE };
 
 struct ipu_delivery {
@@ -88,13 +88,13 @@ struct ipu_pump {
     /* When this round first saw that a command waits; 0: it has seen none. */
     uint64_t command_seen_ns;
 
-    /* Messages that the fabric has taken and not reported ended, those of connections among them;
-     * and whether the last sleep ended without an event. */
+    /* Messages, including those of connections, that the fabric has taken and not reported as
+     * ended; and whether the last sleep ended without an event. */
     uint32_t sending;
     bool overdue;
 
-    /* The super-frame at hand: tx_users[index] sends read its frame and, while segments are left,
-     * so does cut(). The pump does not read the device before the last of them is in the batch. */
+    /* The current super-frame: tx_users[index] sends read its frame and, while segments are left,
+     * so does cut(). The pump does not read the device before the last segment is in the batch. */
     struct ipu_segment cut;
     uint32_t cut_index;
     const struct ipu_ah *cut_ah;
@@ -105,7 +105,7 @@ struct ipu_pump {
      * round looks up its next hop again, so it names nothing. */
     uint32_t held_index;
     size_t held_len;
-    uint64_t hold_ns; /* how long it, or the super-frame at hand, may still wait; 0: none waits */
+    uint64_t hold_ns; /* how long it, or the current super-frame, may still wait; 0: none waits */
 
     struct ipu_coalesce coalesce;
 
@@ -113,25 +113,26 @@ struct ipu_pump {
     struct ipu_delivery writing[IPU_DEVICE_WRITES];
     int writing_count;
 
-    /* So many frames of `tx` are the engine's: the pump reads the device into the others. */
+    /* The number of frames of `tx` that only the engine uses: the pump reads the device into the
+     * others. */
     uint32_t engine_frames;
 
-    /* The first frames of `tx` are the device's own. */
+    /* The number of frames of `tx`, the first ones, that belong to the device. */
     uint32_t lent_frames;
-    uint32_t lent_sending; /* of them the device has given us so many */
+    uint32_t lent_sending; /* how many of them the device has given us */
     bool attached;
 
-    /* The receive frame at hand, as numbered in device.h; IPU_SLAB_NONE: there is none, or the
+    /* The current receive frame, as numbered in device.h; IPU_SLAB_NONE: there is none, or the
      * device has kept it. */
     uint32_t rx_index;
 
-    /* Receive frames to be posted to the fabric. */
+    /* Receive frames to post to the fabric. */
     uint32_t *idle_rx;
     uint32_t idle_rx_count;
 
     struct ipu_connection_state connected;
 
-    bool broken; /* the fabric failed: nothing is sent until it has recovered */
+    bool broken; /* the fabric failed: we send nothing until it has recovered */
     uint64_t recover_at_ns;
     uint32_t recover_wait_ms;
     bool device_failed;
@@ -139,7 +140,7 @@ struct ipu_pump {
     struct ipu_budget unreachable_budget, too_big_budget;
 
     int epoll_fd;
-    int device_fds[2]; /* readable when it has a frame; -1: none */
+    int device_fds[2]; /* readable when the device has a frame; -1: none */
     bool device_watched;
 
     pthread_t thread;
@@ -150,27 +151,27 @@ struct ipu_pump {
 #define IPU_ADD(pump, name, n) ipu_counter_add(&(pump)->counters.name, (n))
 #define IPU_COUNT(pump, name)  IPU_ADD(pump, name, 1)
 
-/* event.c: emits an event to the engine. False: the ring was full. */
+/* event.c: emits an event to the engine; false: the ring is full. */
 bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data);
 
-/* Emits an event about a packet that would have been sent; the packet ends here, and is counted
- * when the ring was full. */
+/* Emits an event about a packet that we would have sent. The packet ends here; the function counts
+ * it when the ring is full. */
 bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
                        uint32_t mtu, const uint8_t *ip, size_t len);
 
-/* Whether one more event that any peer can cause may go up in this second. */
+/* Returns whether one more event that any peer can cause may go up in this second. */
 bool ipu_event_spend(struct ipu_budget *budget);
 
-/* Counts a captured frame, or that it was dropped. */
+/* Counts a captured frame, or its drop. */
 void ipu_event_capture(struct ipu_pump *pump, int error);
 
 /* transmit.c: each returns the amount of work done. */
 int ipu_transmit_read(struct ipu_pump *pump, int max);
 int ipu_transmit_reap(struct ipu_pump *pump);
 
-/*
- * Rings one doorbell for what is pending. What the fabric does not take stays pending, and the pump
- * does not read the device until it has gone: packets wait and overflow in the kernel's queue.
+/* Rings one doorbell for the pending sends. Sends that the fabric does not take stay pending, and
+ * the pump does not read the device until they have gone: packets wait and overflow in the kernel's
+ * queue.
  */
 void ipu_transmit_flush(struct ipu_pump *pump);
 
@@ -181,9 +182,8 @@ void ipu_transmit_flush(struct ipu_pump *pump);
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
                           const uint8_t *frame, size_t len);
 
-/*
- * A packet to be sent. `engines`: the engine sends it; on a miss it is dropped, and it is never
- * held.
+/* A packet to send. With `engines` the engine sends it: then the pump drops it on a miss, and never
+ * holds it.
  */
 struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */
@@ -194,12 +194,12 @@ struct ipu_outbound {
     struct ipu_flow flow;
 };
 
-/* Takes the frame when it returns true; otherwise it counted the packet or gave it to the engine.
- * If the packet is a super-frame, no other one may be at hand. */
+/* Takes the frame when it returns true; otherwise it has counted the packet or given it to the
+ * engine. If the packet is a super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.
- * False: the packet ends here, and is counted. */
+ * False: the packet ends here, counted. */
 bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packet,
                          enum ipu_route_kind kind, struct in6_addr *next_hop);
 
@@ -207,16 +207,17 @@ bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packe
  * headers. */
 enum { IPU_COOKIE_HEAD_SHIFT = 32 };
 
-/* A frame of `tx` is free again. */
+/* Puts a frame of `tx` back, which is free again. */
 void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index);
 
-/* A send has ended, or will never begin: what it read is free again. */
+/* Releases the frames of a send that has ended or can no longer begin. */
 void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie);
 
-/* Whether the batch or the super-frame at hand names the address handle: it must stay. */
+/* Returns whether the batch or the current super-frame names the address handle, which must then
+ * stay. */
 bool ipu_batch_names(const void *pump, const struct ipu_ah *ah);
 
-/* The segments that are left of the super-frame at hand are lost, and counted. */
+/* Drops and counts the segments that are left of the current super-frame. */
 void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter);
 
 /* receive.c */
@@ -226,17 +227,17 @@ int ipu_receive_poll(struct ipu_pump *pump, int max);
 /* Posts idle receive frames to the fabric, in batches as far as it takes them. */
 void ipu_receive_post(struct ipu_pump *pump);
 
-/* Writes a frame to the device, and counts it once that is done: 0, IPU_DEVICE_QUEUED (it must stay
- * until ipu_receive_flush()), or negative errno. */
+/* Writes a frame to the device, and counts it once the write has ended. Returns 0,
+ * IPU_DEVICE_QUEUED (the frame must stay until ipu_receive_flush()), or a negative errno. */
 int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
                       struct ipu_delivery delivery);
 
 /* Writes [vnet 16][IP] to the device, as above, with a vnet header of its own. */
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
 
-/* Gives a frame to the device or the engine: from the encapsulation header on, with IPU_VNET_LEN -
- * IPU_ENCAP_LEN bytes of room in front. The frame must stay until ipu_receive_flush(). grh: NULL if
- * there is none. */
+/* Gives a frame to the device or the engine, from the encapsulation header on, with IPU_VNET_LEN -
+ * IPU_ENCAP_LEN bytes of room in front. The frame must stay until ipu_receive_flush(). grh is NULL
+ * if there is none. */
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
                                  const uint8_t *grh, uint32_t src_qpn);
 
@@ -251,21 +252,22 @@ int ipu_connection_add(struct ipu_pump *pump, const struct ipu_connection_add *a
 int ipu_connection_delete(struct ipu_pump *pump, uint64_t id);
 int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_set *set);
 
-/* The connection by which a packet goes now, with its MTU; NULL: by datagram. In mode UD_NOTIFY it
- * emits IPU_EVENT_RC_WANTED. ah->connection is not NULL. */
+/* Returns the connection by which a packet goes now, with its MTU; NULL: by datagram. In mode
+ * UD_NOTIFY it emits IPU_EVENT_RC_WANTED. ah->connection is not NULL. */
 struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *ah, uint32_t *mtu);
 
-/* Whether one more message may be queued; otherwise the caller holds or drops it. */
+/* Returns whether the caller may queue one more message; otherwise it holds or drops the
+ * message. */
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
 
-/* How long to wait for room, as its messages end one after the other; 0: drop. */
+/* Returns how long to wait for room, as its messages end one after the other; 0: drop. */
 uint64_t ipu_connection_hold_ns(struct ipu_connection *connection);
 
 /* Queues a message for the next doorbell. The connection must have room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
                             const struct ipu_ah *ah, struct ipu_send send);
 
-/* Rings the doorbell; nothing is pending then. */
+/* Rings the doorbell, after which no message is pending. */
 void ipu_connection_flush(struct ipu_pump *pump);
 
 /* Takes back a receive frame of the connections. */
@@ -274,13 +276,14 @@ static inline void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
     pump->connected.idle[pump->connected.idle_count++] = index;
 }
 
-/* Reaps, receives, and lets connections go: the amount of work done. */
+/* Reaps, receives, and releases connections; returns the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);
 
-/* command.c: runs at most max commands, whatever is in the batch and at hand. */
+/* command.c: runs at most max commands, whatever the batch holds and even with a current
+ * super-frame. */
 int ipu_command_run(struct ipu_pump *pump, int max);
 
-/* Whether a command has waited for so long that the round has to end. */
+/* Returns whether a command has waited for so long that the round has to end. */
 bool ipu_command_is_late(struct ipu_pump *pump);
 
 static inline bool ipu_command_is_overdue(struct ipu_pump *pump)
@@ -288,11 +291,11 @@ static inline bool ipu_command_is_overdue(struct ipu_pump *pump)
     return ipu_ring_has_record(&pump->commands) && ipu_command_is_late(pump);
 }
 
-/* recovery.c: the fabric returned an error; what is pending is lost, and counted. */
+/* recovery.c: notes that the fabric returned an error; drops and counts the pending sends. */
 void ipu_recovery_broke(struct ipu_pump *pump);
 
-/* Tries to recover a broken fabric, with a wait that doubles; 1 when it just worked, and receives
- * may be posted again. */
+/* Tries to recover a broken fabric, with a wait that doubles; returns 1 when it just worked, and
+ * the caller may post receives again. */
 int ipu_recovery_try(struct ipu_pump *pump);
 
 #endif

@@ -13,7 +13,8 @@
  * 3. Classify: ipu_receive_frame_untrusted() gives ARP and ND to the engine.
  * 4. Merge: a device with offloads gets consecutive segments of a flow as one frame (coalesce.c).
  * 5. Device: ipu_receive_write() writes the frame, or queues it.
- * 6. ipu_receive_flush() ends a batch: merged frames are written, and counted as they were taken.
+ * 6. ipu_receive_flush() ends a batch: it writes merged frames, and counts those that the device
+ *    took.
  * 7. ipu_receive_post() gives the frames back to the fabric.
  */
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done);
@@ -37,7 +38,7 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
                 IPU_COUNT(pump, rx_failed);
             else
                 receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
-            /* It is posted only after the flush below, because merged frames refer to it. */
+            /* We post it only after the flush below, because merged frames refer to it. */
             if (pump->rx_index != IPU_SLAB_NONE)
                 pump->idle_rx[pump->idle_rx_count++] = index;
         }
@@ -85,7 +86,7 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         event = (struct ipu_event){.type = IPU_EVENT_FRAME,
                                    .len = (uint32_t)len,
                                    .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-        if (grh != NULL) { /* E4: the area is valid only then */
+        if (grh != NULL) { /* E4: only then is the area valid */
             memcpy(&event.frame.sgid, grh + 8, 16);
             memcpy(&event.frame.dgid, grh + 24, 16);
         }
@@ -197,7 +198,7 @@ static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_d
 
 /* ---- post */
 
-/* Frames that the device has kept until now. */
+/* Takes back frames that the device has kept until now. */
 static void take_back(struct ipu_pump *pump)
 {
     const struct ipu_device *device = pump->device;

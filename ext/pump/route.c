@@ -116,7 +116,7 @@ void ipu_route_free(struct ipu_route_table *table)
     memset(table, 0, sizeof *table);
 }
 
-/* The slot of the route, or the empty one where it belongs. */
+/* Returns the slot of the route, or the empty slot where it belongs. */
 static struct ipu_route *slot_of(const struct ipu_route_table *table, const struct in6_addr *prefix,
                                  unsigned length)
 {
@@ -144,11 +144,12 @@ static int grow(struct ipu_route_table *table)
 
 static bool valid_prefix(struct bits bits, unsigned length)
 {
-    /* ::ffff:0:0/96 is IPv4's; a shorter prefix inside of it is a mistake of the caller. */
+    /* ::ffff:0:0/96 holds IPv4; a shorter prefix inside of it is a mistake of the caller. */
     return length <= MAX_LENGTH && (!is_ipv4(bits) || length >= IPV4_LENGTH);
 }
 
-/* The slot for a route with this prefix, of which `start` is the beginning; NULL: *error. */
+/* Returns the slot for a route with this prefix, of which `start` is the beginning; NULL: see
+ * *error. */
 static struct ipu_route *make_slot(struct ipu_route_table *table, const struct in6_addr *start,
                                    unsigned length, int *error)
 {

@@ -29,7 +29,8 @@ struct ipu_hops {
     struct ipu_hop hop[];
 };
 
-/* A copy to be freed with free(3); NULL: *error is -EINVAL (count or weight) or -ENOMEM. */
+/* Returns a copy, which the caller frees with free(3); NULL: *error is -EINVAL (count or weight) or
+ * -ENOMEM. */
 struct ipu_hops *ipu_hops_copy(const struct ipu_hop *hops, uint32_t count, int *error);
 
 struct ipu_route {
@@ -46,10 +47,10 @@ struct ipu_route {
 
 /*
  * The routes of one interface: one hash table for all prefix lengths and a set of the lengths in
- * use; a look-up tries those, longest first. All addresses are struct in6_addr, IPv4 as
+ * use, which a look-up tries, longest first. All addresses are struct in6_addr, IPv4 as
  * ::ffff:a.b.c.d with 96 added to the prefix length, so 0.0.0.0/0 has length 96; an IPv6 route of
  * length < 96 never matches an IPv4 destination. The caller refuses IPv6 packets to a v4-mapped
- * destination. One thread only.
+ * destination. Only one thread uses a table.
  */
 struct ipu_route_table {
     struct ipu_route *slots;
@@ -61,34 +62,34 @@ struct ipu_route_table {
     struct ipu_hash_seed seed;
 };
 
-/* max: the cap in routes, 1 to 2^24. seed NULL: random. 0, -EINVAL, -ENOMEM, or getrandom(2)'s. */
+/* max is the cap in routes, 1 to 2^24. seed NULL: random. Returns 0, -EINVAL, -ENOMEM, or an error
+ * of getrandom(2). */
 int ipu_route_init(struct ipu_route_table *table, uint32_t max, const struct ipu_hash_seed *seed);
 void ipu_route_free(struct ipu_route_table *table);
 
-/*
- * Insert or replace. Bits of the prefix beyond the length are ignored. gateway may be NULL unless
- * kind is GATEWAY. 0; -EINVAL: length, kind or gateway; -ENOSPC at the cap; -ENOMEM.
+/* Inserts or replaces a route, and ignores bits of the prefix beyond the length. gateway may be
+ * NULL unless kind is GATEWAY. Returns 0; -EINVAL: length, kind or gateway; -ENOSPC at the cap;
+ * -ENOMEM.
  */
 int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
                   enum ipu_route_kind kind, const struct in6_addr *gateway);
 
-/* As ipu_route_set() with kind MULTIPATH and `count` next hops, 1 to IPU_HOPS_MAX. */
+/* Does as ipu_route_set(), with kind MULTIPATH and `count` next hops, 1 to IPU_HOPS_MAX. */
 int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *prefix,
                        unsigned length, const struct ipu_hop *hops, uint32_t count);
 
-/* 0, -ENOENT or -EINVAL. */
+/* Deletes a route; returns 0, -ENOENT or -EINVAL. */
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
 
-/*
- * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
- * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
- * them. *next_hop is the destination itself for UNREACHABLE and MULTIPATH. next_hop may be
+/* Returns the kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast
+ * and 255.255.255.255 are always ON_LINK, whatever the routes say, because a default gateway does
+ * not take them. *next_hop is the destination itself for UNREACHABLE and MULTIPATH. next_hop may be
  * destination.
  */
 enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
                                      const struct in6_addr *destination, struct in6_addr *next_hop);
 
-/* The next hops of a destination whose kind is MULTIPATH; valid until the table changes. */
+/* Returns the next hops of a destination whose kind is MULTIPATH; valid until the table changes. */
 const struct ipu_hops *ipu_route_hops(const struct ipu_route_table *table,
                                       const struct in6_addr *destination);
 

@@ -11,8 +11,8 @@
 
 enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
 
-/* Where the transport header starts, and its protocol; 0: none. All of the packet is the IP
- * packet. */
+/* Returns where the transport header starts, and its protocol; 0: none. The IP packet fills all
+ * `len` bytes. */
 static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protocol)
 {
     if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
@@ -36,7 +36,7 @@ static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protoco
     return start;
 }
 
-/* The gso_type and csum_offset that belong to the transport header; its length, or 0. */
+/* Checks that gso_type and csum_offset fit the transport header; returns its length, or 0. */
 static uint32_t transport_len(const struct virtio_net_hdr *vnet, const uint8_t *ip, uint32_t start,
                               uint32_t len, uint8_t protocol)
 {
@@ -67,8 +67,9 @@ static void sum_headers(struct ipu_segment *segment)
     uint8_t head[IPU_SEGMENT_HEAD_MAX];
     uint8_t *transport = head + segment->start;
     memcpy(head, segment->ip, segment->head_len);
-    /* The checksum field holds the sum of the pseudo header, length included. It is right also
-     * behind a routing header that names another destination, where the IP header would mislead. */
+    /* The checksum field holds the sum of the pseudo header, length included. It is also right
+     * behind a routing header that names another destination, where the IP header would give a
+     * wrong sum. */
     uint16_t pseudo;
     memcpy(&pseudo, transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), sizeof pseudo);
     if (segment->tcp) {

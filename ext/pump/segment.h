@@ -20,34 +20,33 @@
 #define IPU_SEGMENT_MIN  48u
 
 struct ipu_segment {
-    uint8_t *ip;         /* the packet; its headers are the template of every segment's */
+    uint8_t *ip;         /* the packet; its headers are the template of all segments' headers */
     uint32_t start;      /* of the transport header */
     uint32_t head_len;   /* of all headers */
     uint32_t packet_len; /* headers and payload */
     uint32_t size_bytes; /* payload of each segment; the last may have less */
-    uint32_t at;         /* in the packet: where the next segment's payload starts */
-    uint32_t left;       /* segments still to come; 0: none is being cut */
+    uint32_t at;         /* offset of the next segment's payload in the packet */
+    uint32_t left;       /* segments still to come; 0: there is no super-frame */
     uint32_t count;      /* segments cut */
     /* Sums without the fields that differ in each segment: of the IPv4 header, and of the pseudo
      * header and the transport header. */
     uint16_t ip_sum, transport_sum;
     uint16_t id;   /* of the first segment, IPv4 */
-    uint32_t seq;  /* of the first, TCP */
-    uint8_t flags; /* of the whole, TCP */
+    uint32_t seq;  /* of the first segment, TCP */
+    uint8_t flags; /* of the super-frame, TCP */
     bool tcp;
 };
 
 /*
  * Begins with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. 0; -EINVAL when
  * its headers are invalid, or of a kind that cannot be cut (UFO, fragments, ESP); -EMSGSIZE when no
- * segment fits the MTU. The frame stays the caller's, and must stay, until the last segment was
- * sent.
+ * segment fits the MTU. The caller keeps the frame in place until it has sent the last segment.
  */
 int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu);
 
 /*
- * Before the first segment: fits a smaller MTU, with more segments for TCP. -EMSGSIZE, and nothing
- * changed, for UDP, where a segment is a datagram, and when no payload has room.
+ * Fits a smaller MTU, with more segments for TCP, before the first segment. Returns -EMSGSIZE, with
+ * nothing changed, for UDP, where a segment is a datagram, and when no payload has room.
  */
 int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu);
 
@@ -64,7 +63,8 @@ static inline bool ipu_segment_may_cross(const struct ipu_segment *segment)
            (segment->left == 1 || segment->size_bytes >= IPU_SEGMENT_MIN);
 }
 
-/* Makes the packet its own first segment, and returns that segment's length; the rest is lost. */
+/* Makes the packet its own first segment, and returns the segment's length; the other segments are
+ * lost. */
 size_t ipu_segment_trim(struct ipu_segment *segment);
 
 #endif

@@ -16,8 +16,8 @@
  * 4. Neighbour: find_neigh() looks up the next hop's entry. Without one the packet goes to the
  *    engine, which resolves the next hop and sends the packet later.
  * 5. MTU: fits() gives a packet that is too long to the engine, which answers the host.
- * 6. Batch: send_whole() puts the packet into the batch of datagrams or of its connection. A
- *    super-frame that cannot leave whole is cut: cut() fills the batch with segments.
+ * 6. Batch: send_whole() puts the packet into the batch of datagrams or of its connection. cut()
+ *    cuts a super-frame that cannot leave whole, and fills the batch with segments.
  * 7. Doorbell: ipu_transmit_flush() hands the batch to the fabric.
  * 8. ipu_transmit_reap() takes ended sends from the fabric; their frames are free again (batch.c).
  */
@@ -36,7 +36,7 @@ enum { MISS_RING_RESERVE = 4 };
 
 /* ---- device */
 
-/* Whether another frame or segment may go into the batch. */
+/* Returns whether another frame or segment may go into the batch. */
 static bool has_room(struct ipu_pump *pump)
 {
     if (pump->pending >= IPU_BATCH)
@@ -49,7 +49,7 @@ static void device_error(struct ipu_pump *pump, ssize_t error)
     IPU_COUNT(pump, tx_device_error);
     if (error == -EBADFD || error == -EBADF || error == -ENODEV) {
         struct ipu_event event = {.type = IPU_EVENT_DEVICE, .device.error = (uint32_t)-error};
-        /* Where the ring is full, the device fails again until the engine has the event. */
+        /* If the ring is full, the device fails again until the engine has the event. */
         pump->device_failed = ipu_event_emit(pump, &event, NULL);
     }
 }
@@ -80,13 +80,14 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             IPU_COUNT(pump, tx_fabric_error);
         if (pump->broken || !transmit(pump, index, (size_t)n))
             ipu_batch_put_frame(pump, index);
-        done += pump->cut.left == 0 && pump->hold_ns == 0; /* else its segments count */
+        done += pump->cut.left == 0 && pump->hold_ns == 0; /* otherwise its segments count */
     }
     ipu_transmit_flush(pump);
     return done;
 }
 
-/* The next frame of the device, or the one that was held, and its length; or negative errno. */
+/* Reads the next frame of the device, or takes the held one; returns its length, or a negative
+ * errno. */
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 {
     const struct ipu_device *device = pump->device;
@@ -110,7 +111,7 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 
 /* ---- classify */
 
-/* Completes a checksum that the device left to us. */
+/* Completes a checksum that the device left incomplete. */
 static bool complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
     if (ipu_csum_complete(packet->frame, IPU_VNET_LEN + packet->ip_len) == 0)
@@ -160,7 +161,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 
 /* ---- route */
 
-/* The connection is full. True: the pump holds the frame, and reads no other one meanwhile. */
+/* Handles a full connection. True: the pump holds the frame, and reads no other one meanwhile. */
 static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet,
                  struct ipu_connection *connection)
 {
@@ -217,7 +218,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 /* ---- neighbour and MTU */
 
 /* Emits an event about a packet that ends here; of a super-frame the engine gets the first segment.
- * False: the event was not emitted, and the packet is counted. */
+ * False: there is no event, and the function has counted the packet. */
 static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                  const struct in6_addr *next_hop, uint32_t mtu)
 {
@@ -229,7 +230,7 @@ static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound
     return ipu_event_emit_tx(pump, type, next_hop, mtu, packet->frame + IPU_TX_IP, ip_len);
 }
 
-/* The entry by which the packet may be sent; NULL: the packet ends here, and is counted. */
+/* Returns the entry by which the packet may leave; NULL: the packet ends here, counted. */
 static struct ipu_neigh *find_neigh(struct ipu_pump *pump, const struct ipu_outbound *packet,
                                     const struct in6_addr *next_hop)
 {
@@ -293,8 +294,7 @@ static void write_encap(uint8_t *at, uint16_t type)
 }
 
 /* Writes the message's vnet header: the device's own, as a super-frame may cross whole, without the
- * flags that concern this host alone (of a forwarded packet: that its checksum was seen to be
- * right). */
+ * flags that concern this host alone (on a forwarded packet: that its checksum is verified). */
 static void write_vnet(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
     struct virtio_net_hdr vnet = ipu_vnet_read(packet->frame);
@@ -305,8 +305,8 @@ static void write_vnet(struct ipu_pump *pump, const struct ipu_outbound *packet)
     memcpy(packet->frame, &vnet, sizeof vnet);
 }
 
-/* Sends the packet as one datagram, or one message of the connection. False: its checksum cannot be
- * completed. */
+/* Sends the packet as one datagram, or one message of the connection. False: it cannot complete the
+ * checksum. */
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                        const struct ipu_ah *ah, struct ipu_connection *connection)
 {
@@ -329,7 +329,7 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
     return true;
 }
 
-/* Puts segments of the super-frame at hand into the batch, while there is room; how many. */
+/* Puts segments of the current super-frame into the batch while there is room; returns how many. */
 static int cut(struct ipu_pump *pump)
 {
     struct ipu_segment *segment = &pump->cut;
