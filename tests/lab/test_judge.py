@@ -32,7 +32,6 @@ CASES = (*SCRIPTS, Path(__file__).parent / "scenarios" / "judge_cases.sh")
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 
-@pytest.mark.serial  # it judges loss, and guests that share CPUs with others lose datagrams
 @pytest.mark.parametrize(("mode", "first", "second"), PAIRS)
 def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
     lab_kernel: Path, tmp_path: Path, mode: str, first: str, second: str
