@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 /*
- * A super-frame of TCP or UDP from the device, cut into packets that fit an MTU. Each gets headers
- * of its own; the payload stays where it is. ipu_segment_init() checks everything that the vnet
- * header and the packet say, and ignores hdr_len: csum_start and the transport header say where the
- * payload starts.
+ * Cuts a super-frame of TCP or UDP from the device into packets that fit an MTU. Each packet gets
+ * headers of its own; the payload stays in place. ipu_segment_init() checks all fields of the vnet
+ * header and the packet, and ignores hdr_len, because csum_start and the transport header give the
+ * start of the payload.
  */
 #define IPU_SEGMENT_HEAD_MAX 184u /* IPv4 60 or IPv6 40 with extension headers, TCP 60 */
 
@@ -38,9 +38,10 @@ struct ipu_segment {
 };
 
 /*
- * Begins with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. 0; -EINVAL when
- * its headers are invalid, or of a kind that cannot be cut (UFO, fragments, ESP); -EMSGSIZE when no
- * segment fits the MTU. The caller keeps the frame in place until it has sent the last segment.
+ * Begins with a frame [vnet 16][IP packet] of len bytes whose gso_type is not NONE. Returns 0;
+ * -EINVAL when its headers are invalid, or of a kind that we cannot cut (UFO, fragments, ESP);
+ * -EMSGSIZE when no segment fits the MTU. The caller keeps the frame in place until it has sent the
+ * last segment.
  */
 int ipu_segment_init(struct ipu_segment *segment, uint8_t *frame, size_t len, uint32_t mtu);
 
@@ -56,7 +57,7 @@ int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu);
  */
 uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
 
-/* Before the first segment: whether the super-frame stays within the bounds above. */
+/* Returns, before the first segment, whether the super-frame stays within the bounds above. */
 static inline bool ipu_segment_may_cross(const struct ipu_segment *segment)
 {
     return segment->left <= IPU_SEGMENTS_MAX &&

@@ -77,13 +77,13 @@ DEVICE_FEATURES = {"uring": bool(DEVICE_URING)}  #: dict[str, bool]
 
 
 cdef uint32_t kinds_of(tuple offload):
-    """The super-frames of a TUN that was set up with these (ipoibu/host/tun.py)."""
+    """The super-frames of a TUN with these offloads (ipoibu/host/tun.py)."""
     return ((IPU_DEVICE_TCP if "tso4" in offload else 0)
             | (IPU_DEVICE_UDP if "uso4" in offload else 0))
 
 
 cdef class TunPacketDevice:
-    """A TUN by its descriptors, one for each queue, which stay the caller's to close, after the pumps.
+    """A TUN by its descriptors, one for each queue, which the caller closes, after the pumps.
 
     It reads the first queue, `fd`, and writes each flow to the queue that is the flow's: for the pump that
     receives. `others` are for further pumps, each of which reads one of `more`. `offload` names what
@@ -116,7 +116,7 @@ cdef class TunPacketDevice:
 
 
 cdef class TunDevice(TunPacketDevice):
-    """A TUN of which each packet takes a system call."""
+    """A TUN where each packet takes a system call."""
 
     cdef ipu_tun tun
 
@@ -126,7 +126,7 @@ cdef class TunDevice(TunPacketDevice):
 
 
 cdef class TunRing(TunPacketDevice):
-    """A TUN that is read and written through an io_uring: many packets take one system call.
+    """A TUN that the pump reads and writes through an io_uring: many packets take one system call.
 
     Where a system call is cheap that is for floods of packets, and one alone takes one.
 
@@ -150,16 +150,16 @@ cdef class TunRing(TunPacketDevice):
 @cython.final
 @cython.freelist(512)
 cdef class Frame:
-    """A packet in the data path's own memory, by the buffer protocol: nothing is copied.
+    """A packet in the data path's own memory, by the buffer protocol, without a copy.
 
     One of `QueueDevice.reserve` is writable, and its `length` is to be set before it is sent; a
     received one is read-only. It goes back to the data path when it is sent, released, or forgotten;
     views of it keep it, and its memory outlives the endpoint.
     """
 
-    cdef uint64_t era  # of the queue that it was reserved from
+    cdef uint64_t era  # of the queue that reserved it
     cdef ipu_loan *loan  # counted; NULL: nothing to give back
-    cdef bytes copy  # a packet that is in no frame of the loan
+    cdef bytes copy  # a packet outside the frames of the loan
     cdef uint8_t *data  # NULL: sent or released
     cdef uint32_t index
     cdef uint32_t len
@@ -193,7 +193,7 @@ cdef class Frame:
         return 0
 
     def release(self) -> None:
-        """Give it back; BufferError while there is a view of it. Safe to repeat."""
+        """Give the frame back; BufferError while there is a view of it. Safe to repeat."""
         self.unviewed()
         self.give_back()
 
@@ -209,7 +209,7 @@ cdef class Frame:
 
     @property
     def length(self) -> int:
-        """Bytes of the packet; of a reserved frame at first all that fit."""
+        """Bytes of the packet; a reserved frame begins with all that fit."""
         self.live()
         return self.len
 
@@ -273,7 +273,7 @@ cdef class QueueDevice:
             free(self.queue)
 
     def detach(self) -> None:
-        """Forget what is queued, and the memory of the pump, which is closed. Safe to repeat."""
+        """Forget the queued packets, and the memory of the pump, which is closed. Safe to repeat."""
         ipu_queue_detach(self.queue)
         self.era = new_era()
 
@@ -297,7 +297,7 @@ cdef class QueueDevice:
         return done
 
     def recv(self, int max) -> list[bytes]:
-        """At most `max` received IP packets, perhaps none. Copies."""
+        """Return copies of at most `max` received IP packets, perhaps none."""
         cdef list out = []
         cdef uint32_t index, length
         cdef const uint8_t *packet
@@ -323,7 +323,7 @@ cdef class QueueDevice:
         return frame
 
     def reserve(self, int max) -> list[Frame]:
-        """At most `max` frames to fill and send; fewer, or none, while others are being sent."""
+        """Return at most `max` frames to fill and send; fewer, or none, while the pump sends others."""
         cdef list out = []
         cdef uint32_t index
         while self.queue.loan != NULL and len(out) < max:
@@ -335,12 +335,12 @@ cdef class QueueDevice:
         return out
 
     def send_frames(self, frames: Iterable[Frame]) -> int:
-        """Queue reserved frames in order; return how many fit. The caller loses those."""
+        """Queue reserved frames in order; return how many fit. The caller loses these frames."""
         cdef int done = 0
         cdef Frame frame
         try:
             for item in frames:
-                frame = <Frame?>item  # not None, as an assignment alone would take
+                frame = <Frame?>item  # an assignment alone would accept None
                 frame.live()
                 frame.unviewed()
                 if not frame.outgoing or frame.era != self.era:
@@ -349,7 +349,7 @@ cdef class QueueDevice:
                     if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
                         break
                     frame.data = NULL
-                else:  # of a pump that was there before
+                else:  # a frame of a former pump
                     if not ipu_queue_send(self.queue, frame.data, frame.len):
                         break
                     frame.give_back()
@@ -359,7 +359,7 @@ cdef class QueueDevice:
         return done
 
     def recv_frames(self, int max) -> list[Frame]:
-        """At most `max` received IP packets, perhaps none, where they are.
+        """Return at most `max` received IP packets, perhaps none, in place.
 
         While too many are held, packets come in memory of their own.
         """
@@ -384,11 +384,11 @@ cdef class QueueDevice:
 
     @property
     def fd(self) -> int:
-        """Readable after `arm` answered False and a packet came."""
+        """A descriptor that is readable after `arm` returned False and a packet came."""
         return ipu_ring_fd(&self.queue.from_pump)
 
     def arm(self) -> bool:
-        """True: packets are there; False: wait for `fd`, then `disarm`."""
+        """Return whether packets are there; if not, the caller waits for `fd`, then calls `disarm`."""
         return ipu_ring_arm(&self.queue.from_pump) != 0
 
     def disarm(self) -> None:

@@ -182,9 +182,9 @@ cdef class SoftHca:
     """The built-in HCA of one net device of this network namespace."""
 
     cdef soft_hca *hca
-    cdef int fabrics  # that are open
-    cdef set tx_queues  # that are open
-    cdef soft_hca_counters retired  # what TX queues counted that are closed
+    cdef int fabrics # number of open fabrics
+    cdef set tx_queues # the open TX queues
+    cdef soft_hca_counters retired  # counters of closed TX queues
     cdef uint16_t pkey_table[SOFT_MAX_PKEYS]  # 0: a hole, which matches nothing
     cdef int pkey_users[SOFT_MAX_PKEYS]
     cdef int pkey_count
@@ -212,7 +212,7 @@ cdef class SoftHca:
             soft_hca_close(self.hca)
 
     def close(self) -> None:
-        """Give the UDP port back; after all fabrics were closed. Safe to repeat."""
+        """Give the UDP port back, after the end of all fabrics. Safe to repeat."""
         if self.fabrics > 0:
             raise ValueError(f"{self.netdev}: a queue pair is still open")
         if self.hca != NULL:
@@ -225,7 +225,7 @@ cdef class SoftHca:
         return 0
 
     cdef int take_pkey(self, uint16_t pkey) except -1:
-        """The index of this very key, entered if it is new; queue pairs of one partition share it."""
+        """Return the index of this very key, and enter a new key; queue pairs of one partition share it."""
         cdef int i, at = -1
         for i in range(self.pkey_count):
             if self.pkey_table[i] == pkey:
@@ -244,7 +244,7 @@ cdef class SoftHca:
         return at
 
     cdef void drop_pkey(self, int index) noexcept:
-        """After its queue pair: an entry that nobody uses is a hole, the other indices stay."""
+        """Give a key back, after its queue pair: an unused entry becomes a hole, the other indices stay."""
         self.pkey_users[index] -= 1
         if self.pkey_users[index] > 0:
             return
@@ -253,16 +253,16 @@ cdef class SoftHca:
 
     @property
     def pkeys(self) -> list[int]:
-        """The P_Keys of the table that are in use, in its order."""
+        """The used P_Keys of the table, in its order."""
         return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
 
     def check(self) -> int:
-        """0 while the port is active, else the errno of soft_hca_check()."""
+        """Return 0 while the port is active, else the errno of soft_hca_check()."""
         self.alive()
         return -soft_hca_check(self.hca)
 
     def counters(self) -> dict[str, int]:
-        """Of the whole HCA, its TX queues included."""
+        """Return the counters of the whole HCA, with its TX queues."""
         cdef soft_hca_counters values
         cdef SoftTxQueue tx_queue
         self.alive()
@@ -285,7 +285,7 @@ cdef class SoftFabric:
     cdef ipu_soft_fabric soft
     cdef SoftHca hca
     cdef int pkey_index
-    cdef int connections  # that are open
+    cdef int connections # number of open connections
     cdef bint open
 
     def __cinit__(self, SoftHca hca not None, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
@@ -331,7 +331,7 @@ cdef class SoftFabric:
             check(soft_qp_detach_mcast(self.soft.qp, &gid), "multicast detach")
 
     def close(self) -> None:
-        """Destroy the queue pair: nothing more is received into the pump's memory."""
+        """Destroy the queue pair: the HCA writes no more to the pump's memory."""
         if self.connections > 0:
             raise ValueError(f"{self.hca.netdev}: a connection is still open")
         if self.open:
@@ -343,7 +343,7 @@ cdef class SoftFabric:
 
 @cython.no_gc_clear
 cdef class SoftTxQueue:
-    """What a further pump sends by: the fabric's QP number, a socket of its own."""
+    """A further pump sends by this queue, with the fabric's QP number and a socket of its own."""
 
     cdef ipu_soft_fabric soft
     cdef soft_hca *tx_hca
@@ -384,14 +384,14 @@ cdef class SoftTxQueue:
         add_counters(values, &own)
 
     def close(self) -> None:
-        """Give the socket back; before the fabric's end. Safe to repeat."""
+        """Give the socket back, before the fabric's end. Safe to repeat."""
         if self.tx_hca == NULL:
             return
         ipu_soft_fabric_free(&self.soft)
         self.add_to(&self.hca.retired)
         soft_hca_close(self.tx_hca)
         self.tx_hca = NULL
-        if self.hca.tx_queues is not None:  # else the collector was there
+        if self.hca.tx_queues is not None:  # None: the collector came first
             self.hca.tx_queues.discard(self)
         self.hca.fabrics -= 1
         self.fabric = None
@@ -402,7 +402,8 @@ cdef class SoftTxQueue:
 
 @cython.no_gc_clear
 cdef class SoftConnection:
-    """An RC queue pair of the built-in HCA, in INIT, on the receive queue its fabric's share."""
+    """An RC queue pair of the built-in HCA, in INIT, on the receive queue that its fabric's connections
+    share."""
 
     cdef ipu_soft_connection soft
     cdef SoftFabric fabric
@@ -424,7 +425,7 @@ cdef class SoftConnection:
         return lend(&self.soft.connection, IPU_CONNECTION_CAPSULE, self)
 
     def program(self, attributes: RcAttributes) -> None:
-        """From an ipoibu.fabric.base.RcAttributes, to RTR and RTS."""
+        """Move the queue pair to RTR and RTS, with the attributes of an ipoibu.ib.RcAttributes."""
         cdef soft_rc_attr attr
         cdef ipu_dest dest = destination(attributes.destination)
         memset(&attr, 0, sizeof(attr))
@@ -445,16 +446,16 @@ cdef class SoftConnection:
 
     @property
     def retries(self) -> int:
-        """Packets sent again."""
+        """The number of packets sent again."""
         return soft_qp_retransmits(self.soft.qp) if self.fabric is not None else 0
 
     def stop(self) -> None:
-        """Into the error state: what is posted fails."""
+        """Move the queue pair to the error state: posted work fails."""
         if self.fabric is not None:
             ipu_soft_connection_stop(&self.soft)
 
     def close(self) -> None:
-        """Destroy the queue pair; the pump has let go of it. Safe to repeat."""
+        """Destroy the queue pair, which the pump has released. Safe to repeat."""
         if self.fabric is not None:
             ipu_soft_connection_close(&self.soft)
             self.fabric.connections -= 1
@@ -505,7 +506,7 @@ cdef class SoftGsi:
         return True
 
     def receive(self) -> tuple[bytes, int, int, bytes] | None:
-        """(source GID, source QPN, our P_Key of its partition, 256 bytes) of the next datagram, or
+        """Return (source GID, source QPN, our P_Key of its partition, 256 bytes) of the next datagram, or
         None."""
         cdef ipu_soft_mad mad
         if not ipu_soft_gsi_receive(&self.gsi, &mad):
@@ -579,12 +580,12 @@ cdef class MemoryPort:
         check(ipu_memory_detach(self.port, &gid), "multicast detach")
 
     def add_tx_queue(self, uint32_t qpn) -> None:
-        """That queue pair, on a port with our GID, sends for us: our pump drops its echo. Not while the
-        pump runs."""
+        """Note that this queue pair, on a port with our GID, sends for us: our pump drops its echo. Not
+        while the pump runs."""
         check(ipu_fabric_add_tx_queue(ipu_memory_port_fabric(self.port), qpn), "TX queue")
 
     def break_queue_pair(self) -> None:
-        """Fail as after a completion error; the pump recovers it."""
+        """Break the queue pair as a completion error does; the pump recovers it."""
         ipu_memory_break(self.port, 0)
 
     def counters(self) -> dict[str, int]:
@@ -596,7 +597,7 @@ cdef class MemoryPort:
 
 @cython.no_gc_clear
 cdef class FaultyFabric:
-    """A fabric around a fabric that loses, repeats, delays, reorders and corrupts what is sent."""
+    """A fabric that wraps another, and loses, repeats, delays, reorders and corrupts its sends."""
 
     cdef ipu_faults *faults
     cdef object inner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the extension modules share: C types that cross them, capsules, addresses, errors.
+"""The common part of the extension modules: C types that cross them, capsules, addresses, errors.
 
 A capsule carries a C pointer from one extension module to another. Everything here is inline: each
 module compiles its own copy.
@@ -75,7 +75,7 @@ cdef inline void release(object capsule) noexcept:
 
 
 cdef inline object lend(void *native, const char *name, object owner):
-    """A capsule that keeps the owner of `native` alive, whatever becomes of the owner's other
+    """Return a capsule that keeps the owner of `native` alive, whatever happens to the owner's other
     references: the collector may clear Python objects in any order, but not a capsule."""
     cdef object capsule = PyCapsule_New(native, name, release)
     PyCapsule_SetContext(capsule, <void *>owner)
@@ -84,7 +84,7 @@ cdef inline object lend(void *native, const char *name, object owner):
 
 
 cdef inline int check(int result, str what) except -1:
-    """Turn a negative errno into an OSError that says what failed."""
+    """Turn a negative errno into an OSError that names the failed action."""
     if result < 0:
         raise OSError(-result, f"{what}: {strerror(-result).decode()}")
     return 0

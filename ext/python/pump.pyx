@@ -214,7 +214,7 @@ cdef class Event:
     cdef readonly int type
     cdef readonly bytes data
     cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG, WANTED
-    cdef readonly int mtu  # TOO_BIG: what the next hop takes, bytes
+    cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
     cdef readonly int src_qpn  # FRAME
     cdef readonly bytes sgid  #: bytes | None; FRAME: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
@@ -269,7 +269,7 @@ cdef class Pump:
     """
 
     cdef ipu_pump *pump
-    cdef object fabric  # capsules: what they point to lives as long as the pump
+    cdef object fabric  # capsules: their objects live as long as the pump
     cdef object device
     cdef dict connections  # by number: capsules, while the pump knows them
     cdef ipu_command command
@@ -314,7 +314,7 @@ cdef class Pump:
         return self.pump
 
     def close(self) -> None:
-        """End the thread and free everything; after the fabric was closed. Safe to repeat."""
+        """End the thread and free everything, after the end of the fabric. Safe to repeat."""
         if self.pump != NULL:
             with nogil:
                 ipu_pump_destroy(self.pump)
@@ -334,7 +334,7 @@ cdef class Pump:
         self.running = False
 
     def step(self, int max=64) -> int:
-        """One round by hand while no thread runs; the amount of work done."""
+        """Make one round by hand while no thread runs; return the amount of work done."""
         cdef ipu_pump *pump = self.live()
         cdef int done
         with nogil:
@@ -369,7 +369,8 @@ cdef class Pump:
         return True
 
     def neigh_set(self, bytes next_hop, int action, dest: Destination | None, uint32_t mtu) -> None:
-        """Packets to the next hop do `action` (NEIGH_...): go to `dest`, in at most `mtu` bytes, or wait."""
+        """Set the `action` (NEIGH_...) for packets to the next hop: go to `dest`, in at most `mtu` bytes,
+        or wait."""
         self.command.neigh_set.next_hop = address(next_hop)
         self.command.neigh_set.action = action
         self.command.neigh_set.mtu = mtu
@@ -421,7 +422,7 @@ cdef class Pump:
 
     def tx_mode_set(self, dest: Destination, int mode, uint64_t number=0, uint32_t mtu=0,
                     uint32_t superframe_bytes=0) -> None:
-        """Packets to the destination leave by TX_UD, TX_UD_NOTIFY or TX_RC from now on."""
+        """Have packets to the destination leave by TX_UD, TX_UD_NOTIFY or TX_RC from now on."""
         self.command.tx_mode_set.dest = destination(dest)
         self.command.tx_mode_set.mode = mode
         self.command.tx_mode_set.mtu = mtu
@@ -430,20 +431,21 @@ cdef class Pump:
         self.put(IPU_COMMAND_TX_MODE_SET, None, True)
 
     def send_frame(self, dest: Destination, bytes frame) -> bool:
-        """Send a frame, from the encapsulation header on; False: the ring is full, it is dropped."""
+        """Send a frame, from the encapsulation header on; False: the ring is full, and the frame is
+        lost."""
         self.command.send_frame.dest = destination(dest)
         return self.put(IPU_COMMAND_SEND_FRAME, frame, False)
 
     def send_packet(self, bytes packet) -> bool:
-        """Send an IP packet as if the device had brought it; False: dropped."""
+        """Send an IP packet as if the device had brought it; False: the packet is lost."""
         return self.put(IPU_COMMAND_SEND_PACKET, packet, False)
 
     def deliver(self, bytes packet) -> bool:
-        """Write an IP packet to the device; False: dropped."""
+        """Write an IP packet to the device; False: the packet is lost."""
         return self.put(IPU_COMMAND_DELIVER, packet, False)
 
     def capture(self, uint32_t snap_len) -> None:
-        """Keep the first `snap_len` bytes (at least 44) of every frame; 0 ends it."""
+        """Capture the first `snap_len` bytes (at least 44) of every frame; 0 ends the capture."""
         if 0 < snap_len < 44:
             raise ValueError("a capture keeps at least the 44 bytes of GRH and header")
         self.command.capture.snap_len = snap_len
@@ -455,7 +457,8 @@ cdef class Pump:
         self.put(IPU_COMMAND_SYNC, None, True)
 
     def connection_counters(self, uint64_t number) -> tuple[int, int, int, int] | None:
-        """Messages and bytes of IP sent, then received, or None if the pump does not know it."""
+        """Return messages and bytes of IP sent, then received; None if the pump does not know the
+        connection."""
         capsule = self.connections.get(number)
         if capsule is None:
             return None
@@ -465,7 +468,7 @@ cdef class Pump:
 
     @property
     def event_fd(self) -> int:
-        """Readable after `arm_events` answered False and an event came."""
+        """A descriptor that is readable after `arm_events` returned False and an event came."""
         return ipu_ring_fd(ipu_pump_events(self.live()))
 
     def arm_events(self) -> bool:
@@ -475,7 +478,7 @@ cdef class Pump:
         ipu_ring_disarm(ipu_pump_events(self.live()))
 
     def events(self, int max=256) -> list[Event]:
-        """At most `max` events, oldest first."""
+        """Return at most `max` events, oldest first."""
         cdef ipu_ring *ring = ipu_pump_events(self.live())
         cdef list out = []
         cdef uint32_t length
@@ -506,7 +509,7 @@ cdef class Pump:
         ipu_ring_disarm(ipu_pump_captured(self.live()))
 
     def captured(self, int max=256) -> list[CapturedFrame]:
-        """At most `max` captured frames, oldest first."""
+        """Return at most `max` captured frames, oldest first."""
         cdef ipu_ring *ring = ipu_pump_captured(self.live())
         cdef list out = []
         cdef uint32_t length
@@ -527,7 +530,7 @@ cdef class Pump:
         return out
 
     def counters(self) -> dict[str, int]:
-        """Every counter of ext/pump/counters.h by name."""
+        """Return every counter of ext/pump/counters.h by name."""
         cdef uint64_t values[IPU_COUNTERS_N]
         ipu_counters_read(ipu_pump_counters(self.live()), values)
         return {ipu_counters_names[i].decode(): values[i] for i in range(IPU_COUNTERS_N)}

@@ -15,7 +15,8 @@ struct pyverbs_qp {
     struct ibv_qp *qp;
 };
 
-/* Whether the kernel can read the memory: write() fails with EFAULT where we would crash. */
+/* Returns whether the kernel can read the memory: write() fails with EFAULT where we would
+ * crash. */
 static bool readable(const void *at, size_t len, int pipe_fd[2])
 {
     char sink[512];

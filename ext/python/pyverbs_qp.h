@@ -8,8 +8,8 @@
 
 /*
  * pyverbs installs no C interface, so we find the queue pair inside its QP object by the object's
- * layout, which is the same in pyverbs 44 and 59. Nothing is believed: every pointer is probed
- * before it is followed, and what it leads to has to agree with what pyverbs itself says.
+ * layout, which is the same in pyverbs 44 and 59. We trust nothing: we probe every pointer before
+ * we follow it, and the structure behind it has to agree with the numbers that pyverbs reports.
  */
 struct ipu_pyverbs_qp_expected {
     uint32_t qp_num; /* QP.qp_num */
@@ -17,7 +17,8 @@ struct ipu_pyverbs_qp_expected {
     enum ibv_qp_type qp_type;
 };
 
-/* The queue pair, or NULL with what did not fit in *why. Caller holds the GIL and the object. */
+/* Returns the queue pair, or NULL with the mismatch in *why. The caller holds the GIL and the
+ * object. */
 struct ibv_qp *ipu_pyverbs_qp_find(PyObject *object, const struct ipu_pyverbs_qp_expected *expected,
                                    const char **why);
 

@@ -95,7 +95,7 @@ def arguments(text: str) -> str:
 
 
 def statements(source: str) -> Iterator[str]:
-    """The lines of the source; a `def` over several lines is one."""
+    """Return the lines of the source; a `def` over several lines is one line."""
     held = ""
     for line in source.splitlines():
         held = f"{held}\n{line}" if held else line

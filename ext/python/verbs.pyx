@@ -139,7 +139,8 @@ cdef dict named(const char *const *names, const uint64_t *values, int n):
 
 
 cdef ibv_qp *inside(object qp, ibv_qp_type qp_type, int cmd_fd) except NULL:
-    """The queue pair inside a QP object of pyverbs; `LayoutError` if it is not where we look."""
+    """Return the queue pair inside a QP object of pyverbs; `LayoutError` if it is not in the expected
+    place."""
     cdef ipu_pyverbs_qp_expected expected
     cdef const char *why = NULL
     cdef ibv_qp *raw
@@ -153,17 +154,17 @@ cdef ibv_qp *inside(object qp, ibv_qp_type qp_type, int cmd_fd) except NULL:
 
 
 class LayoutError(Exception):
-    """A QP object of this pyverbs is laid out in a way that we do not know."""
+    """A QP object of this pyverbs has an unknown layout."""
 
 
 @cython.no_gc_clear
 cdef class VerbsFabric:
-    """Posts and polls on a UD queue pair of pyverbs; the object is held as long as this one."""
+    """Posts and polls on a UD queue pair of pyverbs, and keeps that object alive."""
 
     cdef ipu_verbs *verbs
     cdef ibv_qp *raw
     cdef object qp
-    cdef int async_fd  # -1: the events are another's to read
+    cdef int async_fd  # -1: another object reads the events
     cdef VerbsFabric leader  # of a TX queue
     cdef bint open
 
@@ -202,11 +203,11 @@ cdef class VerbsFabric:
         return ipu_verbs_fabric(self.verbs).qpn
 
     def connect(self, pattern: _QueuePair, *, int cmd_fd) -> None:
-        """From here on there may be connections: RC queue pairs with the queues of `pattern`."""
+        """Allow connections from now on: RC queue pairs with the queues of `pattern`."""
         check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
 
     def attach(self, bytes mgid, uint16_t mlid) -> None:
-        """Receive the group's datagrams; the IP-level membership is `Membership`'s.
+        """Receive the group's datagrams; `Membership` has the IP-level membership.
 
         `mlid` is the group's LID on InfiniBand, 0 elsewhere."""
         cdef ibv_gid gid
@@ -229,22 +230,22 @@ cdef class VerbsFabric:
         check(-abs(error), "multicast detach")
 
     def rebind(self, bytes gid, uint8_t sgid_index) -> None:
-        """The port has this address now; what is sent from here on comes from it."""
+        """Send from this new address of the port from now on."""
         cdef in6_addr new = address(gid)
         ipu_verbs_rebind(self.verbs, &new, sgid_index)
 
     def break_queue_pair(self) -> None:
-        """Fail as after a completion error; the pump brings it back."""
+        """Break the queue pair as a completion error does; the pump recovers it."""
         ipu_verbs_break(self.verbs)
 
     @property
     def event_fd(self) -> int | None:
-        """Readable while there is something for `events`; None where that is another's to read, or
+        """A descriptor that is readable while `events` has events; None where another object reads them, or
         after `close`."""
         return self.async_fd if self.open and self.async_fd >= 0 else None
 
     def events(self) -> int:
-        """The device's events since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
+        """Return the device's events since the last call: PORT_DOWN .. SUBNET_CHANGED, or'ed."""
         return ipu_verbs_events(self.verbs)
 
     def counters(self) -> dict[str, int]:
@@ -253,7 +254,7 @@ cdef class VerbsFabric:
         return named(ipu_verbs_counter_names, values, IPU_VERBS_COUNTERS_N)
 
     def close(self) -> None:
-        """After the queue pair's end and the pump's: give back address handles and memory."""
+        """Give back address handles and memory, after the end of queue pair and pump."""
         if self.open:
             self.open = False
             with nogil:
@@ -263,7 +264,7 @@ cdef class VerbsFabric:
 
 @cython.no_gc_clear
 cdef class VerbsConnection:
-    """An RC queue pair of pyverbs as the pump sees it; both are held as long as this one."""
+    """An RC queue pair of pyverbs as the pump sees it; keeps queue pair and fabric alive."""
 
     cdef ipu_verbs_connection connection
     cdef VerbsFabric fabric
@@ -318,7 +319,7 @@ cdef class VerbsMesh:
 
     @property
     def event_fd(self) -> int:
-        """Readable while `hear` has something."""
+        """A descriptor that is readable while `hear` has events."""
         return ipu_mesh_event_fd(self.mesh)
 
     def add(self, uint64_t peer, qp: _QueuePair, *, int cmd_fd) -> None:
@@ -327,7 +328,7 @@ cdef class VerbsMesh:
         self.qps[peer] = qp
 
     def name(self, uint64_t peer, bytes gid, uint32_t qpn, uint32_t window, bint may_send) -> None:
-        """Set the peer's address, how many messages it takes, and whether we may send first."""
+        """Set the peer's address, its window of messages, and whether we may send first."""
         cdef in6_addr peer_gid = address(gid)
         check(ipu_mesh_name(self.mesh, peer, &peer_gid, qpn, window, may_send), "peer")
 
@@ -344,21 +345,22 @@ cdef class VerbsMesh:
         check(ipu_mesh_group(self.mesh, peer, &group, is_in), "group")
 
     def send_control(self, uint64_t peer, bytes message) -> None:
-        """A control message, in order, as soon as there is room."""
+        """Send a control message, in order, as soon as there is room."""
         check(ipu_mesh_send_control(self.mesh, peer, PyBytes_AS_STRING(message), len(message)),
               "message")
 
     def remove(self, uint64_t peer) -> None:
-        """Nothing more goes to it: after MESH_GONE its queue pair is destroyed, then `forget`."""
+        """Send nothing more to the peer: after MESH_GONE the caller destroys its queue pair, then calls
+        `forget`."""
         check(ipu_mesh_remove(self.mesh, peer), "peer")
 
     def forget(self, uint64_t peer) -> None:
-        """Its queue pair is destroyed: its buffers come back."""
+        """Take the buffers back, after the caller has destroyed the queue pair."""
         self.qps.pop(peer, None)
         check(ipu_mesh_forget(self.mesh, peer), "peer")
 
     def next_event(self) -> tuple[int, int, bytes] | None:
-        """The next (peer, what, message), or None."""
+        """Return the next (peer, what, message), or None."""
         cdef ipu_mesh_event event
         if not ipu_mesh_next_event(self.mesh, &event):
             return None
@@ -370,7 +372,7 @@ cdef class VerbsMesh:
         return named(ipu_mesh_counter_names, values, IPU_MESH_COUNTERS_N)
 
     def close(self) -> None:
-        """After the end of the queue pairs and the pump's: give memory back."""
+        """Give memory back, after the end of queue pairs and pump."""
         if self.open:
             self.open = False
             ipu_mesh_free(self.mesh)
@@ -391,7 +393,7 @@ cdef class Membership:
         self.close()
 
     def join(self, bytes group) -> int:
-        """A number to leave by."""
+        """Join a group; return a number for `leave`."""
         cdef in6_addr addr = address(group)
         cdef int number
         if not self.open:
