@@ -78,7 +78,7 @@ check-c-verbs:
 	@$(MAKE) -s -C ext/verbs/tests check
 
 test-builds: deps-test $(VENV)/.dev build
-	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m builds tests/unit tests/package
+	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m 'builds and not nightly' tests/unit tests/package
 
 test-netns: deps-test $(VENV)/.dev build
 	$(SUDO) $(SPREAD) $(WAITING) -m 'not serial' tests/netns
@@ -95,6 +95,7 @@ test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 nightly: test
+	$(SUDO) $(PYTEST) -m nightly tests
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py

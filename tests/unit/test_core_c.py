@@ -76,6 +76,7 @@ def test_it_passes_under_the_address_and_undefined_behaviour_sanitizers(
 
 
 @pytest.mark.builds
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", THREADED)
 def test_it_passes_under_the_thread_sanitizer(thread_sanitized: Path, name: str) -> None:
     run(thread_sanitized / name)

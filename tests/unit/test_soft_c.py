@@ -52,7 +52,10 @@ def _needs(header: str) -> pytest.MarkDecorator:
         pytest.param(
             ("CC=clang", "SANITIZE=thread"),
             id="clang, threads",
-            marks=pytest.mark.skipif(shutil.which("clang") is None, reason="no clang here"),
+            marks=[
+                pytest.mark.nightly,
+                pytest.mark.skipif(shutil.which("clang") is None, reason="no clang here"),
+            ],
         ),
     ],
 )

@@ -38,7 +38,7 @@ def run(program: Path) -> None:
     assert all(line.startswith("ok ") for line in lines)
 
 
-@pytest.fixture(scope="module", params=["1", "thread"])
+@pytest.fixture(scope="module", params=["1", pytest.param("thread", marks=pytest.mark.nightly)])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("verbs-c")
     make(directory, f"SANITIZE={request.param}", "all")
