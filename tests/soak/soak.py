@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
 import sys
 import time
@@ -39,6 +40,7 @@ class Report:
 
     failures: list[str] = field(default_factory=list)
     faults: dict[str, list[float]] = field(default_factory=dict)  # seconds until all flows moved
+    elapsed_s: float = 0.0
     sent: int = 0
     received: int = 0
 
@@ -71,6 +73,7 @@ def soak(
         faults = Faults(lab, seed, subnet)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
+            report.elapsed_s = time.monotonic() - end + seconds
             _one_fault(report, faults, flows, resume_s)
             for host in lab.hosts:  # a daemon that was started anew begins anew
                 if host.pid != before[host.number].pid:
@@ -99,8 +102,11 @@ def _one_fault(report: Report, faults: Faults, flows: Flows, resume_s: float) ->
     report.faults.setdefault(description.partition(" of ")[0], []).append(took)
     if late:
         names = ", ".join(flow.name for flow in late)
-        report.failures.append(f"after {description}, not within {resume_s:g} s: {names}")
-        flows.resumed(time.monotonic(), SETTLE_S)
+        more, _ = flows.resumed(time.monotonic(), SETTLE_S)
+        report.failures.append(
+            f"at {report.elapsed_s:.0f} s, after {description}, not within {resume_s:g} s: {names};"
+            f" {took + more:.1f} s, load {os.getloadavg()[0]:.1f}"
+        )
     time.sleep(BETWEEN_S)
 
 
