@@ -20,6 +20,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -33,6 +34,7 @@ from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
 from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, UmadPort
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.sa_errors import Asked, NoRecords, SaError
+from ipoibu.proto.sa_records import check_path
 from ipoibu.proto.sa_requests import PACE, Change, Pace
 from ipoibu.proto.sa_transaction import Answer
 from ipoibu.wire import notice, pathrecord
@@ -286,7 +288,7 @@ class SaClient:
         query = PathQuery(dgid, self.info.gid, pkey)
         asked = self._transport.asked("path to", dgid, pkey)
         return await self._transport.ask(
-            Method.GET, Attribute.PATH_RECORD, query, asked, _path_untrusted
+            Method.GET, Attribute.PATH_RECORD, query, asked, partial(_path_untrusted, query)
         )
 
     @_on_loop
@@ -317,7 +319,7 @@ class SaClient:
         answer = await self._transport.ask(
             Method.SET, Attribute.INFORM_INFO, inform, asked, _inform_untrusted
         )
-        if answer.subscribe != inform.subscribe:
+        if (answer.subscribe, answer.trap) != (inform.subscribe, inform.trap):
             raise SaError(f"{asked}: the subnet administrator did not do it")
 
     def events(self) -> AsyncIterator[Event]:
@@ -438,8 +440,10 @@ class SaClient:
             listener(change)
 
 
-def _path_untrusted(answer: Answer) -> PathRecord:
-    return pathrecord.parse_untrusted(answer.data)
+def _path_untrusted(query: PathQuery, answer: Answer) -> PathRecord:
+    record = pathrecord.parse_untrusted(answer.data)
+    check_path(record, query)
+    return record
 
 
 def _inform_untrusted(answer: Answer) -> InformInfo:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -19,6 +20,7 @@ from ipoibu.errors import BadFrame, LinkError
 from ipoibu.fabric.sa.transport import SaTransport
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.sa_errors import InvalidRequest, SaError, refusal
+from ipoibu.proto.sa_records import check_group
 from ipoibu.proto.sa_transaction import Answer
 from ipoibu.wire import mcmember, mgid, sa
 from ipoibu.wire.mad import Method
@@ -98,7 +100,11 @@ class Memberships:
         asked = self._transport.asked("list groups", None, pkey)
         record = McMemberRecord(pkey=None if pkey is None else pkey.full)
         return await self._transport.ask(
-            Method.GET_TABLE, Attribute.MC_MEMBER_RECORD, record, asked, _table_untrusted
+            Method.GET_TABLE,
+            Attribute.MC_MEMBER_RECORD,
+            record,
+            asked,
+            partial(_table_untrusted, record),
         )
 
     # ---- inside
@@ -175,7 +181,11 @@ class Memberships:
         asked = self._transport.asked("join", record.mgid, record.pkey, record)
         try:
             return await self._transport.ask(
-                Method.SET, Attribute.MC_MEMBER_RECORD, record, asked, _record_untrusted
+                Method.SET,
+                Attribute.MC_MEMBER_RECORD,
+                record,
+                asked,
+                partial(_record_untrusted, record),
             )
         except InvalidRequest as error:
             # The SA does not say which field is wrong, but its record of the group shows that.
@@ -205,7 +215,11 @@ class Memberships:
     async def _group(self, record: McMemberRecord, what: str, group: Gid) -> McMemberRecord:
         asked = self._transport.asked(what, group, _pkey_of(group))
         return await self._transport.ask(
-            Method.GET, Attribute.MC_MEMBER_RECORD, record, asked, _record_untrusted
+            Method.GET,
+            Attribute.MC_MEMBER_RECORD,
+            record,
+            asked,
+            partial(_record_untrusted, record),
         )
 
 
@@ -222,13 +236,18 @@ def _is_broadcast(group: Gid) -> bool:
     return group == mgid.broadcast(parts.pkey, parts.scope)
 
 
-def _record_untrusted(answer: Answer) -> McMemberRecord:
-    return mcmember.parse_untrusted(answer.data)
+def _record_untrusted(asked: McMemberRecord, answer: Answer) -> McMemberRecord:
+    record = mcmember.parse_untrusted(answer.data)
+    check_group(record, replace(asked, pkey=_pkey_of(asked.mgid) if asked.mgid else asked.pkey))
+    return record
 
 
-def _table_untrusted(answer: Answer) -> tuple[McMemberRecord, ...]:
+def _table_untrusted(asked: McMemberRecord, answer: Answer) -> tuple[McMemberRecord, ...]:
     records = sa.records_untrusted(answer.data, answer.record_bytes, mcmember.RECORD_LEN)
-    return tuple(mcmember.parse_untrusted(record) for record in records)
+    groups = tuple(mcmember.parse_untrusted(record) for record in records)
+    for group in groups:
+        check_group(group, asked)
+    return groups
 
 
 async def all_of(jobs: Iterable[Coroutine[Any, Any, Any]]) -> list[SaError | None]:

@@ -131,6 +131,7 @@ class SaTransport:
         try:
             return read(answer)
         except BadFrame as error:
+            self.counts[error.reason] += 1
             text = f"{asked}: the subnet administrator's answer is wrong: {error}"
             raise NoAnswer(text) from error
 

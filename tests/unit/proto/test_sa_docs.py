@@ -17,6 +17,7 @@ def test_every_counter_of_the_sa_client_is_documented_and_no_other() -> None:
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     sources = (
         "proto/sa_requests.py",
+        "proto/sa_records.py",
         "fabric/sa/client.py",
         "fabric/sa/memberships.py",
         "fabric/sa/transport.py",
