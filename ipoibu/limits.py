@@ -65,6 +65,8 @@ ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones
+ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
+ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 

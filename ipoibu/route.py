@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from ipoibu.addr import IpAddress, IpNetwork
 
-RouteKind = Literal["unicast", "broadcast", "unreachable"]
+RouteKind = Literal["unicast", "broadcast", "unreachable", "ask"]
+
+# What tells flows apart where the kernel is asked about each, besides the destination: a set of bits
+# (enum ipu_route_field).
+FIELD_SOURCE: Final = 1
+FIELD_TOS: Final = 2
+FIELD_PORTS: Final = 4
 
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _MAPPED_BITS: Final = 96
@@ -22,10 +29,14 @@ class NextHop(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The end of a route. A unicast route has one next hop or more, the other kinds have none."""
+    """The end of a route. A unicast route has one next hop or more, the other kinds have none.
+
+    Of kind "ask", the kernel has to be asked about each flow, and `fields` (FIELD_...) tell flows apart.
+    """
 
     kind: RouteKind
     hops: tuple[NextHop, ...] = ()
+    fields: int = 0
 
 
 class RouteChange(NamedTuple):
@@ -37,6 +48,10 @@ class RouteChange(NamedTuple):
 
     prefix: bytes
     target: Target | None
+
+
+# Asks the kernel for the route of an IP packet; None: it has none over the interface.
+AskRoute = Callable[[bytes], Target | None]
 
 
 def key_of(address: IpAddress) -> bytes:

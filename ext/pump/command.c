@@ -73,25 +73,55 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
     return 0;
 }
 
-static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
+/* Copies the engine's IP packet into a frame. 0 or negative errno. */
+static int take_packet(struct ipu_pump *pump, const void *ip, uint32_t len,
+                       struct ipu_outbound *packet)
 {
-    struct ipu_outbound packet = {.ip_len = command->len, .engines = true};
+    *packet = (struct ipu_outbound){.ip_len = len, .engines = true};
     if (pump->broken)
         return -ENETDOWN;
-    if (command->len > pump->device_mtu)
+    if (len > pump->device_mtu)
         return -EMSGSIZE;
-    if (ipu_classify_tx(data_of(command), command->len, &packet.flow) == IPU_TX_MALFORMED)
+    if (ipu_classify_tx(ip, len, &packet->flow) == IPU_TX_MALFORMED)
         return -EINVAL;
-    packet.index = get_frame(pump);
-    if (packet.index == IPU_SLAB_NONE)
+    packet->index = get_frame(pump);
+    if (packet->index == IPU_SLAB_NONE)
         return -ENOBUFS;
-    packet.frame = ipu_slab_at(&pump->tx, packet.index);
-    memset(packet.frame, 0, IPU_VNET_LEN);
-    memcpy(packet.frame + IPU_TX_IP, data_of(command), command->len);
+    packet->frame = ipu_slab_at(&pump->tx, packet->index);
+    memset(packet->frame, 0, IPU_VNET_LEN);
+    memcpy(packet->frame + IPU_TX_IP, ip, len);
+    return 0;
+}
+
+static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    struct ipu_outbound packet;
+    int error = take_packet(pump, data_of(command), command->len, &packet);
+    if (error < 0)
+        return error;
     if (!ipu_transmit_forward(pump, &packet))
         ipu_slab_put(&pump->tx, packet.index);
     ipu_transmit_flush(pump);
     return 0;
+}
+
+static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_route_answer_set *set = &command->route_answer;
+    const struct ipu_hop *hops = data_of(command);
+    struct ipu_outbound packet;
+    if (set->hops > IPU_HOPS_MAX || command->len < set->hops * sizeof *hops)
+        return -EINVAL;
+    uint32_t len = command->len - set->hops * (uint32_t)sizeof *hops;
+    int error = take_packet(pump, hops + set->hops, len, &packet);
+    if (error < 0)
+        return error;
+    packet.asked = true;
+    error = ipu_next_hop_answer(pump, set, hops, &packet);
+    if (error < 0 || !set->send || !ipu_transmit_forward(pump, &packet))
+        ipu_slab_put(&pump->tx, packet.index);
+    ipu_transmit_flush(pump);
+    return error;
 }
 
 static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
@@ -115,6 +145,10 @@ static int do_route_set(struct ipu_pump *pump, const struct ipu_command *command
     if (set->kind == IPU_ROUTE_MULTIPATH)
         return ipu_route_set_hops(&pump->route, &set->prefix, set->prefix_len, data_of(command),
                                   command->len / (uint32_t)sizeof(struct ipu_hop));
+    if (set->kind == IPU_ROUTE_ASK) {
+        ipu_route_answers_flush(&pump->answers);
+        return ipu_route_set_ask(&pump->route, &set->prefix, set->prefix_len, set->fields);
+    }
     return ipu_route_set(&pump->route, &set->prefix, set->prefix_len,
                          (enum ipu_route_kind)set->kind, &set->gateway);
 }

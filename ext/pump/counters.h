@@ -19,6 +19,7 @@
     X(tx_unreachable)        /* resolution failed */                                               \
     X(tx_too_big)            /* above the next hop's MTU */                                        \
     X(tx_no_route)           /* an unreachable route */                                            \
+    X(route_answers_evicted) /* the kernel's answers that a full table forgot */                   \
     X(tx_event_ring_full)    /* the engine is behind */                                            \
     X(tx_fabric_error)       /* the queue pair was broken */                                       \
     X(tx_device_error)       /* a read of the device failed */                                     \

@@ -6,6 +6,7 @@
 
 #include "core/ip_header.h"
 #include "pump/classify.h"
+#include "pump/route.h"
 
 _Static_assert(sizeof(struct ipu_flow_key) == 40, "compared as bytes");
 
@@ -46,6 +47,18 @@ struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len)
         take_ports(&key, ip, len, IPU_IPV6_HEADER);
     }
     return key;
+}
+
+void ipu_flow_key_mask(struct ipu_flow_key *key, uint32_t fields)
+{
+    if (!(fields & IPU_ROUTE_FIELD_SOURCE))
+        memset(&key->src, 0, sizeof key->src);
+    if (!(fields & IPU_ROUTE_FIELD_TOS))
+        key->tos = 0;
+    if (!(fields & IPU_ROUTE_FIELD_PORTS)) {
+        memset(key->ports, 0, sizeof key->ports);
+        key->protocol = 0;
+    }
 }
 
 uint32_t ipu_flow_key_hash(const struct ipu_flow_key *key, const struct ipu_hash_seed *seed)

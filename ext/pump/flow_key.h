@@ -22,7 +22,10 @@ struct ipu_flow_key {
 /* Returns the key of a packet that ipu_classify_tx() took. */
 struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len);
 
-/* As in the kernel, the hash ignores the type of service: one flow keeps to one next hop. */
+/* Forgets what `fields` (enum ipu_route_field) does not have; the destination stays. */
+void ipu_flow_key_mask(struct ipu_flow_key *key, uint32_t fields);
+
+/* The type of service counts as little as in the kernel: one flow keeps to one next hop. */
 uint32_t ipu_flow_key_hash(const struct ipu_flow_key *key, const struct ipu_hash_seed *seed);
 
 #endif

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+
 #include "core/frame.h"
 #include "pump/flow_key.h"
 #include "pump/pump_state.h"
@@ -67,16 +69,64 @@ static struct in6_addr choose(struct ipu_pump *pump, const struct ipu_hops *hops
     return address_of(&hops->hop[fallback], destination);
 }
 
+/* Without an answer the packet goes to the engine, which asks the kernel and sends the packet. */
+static const struct ipu_route_answer *answer_of(struct ipu_pump *pump,
+                                                const struct ipu_outbound *packet,
+                                                struct ipu_flow_key key, uint32_t fields)
+{
+    ipu_flow_key_mask(&key, fields);
+    const struct ipu_route_answer *answer = ipu_route_answers_find(&pump->answers, &key);
+    if (answer == NULL)
+        ipu_transmit_miss(pump, IPU_EVENT_ROUTE_ASK, packet, &packet->flow.dst);
+    return answer;
+}
+
 bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packet,
                          enum ipu_route_kind kind, struct in6_addr *next_hop)
 {
+    const struct in6_addr destination = packet->flow.dst;
+    const struct ipu_route *route = ipu_route_match(&pump->route, &destination);
+    const struct ipu_hops *hops = route->hops;
+    struct ipu_flow_key key = ipu_flow_key_of(packet->frame + IPU_TX_IP, packet->ip_len);
+    if (kind == IPU_ROUTE_ASK) {
+        const struct ipu_route_answer *answer = answer_of(pump, packet, key, route->fields);
+        if (answer == NULL)
+            return false;
+        kind = (enum ipu_route_kind)answer->kind;
+        if (kind == IPU_ROUTE_GATEWAY || kind == IPU_ROUTE_BROADCAST)
+            *next_hop = answer->gateway;
+        hops = answer->hops;
+    }
     if (kind == IPU_ROUTE_UNREACHABLE) {
         IPU_COUNT(pump, tx_no_route);
         return false;
     }
-    const struct in6_addr destination = packet->flow.dst;
-    struct ipu_flow_key key = ipu_flow_key_of(packet->frame + IPU_TX_IP, packet->ip_len);
-    uint32_t hash = ipu_flow_key_hash(&key, &pump->route.seed);
-    *next_hop = choose(pump, ipu_route_hops(&pump->route, &destination), hash, &destination);
+    if (kind == IPU_ROUTE_MULTIPATH)
+        *next_hop = choose(pump, hops, ipu_flow_key_hash(&key, &pump->route.seed), &destination);
     return true;
+}
+
+int ipu_next_hop_answer(struct ipu_pump *pump, const struct ipu_route_answer_set *set,
+                        const struct ipu_hop *hops, const struct ipu_outbound *packet)
+{
+    const struct ipu_route *route = ipu_route_match(&pump->route, &packet->flow.dst);
+    if (route == NULL || route->kind != IPU_ROUTE_ASK)
+        return 0; /* the routes have changed meanwhile */
+    struct ipu_route_answer answer = {
+        .key = ipu_flow_key_of(packet->frame + IPU_TX_IP, packet->ip_len),
+        .gateway = set->kind == IPU_ROUTE_BROADCAST ? ipu_route_broadcast : set->gateway,
+        .kind = (uint8_t)set->kind};
+    if (set->kind == IPU_ROUTE_MULTIPATH) {
+        int error;
+        answer.hops = ipu_hops_copy(hops, set->hops, &error);
+        if (answer.hops == NULL)
+            return error;
+    } else if (set->kind > IPU_ROUTE_UNREACHABLE) {
+        return -EINVAL;
+    }
+    ipu_flow_key_mask(&answer.key, route->fields);
+    int forgotten = ipu_route_answers_put(&pump->answers, answer);
+    if (forgotten > 0)
+        IPU_ADD(pump, route_answers_evicted, (uint64_t)forgotten);
+    return forgotten < 0 ? forgotten : 0;
 }

@@ -314,6 +314,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
     if (error == 0)
         error = ipu_route_init(&pump->route, config->route_max, NULL);
     if (error == 0)
+        error = ipu_route_answers_init(&pump->answers, config->route_answer_max, NULL);
+    if (error == 0)
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
     pump->ahs.is_named = ipu_batch_names;
     pump->ahs.owner = pump;
@@ -409,6 +411,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
         close(pump->epoll_fd);
     ipu_neigh_free(&pump->neigh);
     ipu_route_free(&pump->route);
+    ipu_route_answers_free(&pump->answers);
     ipu_ah_cache_free(&pump->ahs);
     ipu_ring_free(&pump->commands);
     ipu_ring_free(&pump->events);

@@ -27,6 +27,7 @@ struct ipu_pump_config {
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */
     uint32_t neigh_max;
     uint32_t route_max;
+    uint32_t route_answer_max;
     uint32_t ah_max;
     uint32_t command_bytes; /* ring sizes, powers of two */
     uint32_t event_bytes;

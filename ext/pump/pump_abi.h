@@ -41,6 +41,15 @@ struct ipu_route_set {
     struct in6_addr gateway; /* for IPU_ROUTE_GATEWAY */
     uint32_t prefix_len;     /* bits; IPv4: 96 more */
     uint32_t kind;           /* enum ipu_route_kind */
+    uint32_t fields;         /* for IPU_ROUTE_ASK, which also forgets all answers */
+};
+
+/* The answer to IPU_EVENT_ROUTE_ASK. Data: the next hops (struct ipu_hop), then the IP packet. */
+struct ipu_route_answer_set {
+    struct in6_addr gateway; /* for IPU_ROUTE_GATEWAY */
+    uint32_t kind;           /* enum ipu_route_kind, but not IPU_ROUTE_ASK */
+    uint32_t hops;           /* for IPU_ROUTE_MULTIPATH: how many */
+    uint32_t send;           /* 1: send the packet by the answer */
 };
 
 struct ipu_route_del {
@@ -87,6 +96,7 @@ struct ipu_tx_mode_set {
     X(NEIGH_DEL, neigh_del)                                                                        \
     X(ROUTE_SET, route_set)                                                                        \
     X(ROUTE_DEL, route_del)                                                                        \
+    X(ROUTE_ANSWER, route_answer)                                                                  \
     X(SEND_FRAME, send_frame)                                                                      \
     X(SEND_PACKET, send_packet) /* data: an IP packet, onto the transmit path; a miss is a drop */ \
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
@@ -112,6 +122,7 @@ struct ipu_command {
         struct ipu_neigh_del neigh_del;
         struct ipu_route_set route_set;
         struct ipu_route_del route_del;
+        struct ipu_route_answer_set route_answer;
         struct ipu_send_frame send_frame;
         struct ipu_capture_set capture;
         struct ipu_sync sync;
@@ -134,6 +145,7 @@ enum ipu_event_type {
     IPU_EVENT_RC_WANTED,   /* rc_wanted */
     IPU_EVENT_CONNECTION_BROKEN, /* connection: a send failed; packets go by datagram */
     IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
+    IPU_EVENT_ROUTE_ASK,         /* next_hop: the destination; data: the IP packet */
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
 };
 

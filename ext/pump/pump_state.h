@@ -16,6 +16,7 @@
 #include "pump/pump.h"
 #include "pump/pump_abi.h"
 #include "pump/route.h"
+#include "pump/route_answers.h"
 #include "pump/segment.h"
 
 /*
@@ -76,6 +77,7 @@ struct ipu_pump {
     struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
     struct ipu_neigh_table neigh;
     struct ipu_route_table route;
+    struct ipu_route_answers answers;
     struct ipu_ah_cache ahs;
     struct ipu_ring commands, events, captured;
     struct ipu_capture tap;
@@ -182,13 +184,14 @@ void ipu_transmit_flush(struct ipu_pump *pump);
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
                           const uint8_t *frame, size_t len);
 
-/* A packet to send. With `engines` the engine sends it: then the pump drops it on a miss, and never
- * holds it.
+/*
+ * A packet to be sent. `engines`: the engine sends it; on a miss it is dropped, unless the engine
+ * was `asked` for its route only, and it is never held.
  */
 struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */
     uint32_t index; /* of the frame */
-    bool engines;
+    bool engines, asked;
     size_t ip_len;
     struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
     struct ipu_flow flow;
@@ -198,10 +201,19 @@ struct ipu_outbound {
  * engine. If the packet is a super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
+/* Emits an event about a packet that the engine will send later; the packet ends here, and is
+ * counted. */
+void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                       const struct in6_addr *next_hop);
+
 /* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.
  * False: the packet ends here, counted. */
 bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packet,
                          enum ipu_route_kind kind, struct in6_addr *next_hop);
+
+/* Stores the kernel's answer about the packet's flow. 0 or negative errno. */
+int ipu_next_hop_answer(struct ipu_pump *pump, const struct ipu_route_answer_set *set,
+                        const struct ipu_hop *hops, const struct ipu_outbound *packet);
 
 /* batch.c. A cookie is the index of the frame; above it, for a segment, 1 + the index of its
  * headers. */

@@ -13,7 +13,7 @@
 #define MAX_LENGTH    128u
 #define IPV4_ANY_WORD UINT64_C(0x0000FFFF00000000) /* the second half of ::ffff:0.0.0.0 */
 
-static const struct in6_addr broadcast = {
+const struct in6_addr ipu_route_broadcast = {
     .s6_addr = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}};
 
 /* An address as two numbers, the first bit the highest. */
@@ -233,6 +233,15 @@ int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *pre
     return error;
 }
 
+int ipu_route_set_ask(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
+                      uint32_t fields)
+{
+    if (fields > IPU_ROUTE_FIELDS)
+        return -EINVAL;
+    return put(table, prefix, length,
+               (struct ipu_route){.kind = IPU_ROUTE_ASK, .fields = (uint8_t)fields});
+}
+
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length)
 {
     struct bits bits = bits_of(prefix);
@@ -286,12 +295,12 @@ enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
     if (route->kind == IPU_ROUTE_GATEWAY)
         *next_hop = route->gateway;
     else if (route->kind == IPU_ROUTE_BROADCAST)
-        *next_hop = broadcast;
+        *next_hop = ipu_route_broadcast;
     return (enum ipu_route_kind)route->kind;
 }
 
-const struct ipu_hops *ipu_route_hops(const struct ipu_route_table *table,
-                                      const struct in6_addr *destination)
+const struct ipu_route *ipu_route_match(const struct ipu_route_table *table,
+                                        const struct in6_addr *destination)
 {
-    return longest_match(table, bits_of(destination))->hops;
+    return longest_match(table, bits_of(destination));
 }

@@ -12,8 +12,20 @@ enum ipu_route_kind {
     IPU_ROUTE_GATEWAY = 1,   /* the next hop is the gateway, of either family (RFC 5549 too) */
     IPU_ROUTE_BROADCAST = 2, /* a subnet's broadcast address: the next hop is 255.255.255.255 */
     IPU_ROUTE_UNREACHABLE = 3,
-    IPU_ROUTE_MULTIPATH = 4, /* the next hop is one of several: ipu_route_hops() */
+    IPU_ROUTE_MULTIPATH = 4, /* the next hop is one of several */
+    IPU_ROUTE_ASK = 5,       /* the engine asks the kernel about each flow: route_answers.h */
 };
+
+/* What makes flows different where the route is of kind ASK, besides the destination. */
+enum ipu_route_field {
+    IPU_ROUTE_FIELD_SOURCE = 1,
+    IPU_ROUTE_FIELD_TOS = 2,
+    IPU_ROUTE_FIELD_PORTS = 4, /* and the protocol */
+    IPU_ROUTE_FIELDS = 7,
+};
+
+/* 255.255.255.255, the next hop of a route of kind BROADCAST. */
+extern const struct in6_addr ipu_route_broadcast;
 
 /* A next hop of a multipath route. */
 struct ipu_hop {
@@ -41,8 +53,9 @@ struct ipu_route {
     };
     uint8_t length; /* of the prefix, 0 to 128 bits; IPv4's are 96 to 128 */
     uint8_t kind;
-    uint8_t live; /* 0: the slot is empty */
-    uint8_t pad[5];
+    uint8_t live;   /* 0: the slot is empty */
+    uint8_t fields; /* ASK: enum ipu_route_field */
+    uint8_t pad[4];
 };
 
 /*
@@ -78,19 +91,24 @@ int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, 
 int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *prefix,
                        unsigned length, const struct ipu_hop *hops, uint32_t count);
 
-/* Deletes a route; returns 0, -ENOENT or -EINVAL. */
+/* As ipu_route_set() with kind ASK and a set of enum ipu_route_field. */
+int ipu_route_set_ask(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
+                      uint32_t fields);
+
+/* 0, -ENOENT or -EINVAL. */
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
 
-/* Returns the kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast
- * and 255.255.255.255 are always ON_LINK, whatever the routes say, because a default gateway does
- * not take them. *next_hop is the destination itself for UNREACHABLE and MULTIPATH. next_hop may be
+/*
+ * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
+ * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
+ * them. *next_hop is the destination itself from UNREACHABLE on. next_hop may be
  * destination.
  */
 enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
                                      const struct in6_addr *destination, struct in6_addr *next_hop);
 
-/* Returns the next hops of a destination whose kind is MULTIPATH; valid until the table changes. */
-const struct ipu_hops *ipu_route_hops(const struct ipu_route_table *table,
-                                      const struct in6_addr *destination);
+/* The longest match, valid until the table changes; NULL: there is none. */
+const struct ipu_route *ipu_route_match(const struct ipu_route_table *table,
+                                        const struct in6_addr *destination);
 
 #endif

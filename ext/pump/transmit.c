@@ -230,17 +230,24 @@ static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound
     return ipu_event_emit_tx(pump, type, next_hop, mtu, packet->frame + IPU_TX_IP, ip_len);
 }
 
-/* Returns the entry by which the packet may leave; NULL: the packet ends here, counted. */
+void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                       const struct in6_addr *next_hop)
+{
+    uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
+    bool may = !packet->engines || (packet->asked && type == IPU_EVENT_MISS);
+    if (!may || ipu_ring_free_bytes(&pump->events) < reserve)
+        IPU_COUNT(pump, tx_unresolved_hold);
+    else if (emit(pump, type, packet, next_hop, 0))
+        IPU_COUNT(pump, tx_missed);
+}
+
+/* The entry by which the packet may be sent; NULL: the packet ends here, and is counted. */
 static struct ipu_neigh *find_neigh(struct ipu_pump *pump, const struct ipu_outbound *packet,
                                     const struct in6_addr *next_hop)
 {
     struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, next_hop);
     if (entry == NULL) {
-        uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
-        if (packet->engines || ipu_ring_free_bytes(&pump->events) < reserve)
-            IPU_COUNT(pump, tx_unresolved_hold);
-        else if (emit(pump, IPU_EVENT_MISS, packet, next_hop, 0))
-            IPU_COUNT(pump, tx_missed);
+        ipu_transmit_miss(pump, IPU_EVENT_MISS, packet, next_hop);
         return NULL;
     }
     switch (entry->action) {

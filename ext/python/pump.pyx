@@ -33,9 +33,15 @@ cdef extern from "pump/pump_abi.h" nogil:
         in6_addr gateway
         uint32_t prefix_len
         uint32_t kind
+        uint32_t fields
     struct ipu_route_del:
         in6_addr prefix
         uint32_t prefix_len
+    struct ipu_route_answer_set:
+        in6_addr gateway
+        uint32_t kind
+        uint32_t hops
+        uint32_t send
     struct ipu_send_frame:
         ipu_dest dest
     struct ipu_capture_set:
@@ -61,6 +67,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_neigh_del neigh_del
         ipu_route_set route_set
         ipu_route_del route_del
+        ipu_route_answer_set route_answer
         ipu_send_frame send_frame
         ipu_capture_set capture
         ipu_sync sync
@@ -105,6 +112,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_NEIGH_DEL
         IPU_COMMAND_ROUTE_SET
         IPU_COMMAND_ROUTE_DEL
+        IPU_COMMAND_ROUTE_ANSWER
         IPU_COMMAND_SEND_FRAME
         IPU_COMMAND_SEND_PACKET
         IPU_COMMAND_DELIVER
@@ -126,6 +134,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_CONNECTION_BROKEN
         IPU_EVENT_CONNECTION_GONE
         IPU_EVENT_WANTED
+        IPU_EVENT_ROUTE_ASK
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -144,6 +153,10 @@ cdef extern from "pump/route.h" nogil:
         IPU_ROUTE_BROADCAST
         IPU_ROUTE_UNREACHABLE
         IPU_ROUTE_MULTIPATH
+        IPU_ROUTE_ASK
+        IPU_ROUTE_FIELD_SOURCE
+        IPU_ROUTE_FIELD_TOS
+        IPU_ROUTE_FIELD_PORTS
         IPU_HOPS_MAX
     struct ipu_hop:
         in6_addr gateway
@@ -163,6 +176,7 @@ cdef extern from "pump/pump.h" nogil:
         uint32_t connected_frames
         uint32_t neigh_max
         uint32_t route_max
+        uint32_t route_answer_max
         uint32_t ah_max
         uint32_t command_bytes
         uint32_t event_bytes
@@ -193,6 +207,7 @@ EVENT_RC_WANTED = IPU_EVENT_RC_WANTED
 EVENT_CONNECTION_BROKEN = IPU_EVENT_CONNECTION_BROKEN
 EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
 EVENT_WANTED = IPU_EVENT_WANTED
+EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -205,6 +220,10 @@ ROUTE_GATEWAY = IPU_ROUTE_GATEWAY
 ROUTE_BROADCAST = IPU_ROUTE_BROADCAST
 ROUTE_UNREACHABLE = IPU_ROUTE_UNREACHABLE
 ROUTE_MULTIPATH = IPU_ROUTE_MULTIPATH
+ROUTE_ASK = IPU_ROUTE_ASK
+ROUTE_FIELD_SOURCE = IPU_ROUTE_FIELD_SOURCE
+ROUTE_FIELD_TOS = IPU_ROUTE_FIELD_TOS
+ROUTE_FIELD_PORTS = IPU_ROUTE_FIELD_PORTS
 ROUTE_HOPS_MAX = IPU_HOPS_MAX
 TX_QUEUES_MAX = IPU_TX_QUEUES_MAX
 
@@ -213,8 +232,8 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG, WANTED
-    cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
+    cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK
+    cdef readonly int mtu  # TOO_BIG: what the next hop takes, bytes
     cdef readonly int src_qpn  # FRAME
     cdef readonly bytes sgid  #: bytes | None; FRAME: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
@@ -229,7 +248,8 @@ cdef class Event:
 cdef void decode(Event event, const ipu_event *record):
     """Set the fields of the record's type."""
     event.type = record.type
-    if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED):
+    if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
+                      IPU_EVENT_ROUTE_ASK):
         event.next_hop = raw_address(&record.next_hop)
     elif event.type == IPU_EVENT_TOO_BIG:
         event.next_hop = raw_address(&record.too_big.next_hop)
@@ -261,6 +281,18 @@ cdef class CapturedFrame:
     cdef readonly bytes data
 
 
+cdef bytes encoded_hops(list hops):
+    """The records ipu_hop of (gateway, weight) pairs; without a gateway the hop is on the link."""
+    cdef ipu_hop hop
+    cdef bytes data = b""
+    for via, weight in hops or ():
+        hop.gateway = address(via if via is not None else bytes(16))
+        hop.on_link = via is None
+        hop.weight = weight
+        data += PyBytes_FromStringAndSize(<char *>&hop, sizeof(hop))
+    return data
+
+
 @cython.no_gc_clear
 cdef class Pump:
     """Moves packets between a device and a fabric on a C thread that never takes the GIL.
@@ -279,6 +311,7 @@ cdef class Pump:
     def __cinit__(self, fabric: _Native, device: _Native, *, uint32_t mtu, uint32_t device_mtu=0,
                   uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0,
                   uint32_t neigh_max=131072, uint32_t route_max=131072, uint32_t ah_max=16384,
+                  uint32_t route_answer_max=65536,
                   uint32_t command_bytes=1 << 20, uint32_t event_bytes=1 << 20,
                   uint32_t capture_bytes=1 << 22, busy_poll_us: int | None = None):
         cdef ipu_pump_config config
@@ -295,6 +328,7 @@ cdef class Pump:
         config.rx_frames = rx_frames
         config.neigh_max = neigh_max
         config.route_max = route_max
+        config.route_answer_max = route_answer_max
         config.ah_max = ah_max
         config.command_bytes = command_bytes
         config.event_bytes = event_bytes
@@ -383,23 +417,31 @@ cdef class Pump:
         self.put(IPU_COMMAND_NEIGH_DEL, None, True)
 
     def route_set(self, bytes prefix, uint32_t prefix_len, int kind, gateway: bytes | None = None,
-                  hops: list[tuple[bytes | None, int]] | None = None) -> None:
+                  hops: list[tuple[bytes | None, int]] | None = None, uint32_t fields=0) -> None:
         """A route of a kind ROUTE_...; `prefix_len` counts 96 more for IPv4.
 
         ROUTE_MULTIPATH has `hops`, at most ROUTE_HOPS_MAX: gateway (None: on-link) and weight of each.
+        ROUTE_ASK tells flows apart by `fields` (ROUTE_FIELD_...), and forgets all answers.
         """
-        cdef ipu_hop hop
-        cdef bytes data = b""
+        cdef bytes data = encoded_hops(hops)
         self.command.route_set.prefix = address(prefix)
         self.command.route_set.gateway = address(gateway if gateway is not None else bytes(16))
         self.command.route_set.prefix_len = prefix_len
         self.command.route_set.kind = kind
-        for via, weight in hops or ():
-            hop.gateway = address(via if via is not None else bytes(16))
-            hop.on_link = via is None
-            hop.weight = weight
-            data += PyBytes_FromStringAndSize(<char *>&hop, sizeof(hop))
+        self.command.route_set.fields = fields
         self.put(IPU_COMMAND_ROUTE_SET, data if data else None, True)
+
+    def route_answer(self, bytes packet, int kind, gateway: bytes | None = None,
+                     hops: list[tuple[bytes | None, int]] | None = None, bint send=True) -> bool:
+        """The route of the packet's flow, as EVENT_ROUTE_ASK wants it; `send` the packet by it.
+
+        False: the ring is full, and the packet is dropped.
+        """
+        self.command.route_answer.gateway = address(gateway if gateway is not None else bytes(16))
+        self.command.route_answer.kind = kind
+        self.command.route_answer.hops = len(hops) if hops is not None else 0
+        self.command.route_answer.send = send
+        return self.put(IPU_COMMAND_ROUTE_ANSWER, encoded_hops(hops) + packet, False)
 
     def route_del(self, bytes prefix, uint32_t prefix_len) -> None:
         self.command.route_del.prefix = address(prefix)

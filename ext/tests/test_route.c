@@ -376,23 +376,35 @@ static void a_multipath_route_keeps_its_hops_until_it_is_replaced(void)
     struct in6_addr to = address("10.5.5.5");
     CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), 0);
     expect(&table, "10.5.5.5", IPU_ROUTE_MULTIPATH, "10.5.5.5");
-    CHECK_EQ(ipu_route_hops(&table, &to)->count, 2);
+    CHECK_EQ(ipu_route_match(&table, &to)->hops->count, 2);
     struct in6_addr second = address("10.0.0.2");
-    CHECK(memcmp(&ipu_route_hops(&table, &to)->hop[1].gateway, &second, sizeof second) == 0);
+    CHECK(memcmp(&ipu_route_match(&table, &to)->hops->hop[1].gateway, &second, sizeof second) == 0);
     for (unsigned i = 0; i < 200; i++) { /* the table grows */
         char prefix[32];
         snprintf(prefix, sizeof prefix, "10.6.%u.0", i);
         CHECK_EQ(set_hops(&table, prefix, 96 + 24, gateways, 1 + i % IPU_HOPS_MAX), 0);
     }
-    CHECK_EQ(ipu_route_hops(&table, &to)->hop[1].weight, 2);
+    CHECK_EQ(ipu_route_match(&table, &to)->hops->hop[1].weight, 2);
     CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 3), 0);
-    CHECK_EQ(ipu_route_hops(&table, &to)->count, 3);
+    CHECK_EQ(ipu_route_match(&table, &to)->hops->count, 3);
     CHECK_EQ(set(&table, "10.5.0.0", 96 + 16, IPU_ROUTE_GATEWAY, "10.0.0.9"), 0);
     expect(&table, "10.5.5.5", IPU_ROUTE_GATEWAY, "10.0.0.9");
     CHECK_EQ(set_hops(&table, "10.5.0.0", 96 + 16, gateways, 2), 0);
     CHECK_EQ(delete (&table, "10.5.0.0", 96 + 16), 0);
     expect(&table, "10.5.5.5", IPU_ROUTE_ON_LINK, "10.5.5.5");
     ipu_route_free(&table); /* with hops in it */
+}
+
+static void a_route_to_ask_about_has_the_fields_of_its_flows(void)
+{
+    struct ipu_route_table table = table_of(4);
+    struct in6_addr any = address("::"), to = address("2001:db8::1");
+    CHECK(ipu_route_match(&table, &to) == NULL);
+    CHECK_EQ(ipu_route_set_ask(&table, &any, 0, IPU_ROUTE_FIELDS + 1), -EINVAL);
+    CHECK_EQ(ipu_route_set_ask(&table, &any, 0, IPU_ROUTE_FIELD_SOURCE), 0);
+    expect(&table, "2001:db8::1", IPU_ROUTE_ASK, "2001:db8::1");
+    CHECK_EQ(ipu_route_match(&table, &to)->fields, IPU_ROUTE_FIELD_SOURCE);
+    ipu_route_free(&table);
 }
 
 static void hops_that_make_no_sense_are_refused(void)
@@ -428,5 +440,6 @@ int main(void)
     RUN(a_hundred_thousand_routes_are_all_found);
     RUN(the_next_hop_may_overwrite_the_destination);
     RUN(a_multipath_route_keeps_its_hops_until_it_is_replaced);
+    RUN(a_route_to_ask_about_has_the_fields_of_its_flows);
     RUN(hops_that_make_no_sense_are_refused);
 }

@@ -33,6 +33,7 @@ from ipoibu.limits import (
     ENCAP_LEN,
     GROUPS_MAX,
     NEIGH_MAX,
+    ROUTE_ANSWERS_MAX,
     ROUTES_MAX,
     SUPERFRAME_BYTES_MAX,
     TX_QUEUE_CAPTURE_RING_BYTES,
@@ -95,6 +96,7 @@ class DataPath:
                 device_mtu=mtu_bytes,
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
                 route_max=ROUTES_MAX,
+                route_answer_max=ROUTE_ANSWERS_MAX,
                 busy_poll_us=config.busy_poll_us,
             )
             pumps.append(

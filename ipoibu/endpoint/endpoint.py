@@ -29,7 +29,7 @@ from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import STATUS_PAGE
 from ipoibu.proto.engine import Engine
-from ipoibu.route import NextHop, RouteChange, RouteKind, Target, prefix_of
+from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
 
 _Result = TypeVar("_Result")
 
@@ -290,6 +290,11 @@ class Endpoint:
     def routes_changed(self, changes: Sequence[RouteChange]) -> None:
         """Change many routes at once, in order, as `route_added` and `route_removed` do one by one."""
         self._call(lambda: self._shell.change_routes(changes))
+
+    def answer_routes(self, ask: AskRoute) -> None:
+        """Ask this function about flows whose route is of kind "ask"; it runs on the engine's thread, and
+        must not block."""
+        self._call(lambda: self._shell.answer_routes(ask))
 
     def router_changed(self, is_router: bool) -> None:
         """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it

@@ -41,7 +41,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
-from ipoibu.route import RouteChange, Target, address_of, key_of
+from ipoibu.route import AskRoute, RouteChange, Target, address_of, key_of
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ class Shell:
         self._on_failure = on_failure
         self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
-        self._routes: dict[bytes, Target] = {}  # keyed by prefix
+        self._routes: dict[bytes, Target] = {}  # by prefix
+        self._ask_route: AskRoute | None = None
 
     # ---- life
 
@@ -148,6 +149,8 @@ class Shell:
             self.perform(engine.frame(now, source, event.data))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
+        elif kind == _core.EVENT_ROUTE_ASK:
+            self._answer_route(event.data)
         elif kind == _core.EVENT_WANTED:
             self.perform(engine.wanted(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_USED:
@@ -240,14 +243,29 @@ class Shell:
                 self._put_route(prefix, target)
 
     def _put_route(self, prefix: bytes, target: Target) -> None:
+        kind, gateway, hops = self._encode(target)
+        self._pump.route_set(prefix[1:], prefix[0], kind, gateway, hops, target.fields)
+
+    def _encode(self, target: Target) -> tuple[int, bytes | None, list[tuple[bytes | None, int]]]:
+        """The kind, gateway and next hops that the pump takes."""
         hops = [(key_of(hop.via) if hop.via else None, hop.weight) for hop in target.hops]
+        if len(hops) > ROUTE_HOPS_MAX:
+            self._counts["route_hops_full"] += 1
         if len(hops) > 1:
-            if len(hops) > ROUTE_HOPS_MAX:
-                self._counts["route_hops_full"] += 1
-            self._pump.route_set(
-                prefix[1:], prefix[0], _core.ROUTE_MULTIPATH, None, hops[:ROUTE_HOPS_MAX]
-            )
-        elif hops and hops[0][0] is not None:
-            self._pump.route_set(prefix[1:], prefix[0], _core.ROUTE_GATEWAY, hops[0][0])
-        else:
-            self._pump.route_set(prefix[1:], prefix[0], ROUTE_KINDS[target.kind])
+            return _core.ROUTE_MULTIPATH, None, hops[:ROUTE_HOPS_MAX]
+        if hops and hops[0][0] is not None:
+            return _core.ROUTE_GATEWAY, hops[0][0], []
+        if target.kind == "ask":
+            return _core.ROUTE_ASK, None, []
+        return ROUTE_KINDS[target.kind], None, []
+
+    def answer_routes(self, ask: AskRoute) -> None:
+        self._ask_route = ask
+
+    def _answer_route(self, packet: bytes) -> None:
+        """The pump has no answer for the packet's flow; without one of the kernel's it is on-link."""
+        target = self._ask_route(packet) if self._ask_route is not None else None
+        if target is None:
+            self._counts["route_unanswered"] += 1
+            target = Target("unicast")
+        self._pump.route_answer(packet, *self._encode(target))

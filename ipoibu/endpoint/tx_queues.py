@@ -18,7 +18,11 @@ from ipoibu import _core
 from ipoibu.ib import Destination
 from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS
 
-_KEPT: Final = (_core.EVENT_MISS, _core.EVENT_HOST)  # with a packet that the engine may send later
+_KEPT: Final = (
+    _core.EVENT_MISS,
+    _core.EVENT_HOST,
+    _core.EVENT_ROUTE_ASK,
+)  # with a packet that the engine may send later
 _SHOWN: Final = ("tx_packets", "tx_bytes", "tx_missed")
 
 
@@ -103,6 +107,21 @@ class TxQueues:
     def send_packet(self, packet: bytes) -> bool:
         """Send by the queue that the packet came from, before later packets of that queue."""
         return self._pumps[self._origin.pop(hash(packet), 0)].send_packet(packet)
+
+    def route_answer(
+        self,
+        packet: bytes,
+        kind: int,
+        gateway: bytes | None = None,
+        hops: list[tuple[bytes | None, int]] | None = None,
+    ) -> bool:
+        """Answer every queue, and send the packet by the one that it came from."""
+        origin = self._origin.pop(hash(packet), 0)
+        sent = [
+            pump.route_answer(packet, kind, gateway, hops, number == origin)
+            for number, pump in enumerate(self._pumps)
+        ]
+        return sent[origin]
 
     def deliver(self, packet: bytes) -> bool:
         return self._pumps[0].deliver(packet)

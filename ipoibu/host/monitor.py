@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's notices of changes of links, addresses and routes."""
+"""The kernel's notices of changes of links, addresses, routes, rules and nexthop objects."""
 
 from __future__ import annotations
 
@@ -20,8 +20,18 @@ RTMGRP_IPV4_IFADDR: Final = 0x10
 RTMGRP_IPV4_ROUTE: Final = 0x40
 RTMGRP_IPV6_IFADDR: Final = 0x100
 RTMGRP_IPV6_ROUTE: Final = 0x400
+RTMGRP_IPV4_RULE: Final = 0x80
+RTMGRP_IPV6_RULE: Final = 1 << 18
+RTMGRP_NEXTHOP: Final = 1 << 31
 MONITOR_GROUPS: Final = (
-    RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
+    RTMGRP_LINK
+    | RTMGRP_IPV4_IFADDR
+    | RTMGRP_IPV4_ROUTE
+    | RTMGRP_IPV4_RULE
+    | RTMGRP_IPV6_IFADDR
+    | RTMGRP_IPV6_ROUTE
+    | RTMGRP_IPV6_RULE
+    | RTMGRP_NEXTHOP
 )
 _INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
 

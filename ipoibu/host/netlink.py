@@ -8,9 +8,11 @@ which it was opened.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,8 +32,16 @@ from ipoibu.host.netsocket import (
     NetlinkSocket,
     refused_with,
 )
-from ipoibu.host.route_message import RTN_UNICAST, RouteEntry, RouteReader
-from ipoibu.host.route_table import RT_TABLE_MAIN
+from ipoibu.host.route_message import (
+    RT_TABLE_MAIN,
+    RTN_UNICAST,
+    RouteEntry,
+    RouteReader,
+    hops_by_number,
+    read_nexthop,
+)
+from ipoibu.host.route_rules import Rule, read_rule
+from ipoibu.route import NextHop
 
 # linux/rtnetlink.h
 RTM_NEWLINK: Final = 16
@@ -43,6 +53,12 @@ RTM_GETADDR: Final = 22
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25
 RTM_GETROUTE: Final = 26
+RTM_NEWRULE: Final = 32
+RTM_DELRULE: Final = 33
+RTM_GETRULE: Final = 34
+RTM_NEWNEXTHOP: Final = 104
+RTM_DELNEXTHOP: Final = 105
+RTM_GETNEXTHOP: Final = 106
 RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
 RTPROT_STATIC: Final = 4
@@ -63,6 +79,7 @@ class Link:
     up: bool
     hwaddr: str | None
     is_router: bool = False
+    master: int | None = None
 
 
 def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
@@ -103,6 +120,7 @@ class Netlink(NetlinkSocket):
             up=bool(link["flags"] & IFF_UP),
             hwaddr=link.get_attr("IFLA_ADDRESS"),
             is_router=_forwards_ipv6(link),
+            master=link.get_attr("IFLA_MASTER"),
         )
 
     def set_link(
@@ -252,6 +270,24 @@ class Netlink(NetlinkSocket):
                 if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                     continue  # a kernel without that family has no such routes
                 raise
+
+    def rules(self) -> list[Rule]:
+        """The policy rules of both families."""
+        rules: list[Rule] = []
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = struct.pack("=B11x", family)  # struct fib_rule_hdr
+            with contextlib.suppress(LinkError):  # a kernel without rules, or without that family
+                answers = self.exchange_raw(RTM_GETRULE, NLM_F_DUMP, body, "listing rules")
+                rules += [read_rule(data, offset) for data, offset in answers]
+        return rules
+
+    def nexthops(self, index: int) -> dict[int, tuple[NextHop, ...]]:
+        """The nexthop objects by number, with their hops over the interface."""
+        try:
+            answers = self.exchange_raw(RTM_GETNEXTHOP, NLM_F_DUMP, bytes(8), "listing next hops")
+            return hops_by_number((read_nexthop(data, at) for data, at in answers), index)
+        except LinkError:  # before Linux 5.3
+            return {}
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""

@@ -97,16 +97,21 @@ class NetlinkSocket:
 
         Afterwards `was_interrupted` says whether the kernel's state changed during a dump.
         """
-        self.was_interrupted = False
-        self._sequence += 1
         header = message["header"]
         header["type"] = kind
-        header["flags"] = NLM_F_REQUEST | flags
-        header["sequence_number"] = self._sequence
-        header["pid"] = 0
+        header["flags"] = 0
         message.reset()
         message.encode()
-        self._socket.send(message.data)
+        return self.exchange_raw(kind, flags, bytes(message.data[16:]), action)
+
+    def exchange_raw(
+        self, kind: int, flags: int, body: bytes, action: str
+    ) -> Iterator[tuple[bytes, int]]:
+        """As `exchange`, with what stands behind the netlink header as bytes."""
+        self.was_interrupted = False
+        self._sequence += 1
+        length, flags = 16 + len(body), NLM_F_REQUEST | flags
+        self._socket.send(struct.pack("=IHHII", length, kind, flags, self._sequence, 0) + body)
         return self._answers(action)
 
     def _answers(self, action: str) -> Iterator[tuple[bytes, int]]:

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ipoibu.addr import IpAddress
-from ipoibu.route import NextHop, RouteKind
+from ipoibu.route import FIELD_SOURCE, FIELD_TOS, NextHop, RouteKind
 
 # linux/rtnetlink.h
 RTN_UNICAST: Final = 1
+RTN_LOCAL: Final = 2
 RTN_BROADCAST: Final = 3
 RTN_ANYCAST: Final = 4
+RT_TABLE_DEFAULT: Final = 253
+RT_TABLE_MAIN: Final = 254
+RT_TABLE_LOCAL: Final = 255
 RTM_F_CLONED: Final = 0x200
 RTNH_F_DEAD: Final = 1
 _RTA_DST: Final = 1
+_RTA_SRC: Final = 2
 _RTA_OIF: Final = 4
 _RTA_GATEWAY: Final = 5
 _RTA_PRIORITY: Final = 6
@@ -29,6 +34,11 @@ _RTA_MULTIPATH: Final = 9
 _RTA_TABLE: Final = 15
 _RTA_VIA: Final = 18
 _RTA_PREF: Final = 20
+_RTA_NH_ID: Final = 30
+_NHA_ID: Final = 1
+_NHA_GROUP: Final = 2
+_NHA_OIF: Final = 5
+_NHA_GATEWAY: Final = 6
 _TYPE_MASK: Final = 0x3FFF
 
 _AF_INET: Final = 2
@@ -46,6 +56,10 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 _NUMBER: Final = struct.Struct("=I")
 _HOP: Final = struct.Struct("=HBBI")  # struct rtnexthop
 _FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
+_FIRST_NEXTHOP_ATTRIBUTE: Final = 16 + 8  # struct nhmsg
+_MEMBER: Final = struct.Struct(
+    "=IBBH"
+)  # struct nexthop_grp: number, weight, high byte of the weight
 
 
 # family, RTN_*, TOS, table, protocol, whether the route is dead, whether it is removed
@@ -55,9 +69,10 @@ _Head = tuple[int, int, int, int, int, bool, bool]
 class RouteEntry(NamedTuple):
     """A route of the kernel over one interface, without its prefix.
 
-    `preference` is that of RFC 4191: 1 high, 0 medium, -1 low. `source` is the source address that the
-    kernel gives to packets; when the interface loses that address, the route vanishes without a notice.
-    IPv6 entries that `spread` form one multipath route with others of the same metric.
+    `preference` is that of RFC 4191: 1 high, 0 medium, -1 low. `source` is the address that the
+    kernel gives to packets; without that address the route vanishes, without a notice. In IPv6
+    `source` is the prefix of the sources that the route is for. IPv6 entries that `spread` join with
+    others of the same metric to one multipath route.
     """
 
     family: int
@@ -69,13 +84,16 @@ class RouteEntry(NamedTuple):
     preference: int = 0
     source: bytes = b""
     spreads: bool = False
-    is_ours: bool = True  # False: the route leads over other interfaces only
+    asks: int | None = None  # FIELD_...: the route selects packets by more than their destination
+    is_ours: bool = True  # False: it leads over other interfaces only
 
 
 class RouteReader:
     """Decodes the route messages of the interface `index`; equal entries are one object."""
 
     def __init__(self, index: int) -> None:
+        self.nexthops: Mapping[int, tuple[NextHop, ...]] = {}
+        """The kernel's nexthop objects, with their hops over the interface."""
         self._index = index
         self._known: dict[tuple[_Head, tuple[tuple[int, bytes], ...]], RouteEntry] = {}
 
@@ -87,14 +105,14 @@ class RouteReader:
         The kernel does not use a dead hop, but names it when the route is `removed`.
         """
         (length,) = _LENGTH.unpack_from(data, offset)
-        family, bits, _, tos, table, protocol, _, kind, flags = _HEADER.unpack_from(
+        family, bits, source_bits, tos, table, protocol, _, kind, flags = _HEADER.unpack_from(
             data, offset + 16
         )
         if kind not in _KINDS or flags & RTM_F_CLONED or family not in (_AF_INET, _AF_INET6):
             return None
         destination = b""
-        used: list[tuple[int, bytes]] = []
-        for number, value in _attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        used: list[tuple[int, bytes]] = [(0, bytes((source_bits,)))] if source_bits else []
+        for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
             if number == _RTA_DST:
                 destination = value
             elif number in _USED:
@@ -117,7 +135,9 @@ class RouteReader:
         family, kind, tos, table, protocol, is_dead, removed = head
         several = values.get(_RTA_MULTIPATH)
         hops: tuple[NextHop, ...] = ()
-        if several:
+        if _RTA_NH_ID in values:
+            hops = self.nexthops.get(_number(values[_RTA_NH_ID]), ())
+        elif several:
             hops = tuple(self._several(several, keep_dead=removed))
         elif not is_dead and _number(values.get(_RTA_OIF)) == self._index:
             hops = (NextHop(_gateway(values)),)
@@ -130,8 +150,13 @@ class RouteReader:
             metric=_number(values.get(_RTA_PRIORITY)),
             tos=tos,
             preference=_PREFERENCES.get(values.get(_RTA_PREF, b"\0")[0], 0),
-            source=values.get(_RTA_PREFSRC, b"") if family == _AF_INET else b"",
+            source=(
+                values.get(_RTA_PREFSRC, b"")
+                if family == _AF_INET
+                else values.get(_RTA_SRC, b"") + values.get(0, b"")
+            ),
             spreads=bool(several) or (has_gateway and protocol not in _KERNELS_OWN),
+            asks=_asks(values, tos, _number(values.get(_RTA_TABLE)) or table),
             is_ours=bool(hops),
         )
 
@@ -142,13 +167,14 @@ class RouteReader:
             if length < _HOP.size:
                 return
             if index == self._index and (keep_dead or not flags & RTNH_F_DEAD):
-                values = dict(_attributes(data, offset + _HOP.size, offset + length))
+                values = dict(attributes(data, offset + _HOP.size, offset + length))
                 yield NextHop(_gateway(values), weight + 1)
             offset += (length + 3) & ~3
 
 
 _USED: Final = frozenset(
     (
+        _RTA_SRC,
         _RTA_OIF,
         _RTA_GATEWAY,
         _RTA_PRIORITY,
@@ -157,8 +183,47 @@ _USED: Final = frozenset(
         _RTA_TABLE,
         _RTA_VIA,
         _RTA_PREF,
+        _RTA_NH_ID,
     )
 )
+
+
+def _asks(values: Mapping[int, bytes], tos: int, table: int) -> int | None:
+    fields = FIELD_TOS if tos else 0
+    fields |= FIELD_SOURCE if 0 in values else 0
+    return fields if fields or table == RT_TABLE_DEFAULT else None
+
+
+def read_nexthop(data: bytes, offset: int) -> tuple[int, int, bytes, bytes]:
+    """The number, interface, gateway and group of a nexthop object."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    values = dict(attributes(data, offset + _FIRST_NEXTHOP_ATTRIBUTE, offset + length))
+    return (
+        _number(values.get(_NHA_ID)),
+        _number(values.get(_NHA_OIF)),
+        values.get(_NHA_GATEWAY, b""),
+        values.get(_NHA_GROUP, b""),
+    )
+
+
+def hops_by_number(
+    listed: Iterable[tuple[int, int, bytes, bytes]], index: int
+) -> dict[int, tuple[NextHop, ...]]:
+    """Of nexthop objects and groups of them, the hops over the interface `index`."""
+    hops: dict[int, tuple[NextHop, ...]] = {}
+    groups: list[tuple[int, bytes]] = []
+    for number, interface, gateway, group in listed:
+        if group:
+            groups.append((number, group))
+        elif interface == index:
+            hops[number] = (NextHop(_address(gateway)),)
+    for number, group in groups:
+        hops[number] = tuple(
+            hop._replace(weight=(high << 8 | low) + 1)
+            for member, low, high, _ in _MEMBER.iter_unpack(group)
+            for hop in hops.get(member, ())
+        )
+    return hops
 
 
 def route_type(data: bytes, offset: int) -> int:
@@ -166,7 +231,19 @@ def route_type(data: bytes, offset: int) -> int:
     return data[offset + 16 + 7]
 
 
-def _attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+def output_interface(data: bytes, offset: int) -> int:
+    """The interface of a route message, of the first hop if it has several; 0: none."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        if number == _RTA_OIF:
+            return _number(value)
+        if number == _RTA_MULTIPATH:
+            return int(_HOP.unpack_from(value)[3])
+    return 0
+
+
+def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The type and the value of each attribute."""
     while at + 4 <= end:
         size, number = _ATTRIBUTE.unpack_from(data, at)
         if size < 4:
@@ -183,8 +260,12 @@ def _gateway(values: dict[int, bytes]) -> IpAddress | None:
     gateway = values.get(_RTA_GATEWAY, b"")
     if not gateway and _RTA_VIA in values:
         gateway = values[_RTA_VIA][2:]  # struct rtvia: the family, then the address
-    if len(gateway) == 4:
-        return ipaddress.IPv4Address(gateway)
-    if len(gateway) == 16:
-        return ipaddress.IPv6Address(gateway)
+    return _address(gateway)
+
+
+def _address(raw: bytes) -> IpAddress | None:
+    if len(raw) == 4:
+        return ipaddress.IPv4Address(raw)
+    if len(raw) == 16:
+        return ipaddress.IPv6Address(raw)
     return None

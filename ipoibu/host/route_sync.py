@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -20,17 +21,23 @@ from ipoibu.host.netlink import (
     IFA_F_NODAD,
     RTM_DELADDR,
     RTM_DELLINK,
+    RTM_DELNEXTHOP,
     RTM_DELROUTE,
+    RTM_DELRULE,
     RTM_NEWADDR,
     RTM_NEWLINK,
+    RTM_NEWNEXTHOP,
     RTM_NEWROUTE,
+    RTM_NEWRULE,
     Link,
     Netlink,
 )
 from ipoibu.host.route_message import RTN_ANYCAST, RouteReader, route_type
+from ipoibu.host.route_query import RouteQuery
+from ipoibu.host.route_rules import Rule, fields_of
 from ipoibu.host.route_table import RouteTable
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
-from ipoibu.route import RouteChange
+from ipoibu.route import AskRoute, RouteChange
 
 _LISTINGS: Final = 3  # the kernel's routes may change while it lists them
 NOTICES_PER_ROUND: Final = 1024  # after them other work of the daemon gets its turn
@@ -44,6 +51,7 @@ class Stack(Protocol):
     def address_added(self, address: IpInterface, is_checked: bool, /) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
     def routes_changed(self, changes: list[RouteChange], /) -> None: ...
+    def answer_routes(self, ask: AskRoute, /) -> None: ...
     def router_changed(self, is_router: bool, /) -> None: ...
 
 
@@ -63,13 +71,17 @@ class RouteSync:
         self._reader = RouteReader(index)
         self._table = RouteTable()
         self._link: Link | None = None
-        self._stale_link = self._stale_routes = True
+        self._query: RouteQuery | None = None  # where the kernel has to be asked about each flow
+        self._rules: list[Rule] = []
+        self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
         # Subscribe before the first listing, so that no change falls between the two.
         self._monitor = Monitor()
         self._overruns = 0
 
     def close(self) -> None:
         self._monitor.close()
+        if self._query is not None:
+            self._query.close()
 
     def fileno(self) -> int:
         return self._monitor.fileno()
@@ -82,8 +94,12 @@ class RouteSync:
         if self._monitor.overruns != self._overruns:
             self._overruns = self._monitor.overruns
             _log.info("the kernel dropped change notices: listing addresses and routes again")
-            self._stale_link = self._stale_routes = True
-        return relevant or self._stale_link or self._stale_routes
+            self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
+            relevant = True
+        if relevant and self._query is not None:
+            self._query.forget()
+            self._table.forget_answers()
+        return relevant
 
     def refresh(self) -> Link | None:
         """Publish the differences, and return the link; None if the link is gone."""
@@ -92,11 +108,21 @@ class RouteSync:
             if self._link is None:
                 return None
             self._stale_link = False
-            self._stale_routes |= before is not None and before.up and not self._link.up
+            if before is not None:
+                # A VRF that takes or releases the interface moves its routes between tables.
+                self._stale_routes |= before.master != self._link.master
+                self._stale_routes |= before.up and not self._link.up
             self._follow_link(self._link)
+        if self._stale_nexthops:
+            self._stale_nexthops = False
+            self._list_nexthops()
         if self._stale_routes:
             self._stale_routes = False
             self._list_routes()
+        if self._stale_rules:
+            self._stale_rules = False
+            self._rules = self._netlink.rules()
+        self._follow_rules()
         self._publish_routes()
         return self._link
 
@@ -104,10 +130,16 @@ class RouteSync:
 
     def _take(self, notice: Notice) -> bool:
         if notice.kind in (RTM_NEWROUTE, RTM_DELROUTE):
-            return self._take_route(notice)
+            return self._take_route(notice) or self._table.is_asking
         if notice.kind in (RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR):
-            self._stale_link |= notice.interface == self._index
-        return self._stale_link
+            is_ours = notice.interface == self._index
+            self._stale_link |= is_ours
+            return is_ours or self._table.is_asking
+        if notice.kind in (RTM_NEWRULE, RTM_DELRULE):
+            self._stale_rules = True
+        elif notice.kind in (RTM_NEWNEXTHOP, RTM_DELNEXTHOP):
+            self._stale_nexthops = True
+        return True
 
     def _take_route(self, notice: Notice) -> bool:
         if route_type(notice.data, notice.offset) == RTN_ANYCAST:
@@ -161,6 +193,36 @@ class RouteSync:
             self._table.replace(self._netlink.routes(self._index, self._reader))
             if not self._netlink.was_interrupted:
                 break
+
+    def _list_nexthops(self) -> None:
+        """Routes refer to nexthop objects: when those change, the kernel need not name the routes."""
+        nexthops = self._netlink.nexthops(self._index)
+        if nexthops == self._reader.nexthops:
+            return
+        self._reader = RouteReader(self._index)
+        self._reader.nexthops = nexthops
+        self._stale_routes = True
+        if self._query is not None:
+            self._query.nexthops = nexthops
+            self._query.forget()
+
+    # ---- rules
+
+    def _follow_rules(self) -> None:
+        """Under other rules than the default ones the kernel has to be asked about each flow."""
+        for family in (socket.AF_INET, socket.AF_INET6):
+            rules = [rule for rule in self._rules if rule.family == family]
+            fields = fields_of(rules)
+            selecting = self._table.selecting(family)
+            if selecting is not None:
+                fields = (fields or 0) | selecting
+            if fields is not None and self._query is None:
+                self._query = RouteQuery(self._index)
+                self._query.nexthops = self._reader.nexthops
+                self._stack.answer_routes(self._query.ask)
+            self._table.ask(family, fields)
+        if self._query is not None:
+            self._query.marks = sorted({rule.mark for rule in self._rules if rule.mark})
 
     def _publish_routes(self) -> None:
         changes = self._table.changes()

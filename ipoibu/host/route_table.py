@@ -4,28 +4,48 @@ counts."""
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
-from ipoibu.host.route_message import RouteEntry
+from ipoibu.host.route_message import (
+    RT_TABLE_DEFAULT,
+    RT_TABLE_LOCAL,
+    RT_TABLE_MAIN,
+    RouteEntry,
+)
 from ipoibu.route import RouteChange, Target
 
-RT_TABLE_MAIN: Final = 254
-SHARED_MAX: Final = 65_536  # different contents of prefixes that the table remembers
+_AF_INET: Final = 2
 _AF_INET6: Final = 10
+# The tables of the default rules; where there are other rules, the kernel is asked about each flow.
+_TABLES: Final = (RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_DEFAULT)
+_DEFAULT: Final = {
+    _AF_INET: bytes((96,)) + bytes(10) + b"\xff\xff" + bytes(4),
+    _AF_INET6: bytes(17),
+}
+SHARED_MAX: Final = 65_536  # different contents of prefixes that are remembered
 
 Entries = tuple[RouteEntry, ...]
 
 
 class RouteTable:
-    """The routes by prefix. `changes` yields how the best routes have changed since its last call."""
+    """The routes by prefix. `changes` yields how the best ones have changed since its last call.
+
+    Of a family that the kernel has to be asked about (`ask`), it has one route, of kind "ask".
+    """
 
     def __init__(self) -> None:
         self._entries: dict[bytes, Entries] = {}
         self._shared: dict[Entries, Entries] = {}  # most prefixes have equal entries
         self._targets: dict[Entries, Target] = {}
-        self._before: dict[bytes, Entries] = {}  # prefixes that changed, with their former entries
+        self._before: dict[bytes, Entries] = {}  # prefixes that changed, and what they had
+        self._asks: dict[int, int] = {}  # fields by family
+        self._selecting: Counter[tuple[int, int]] = Counter()  # routes by family and their `asks`
+        self._ready: list[RouteChange] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -38,9 +58,9 @@ class RouteTable:
     def replace(self, listed: Iterable[tuple[bytes, RouteEntry]]) -> None:
         """Replace the whole content by `listed`, in the kernel's order."""
         former = self._entries
-        self._entries, self._shared = {}, {}
+        self._entries, self._shared, self._selecting = {}, {}, Counter()
         for prefix, entry in listed:
-            if entry.is_ours:
+            if entry.is_ours and entry.table in _TABLES:
                 self._set(prefix, self._entries.get(prefix, ()) + _single_hops(entry))
         for prefix in former.keys() | self._entries.keys():
             before = former.get(prefix, ())
@@ -48,9 +68,10 @@ class RouteTable:
                 self._before.setdefault(prefix, before)
 
     def add(self, prefix: bytes, entry: RouteEntry, flags: int) -> None:
-        """Add a route by a notice; `flags` of the message give its place in the kernel's order."""
-        before = self._entries.get(prefix, ())
-        after = before
+        """A notice of a new route; `flags` of the message give its place in the kernel's order."""
+        if entry.table not in _TABLES:
+            return
+        before = after = self._entries.get(prefix, ())
         if entry.family == _AF_INET6:
             after = _with_ipv6(before, entry, flags)
         elif entry not in before:
@@ -61,24 +82,77 @@ class RouteTable:
     def remove(self, prefix: bytes, entry: RouteEntry) -> None:
         """Remove a route by a notice of the kernel."""
         before = self._entries.get(prefix, ())
-        if before and entry.is_ours:
+        if before and entry.is_ours and entry.table in _TABLES:
             without = _without_ipv6 if entry.family == _AF_INET6 else _without_ipv4
             self._change(prefix, before, without(before, entry))
 
+    def selecting(self, family: int) -> int | None:
+        """The fields by which routes of the family select packets besides the destination; None: no
+        route does."""
+        found = [
+            fields for (of, fields), count in self._selecting.items() if of == family and count
+        ]
+        return functools.reduce(operator.or_, found) if found else None
+
+    def ask(self, family: int, fields: int | None) -> None:
+        """Have the kernel asked about the flows of the family, which differ by `fields`; None: do not."""
+        before = self._asks.get(family)
+        if before == fields:
+            return
+        self._ready += self._changed()
+        if before is None:
+            self._ready += [RouteChange(prefix, None) for prefix in self._prefixes(family)]
+        if fields is None:
+            del self._asks[family]
+            self._ready.append(RouteChange(_DEFAULT[family], None))
+            self._ready += [
+                RouteChange(prefix, self._target(self._entries[prefix]))
+                for prefix in self._prefixes(family)
+            ]
+        else:
+            self._asks[family] = fields
+            self._ready.append(self._question(family))
+
+    @property
+    def is_asking(self) -> bool:
+        return bool(self._asks)
+
+    def forget_answers(self) -> None:
+        """What the kernel answered may have changed: publish the routes of kind "ask" again."""
+        self._ready += [self._question(family) for family in self._asks]
+
     def changes(self) -> Iterator[RouteChange]:
-        """Yield the changes to publish. A route with another target replaces the old one without a
-        removal."""
+        """What to publish. A route with another target replaces the old one without a removal."""
+        ready, self._ready = self._ready, []
+        yield from ready
+        yield from self._changed()
+
+    def _changed(self) -> Iterator[RouteChange]:
         before, self._before = self._before, {}
         for prefix, entries in before.items():
+            if _family(prefix) in self._asks:
+                continue
             was, now = self._target(entries), self._target(self._entries.get(prefix, ()))
             if was != now:
                 yield RouteChange(prefix, now)
+
+    def _prefixes(self, family: int) -> list[bytes]:
+        return [prefix for prefix in self._entries if _family(prefix) == family]
+
+    def _question(self, family: int) -> RouteChange:
+        return RouteChange(_DEFAULT[family], Target("ask", fields=self._asks[family]))
 
     def _change(self, prefix: bytes, before: Entries, entries: Entries) -> None:
         self._before.setdefault(prefix, before)
         self._set(prefix, entries)
 
     def _set(self, prefix: bytes, entries: Entries) -> None:
+        for entry in self._entries.get(prefix, ()):
+            if entry.asks is not None:
+                self._selecting[entry.family, entry.asks] -= 1
+        for entry in entries:
+            if entry.asks is not None:
+                self._selecting[entry.family, entry.asks] += 1
         if entries:
             if len(self._shared) >= SHARED_MAX:
                 self._shared.clear()
@@ -108,18 +182,19 @@ def best(entries: Entries) -> Target:
     return Target("unicast", tuple(hop for each in joined for hop in each.hops))
 
 
-def _rank(entry: RouteEntry) -> tuple[bool, int, int, int]:
-    """Rank by table (main first), then metric, then the router preference of RFC 4191.
-
-    A frame does not contain the rule that chose its table, so other tables only fill the gaps of the main
-    table.
-    """
-    return (entry.table != RT_TABLE_MAIN, entry.table, entry.metric, -entry.preference)
+def _rank(entry: RouteEntry) -> tuple[int, int, int]:
+    """The tables in the order of the default rules, then metric, then the preference of RFC 4191."""
+    return (_TABLES.index(entry.table), entry.metric, -entry.preference)
 
 
-def _place(entry: RouteEntry) -> tuple[int, int, int]:
-    """Return the place for which routes of one prefix compete."""
-    return (entry.table, entry.tos, entry.metric)
+def _place(entry: RouteEntry) -> tuple[int, int, int, bytes]:
+    """Of the routes of one prefix, those with the same place compete for it."""
+    source = entry.source if entry.family == _AF_INET6 else b""
+    return (entry.table, entry.tos, entry.metric, source)
+
+
+def _family(prefix: bytes) -> int:
+    return _AF_INET if prefix[1:13] == _DEFAULT[_AF_INET][1:13] and prefix[0] >= 96 else _AF_INET6
 
 
 def _single_hops(entry: RouteEntry) -> Entries:

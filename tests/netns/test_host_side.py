@@ -154,6 +154,32 @@ def test_flows_spread_over_the_live_next_hops_of_a_multipath_route(
     sh(second, "ip address del 10.99.0.1/32 dev lo")
 
 
+@pytest.mark.parametrize("selector", ["to 10.99.0.0/16", "from 10.77.0.1", "fwmark 7"])
+def test_a_rule_that_chooses_another_table_chooses_its_gateway(
+    lab: Lab, sh: Sh, until: Until, selector: str
+) -> None:
+    """A frame does not name the rule: the endpoint asks the kernel about each flow."""
+    first, second = lab.hosts
+    sh(second, "ip address add 10.99.0.1/32 dev lo")
+    if "fwmark" not in selector:  # without a mark both routes would fit, and the first counts
+        sh(first, "ip route add default via 10.77.0.50 dev ib0")
+    sh(first, "ip route add 10.99.0.0/16 via 10.77.0.2 dev ib0 table 100")
+    sh(first, f"ip rule add {selector} table 100")
+    words = ["ping", "-c1", "-W1", *(["-m", "7"] if "fwmark" in selector else []), "10.99.0.1"]
+    until(lambda: first.run(words).returncode == 0)
+    assert _reaches(first, "10.77.0.2")
+    before = first.ask("stats")["tx_missed"]
+    assert first.run([*words[:1], "-c5", "-i0.01", *words[2:]]).returncode == 0
+    assert first.ask("stats")["tx_missed"] - before <= 1  # the pump keeps the answer
+    sh(first, "ip route replace 10.99.0.0/16 via 10.77.0.51 dev ib0 table 100")
+    assert first.run(words).returncode != 0
+    sh(first, f"ip rule del {selector} table 100")
+    sh(first, "ip route add 10.99.0.0/16 via 10.77.0.2 dev ib0")
+    until(lambda: _reaches(first, "10.99.0.1"))
+    sh(first, "ip route flush table 100; ip route del 10.99.0.0/16; ip route del default || true")
+    sh(second, "ip address del 10.99.0.1/32 dev lo")
+
+
 def _resident_mb(host: Host) -> int:
     status = Path(f"/proc/{host.pid}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]

@@ -153,6 +153,104 @@ def test_ipv6_flows_spread_too(bench: Bench) -> None:
     assert min(got[:2]) > 50
 
 
+SOURCE, TOS, PORTS = _core.ROUTE_FIELD_SOURCE, _core.ROUTE_FIELD_TOS, _core.ROUTE_FIELD_PORTS
+
+
+def asked(bench: Bench) -> list[bytes]:
+    events = bench.host.pump.events()
+    assert {event.type for event in events} <= {_core.EVENT_ROUTE_ASK}
+    return [event.data for event in events]
+
+
+def test_a_flow_of_a_route_to_ask_about_goes_by_its_answer(bench: Bench) -> None:
+    pump = bench.host.pump
+    for number in range(3):
+        bench.entry(number)
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK, fields=SOURCE)
+    one = ipv4("10.0.0.1", "8.8.8.8", b"one")
+    other = ipv4("10.9.9.9", "8.8.8.8", b"other")
+    assert bench.send([one, one, other]) == [set(), set(), set()]
+    assert asked(bench) == [one, one, other]
+    pump.route_answer(one, _core.ROUTE_GATEWAY, HOPS[1])
+    pump.route_answer(other, _core.ROUTE_GATEWAY, HOPS[2], send=False)
+    bench.host.step()
+    assert bench.send([]) == [set(), set(), set()]
+    settle(bench.host, *bench.routers)
+    assert [router.queue.recv(64) for router in bench.routers] == [[], [one], []]
+    assert bench.send([one, other]) == [set(), {one}, {other}]
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK, fields=SOURCE)  # forgets the answers
+    assert bench.send([one]) == [set(), set(), set()]
+    assert asked(bench) == [one]
+
+
+def test_the_fields_tell_flows_apart(bench: Bench) -> None:
+    bench.entry(0)
+    pump = bench.host.pump
+    base = bytearray(ipv4("10.0.0.1", "8.8.8.8", struct.pack(">HHHH", 1, 53, 8, 0)))
+    by_tos = bytes(base[:1] + b"\x10" + base[2:])
+    by_port = bytes(base[:20] + b"\x00\x02" + base[22:])
+    by_source = bytes(base[:15] + b"\x09" + base[16:])
+    for fields, apart in ((0, []), (SOURCE, [by_source]), (TOS, [by_tos]), (PORTS, [by_port])):
+        pump.route_set(ANY4, 96, _core.ROUTE_ASK, fields=fields)
+        pump.route_answer(bytes(base), _core.ROUTE_GATEWAY, HOPS[0], send=False)
+        bench.host.step()
+        bench.send([by_tos, by_port, by_source])
+        assert asked(bench) == apart
+
+
+def test_an_answer_may_have_several_hops_or_none(bench: Bench) -> None:
+    for number in range(3):
+        bench.entry(number)
+    pump = bench.host.pump
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK)
+    packets = flows(90)
+    hops: list[tuple[bytes | None, int]] = [(key, 1) for key in HOPS]
+    pump.route_answer(packets[0], _core.ROUTE_MULTIPATH, None, hops, False)
+    bench.host.step()
+    assert all(len(got) > 10 for got in bench.send(packets))
+    pump.route_answer(packets[0], _core.ROUTE_UNREACHABLE, None, None, False)
+    bench.host.step()
+    bench.send(packets[:2])
+    assert bench.host.counter("tx_no_route") == 2
+
+
+def test_the_packet_of_an_answer_may_still_miss_its_neighbour(bench: Bench) -> None:
+    pump = bench.host.pump
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK)
+    [packet] = flows(1)
+    bench.send([packet])
+    asked(bench)
+    pump.route_answer(packet, _core.ROUTE_GATEWAY, HOPS[0])
+    bench.host.step()
+    [event] = pump.events()
+    assert (event.type, event.next_hop, event.data) == (_core.EVENT_MISS, HOPS[0], packet)
+
+
+def test_a_full_table_of_answers_forgets_all_and_counts_them() -> None:
+    host = make_host(_core.MemorySwitch(1), "fe80::a", route_answer_max=100)
+    host.pump.route_set(ANY4, 96, _core.ROUTE_ASK, fields=PORTS)
+    for packet in flows(250):
+        host.pump.route_answer(packet, _core.ROUTE_GATEWAY, HOPS[0], None, False)
+        host.step()
+    assert host.counter("route_answers_evicted") == 200
+    assert host.counter("commands_bad") == 0
+
+
+def test_an_answer_that_comes_too_late_or_makes_no_sense_changes_nothing(bench: Bench) -> None:
+    pump = bench.host.pump
+    [packet] = flows(1)
+    pump.route_answer(packet, _core.ROUTE_GATEWAY, HOPS[0], None, False)  # no route to ask about
+    bench.host.step()
+    assert bench.host.counter("commands_bad") == 0
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK)
+    pump.route_answer(packet, _core.ROUTE_ASK)
+    pump.route_answer(packet, _core.ROUTE_MULTIPATH)
+    pump.route_answer(b"", _core.ROUTE_GATEWAY, HOPS[0])
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK, fields=8)
+    bench.host.step()
+    assert bench.host.counter("commands_bad") == 4
+
+
 def test_more_hops_than_the_pump_takes_are_refused(bench: Bench) -> None:
     assert _core.ROUTE_HOPS_MAX == ROUTE_HOPS_MAX
     hops: list[tuple[bytes | None, int]] = [(HOPS[0], 1)] * (ROUTE_HOPS_MAX + 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
 from typing import Any
 
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 INDEX = 7
+RTA_NH_ID = 30
 OTHER = 8
 
 
@@ -27,6 +29,7 @@ def message(
     source: str | None = None,
     tos: int = 0,
     flags: int = 0,
+    nexthop: int | None = None,
 ) -> bytes:
     """`hops` are (interface, gateway, weight); `kind` is an RTN_*."""
     parsed = ipaddress.ip_network(network)
@@ -47,14 +50,17 @@ def message(
             for to, gateway, weight in hops
         ]
         attributes.append(["RTA_MULTIPATH", several])
-    else:
+    elif nexthop is None:
         attributes += _gateway(parsed.version, via)
         attributes.append(["RTA_OIF", index])
     if pref is not None:
         attributes.append(["RTA_PREF", pref])
     encoded["attrs"] = attributes
     encoded.encode()
-    return bytes(encoded.data)
+    data = bytes(encoded.data)
+    if nexthop is not None:
+        data += struct.pack("=HHI", 8, RTA_NH_ID, nexthop)
+    return struct.pack("=I", len(data)) + data[4:]
 
 
 def _gateway(version: int, via: str | None) -> list[list[Any]]:

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,17 +14,21 @@ from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
     RTM_DELROUTE,
+    RTM_DELRULE,
     RTM_NEWADDR,
     RTM_NEWLINK,
+    RTM_NEWNEXTHOP,
     RTM_NEWROUTE,
+    RTM_NEWRULE,
     Link,
     Netlink,
 )
 from ipoibu.host.netsocket import NLM_F_REPLACE
 from ipoibu.host.route_message import RouteEntry, RouteReader
+from ipoibu.host.route_rules import Rule
 from ipoibu.host.route_sync import RouteSync
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
-from ipoibu.route import RouteChange, network_of
+from ipoibu.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange, network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 
 
@@ -40,6 +46,9 @@ class Kernel(Netlink):
         self.listings = 0
         self.waiting: list[Notice] = []
         self.overruns = 0
+        self.ruled: list[Rule] = []
+        self.rule_listings = 0
+        self.objects: dict[int, tuple[NextHop, ...]] = {}
 
     def link(self, name: str | int) -> Link | None:
         link = Link(INDEX, "ib0", 2044, self.up, None, self.forwards)
@@ -54,6 +63,13 @@ class Kernel(Netlink):
             found = reader.read(data, 0)
             if found is not None:
                 yield found
+
+    def rules(self) -> list[Rule]:
+        self.rule_listings += 1
+        return list(self.ruled)
+
+    def nexthops(self, index: int) -> dict[int, tuple[NextHop, ...]]:
+        return dict(self.objects)
 
     def notices(self, most: int) -> Iterator[Notice]:
         waiting, self.waiting = self.waiting, []
@@ -86,8 +102,11 @@ class Endpoint:
             if target is None:
                 self.log.append(f"-{network}")
             else:
-                vias = " ".join(str(hop.via) for hop in target.hops)
+                vias = " ".join(str(hop.via) for hop in target.hops) or str(target.fields)
                 self.log.append(f"+{network} {vias} {target.kind}")
+
+    def answer_routes(self, ask: AskRoute) -> None:
+        self.log.append("answers")
 
     def router_changed(self, is_router: bool) -> None:
         self.log.append(f"router {is_router}")
@@ -225,6 +244,60 @@ def test_notices_of_other_interfaces_change_nothing(bench: Bench) -> None:
 def test_many_routes_reach_the_endpoint_in_batches(bench: Bench) -> None:
     bench.kernel.listed = [message(f"10.{n >> 8}.{n & 255}.0/24") for n in range(2000)]
     assert len(bench.refresh()) == 2000
+
+
+RULE = Rule(socket.AF_INET, False, FIELD_SOURCE, 7)
+
+
+def test_under_other_rules_the_kernel_is_asked_about_each_flow_of_the_family(bench: Bench) -> None:
+    bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7"), message("fd05::/16", "fe80::7")]
+    bench.refresh()
+    bench.kernel.ruled = [RULE]
+    bench.kernel.notify(RTM_NEWRULE, bytes(28))
+    assert bench.follow() == ["+0.0.0.0/0 1 ask", "-10.5.0.0/16", "answers"]
+    # every change may change an answer, whatever its table or interface
+    bench.kernel.notify(RTM_NEWROUTE, message("10.6.0.0/16", "10.8.0.1", index=OTHER, table=100))
+    assert bench.follow() == ["+0.0.0.0/0 1 ask"]
+    bench.kernel.notify(RTM_NEWROUTE, message("10.7.0.0/16", "10.0.0.7"))
+    assert bench.follow() == ["+0.0.0.0/0 1 ask"]
+    bench.kernel.notify(RTM_NEWROUTE, message("fd06::/16", "fe80::7"))
+    assert bench.follow() == ["+0.0.0.0/0 1 ask", "+fd06::/16 fe80::7 unicast"]
+    bench.kernel.ruled = []
+    bench.kernel.notify(RTM_DELRULE, bytes(28))
+    assert bench.follow() == [
+        "+0.0.0.0/0 1 ask",
+        "+10.5.0.0/16 10.0.0.7 unicast",
+        "+10.7.0.0/16 10.0.0.7 unicast",
+        "-0.0.0.0/0",
+    ]
+    assert bench.kernel.rule_listings == 3
+    bench.route_sync.close()
+
+
+@pytest.mark.parametrize(("route", "fields"), [({"tos": 16}, FIELD_TOS), ({"table": 253}, 0)])
+def test_the_kernel_is_asked_where_routes_select_by_more_than_the_destination(
+    bench: Bench, route: dict[str, Any], fields: int
+) -> None:
+    bench.refresh()
+    bench.kernel.notify(RTM_NEWROUTE, message("10.5.0.0/16", "10.0.0.7", **route))
+    assert {f"+0.0.0.0/0 {fields} ask", "-10.5.0.0/16", "answers"} <= set(bench.follow())
+    bench.kernel.notify(RTM_DELROUTE, message("10.5.0.0/16", "10.0.0.7", **route))
+    assert "-0.0.0.0/0" in bench.follow()
+    bench.route_sync.close()
+
+
+def test_a_nexthop_object_that_changes_changes_its_routes(bench: Bench) -> None:
+    """The kernel need not name the routes (nexthop_compat_mode=0)."""
+    first, second = (NextHop(ipaddress.ip_address(f"10.0.0.{n}")) for n in (7, 8))
+    bench.kernel.objects = {1: (first,)}
+    bench.kernel.listed = [message("10.5.0.0/16", nexthop=1)]
+    assert bench.refresh() == ["+10.5.0.0/16 10.0.0.7 unicast"]
+    bench.kernel.objects = {1: (first, second)}
+    bench.kernel.notify(RTM_NEWNEXTHOP, bytes(24))
+    assert bench.follow() == ["+10.5.0.0/16 10.0.0.7 10.0.0.8 unicast"]
+    bench.kernel.notify(RTM_NEWNEXTHOP, bytes(24))
+    assert bench.follow() == []
+    assert bench.kernel.listings == 2
 
 
 def test_a_multipath_route_has_all_its_next_hops(bench: Bench) -> None:
