@@ -22,12 +22,16 @@ enum {
      * kernel, where they cost no copy yet; if the pump read them too early, they would have left
      * the cache before it sends them. */
     SENDING_BYTES = 1 << 20,
-    /* How long the pump waits for a full connection after its last sign of life. Meanwhile it does
-     * not read the device, for any destination: as long as a peer's program may have to wait for a
-     * CPU, and no longer (4 ms was too short beside other work). A stalled peer delays the others
-     * by this much, once. */
-    HOLD_NS = 20000000,
-    REFILL = 16, /* posts receives in batches of so many */
+    /* How long the pump waits for a full connection. Meanwhile it does not read the device, for any
+     * destination: as long as a peer's program may have to wait for a CPU, and no longer (4 ms was
+     * too short beside other work). A stalled peer delays the others by this much, once. Waiting
+     * uses up the connection's patience, and its messages that end restore it: all of it in a full
+     * window. So a peer that acknowledges a trickle delays the others in proportion to the trickle.
+     */
+    PATIENCE_NS = 20000000,
+    PATIENCE_NS_PER_BYTE = PATIENCE_NS / SENDING_BYTES,
+    PATIENCE_BYTES_MIN = 4096, /* a shorter message counts as so long */
+    REFILL = 16,               /* posts receives in batches of so many */
 };
 
 static const struct ipu_connected_ops *ops_of(const struct ipu_pump *pump)
@@ -115,6 +119,7 @@ int ipu_connection_add(struct ipu_pump *pump, const struct ipu_connection_add *a
         return -EINVAL;
     connection->id = add->id;
     connection->superframes = add->superframes != 0;
+    connection->patience_ns = PATIENCE_NS;
     int error = ops_of(pump)->add(pump->fabric->connected_self, connection);
     if (error < 0)
         return error;
@@ -179,6 +184,15 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
     return NULL;
 }
 
+/* The frames that are left to read the device into. */
+static uint32_t frames_left(const struct ipu_pump *pump)
+{
+    uint32_t left = pump->lent_frames - pump->lent_sending;
+    if (pump->device->ops->read != NULL && pump->tx.free_frames > pump->engine_frames)
+        left += pump->tx.free_frames - pump->engine_frames;
+    return left;
+}
+
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection)
 {
     const struct ipu_connection_state *state = &pump->connected;
@@ -187,23 +201,40 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
         messages += (uint32_t)state->pending;
         bytes += state->pending_bytes;
     }
-    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES;
+    /* A connection gets as many frames as it leaves to the others: peers that do not acknowledge
+     * never take the last one. */
+    return messages < IPU_CONNECTION_SENDS && bytes < SENDING_BYTES &&
+           messages <= frames_left(pump);
 }
 
-uint64_t ipu_connection_hold_ns(struct ipu_connection *connection)
+uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *connection)
 {
-    if (connection->broken)
+    struct ipu_connection_state *state = &pump->connected;
+    if (connection->broken || connection->patience_ns == 0)
         return 0;
-    if (connection->moved) { /* the usual case, which need not read the clock */
-        connection->moved = false;
-        connection->still_since_ns = 0;
-        return HOLD_NS;
-    }
-    uint64_t now_ns = ipu_clock_ns();
-    if (connection->still_since_ns == 0)
-        connection->still_since_ns = now_ns;
-    int64_t left_ns = HOLD_NS - (int64_t)(now_ns - connection->still_since_ns);
-    return left_ns > 0 ? (uint64_t)left_ns : 0;
+    state->held_by = connection;
+    state->held_since_ns = ipu_clock_ns();
+    return connection->patience_ns;
+}
+
+void ipu_connection_end_hold(struct ipu_pump *pump)
+{
+    struct ipu_connection_state *state = &pump->connected;
+    struct ipu_connection *connection = state->held_by;
+    if (connection == NULL)
+        return;
+    uint64_t held_ns = ipu_clock_ns() - state->held_since_ns;
+    connection->patience_ns -=
+        held_ns < connection->patience_ns ? held_ns : connection->patience_ns;
+    state->held_by = NULL;
+}
+
+/* A message of so many bytes has ended. */
+static void restore_patience(struct ipu_connection *connection, uint32_t bytes)
+{
+    uint64_t counted = bytes > PATIENCE_BYTES_MIN ? bytes : PATIENCE_BYTES_MIN;
+    uint64_t patience_ns = connection->patience_ns + counted * PATIENCE_NS_PER_BYTE;
+    connection->patience_ns = patience_ns < PATIENCE_NS ? patience_ns : PATIENCE_NS;
 }
 
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
@@ -248,7 +279,6 @@ void ipu_connection_flush(struct ipu_pump *pump)
     int taken = ops_of(pump)->send(pump->fabric->connected_self, to, state->batch, n);
     state->pending = 0;
     state->pending_bytes = 0;
-    to->moved |= taken > 0 && to->sending == 0;
     IPU_COUNT(pump, send_batches);
     for (int i = 0; i < n; i++) {
         const struct ipu_send *send = &state->batch[i];
@@ -287,9 +317,9 @@ static int reap(struct ipu_pump *pump)
             continue;
         struct ipu_connection *connection = sent[i].connection;
         connection->sending--;
-        connection->sending_bytes -=
-            connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
-        connection->moved = true;
+        uint32_t bytes = connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
+        connection->sending_bytes -= bytes;
+        restore_patience(connection, bytes);
         if (sent[i].failed)
             broke(pump, connection);
     }
@@ -405,6 +435,8 @@ static void settle(struct ipu_pump *pump)
         struct ipu_connection *next = connection->next;
         if (ipu_ring_free_bytes(&pump->events) < 2 * sizeof(struct ipu_event))
             return; /* the engine wants it again */
+        if (pump->connected.held_by == connection)
+            pump->connected.held_by = NULL;
         ops_of(pump)->remove(pump->fabric->connected_self, connection);
         *at = next;
         pump->connected.leaving--;

@@ -51,6 +51,10 @@ struct ipu_connection_state {
     struct ipu_connection *to;
     int pending;
     uint32_t pending_bytes;
+
+    /* The connection for which the pump does not read the device, and since when; or NULL. */
+    struct ipu_connection *held_by;
+    uint64_t held_since_ns;
 };
 
 /* A write to the device, with the data to count it: its packets, and how they became one frame. */
@@ -272,8 +276,11 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
  * message. */
 bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_connection *connection);
 
-/* Returns how long to wait for room, as its messages end one after the other; 0: drop. */
-uint64_t ipu_connection_hold_ns(struct ipu_connection *connection);
+/* Begins to wait for room, for so many ns at most; 0: drop. */
+uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *connection);
+
+/* Ends the wait: the connection pays for it with its patience. */
+void ipu_connection_end_hold(struct ipu_pump *pump);
 
 /* Queues a message for the next doorbell. The connection must have room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,

@@ -57,6 +57,8 @@ static void device_error(struct ipu_pump *pump, ssize_t error)
 int ipu_transmit_read(struct ipu_pump *pump, int max)
 {
     int done = 0;
+    if (pump->hold_ns > 0)
+        ipu_connection_end_hold(pump);
     pump->hold_ns = 0;
     if (pump->device_failed)
         return 0;
@@ -165,7 +167,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet,
                  struct ipu_connection *connection)
 {
-    uint64_t hold_ns = packet->engines ? 0 : ipu_connection_hold_ns(connection);
+    uint64_t hold_ns = packet->engines ? 0 : ipu_connection_hold(pump, connection);
     if (hold_ns == 0) {
         IPU_COUNT(pump, tx_connection_full);
         return false;
@@ -346,7 +348,7 @@ static int cut(struct ipu_pump *pump)
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
         if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-            pump->hold_ns = ipu_connection_hold_ns(connection);
+            pump->hold_ns = ipu_connection_hold(pump, connection);
             if (pump->hold_ns == 0)
                 ipu_batch_abandon_cut(pump, &pump->counters.tx_connection_full);
             break;

@@ -17,7 +17,9 @@ enum {
     DATAGRAM_MTU = 2044,
     CONNECTED_MTU = 65520,
     SUPERFRAME = 16 + 65536,
-    FRAMES = 32, /* shared receives */
+    FRAMES = 32,     /* shared receives */
+    TX_FRAMES = 192, /* more than enough for a full connection */
+    FEW_FRAMES = 16,
     DATAGRAM_FRAMES = 8,
     QUEUE = 512, /* messages under way in the fake fabric */
     ID = 7,
@@ -231,9 +233,10 @@ static struct ipu_pump *pump;
 
 static const struct ipu_dest peer = {.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
 
-static void begin_with(struct ipu_device *packets)
+static void begin_with(struct ipu_device *packets, uint32_t tx_frames)
 {
     struct ipu_pump_config config = {
+        .tx_frames = tx_frames,
         .fabric = &fabric,
         .device = packets,
         .mtu = DATAGRAM_MTU,
@@ -257,7 +260,7 @@ static void begin_with(struct ipu_device *packets)
 
 static void begin(void)
 {
-    begin_with(&device);
+    begin_with(&device, TX_FRAMES);
 }
 
 static void end(void)
@@ -530,14 +533,12 @@ static void a_connection_is_let_go_when_its_sends_have_ended(void)
 /* Shows a sign of life now, however slow this machine is. */
 static void moves(void)
 {
-    connection.moved = false;
-    connection.still_since_ns = UINT64_MAX / 2;
+    connection.patience_ns = UINT64_MAX / 2;
 }
 
 static void stands_still(void)
 {
-    connection.moved = false;
-    connection.still_since_ns = 1;
+    connection.patience_ns = 0;
 }
 
 static void fill_connection(void)
@@ -596,6 +597,54 @@ static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
     CHECK_EQ(fabric_state.datagrams, datagrams + 1);
     CHECK_EQ(fabric_state.last.len, 4 + 200);
     CHECK_EQ(counter("tx_connection_full"), 0);
+    end();
+}
+
+/* A wait of 20 ms uses up all patience; a full window of long messages restores it. */
+static void waiting_uses_up_the_patience_that_ended_messages_restore(void)
+{
+    enum { PATIENCE_NS = 20000000, MESSAGE_NS = 4096 * (PATIENCE_NS / (1 << 20)) };
+    fill_connection();
+    CHECK_EQ(connection.patience_ns, PATIENCE_NS);
+    offer(200);
+    step();
+    CHECK_EQ(device_state.len, 0);
+    usleep(2000);
+    step();
+    CHECK(connection.patience_ns <= PATIENCE_NS - 2000000);
+    usleep(PATIENCE_NS / 1000);
+    step();
+    CHECK_EQ(connection.patience_ns, 0);
+    CHECK_EQ(counter("tx_connection_full"), 1);
+    fabric_state.holds = false;
+    step();
+    CHECK_EQ(connection.patience_ns, 64 * MESSAGE_NS);
+    for (int i = 0; i < 17; i++) {
+        offer(60000);
+        step();
+    }
+    CHECK(connection.patience_ns > PATIENCE_NS * 9 / 10);
+    end();
+}
+
+static void a_peer_that_does_not_answer_leaves_frames_to_the_others(void)
+{
+    begin_with(&device, FEW_FRAMES);
+    connect_peer(false);
+    fabric_state.holds = true;
+    stands_still();
+    for (int i = 0; i < 3 * FEW_FRAMES; i++) {
+        offer(100);
+        step();
+        CHECK_EQ(device_state.len, 0);
+    }
+    CHECK(counter("tx_connected_packets") <= FEW_FRAMES / 2);
+    route(IPU_TX_UD);
+    for (int i = 0; i < FEW_FRAMES; i++) {
+        offer(100);
+        step();
+    }
+    CHECK_EQ(fabric_state.datagrams, FEW_FRAMES);
     end();
 }
 
@@ -718,7 +767,7 @@ static void an_application_reads_what_came_where_it_is(void)
         struct ipu_queue queue;
         uint32_t index[FRAMES], len;
         CHECK_EQ(ipu_queue_init(&queue, 1 << 16, 1 << 16), 0);
-        begin_with(&queue.device);
+        begin_with(&queue.device, 0);
         connect_peer(superframes);
         for (int round = 0; round < 3; round++) {
             for (uint8_t n = 0; n < FRAMES; n++) {
@@ -760,6 +809,8 @@ int main(void)
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
+    RUN(waiting_uses_up_the_patience_that_ended_messages_restore);
+    RUN(a_peer_that_does_not_answer_leaves_frames_to_the_others);
     RUN(long_messages_under_way_are_bounded_by_their_bytes);
     RUN(a_packet_that_waits_goes_where_it_should_go_by_then);
     RUN(the_rest_of_a_super_frame_waits_too_and_is_lost_with_patience);
