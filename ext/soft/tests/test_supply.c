@@ -190,8 +190,11 @@ static void a_consumer_that_posts_at_once_loses_nothing(void)
 
 int main(void)
 {
-    a_slow_consumer_delays_the_others_for_a_part_of_the_time();
-    a_consumer_in_the_background_delays_nobody();
-    a_consumer_that_posts_at_once_loses_nothing();
-    return 0;
+    static const struct test tests[] = {
+        TEST(a_slow_consumer_delays_the_others_for_a_part_of_the_time),
+        TEST(a_consumer_in_the_background_delays_nobody),
+        TEST(a_consumer_that_posts_at_once_loses_nothing),
+    };
+
+    return run_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }
