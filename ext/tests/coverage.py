@@ -19,7 +19,10 @@ from pathlib import Path
 EXT = Path(__file__).resolve().parents[1]
 FLOOR_PERCENT = 95.0
 PACKET_PATHS = [
-    *(f"pump/{name}.c" for name in ("transmit", "segment", "classify", "batch")),
+    *(
+        f"pump/{name}.c"
+        for name in ("transmit", "next_hop", "flow_key", "segment", "classify", "batch")
+    ),
     *(f"pump/{name}.c" for name in ("receive", "coalesce", "connection")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
     *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_base")),

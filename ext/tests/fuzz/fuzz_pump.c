@@ -10,9 +10,10 @@
 #include "core/ip_header.h"
 #include "device/vnet.h"
 #include "pump/segment.h"
+#include "pump/route.h"
 #include "pump_world.h"
 
-enum { BYTES_MAX = 70000, ACTIONS_MAX = 200, GRH = 40 };
+enum { BYTES_MAX = 70000, ACTIONS_MAX = 200, GRH = 40, HOPS = 4 };
 
 enum action {
     DATAGRAM,
@@ -25,6 +26,7 @@ enum action {
     ENGINE,
     FAULTS,
     ROUTE,
+    ANSWER,
     ACTIONS,
 };
 
@@ -169,15 +171,50 @@ static void set_faults(struct input *in)
     };
 }
 
+/* Next hops of a route or an answer: neighbours of all kinds, and the destination itself. */
+static uint32_t fill_hops(struct ipu_hop *hops, uint8_t which)
+{
+    for (uint32_t i = 0; i < HOPS; i++)
+        hops[i] = (struct ipu_hop){.gateway = world_hop(which + i, which & 64),
+                                   .weight = 1 + (which >> i & 3),
+                                   .on_link = i == which % 5};
+    return 1 + which % HOPS;
+}
+
 static void set_route(struct input *in)
 {
     uint8_t which = input_u8(in), how = input_u8(in);
+    struct ipu_hop hops[HOPS];
+    uint32_t len = fill_hops(hops, which) * (uint32_t)sizeof *hops;
     struct ipu_command command = {.type = how & 128 ? IPU_COMMAND_ROUTE_DEL : IPU_COMMAND_ROUTE_SET,
                                   .route_set = {.prefix = world_hop(which, which & 64),
                                                 .gateway = world_hop(which >> 2, which & 64),
                                                 .prefix_len = which & 64 ? which : 96 + which % 33,
-                                                .kind = how & 7}};
-    world_command(&command, NULL, 0);
+                                                .kind = how & 7,
+                                                .fields = how >> 3 & 7}};
+    command.len = (how & 7) == IPU_ROUTE_MULTIPATH ? len : 0;
+    world_command(&command, hops, command.len);
+}
+
+/* [which][how][stretch 2][length 2][IP packet]: the kernel's answer about a flow */
+static void answer_route(struct input *in)
+{
+    static uint8_t data[HOPS * sizeof(struct ipu_hop) + WORLD_DEVICE_MTU];
+    struct ipu_hop hops[HOPS];
+    uint8_t which = input_u8(in), how = input_u8(in);
+    uint32_t count = (how & 7) == IPU_ROUTE_MULTIPATH ? fill_hops(hops, which) : 0;
+    uint32_t head = count * (uint32_t)sizeof *hops;
+    struct ipu_command command = {.type = IPU_COMMAND_ROUTE_ANSWER,
+                                  .route_answer = {.gateway = world_hop(which, which & 64),
+                                                   .kind = how & 7,
+                                                   .hops = count,
+                                                   .send = how >> 3 & 1}};
+    size_t len = stretched(in, WORLD_DEVICE_MTU);
+    if (count > 0)
+        memcpy(data, hops, head);
+    memcpy(data + head, bytes_of_input, len);
+    command.len = head + (uint32_t)len;
+    world_command(&command, data, command.len);
 }
 
 typedef void action(struct input *in);
@@ -192,7 +229,7 @@ static action *const actions[ACTIONS] = {
     [DATAGRAM] = datagram,   [MESSAGE] = message,         [FRAME] = frame,
     [STEP] = step,           [NEIGHBOUR] = set_neighbour, [CONNECTION] = set_connection,
     [TX_MODE] = set_tx_mode, [ENGINE] = engine,           [FAULTS] = set_faults,
-    [ROUTE] = set_route,
+    [ROUTE] = set_route,     [ANSWER] = answer_route,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -424,6 +424,7 @@ void world_open(uint32_t offload, bool one_piece)
         .connected_frames = MESSAGES,
         .neigh_max = 16,
         .route_max = 16,
+        .route_answer_max = 8,
         .ah_max = 8,
         .command_bytes = 1 << 17,
         .event_bytes = 1 << 17,

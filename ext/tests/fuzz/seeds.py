@@ -154,6 +154,7 @@ def soft_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
 
 TCP_ALL = 3  # the device's offloads: TCP and UDP
 VNET_TCP4, VNET_UDP, VNET_TCP6 = 1, 5, 4
+MULTIPATH, ASK = 4, 5  # kinds of a route
 
 
 def ip(version: int, upper: Packet, **fields: Any) -> bytes:
@@ -338,6 +339,11 @@ def pump_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
                 for how in (1, 2, 3, 4, 64, 32, 128)
             ),
         }
+    for which, version in ((0, 4), (3, 4), (64, 6), (67, 6)):
+        seeds[f"multipath_{which}"] = flows_by_routes(version, which, MULTIPATH, ())
+        every = tuple(kind | 8 for kind in range(6))
+        seeds[f"asked_{which}"] = flows_by_routes(version, which, ASK | 7 << 3, every)
+        seeds[f"asked_all_{which}"] = flows_by_routes(version, which, ASK, (MULTIPATH | 8, 1))
     plain = NO_VNET + ip(4, udp(b"data"))
     cut_in_two = super_frame(4, bytes(1000), 600, is_tcp=True)
     seeds |= {
@@ -387,6 +393,21 @@ def pump_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
             + frame(NO_VNET + data)
         )
     return seeds
+
+
+# A route, and then packets: prefixes of 32 or 128 bits come first in a look-up.
+def flows_by_routes(version: int, which: int, how: int, answers: tuple[int, ...]) -> bytes:
+    """A route of this kind, packets of different flows to it, and answers about them."""
+    packets = [
+        ip(version, UDP(sport=port, dport=2) / Raw(b"data")) for port in (1, 2, 3, 4, 5, 6)
+    ] + [ip(version, tcp(1, b"x"))]
+    asked = b"".join(
+        struct.pack("<BBB", 10, which, kind) + stretch(packets[0]) + frame(NO_VNET + packets[1])
+        for kind in answers
+    )
+    sent = b"".join(frame(NO_VNET + each) for each in packets)
+    big = frame(super_frame(version, bytes(1000), 300, is_tcp=True))
+    return bytes([TCP_ALL]) + route(which, how) + sent + asked + sent + big
 
 
 ROUTES = [(0, 0), (1, 1), (2, 2), (4, 3), (1, 128), (33, 4)]
