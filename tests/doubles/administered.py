@@ -26,7 +26,7 @@ PACE: Final = Pace(timeout_s=0.05, attempts=2, probe_min_s=0.02, probe_max_s=0.0
 
 
 class IbPort(MemoryPort):
-    """A memory port, which is that of host `number` at `sa`."""
+    """A memory port of host `number` at the administrator `sa`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def udp(source: int, target: str, data: bytes) -> bytes:
 
 
 def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
-    """Whether the packet arrives, perhaps after others that waited for the same path."""
+    """Return whether the packet arrives, perhaps after others that waited for the same path."""
     packet = udp(source, f"10.0.0.{target}", data)
     subnet.endpoints[source - 1].send([packet])
     end = time.monotonic() + 10
@@ -134,6 +134,6 @@ def states(sa: FakeSa, group: Any, host: int) -> JoinState:
 
 
 def receives(endpoint: Endpoint, group: Gid) -> bool:
-    """Whether the queue pair is attached; the SA knows the membership before."""
+    """Return whether the queue pair is attached; the SA knows the membership earlier."""
     states = [one["state"] for one in endpoint.groups() if one["mgid"] == str(group)]
     return states == ["member"]

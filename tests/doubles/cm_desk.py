@@ -112,26 +112,26 @@ class Desk:
 
 
 def sent(effects: list[CmEffect]) -> list[cm.Message]:
-    """The CM messages among the effects."""
+    """Return the CM messages among the effects."""
     return [cm.parse_untrusted(it.raw)[1] for it in effects if isinstance(it, SendMad)]
 
 
 def only(effects: list[CmEffect]) -> cm.Message:
-    """The only CM message among the effects."""
+    """Return the only CM message among the effects."""
     (message,) = sent(effects)
     return message
 
 
 def counts(effects: list[CmEffect]) -> list[str]:
-    """The reasons of all counts among the effects."""
+    """Return the reasons of all counts among the effects."""
     return [it.reason for it in effects if isinstance(it, Count)]
 
 
 def reported(effects: list[CmEffect]) -> list[Requested | Replied | Established | Ended]:
-    """The events for the policy among the effects."""
+    """Return the events for the policy among the effects."""
     return [it for it in effects if isinstance(it, Requested | Replied | Established | Ended)]
 
 
 def rep_to(req: Req) -> Rep:
-    """The REP with which B accepts."""
+    """Return the REP with which B accepts."""
     return Rep(PEER_ID, req.local_id, B_GUID, Qpn(0x4A), 0xABCDEF, b"welcome", rnr_retries=1)

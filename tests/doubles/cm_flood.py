@@ -3,8 +3,8 @@
 
     python -m tests.doubles.cm_flood NETDEV HWADDR [linux|rfc|rdmacm] [COUNT]
 
-runs on the built-in HCA of a net device that nothing else uses, and prints how many requests were
-accepted and how many refused. Use it only against your own hosts.
+runs on the built-in HCA of a net device that no other program uses, and prints how many requests the host
+accepted and how many it refused. Use it only against your own hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ANSWER_S = 90.0
 
 
 def flood(netdev: str, victim: HwAddr, form: ServiceForm, count: int) -> tuple[int, int]:
-    """How many of `count` requests were accepted, and how many refused."""
+    """Return how many of `count` requests the host accepted, and how many it refused."""
     hca = SoftHca(netdev)
     mtu_bytes = hca.active_mtu_bytes
     config = CmConfig(Gid(hca.gid), ca_guid=7, path_mtu_bytes=mtu_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One host alone: the test plays its peers, reads every frame that it sends, and sets the time."""
+"""One host alone: the test plays its peers, reads every frame that the host sends, and sets the time."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ class Bench:
             seen.clear()
 
     def send(self, destination: str, payload: bytes = b"data") -> None:
-        """A packet of the host's stack to `destination`."""
+        """Send a packet of the host's stack to `destination`."""
         source = OUR_V4 if ip_address(destination).version == 4 else OUR_V6
         self.host.send(packet(str(source), destination, payload))
 
     def arp(self, message: arp_wire.Arp, multicast: bool = False, sender: HwAddr = PEER) -> None:
-        """`message` arrives, to the host alone or to the broadcast group."""
+        """Deliver `message` to the host alone, or to the broadcast group."""
         self._arrive(sender, EtherType.ARP, message.pack(), multicast)
 
     def nd(self, message: ndisc.Message, multicast: bool = False, sender: HwAddr = PEER) -> None:
-        """`message` arrives, to the host alone or to some group."""
+        """Deliver `message` to the host alone, or to a group."""
         self._arrive(sender, EtherType.IPV6, message.pack(), multicast)
 
     def raw(self, frame: bytes, sender: HwAddr = PEER) -> None:
-        """Any bytes arrive, to the host alone."""
+        """Deliver any bytes to the host alone."""
         source = FrameSource(sender.qpn, sender.gid, self.host.hwaddr.gid)
         self.host.carry_out(self.host.engine.frame(self.now, source, frame))
 
@@ -90,7 +90,7 @@ class Bench:
         ]
 
     def forward(self, destination: str) -> NeighAction | None:
-        """What the pump does with packets to `destination`; None is a miss."""
+        """Return the pump's action on packets to `destination`; None is a miss."""
         row = self.host.table.get(ip_address(destination))
         return row.forward if row else None
 

@@ -39,7 +39,7 @@ _NO_STATE: Final = JoinState(0)
 
 
 def port_gid(number: int) -> Gid:
-    """The GID of the n-th host."""
+    """Return the GID of the n-th host."""
     return Gid(bytes.fromhex("fe80000000000000") + number.to_bytes(8, "big"))
 
 
@@ -67,11 +67,11 @@ class Host(Protocol):
 
 
 class FakeSa:
-    """Answers all `FakePort`s that were made with it."""
+    """Answers all `FakePort`s made with it."""
 
     def __init__(self) -> None:
         self.is_deaf = False
-        """While set, it does not answer, like a subnet manager that was killed."""
+        """While set, the SA does not answer, like a killed subnet manager."""
         self.spoil: Callable[[SaMad], list[SaMad]] = lambda answer: [answer]
         """The copies of an answer: none to lose it, two to send it twice."""
         self.capability2 = Capability2.SEND_ONLY_FULL_MEMBER
@@ -86,12 +86,13 @@ class FakeSa:
         self._reports = 0
 
     def forget(self) -> None:
-        """Forget all members, like a subnet manager that was restarted without its cache."""
+        """Forget all members, like a subnet manager restarted without its cache."""
         self.groups.clear()
         self.subscribers.clear()
 
     def make_broadcast(self, pkey: PKey, **fields: int) -> Gid:
-        """The broadcast group of a partition with the flag `ipoib`, by default with OpenSM's parameters."""
+        """Make the broadcast group of a partition with the flag `ipoib`, by default with OpenSM's
+        parameters."""
         gid = mgid.broadcast(pkey)
         base = McMemberRecord(
             mgid=gid,
@@ -303,7 +304,7 @@ class _Refused(Exception):
 
 
 def _asked(request: SaMad) -> McMemberRecord:
-    """The record of a request, without the fields that its mask leaves out."""
+    """Return the record of a request, without the fields that its mask leaves out."""
     filled = bytearray(request.data.ljust(mcmember.RECORD_LEN, b"\0"))
     mask = request.mask
     if not mask & Component.MLID:

@@ -4,9 +4,8 @@
     version 4b | traffic class 8b | flow label 20b | payload length 2 | next header 1 |
     hop limit 1 | source GID 16 | destination GID 16
 
-RoCEv2 adapters show the packet's IP header there. That of IPv6 has the same form; that of IPv4
-fills the last 20 bytes, behind zeros (rxe) or garbage (some adapters), and its GIDs are the
-IPv4-mapped ones.
+RoCEv2 adapters show the packet's IP header there. An IPv6 header has the same form; an IPv4 header fills
+the last 20 bytes, behind zeros (rxe) or garbage (some adapters), and its GIDs are the IPv4-mapped ones.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Grh:
     next_header: int = NEXT_HEADER_IBA
 
     def pack(self) -> bytes:
-        """40 bytes in the form of InfiniBand and of RoCEv2 over IPv6."""
+        """Return 40 bytes in the form of InfiniBand and of RoCEv2 over IPv6."""
         first = first_word(self.traffic_class, self.flow_label)
         return (
             _FIXED.pack(first, self.payload_bytes, self.next_header, self.hop_limit)
@@ -53,9 +52,9 @@ class Grh:
         )
 
     def pack_ipv4(self) -> bytes:
-        """40 bytes in rxe's form over IPv4; `ValueError` unless both GIDs are IPv4-mapped.
+        """Return 40 bytes in rxe's form over IPv4; `ValueError` unless both GIDs are IPv4-mapped.
 
-        Flow label and next header have no place in it.
+        Flow label and next header have no place in this form.
         """
         if not self.sgid.raw.startswith(_MAPPED_PREFIX) or not self.dgid.raw.startswith(
             _MAPPED_PREFIX
@@ -72,8 +71,8 @@ def parse_untrusted(area: Octets) -> Grh:
     if len(area) < GRH_LEN:
         raise BadFrame("grh_short")
     raw = bytes(area[:GRH_LEN])
-    # First IPv4: garbage before its header can look like version 6, while 20 bytes with version,
-    # length, protocol and checksum of IPv4 are not found inside a GID pair by accident.
+    # First IPv4: garbage before its header can look like version 6, while a GID pair does not contain 20
+    # bytes with version, length, protocol and checksum of IPv4 by accident.
     ipv4 = raw[GRH_LEN - _IPV4.size :]
     if ipv4[0] == 0x45 and ipv4[9] == NEXT_HEADER_UDP and checksum(ipv4) == 0:
         return _ipv4_untrusted(ipv4)

@@ -21,7 +21,7 @@ class Change:
 
 
 def changes(report: Report) -> tuple[Change, ...]:
-    """The records as joins and leaves.
+    """Return the records as joins and leaves.
 
     "Include nothing" is a leave; a `BLOCK` alone is neither, so it yields no change.
     """

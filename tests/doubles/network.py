@@ -20,9 +20,9 @@ LONG_DELAY_S: Final = 0.5  # shorter than a retransmission, long enough to be ov
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The probabilities of each fault, drawn per receiver.
+    """The probabilities of each fault, drawn for each receiver.
 
-    Later datagrams overtake a delayed one, so a delay reorders too.
+    Later datagrams overtake a delayed one, so a delay reorders, too.
     """
 
     drop: float = 0.0
@@ -57,7 +57,7 @@ class VirtualClock:
         heapq.heappush(self._events, (max(time_s, self.now), next(self._serial), event))
 
     def step(self, until_s: float) -> bool:
-        """Let the next event happen, if it is due by `until_s`; else the clock shows that time."""
+        """Let the next event happen if it is due by `until_s`; else set the clock to that time."""
         if not self._events or self._events[0][0] > until_s:
             self.now = max(self.now, until_s)
             return False
@@ -101,7 +101,7 @@ class Network:
         return (destination.qpn, destination.gid) == (receiver.hwaddr.qpn, receiver.hwaddr.gid)
 
     def _fate(self) -> list[float]:
-        """The delays of the datagram's copies; none if it is lost."""
+        """Return the delays of the datagram's copies; none if the datagram is lost."""
         faults, dice = self.faults, self._rng.random()
         if dice < faults.drop:
             return []

@@ -68,10 +68,10 @@ def _check_fabric(fabric: Fabric) -> None:
     assert 1 < fabric.qpn < MULTICAST_QPN
     assert fabric.native is not None
     assert fabric.event_fd is None or fabric.event_fd >= 0
-    for mgid_ in (GROUP, OTHER, GROUP):  # a group may be attached again
+    for mgid_ in (GROUP, OTHER, GROUP):  # the caller may attach a group again
         fabric.attach(mgid_)
     fabric.attach(OTHER, 0xC001)  # with another LID
-    for _ in range(2):  # the second is not attached any more
+    for _ in range(2):  # at the second call it is not attached any more
         fabric.detach(GROUP)
     fabric.listen(lambda _hwaddr, _addresses: None)
     fabric.announce([ipaddress.ip_address("10.0.0.1")])
@@ -107,14 +107,14 @@ def check_packets(a: Port, b: Port) -> None:
 
 
 def _packet(source: str, target: str) -> bytes:
-    """An IPv4 packet of an experimental protocol."""
+    """Return an IPv4 packet of an experimental protocol."""
     head = bytes.fromhex("4500001c0000000040fd0000")
     ends = b"".join(ipaddress.ip_address(text).packed for text in (source, target))
     return head + ends + b"contract"
 
 
 def _passes(source: Endpoint, target: Endpoint, packet: bytes) -> None:
-    """The link comes up and resolves meanwhile: the packet is sent until it arrives."""
+    """Send the packet until it arrives; the link comes up and resolves meanwhile."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         source.send([packet])

@@ -51,7 +51,7 @@ SUPERFRAME: Final = 65552
 
 
 def attributes(qpn: int = 0x5A) -> RcAttributes:
-    """The attributes that a manager reports for a queue pair."""
+    """Return the attributes that a manager reports for a queue pair."""
     return RcAttributes(Destination(PEER_GID, Qpn(qpn)), 2048, 1, 2, 18)
 
 
@@ -120,7 +120,7 @@ class Desk:
     def request(
         self, hwaddr: HwAddr = PEER, theirs: Private | None = None
     ) -> tuple[Handle, list[RcEffect]]:
-        """A peer's request, reported to the policy."""
+        """Report a peer's request to the policy."""
         handle = Handle(Role.PASSIVE, next(self._passive))
         private_data = theirs or Private(hwaddr.qpn, LINUX_MTU)
         private = private_data.pack().ljust(92, b"\0")
@@ -128,7 +128,7 @@ class Desk:
         return handle, self.event(Requested(handle, hwaddr.gid, wanted, attributes(), private))
 
     def accept(self, hwaddr: HwAddr = PEER) -> Handle:
-        """A peer's request, until the connection is established."""
+        """Take a peer's request, up to the established connection."""
         handle, _ = self.request(hwaddr)
         self.open(handle)
         self.event(Established(handle))
@@ -142,10 +142,10 @@ class Desk:
 
 
 def pick(kind: type[T], effects: list[RcEffect]) -> list[T]:
-    """The effects of one kind."""
+    """Return the effects of one kind."""
     return [it for it in effects if isinstance(it, kind)]
 
 
 def paths(effects: list[RcEffect]) -> list[TxMode]:
-    """The TX modes of all routes among the effects."""
+    """Return the TX modes of all routes among the effects."""
     return [route.tx_mode for route in pick(TxRoute, effects)]

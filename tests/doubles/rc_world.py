@@ -115,7 +115,7 @@ class RcHost:
         self.carry_out(self.connections.close(self.now))
 
     def kill(self) -> None:
-        """Vanish without a farewell, as in a crash."""
+        """Vanish without a message, as in a crash."""
         self.world.network.unplug(self)
         self.world.hosts.remove(self)
         self._alarm = None
@@ -207,7 +207,7 @@ class RcHost:
 
 
 def _are_joined(qp: Qp, gid: Gid, host: RcHost, handle: Handle, other: Qp) -> bool:
-    """Whether each of two queue pairs is programmed for the other."""
+    """Return whether each of two queue pairs is programmed for the other."""
     ours, theirs = qp.attributes, other.attributes
     if ours is None or theirs is None:
         return False
@@ -245,12 +245,12 @@ class World:
         return self.clock.now
 
     def new_qpn(self) -> Qpn:
-        """A new number; unlike an adapter, the world never uses one twice."""
+        """Return a new number; unlike an adapter, the world never uses a number twice."""
         self._qpn += 1
         return Qpn(self._qpn)
 
     def host(self, gid: Gid | None = None) -> RcHost:
-        """A started host, on the port `gid` or on a new one."""
+        """Return a started host, on the port `gid` or on a new port."""
         self._number += 1
         gid = gid or Gid.parse(f"fe80::211:22ff:fe00:{self._number:x}")
         guid = int.from_bytes(gid.interface_id, "big")
@@ -270,7 +270,7 @@ class World:
         return self.host(host.interface.gid)
 
     def find(self, destination: Destination) -> tuple[RcHost, Handle, Qp] | None:
-        """The host and queue pair that a packet to `destination` would reach."""
+        """Return the host and queue pair that a packet to `destination` would reach."""
         for host in self.hosts:
             if host.interface.gid == destination.gid:
                 for handle, qp in host.qps.items():

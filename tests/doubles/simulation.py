@@ -50,7 +50,7 @@ _ND_TYPES: Final = range(133, 138)
 
 
 def packet(source: str, destination: str, payload: bytes) -> bytes:
-    """An IP packet of the version of its addresses."""
+    """Return an IP packet of the version of its addresses."""
     pair = ip_address(source), ip_address(destination)
     if pair[0].version == 4 and pair[1].version == 4:
         return ip.Ipv4(pair[0], pair[1], EXPERIMENTAL, payload).pack()
@@ -60,7 +60,7 @@ def packet(source: str, destination: str, payload: bytes) -> bytes:
 
 
 class Host:
-    """One engine, and of its pump the next-hop table.
+    """One engine, with the next-hop table of its pump.
 
     Tests read the public attributes: `effects` in their order, `received` and `delivered` packets,
     `counts`, `log`, `verdicts`, the pump's `table`, the fabric's `groups`. The fabric refuses to attach
@@ -101,7 +101,7 @@ class Host:
             self.add(interface)
 
     def kill(self) -> None:
-        """Vanish without a farewell, as in a crash."""
+        """Vanish without a message, as in a crash."""
         self._network.unplug(self)
 
     def add(self, interface: IpInterface) -> None:
@@ -117,7 +117,7 @@ class Host:
         self.carry_out(self.engine.leave(self._clock.now, ip_address(group)))
 
     def send(self, data: bytes) -> None:
-        """A packet from the local stack; every destination is on the link."""
+        """Take a packet from the local stack; every destination is on the link."""
         next_hop = ip.parse_untrusted(data).destination
         if next_hop in self.table:
             self._forward(next_hop, data)
@@ -125,15 +125,15 @@ class Host:
             self.carry_out(self.engine.miss(self._clock.now, next_hop, data))
 
     def report(self, data: bytes) -> None:
-        """An IGMP or MLD packet from the local stack."""
+        """Take an IGMP or MLD packet from the local stack."""
         self.carry_out(self.engine.host_packet(self._clock.now, data))
 
     def got(self, payload: bytes) -> bool:
-        """Whether a packet with this payload has arrived."""
+        """Return whether a packet with this payload has arrived."""
         return any(ip.parse_untrusted(data).payload == payload for data in self.received)
 
     def receive(self, source: FrameSource, frame: bytes) -> None:
-        """A datagram from the network; the engine gets those that the pump does not deliver itself."""
+        """Take a datagram from the network; the engine gets those that the pump does not deliver itself."""
         if _is_control(frame):
             self.carry_out(self.engine.frame(self._clock.now, source, frame))
         elif (source.qpn, source.sgid) != (self.hwaddr.qpn, self.hwaddr.gid):
@@ -151,7 +151,7 @@ class Host:
                 self._clock.at(deadline, lambda: self._ring(deadline))
 
     def _ring(self, alarm: float) -> None:
-        if alarm == self._alarm:  # else the deadline has moved, and another alarm is set
+        if alarm == self._alarm:  # otherwise the deadline has moved, and there is another alarm
             self._alarm = None
             self.carry_out(self.engine.timer(self._clock.now))
 
@@ -232,7 +232,7 @@ class Simulation:
         return self.clock.now
 
     def host(self, *addresses: str) -> Host:
-        """A started host with a port of its own and these addresses, each with its prefix length."""
+        """Return a started host with a port of its own and these addresses, each with its prefix length."""
         number = len(self.hosts) + 1
         gid = Gid.parse(f"fe80::211:22ff:fe00:{number:x}")
         host = self._make(gid)
@@ -269,7 +269,7 @@ class Simulation:
 
 
 def _is_control(frame: bytes) -> bool:
-    """Whether a frame is ARP or neighbour discovery; the pump handles all others."""
+    """Return whether a frame is ARP or neighbour discovery; the pump handles all others."""
     kind = int.from_bytes(frame[:2], "big")
     if kind == EtherType.IPV6:
         return len(frame) > 44 and frame[10] == ip.ICMPV6 and frame[44] in _ND_TYPES

@@ -35,7 +35,8 @@ def _own_namespaces() -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def runtime() -> Iterator[Path]:
-    """A runtime directory of this session's own, empty in the end, as is /run/netns of our names."""
+    """A runtime directory for this session alone; in the end it must be empty, and /run/netns without our
+    names."""
     directory = Path(tempfile.mkdtemp(prefix="ipt-"))
     os.environ["IPOIBU_RUNTIME_DIR"] = str(directory / "run")
     yield directory / "run"
@@ -72,7 +73,7 @@ def cli() -> Cli:
 
 @pytest.fixture(scope="session")
 def sh() -> Callable[[Host, str], str]:
-    """Run a shell command in a host; its output, or a failed test with what it said."""
+    """Run a shell command in a host; return its output, or fail the test with that output."""
 
     def run(host: Host, command: str) -> str:
         done = host.run(["sh", "-c", command])
@@ -84,7 +85,7 @@ def sh() -> Callable[[Host, str], str]:
 
 @pytest.fixture(scope="session")
 def until() -> Until:
-    """Ask again and again until the answer is true; that answer, or a failed test."""
+    """Ask again and again until the answer is true; return that answer, or fail the test."""
 
     def wait(question: Callable[[], Any], timeout_s: float = 5.0) -> Any:
         deadline = time.monotonic() + timeout_s
@@ -100,8 +101,8 @@ class BadWire:
     """A wire between two ports of a bridge that loses, repeats, delays and corrupts frames, seeded.
 
     The kernels here have no netem. Frames travel with their virtio header (PACKET_VNET_HDR), so that
-    unfinished checksums and segmentation survive; a corrupted byte is then found by nobody but the
-    ICRC. Only RoCE frames are touched: the wire's own neighbour discovery is not under test.
+    unfinished checksums and segmentation survive; then only the ICRC finds a corrupted byte. The wire
+    spoils only RoCE frames, because its own neighbour discovery is not under test.
     """
 
     SOL_PACKET, PACKET_VNET_HDR, VNET_BYTES = 263, 15, 10
@@ -146,7 +147,7 @@ class BadWire:
         left, right = self._sockets
         across = {left.fileno(): right, right.fileno(): left}
         while True:
-            # What is held back goes on after at most 20 ms, or behind the next frame.
+            # A held frame goes on after at most 20 ms, or behind the next frame.
             ready, _, _ = select.select([self._stop_read, *across], [], [], 0.02)
             if not ready:
                 self._release()

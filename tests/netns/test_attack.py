@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A hostile station beside a TCP stream: floods cost what packets with a bad ICRC cost, and no more
+"""A hostile station beside a TCP stream: floods cost about as much as packets with a bad ICRC, and no more
 than twice that."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _target(host: Host, until: Until, mode: str) -> Target:
 
 
 def _share(attacker: Attacker, lab: Lab, stream: Stream, flood: Flood, load: Flood) -> float:
-    """What the flood leaves of the stream, beside what the same load of bad packets leaves."""
+    """Return the stream's rate under the flood, relative to its rate under the same load of bad packets."""
     rates = []
     near, far = lab.hosts
     for packets in (load, flood):

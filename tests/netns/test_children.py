@@ -35,7 +35,7 @@ def green(lab: Lab, cli: Cli) -> Lab:
     """Two hosts, each with ib0 and, in partition 0x8001, ib0.8001: 10.88.0.N/24 and fd88::N/64."""
     for host in lab.hosts:
         words = [f"--address=10.88.0.{host.number}/24", f"--address=fd88::{host.number}/64"]
-        # One says the limited key: the membership bit is set whatever was given (E7).
+        # One host gives the limited key: the membership bit is set in any case (E7).
         done = cli(host, "child", "add", "ib0", ("0x8001", "0x0001")[host.number - 1], *words)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("ib0.8001: up, hwaddr 00:")
@@ -160,7 +160,7 @@ FORGE = """
 
 @pytest.fixture
 def victim(bare: Lab, cli: Cli) -> tuple[Host, Host]:
-    """A host that only forges, and one with a parent and a child in 0x8001."""
+    """A host that only forges, and a host with a parent and a child in 0x8001."""
     forger, victim = bare.hosts
     victim.start()
     done = cli(victim, "child", "add", "ib0", "0x8001", "--address", "10.88.0.2/24")
@@ -177,7 +177,8 @@ def test_a_packet_with_another_partitions_key_is_dropped_and_counted(
     target = ask(host, "ib0.8001", "show")[way]
 
     def forge(pkey: str) -> tuple[int, int]:
-        """How many frames of 20 the child's engine saw, and the HCA dropped for their P_Key."""
+        """Return how many of 20 frames the child's engine saw, and how many the HCA dropped for their
+        P_Key."""
         before = ask(host, "ib0.8001", "stats")
         program = [sys.executable, "-c", textwrap.dedent(FORGE), pkey, target]
         done = forger.run(program)
@@ -197,7 +198,7 @@ def test_a_packet_with_another_partitions_key_is_dropped_and_counted(
 def test_a_multicast_of_one_partition_does_not_arrive_in_another(
     green: Lab,
 ) -> None:
-    """MGIDs carry the P_Key: nothing of the default partition reaches the child, and the reverse."""
+    """MGIDs carry the P_Key, so no packet of the default partition reaches the child, and the reverse."""
     first, second = green.hosts
     counters = ("rx_packets", "rx_control", "rx_broadcast")
     before = [ask(second, name, "stats") for name in ("ib0", "ib0.8001")]
@@ -224,7 +225,7 @@ def resources(host: Host) -> tuple[int, int]:
 
 
 def settled(host: Host) -> tuple[int, int]:
-    """As soon as they stay the same: the clients' connections end by themselves."""
+    """Return the counts as soon as they stay the same: the clients' connections end by themselves."""
     last, now = None, resources(host)
     while now != last:
         time.sleep(0.3)
@@ -246,7 +247,7 @@ def test_descriptors_threads_and_memory_stay_flat_over_50_children(bare: Lab, un
         host.ask("child-add", pkey="0x8001", mtu="1000", address=["10.88.0.1/24"])
         host.ask("child-del", pkey="0x8001")
 
-    for _ in range(5):  # what is loaded and allocated once
+    for _ in range(5):  # the first cycles load and allocate once
         cycle()
     before, memory = settled(host), rss(host)
     for _ in range(50):
@@ -365,7 +366,7 @@ def test_a_child_that_someone_deletes_is_gone_and_its_parent_stays(
 ) -> None:
     sh(family, "ip link del ib0.8001")
     until(lambda: [each["name"] for each in family.ask("child-list")] == ["ib0.8002"])
-    assert "ERROR: ib0.8001: the " in family.log()  # whichever noticed first says what it saw
+    assert "ERROR: ib0.8001: the " in family.log()  # either thread may notice and report first
     family.ask("child-add", pkey="0x8001", mtu="1000")
     assert family.ask("show")["state"] == "up"
 
@@ -398,7 +399,7 @@ GUIDS = [f"0x000000fffe{number:06x}" for number in (1, 2, 3)]  # MAC 02:00:00:00
 def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
     tmp_path: Path, sh: Sh
 ) -> None:
-    """As on InfiniBand: two keys without the membership bit do not let each other in."""
+    """As on InfiniBand, two keys without the membership bit do not match."""
     file = tmp_path / "partitions.conf"
     members = f"{GUIDS[0]}=full, {GUIDS[1]}, {GUIDS[2]}=limited"
     file.write_text(f"# lab\ngreen=1, ipoib, mtu=5, Q_Key=0x1b1b, TClass=8 : {members};\n")
@@ -434,7 +435,7 @@ def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
 
 @pytest.fixture(scope="module")
 def idle(cli: Cli) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Run `ipoibu` in a host whose device nobody uses."""
+    """Run `ipoibu` in a host whose device no interface uses."""
     with Lab(start=False) as lab:
         yield lambda *words: cli(lab.hosts[0], *words)
 

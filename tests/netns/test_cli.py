@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The command line on real interfaces: what it says, and the exit codes of what goes wrong."""
+"""The command line on real interfaces: its output, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sh = Callable[[Host, str], str]
 
 
 def _one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The last line on stderr, of which there is one besides log lines; never a traceback."""
+    """Return the last line on stderr, the only one besides log lines; never a traceback."""
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
@@ -32,7 +32,7 @@ def _one_line(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
-# What goes wrong at the start
+# Errors at the start
 
 
 def _up(cli: Cli, host: Host, *words: str, device: str = "soft:eth0") -> tuple[int, str]:
@@ -97,7 +97,7 @@ def test_a_name_that_is_taken_is_exit_code_1(bare: Lab, cli: Cli) -> None:
     done = cli(bare.hosts[0], "up", "eth0", "--device", "soft:eth0")
     assert done.returncode == 1
     assert "'eth0' exists already" in _one_line(done)
-    # The interface that has the name is not disturbed.
+    # The interface that has the name goes on undisturbed.
     assert bare.hosts[0].ask("show")["state"] == "up"
 
 
@@ -168,7 +168,7 @@ def test_the_doctor_without_privileges_says_so(bare: Lab) -> None:
     assert findings["device"]["status"] == "ok"
 
 
-# What is shown
+# Output
 
 
 def test_the_line_at_the_start_names_hwaddr_mtu_and_addresses(lab: Lab) -> None:

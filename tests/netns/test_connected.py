@@ -69,7 +69,7 @@ def test_the_interface_has_the_large_mtu_and_says_so(connected: Lab) -> None:
 def test_the_first_packet_goes_by_datagram_and_makes_a_connection_each_way(
     connected: Lab, sh: Sh, until: Until
 ) -> None:
-    """C1, C8: the answer to a datagram is taken, too."""
+    """C1, C8: the host takes the answer to a datagram, too."""
     one, other = connected.hosts[:2]
     _connect(sh, until, one, other)
     (mine,), (theirs,) = _live(one), _live(other, "passive")
@@ -120,7 +120,7 @@ def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -
 
 
 def test_one_connection_serves_both_directions_in_the_rfcs_profile(sh: Sh, until: Until) -> None:
-    """C6: of requests that cross, the one of the larger hardware address is refused."""
+    """C6: of requests that cross, the host with the larger address refuses the other's."""
     with Lab(options=["--mode", "connected", "--cm-profile", "rfc"]) as lab:
         one, other = lab.hosts
         sh(one, f"ping -c 1 -W 3 {_ip(other)}")
@@ -186,7 +186,7 @@ def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
                 os.kill(other.pid, signal.SIGSTOP)
                 until(lambda: one.ask("stats").get("engine.connection_broken", 0) > 0, 20)
                 os.kill(other.pid, signal.SIGCONT)
-                assert stream.wait(40) == 0  # TCP never knew
+                assert stream.wait(40) == 0  # TCP did not notice
         until(lambda: _live(one), 20)
         sh(one, "ip route flush cache")  # the kernel remembers the datagrams' MTU for 10 minutes
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")

@@ -26,7 +26,7 @@ BOTH = """
 
 @pytest.fixture
 def python(bare: Lab) -> Callable[[str], str]:
-    """Run a program in the first bare host's namespace; what it printed."""
+    """Run a program in the first bare host's namespace; return its output."""
 
     def run(program: str) -> str:
         text = textwrap.dedent(BOTH) + textwrap.dedent(program)
@@ -109,13 +109,14 @@ def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str],
     assert out.splitlines() == [
         "True False",
         "False True",
-        "False False",  # another partition has other groups: nothing even arrives
-        "True False",  # E7: the full-membership bit is set whatever was given
+        "False False",  # another partition has other groups: no packet even arrives
+        "True False",  # E7: the full-membership bit is set in any case
     ]
 
 
 def test_frames_of_a_connection_are_read_where_they_came(python: Callable[[str], str]) -> None:
-    """Messages of up to 64 KiB are lent as datagrams are: half of their 128 frames, then copies."""
+    """The data path lends messages of up to 64 KiB as it lends datagrams: half of their 128 frames, then
+    copies."""
     out = python(
         textwrap.dedent(PAIR)
         + textwrap.dedent("""

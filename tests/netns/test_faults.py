@@ -64,7 +64,7 @@ def test_hosts_find_each_other_over_a_wire_with_faults(
                 assert all(outcome.ok for outcome in multicast(second, [first], family))
             until(lambda: all(wire.counts.values()) or not _reaches(first, "10.77.0.2"), 30)
             assert all(wire.counts.values()), wire.counts
-            # The ICRC found what the wire spoiled; nothing of it was delivered.
+            # The ICRC found every packet that the wire spoiled, and the HCA delivered none of them.
             spoilt = sum(host.ask("stats").get("fabric.drop_icrc", 0) for host in (first, second))
             assert spoilt > 0
 
@@ -78,7 +78,7 @@ def test_a_restarted_host_with_a_new_queue_pair_is_reached_within_3_seconds(bare
             assert ping(first, second, family).ok
         before = second.ask("show")["hwaddr"]
         restart()
-        assert not _reaches(first, "10.77.0.2")  # and the neighbour has gone bad meanwhile
+        assert not _reaches(first, "10.77.0.2")  # and the neighbour entry has failed meanwhile
         second.start()
         began = time.monotonic()
         assert second.ask("show")["hwaddr"] != before
@@ -97,7 +97,7 @@ def test_a_host_whose_announcements_are_lost_is_found_by_probing(
     first, second = bare.hosts
     assert ping(first, second, "ipv4").ok
     second.kill()
-    # The wire is cut until the gratuitous ARPs are over, so only the peer's own probes can help.
+    # The test cuts the wire until the gratuitous ARPs are over, so only the peer's own probes can help.
     sh(first, "ip link set eth0 down")
     second.start()
     sh(second, "sleep 4")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a user does to a running interface with `ip`: addresses, routes, up, down and MTU."""
+"""Changes that a user makes to a running interface with `ip`: addresses, routes, up, down and MTU."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_packets_go_to_the_gateway_of_their_route(
         assert not _reaches(first, target)
         sh(first, f"ip {family} route add {network} via {gateway} dev ib0")
         until(lambda: _reaches(first, target))
-        # It went by the gateway: nobody resolved the target itself.
+        # The packet went by the gateway: no host resolved the target itself.
         assert target not in {entry["ip"] for entry in first.ask("neigh") if entry["hwaddr"]}
         sh(first, f"ip {family} route del {network}")
         until(lambda: not _reaches(first, target))
@@ -89,7 +89,7 @@ def test_packets_go_to_the_gateway_of_their_route(
 
 
 def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, until: Until) -> None:
-    """RFC 4861 §7.2.5: who hears that its default router is none any more goes to another one."""
+    """RFC 4861 §7.2.5: a host that learns that its default router is none any more uses another one."""
     first, second = lab.hosts
     fresh = [f"fd81::{number:x}" for number in range(1, 17)]
     for address in fresh:
@@ -98,7 +98,7 @@ def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, un
     until(lambda: set(fresh) <= _addresses(first))
 
     def is_router() -> bool:
-        """As the answer to a first solicitation says."""
+        """Return the Router flag of the answer to a first solicitation."""
         address = fresh.pop()
         until(lambda: _reaches(second, address))
         [said] = [entry["router"] for entry in second.ask("neigh") if entry["ip"] == address]
@@ -192,7 +192,7 @@ def test_a_change_among_a_hundred_thousand_routes_is_followed(
     """The route sync applies the notice: it does not list the routes again."""
     first, second = lab.hosts
     networks = [f"{11 + (n >> 16)}.{n >> 8 & 255}.{n & 255}.0/24" for n in range(100_000)]
-    networks.append("10.150.0.0/16")  # with the last, all that came before are there
+    networks.append("10.150.0.0/16")  # once the last route is there, all earlier ones are
     file = tmp_path / "batch"
     sh(second, "ip address add 10.150.7.1/32 dev lo")
     file.write_text("".join(f"route add {network} via 10.77.0.2\n" for network in networks))

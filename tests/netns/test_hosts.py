@@ -59,7 +59,7 @@ def test_more_hosts_on_a_bridge_pass_the_check(hosts: int) -> None:
         "ipv6",
         "show",
     }
-    # each ordered pair pings and hears multicast, each neighbour in the ring takes TCP, twice
+    # each ordered pair pings and receives multicast, each neighbour in the ring takes TCP, twice
     assert len(report["checks"]) == 2 * (2 * hosts * (hosts - 1) + hosts)
     assert {tuple(sorted(each)) for each in report["checks"]} == {
         ("check", "detail", "family", "from", "ok", "seconds", "to")

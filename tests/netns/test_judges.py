@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Others' eyes on our frames: tcpdump on captures of the link, tshark on the wire below it."""
+"""Other programs read our frames: tcpdump reads captures of the link, tshark the wire below it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND = [sys.executable, "-m", "ipoibu.cli"]
 
 @contextmanager
 def _capturing(host: Host, file: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`ipoibu capture` from its first word to Ctrl-C."""
+    """Run `ipoibu capture` from its first line of output to Ctrl-C."""
     process = host.namespace.popen(
         [*COMMAND, "capture", "ib0", "-w", str(file), *words], stderr=subprocess.PIPE
     )

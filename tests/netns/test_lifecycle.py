@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starting and ending: whatever ends an interface or a lab, nothing of it stays behind."""
+"""Start and end: whatever ends an interface or a lab, nothing of it stays behind."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ print(json.dumps(seen))
 def test_descriptors_threads_and_memory_stay_flat_over_50_starts(bare: Lab) -> None:
     done = bare.hosts[0].run([sys.executable, "-c", CYCLES], timeout_s=100)
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)[4:]  # the first cycles load what is loaded once
+    seen = json.loads(done.stdout)[4:]  # the first cycles load modules once
     descriptors, threads, rss = zip(*seen, strict=True)
     assert len(set(descriptors)) == 1, descriptors
     assert len(set(threads)) == 1, threads
@@ -328,7 +328,7 @@ def test_interrupting_the_commands_terminal_leaves_the_lab_to_the_command() -> N
     """
     with _start_lab("--", sys.executable, "-c", program) as lab:
         _wait_for(lab, "ready")
-        os.killpg(lab.pid, signal.SIGINT)  # what Ctrl-C at the terminal does
+        os.killpg(lab.pid, signal.SIGINT)  # as Ctrl-C at the terminal does
         _wait_for(lab, "caught")
         assert lab.wait(20) == 5
     assert _lab_namespaces(lab.pid) == []

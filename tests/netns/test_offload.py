@@ -39,7 +39,7 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def _transfer(sender: Host, receiver: Host, address: str, data: bytes) -> str:
-    """The SHA-256 of what arrives of `data` over one TCP connection."""
+    """Send `data` over one TCP connection; return the SHA-256 of the received bytes."""
     digest = hashlib.sha256()
     with receiver.socket(_family(address), socket.SOCK_STREAM) as server:
         server.bind((address, 0))
@@ -71,7 +71,7 @@ def _moved(host: Host, before: dict[str, int], *names: str) -> list[int]:
 
 @contextmanager
 def _lengths(host: Host) -> Iterator[list[int]]:
-    """The lengths of the packets that pass the host's interface, as any sniffer there sees them."""
+    """Yield the lengths of the packets that pass the host's interface, as a sniffer there sees them."""
     lengths: list[int] = []
     with host.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as sniffer:
         sniffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
@@ -210,7 +210,7 @@ def test_a_stream_survives_loss_and_reordering(seed: int, loss: float) -> None:
 
 
 def _datagrams(receiver: socket.socket) -> Iterator[bytes]:
-    """Those of one call, cut where the kernel says that it has joined them."""
+    """Yield the datagrams of one call, cut where the kernel says that it has joined them."""
     data, control, _, _ = receiver.recvmsg(1 << 17, socket.CMSG_SPACE(4))
     size = len(data)
     for level, kind, value in control:
@@ -270,7 +270,8 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
 
 
 def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(bare: Lab) -> None:
-    """The first datagram waits for the answer, the rest of the frame is lost; then all arrive."""
+    """The first datagram waits for the answer, and the other segments of the frame are lost; then all
+    datagrams arrive."""
     bare.start()
     first, second = bare.hosts
     with (

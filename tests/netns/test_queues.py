@@ -43,7 +43,7 @@ def queued() -> Iterator[Lab]:
 
 
 def sent(host: Host) -> list[int]:
-    """Packets, by queue."""
+    """Return the number of sent packets by queue."""
     stats = host.ask("stats")
     return [
         value
@@ -57,7 +57,7 @@ def grown(after: list[int], before: list[int]) -> list[int]:
 
 
 def kernel(host: Host, name: str) -> int:
-    """A counter of the host's own TCP."""
+    """Return a counter of the host's own TCP."""
     lines = host.run(["nstat", "-az", name]).stdout.splitlines()
     return int(lines[1].split()[1])
 
@@ -112,7 +112,7 @@ def test_parallel_streams_use_all_queues_and_stay_in_order(
     before = [sent(host) for host in (sender, receiver)]
     disorder = kernel(receiver, "TcpExtTCPOFOQueue")
     again = kernel(sender, "TcpRetransSegs")
-    # Windows that no buffer on the way overflows with: nothing is lost, so nothing may be late.
+    # With such windows no buffer on the way overflows: no packet is lost, so none may be late.
     for words in (("-w", "256K"), ("-w", "256K", "-R")):
         end = iperf3(sender, receiver, address, *PARALLEL, *words)
         assert len(end["streams"]) == FLOWS
@@ -125,21 +125,21 @@ def test_parallel_streams_use_all_queues_and_stay_in_order(
 
 @contextmanager
 def opened(host: Host, address: str) -> Iterator[list[socket.socket]]:
-    """A socket for each flow; not connected, so that nobody's refusal stops it."""
+    """Open a socket for each flow; not connected, so that a refusal does not stop it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
         yield [stack.enter_context(host.socket(family, socket.SOCK_DGRAM)) for _ in range(FLOWS)]
 
 
 def number(host: Host, address: str, count: int, rounds: int) -> None:
-    """Numbered datagrams in each of several flows, in turn."""
+    """Send numbered datagrams in each of several flows, in turn."""
     with opened(host, address) as flows:
         for burst in range(rounds):
             for at in range(count):
                 for flow in flows:
                     data = struct.pack(">I", burst * count + at) + bytes(1000)
                     flow.sendto(data, (address, 4000))
-            time.sleep(0.005)  # a burst is less than what any buffer on the way holds
+            time.sleep(0.005)  # every buffer on the way holds a whole burst
 
 
 @pytest.mark.serial
@@ -205,7 +205,7 @@ def test_multicast_of_every_queue_reaches_all_and_its_echo_is_dropped(
     queued: Lab, until: Until, group: str
 ) -> None:
     """E8. The kernel spreads flows, and so groups' packets, over the queues by their ports."""
-    first = queued.hosts[0]  # a member itself: its own stack gives it what it sends, once
+    first = queued.hosts[0]  # a member itself: its own stack delivers each of its packets once
     before, echoes = sent(first), first.ask("stats")["rx_echo"]
     index = first.interface_index()
     with ExitStack() as stack, opened(first, group) as flows:
@@ -236,7 +236,7 @@ def test_multicast_of_every_queue_reaches_all_and_its_echo_is_dropped(
 def test_a_peer_that_was_started_again_is_known_to_every_queue(
     bare: Lab, sh: Sh, until: Until
 ) -> None:
-    """Its queue pair is another one, which its announcement tells."""
+    """It has another queue pair, which its announcement contains."""
     first, second = bare.hosts
     for host in bare.hosts:
         host.options = ["--queues", "2"]
@@ -289,7 +289,7 @@ def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Any) -> None:
         before = sent(first)
         number(first, "10.77.0.2", 1, 4)
         assert all(packets > 0 for packets in grown(sent(first), before))
-        time.sleep(0.5)  # what a capture has is written every 0.25 s
+        time.sleep(0.5)  # a capture writes its frames every 0.25 s
         capture.terminate()
         capture.wait(10)
     done = subprocess.run(

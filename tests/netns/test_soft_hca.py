@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The built-in HCA between two network namespaces: its C live tests, and what others see on the wire.
+"""The built-in HCA between two network namespaces: its C live tests, and its packets as others see them.
 
-Independent of the rest of ipoibu, as ext/soft is: namespaces are made with ip(8).
+The tests do not depend on other parts of ipoibu, as ext/soft does not: ip(8) makes the namespaces.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Place:
         return f"/run/netns/{self.netns}", self.netdev
 
     def link_local(self) -> str:
-        """The address, once the kernel has noticed the carrier and given it."""
+        """Return the address, once the kernel has noticed the carrier and assigned it."""
         for _ in range(500):
             shown = self.run("ip", "-6", "-oneline", "address", "show", "dev", self.netdev)
             match = re.search(r"inet6 (fe80::\S+)/", shown)
@@ -74,7 +74,7 @@ class Place:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Place, Place]]:
-    """Two namespaces joined by a veth pair with link-local addresses that can be used at once."""
+    """Two namespaces joined by a veth pair, with link-local addresses that work at once."""
     places = tuple(Place(f"soft-{os.getpid()}-{x}", f"soft{x}") for x in "ab")
     a, b = places
     made = []
@@ -265,7 +265,8 @@ def parse_pcap(path: Path) -> list[Packet]:
 
 @contextlib.contextmanager
 def capture(place: Place, path: Path | None = None) -> Iterator[list[Packet]]:
-    """What passes the device to or from port 4791 meanwhile; complete at the end of the block."""
+    """Capture the packets that pass the device to or from port 4791 meanwhile; complete at the end of the
+    block."""
     file = path or Path(f"/tmp/soft-{os.getpid()}.pcap")
     packets: list[Packet] = []
     tcpdump = place.start(
@@ -293,7 +294,7 @@ def capture(place: Place, path: Path | None = None) -> Iterator[list[Packet]]:
 
 
 def icrc(packet: Packet) -> bytes:
-    """The ICRC by its definition (InfiniBand Annex A17), with zlib; as it stands in the packet."""
+    """Return the ICRC by its definition (InfiniBand Annex A17), with zlib, in the packet's byte order."""
     ip = bytes([packet.ip[0] | 0x0F, 0xFF, 0xFF, 0xFF]) + packet.ip[4:7] + b"\xff" + packet.ip[8:]
     udp = packet.udp[:6] + b"\xff\xff"
     bth = packet.payload[:4] + b"\xff" + packet.payload[5:12]
@@ -369,7 +370,7 @@ def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
         assert packet.payload[-4:] == icrc(packet)
         assert packet.udp[:2] == packet.udp[2:4] == struct.pack("!H", 4791)
         assert packet.udp[6:8] != b"\0\0"  # a checksum, so that the kernel may join packets
-        if text:  # tshark 4.0 takes a message without data for a malformed one, and stops there
+        if text:  # tshark 4.0 calls a message without data malformed, and stops there
             assert number(crc) == int.from_bytes(packet.payload[-4:], "big")
 
         again = IPv6(packet.ip + packet.udp + packet.payload)

@@ -23,16 +23,16 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def fabric(tmp_path: Path) -> Iterator[Ibsim]:
-    """Four hosts without a manager: `start_opensm` is the test's."""
+    """Four hosts without a manager; the test calls `start_opensm`."""
     with Ibsim(tmp_path, hosts=4) as started:
         yield started
 
 
 @pytest.fixture
 def plug(fabric: Ibsim) -> Iterator[Callable[[int], Call]]:
-    """`plug(2)("join", ...)` has host 2 do something.
+    """`plug(2)("join", ...)` sends host 2 a command.
 
-    The result, or a `Refused` of its error's name and text.
+    It returns the result, or a `Refused` with the name and text of the error.
     """
     with ExitStack() as ends:
 

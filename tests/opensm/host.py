@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A host of the simulated fabric: a client that runs commands, one line of JSON each.
 
-A program of its own, because libumad2sim must be there before libibumad is loaded, and because a
-process is one host. Commands are `[method, argument...]`; each is answered by one line.
+It is a program of its own, because libumad2sim must be loaded before libibumad, and because a process is
+one host. Commands are `[method, argument...]`; the host answers each with one line.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
 from ipoibu.wire.pathrecord import PathRecord
 
-# Two attempts, so that a silent SA is noticed within a second.
+# Two attempts, so that the client notices a silent SA within a second.
 PACE: Final = Pace(timeout_s=0.25, attempts=2, probe_min_s=0.1, probe_max_s=0.4)
 
 
 class Host:
-    """The commands; `params` is the link's, once `broadcast` has joined it."""
+    """The commands; `params` has the link's parameters once `broadcast` has joined it."""
 
     def __init__(self, client: SaClient) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Host:
         return _shown(record)
 
     async def join(self, groups: list[str], state: int = 1, **wrong: int) -> list[dict[str, Any]]:
-        """Join all at once with the link's parameters, of which some may be replaced."""
+        """Join all groups at once with the link's parameters, some of which `wrong` may replace."""
         assert self._params is not None
         params = PartitionParams(**{**asdict(self._params), **wrong})
         joins = (self._client.join(Gid.parse(one), JoinState(state), params) for one in groups)
@@ -119,7 +119,7 @@ class Host:
 
 
 def _shown(record: McMemberRecord | PathRecord) -> dict[str, Any]:
-    """GIDs as text and keys as numbers."""
+    """Return GIDs as text and keys as numbers."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return {name: str(value) if isinstance(value, Gid) else value for name, value in fields.items()}
 

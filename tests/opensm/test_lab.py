@@ -40,7 +40,7 @@ def until(is_so: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 def hears(source: Host, target: Host, timeout_s: float = 2.0) -> bool:
-    """One ping, by ping(8): it gives up, whereas the lab's own has patience."""
+    """Send one ping, by ping(8), which gives up, while the lab's own ping repeats it."""
     count = str(int(timeout_s))
     done = source.run(["ping", "-c", count, "-W", "1", "-i", "0.5", str(target.ipv4.ip)])
     return done.returncode == 0
@@ -123,7 +123,7 @@ def test_b2_what_does_not_fit_the_link_is_refused_by_name(
 
 
 def test_opensm_dies_and_returns_under_traffic() -> None:
-    """Flows that exist go on; new ones, and the memberships, come back by themselves."""
+    """Existing flows go on; new flows and the memberships come back by themselves."""
     subnet = LabSubnet(3)
     broadcast = str(mgid.broadcast(DEFAULT))
     with Lab(3, subnet=subnet) as lab:
@@ -210,7 +210,7 @@ def is_up(host: Host) -> bool:
 def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_the_interface() -> (
     None
 ):
-    """The kernel's heavy flush; partitions.conf is changed under a running OpenSM."""
+    """The kernel's heavy flush: the test changes partitions.conf under a running OpenSM."""
     subnet = LabSubnet(3, red(1, 2, 3))
     with Lab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
         first, second, third = lab.hosts
@@ -276,7 +276,7 @@ def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
 
 
 def test_a_link_with_another_q_key_is_taken_over() -> None:
-    """E6. The subnet manager is replaced by one with another partitions.conf."""
+    """E6. A subnet manager with another partitions.conf replaces the first."""
     subnet = LabSubnet(2)
     with Lab(2, subnet=subnet) as lab:
         first, second = lab.hosts
@@ -313,7 +313,7 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
 
 
 def test_another_subnet_manager_takes_over_under_traffic() -> None:
-    """SM_CHANGE: a light flush. It knows no member until every host has joined again."""
+    """SM_CHANGE: a light flush. The new manager knows no member until every host has joined again."""
     subnet = LabSubnet(3, standby=True)
     broadcast = str(mgid.broadcast(DEFAULT))
 

@@ -39,7 +39,7 @@ def gid(host: int) -> str:
 
 
 def known(fabric: Ibsim, gid: str) -> bool:
-    """Whether OpenSM has the group, as another program on another host sees it."""
+    """Return whether OpenSM has the group, as another program on another host sees it."""
     return f"MGID....................{gid}\n" in fabric.output(4, "saquery", "MCMR", "--mgid", gid)
 
 
@@ -184,7 +184,7 @@ def test_b4_a_missing_broadcast_group_names_the_line_that_makes_it(
         assert error == "InsufficientComponents"
         assert wanted in text
         assert f"P_Key {pkey}" in text
-        # the line that the error prints is the one that helps
+        # the line that the error prints is the remedy
         fabric.reload(without + text.split("`ipoib`: ")[1])
         assert host("broadcast", wanted)["mgid"] == wanted
 
@@ -376,7 +376,7 @@ def test_more_hosts_than_ibsim_serves_are_refused(fabric: Ibsim) -> None:
 
 
 def doctor(fabric: Ibsim, *options: str) -> str:
-    """What it says on host 2; that the net device is no host's does not matter to the subnet."""
+    """Return the doctor's output on host 2; the subnet does not mind that no host has the net device."""
     done = subprocess.run(
         [sys.executable, "-m", "ipoibu.cli", "doctor", "--device", f"soft:lo@{DEVICE}", *options],
         env={**fabric.environment(2), "PYTHONPATH": str(Path(__file__).parents[2])},

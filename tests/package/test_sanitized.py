@@ -52,7 +52,7 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
         | {
             "PYTHONPATH": str(source),
             "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
-            # Python itself leaks by design at exit; what the C code leaks, its own tests find.
+            # Python itself leaks by design at exit; the C code's own tests find its leaks.
             "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         },

@@ -83,7 +83,8 @@ def assert_nothing_is_left(simulation: World) -> None:
 def test_every_connect_ends_on_both_sides_alike_and_leaves_nothing(
     profile: Profile, faults: Faults
 ) -> None:
-    """Established on both or failed on both; used, idle, closed, and forgotten after time-wait."""
+    """Both ends establish the connection or both fail; then it is used, idle, closed, and forgotten after
+    time-wait."""
     totals: Counter[str] = Counter()
     for seed in range(25):
         simulation = world(seed, faults, profile)
@@ -131,7 +132,7 @@ def test_crossing_requests_in_the_rfcs_profile_make_one_connection(seed: int) ->
     a.send(b)
     b.send(a)
     simulation.run(SETTLED_S)
-    a.send(b)  # a loser that never heard of the winner's request asks once more
+    a.send(b)  # a loser that never received the winner's request asks once more
     b.send(a)
     simulation.run(SETTLED_S)
     assert_both_ends_agree(simulation)
@@ -205,7 +206,7 @@ def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
 
 
 def restart_noticed(notify: Callable[[RcHost, RcHost, RcHost], None], profile: Profile) -> None:
-    """a and b are connected in both directions; b restarts with a new queue pair, and `notify` informs a."""
+    """Connect a and b in both directions, restart b with a new queue pair, and let `notify` inform a."""
     for seed in range(20):
         simulation = world(seed, TERRIBLE, profile)
         a, b = simulation.host(), simulation.host()
@@ -252,7 +253,7 @@ def test_a_restart_is_noticed_by_sends_that_fail() -> None:
     a.send(b.interface)
     assert a.counts["connection_broken"] == 1
     assert a.connections.route(b.interface).tx_mode is TxMode.UD_NOTIFY
-    a.send(b.interface)  # the old address: nobody listens there any more
+    a.send(b.interface)  # the old address: no host listens there any more
     simulation.run(0.5)
     causes = [event.cause.name for event in a.events if isinstance(event, Ended)]
     assert causes == ["NO_SERVICE"] * len(ServiceForm)
@@ -272,7 +273,7 @@ def test_a_partition_of_the_network_heals(profile: Profile, seed: int) -> None:
     simulation.network.faults = TERRIBLE
     simulation.run(CM_TIMEWAIT_S)
     for _ in range(8):
-        crowd(hosts, simulation, 1)  # what is broken is found out by sending
+        crowd(hosts, simulation, 1)  # only sends discover the broken connections
         simulation.run(20)
     assert_both_ends_agree(simulation)
     for host in hosts:
@@ -331,7 +332,7 @@ def test_a_flood_of_requests_is_refused_at_the_cap_while_others_connect(
     cap = CM_HALF_OPEN_PER_PORT_MAX if is_one_port else victim.cm.config.half_open_max
     assert len(victim.cm) == len(victim.qps) == cap
     assert victim.counts["cm_half_open_full"] == 2000 - cap
-    victim.send(friend)  # ours are not theirs
+    victim.send(friend)  # our connections do not count as theirs
     simulation.run(1)
     assert victim.route(friend).tx_mode is TxMode.RC
     if is_one_port:

@@ -38,7 +38,7 @@ def test_two_that_ask_at_the_same_time_are_both_told(address: str) -> None:
     simulation = Simulation(1, PERFECT)
     both = simulation.host("10.0.0.1/24"), simulation.host("10.0.0.2/24")
     for host in both:
-        host.join("ff02::1:ff00:7")  # so that neither has to wait for its group
+        host.join("ff02::1:ff00:7")  # so that neither host has to wait for its group
     simulation.run(10)
     for host in both:
         host.add(ip_interface(address))
@@ -62,7 +62,7 @@ def test_a_conflict_is_told_on_at_least_one_side_even_if_the_network_is_terrible
 
 
 def split(address: str) -> tuple[Simulation, Host, Host]:
-    """Two halves of a fabric that are joined after a host in each has taken the address."""
+    """Join two halves of a fabric after a host in each has taken the address."""
     simulation = Simulation(1, Faults(drop=1.0))
     first, second = simulation.host(address), simulation.host(address)
     simulation.run(10)

@@ -116,7 +116,7 @@ def test_a_flood_of_spoiled_frames_never_raises_and_never_multiplies(seed: int) 
         # at most one frame for one frame: no amplifier
         assert sum(isinstance(effect, SendFrame) for effect in effects) <= 1
         assert sum(isinstance(effect, Deliver) for effect in effects) <= 1
-        # what waited for that neighbour may go out, and little else happens
+        # packets that waited for that neighbour may go out, and little else happens
         assert sum(not isinstance(effect, SendPacket) for effect in effects) <= 6
         bench.host.carry_out(effects)
         if rng.random() < 0.1:
@@ -168,7 +168,7 @@ def test_strangers_that_introduce_themselves_fill_the_table_to_its_cap_and_no_fu
     assert len(bench.host.engine.neighbours(bench.now)) == 500
     assert len(bench.host.table) == 501  # and broadcast
     assert bench.host.counts["neigh_evicted"] == 4501
-    assert bench.neighbour("10.0.0.2") is not None  # the one that we know stays
+    assert bench.neighbour("10.0.0.2") is not None  # the known neighbour stays
 
 
 def test_a_scan_of_the_subnet_by_our_own_host_holds_a_bounded_number_of_packets() -> None:

@@ -40,7 +40,8 @@ def keep_sending(simulation: Simulation, host: Host, data: bytes, every_s: float
 
 
 def exchange(simulation: Simulation, members: list[Host], version: int) -> bool:
-    """Each host sends to each other host until the packet arrives; whether all did within a minute."""
+    """Send from each host to each other host until the packet arrives; return whether all did within a
+    minute."""
     expected: list[tuple[Host, bytes]] = []
     name = v4 if version == 4 else v6
     for i, sender in enumerate(members):
@@ -54,7 +55,7 @@ def exchange(simulation: Simulation, members: list[Host], version: int) -> bool:
         expected[:] = [(host, payload) for host, payload in expected if not host.got(payload)]
         return not expected
 
-    for _ in range(600):  # got() looks through all that came: not at every event
+    for _ in range(600):  # got() searches all received packets, so do not call it at every event
         simulation.run(0.1)
         if all_there():
             return True

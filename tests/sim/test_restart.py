@@ -17,7 +17,7 @@ V6 = ("fe80::1", "fe80::2")
 
 
 def pair(seed: int, faults: Faults) -> tuple[Simulation, Host, Host]:
-    """Two hosts that have exchanged packets of both IP versions, in both directions."""
+    """Return two hosts that have exchanged packets of both IP versions, in both directions."""
     simulation = Simulation(seed, faults)
     a = simulation.host("10.0.0.1/24", "fe80::1/64")
     b = simulation.host("10.0.0.2/24", "fe80::2/64")
@@ -29,7 +29,7 @@ def pair(seed: int, faults: Faults) -> tuple[Simulation, Host, Host]:
 
 
 def ping(simulation: Simulation, a: Callable[[], Host], b: Callable[[], Host], text: bytes) -> None:
-    """Ten packets a second from a to b over each version; b answers as its stack would."""
+    """Send ten packets a second from a to b over each version; b answers as its stack would."""
 
     def send() -> None:
         a().send(packet(*V4, text + b" 4"))
@@ -89,7 +89,7 @@ def test_any_single_announcement_or_probe_may_be_lost(which: int) -> None:
 
 
 def test_with_all_announcements_lost_the_probes_alone_bring_ipv4_back() -> None:
-    """The three ARP probes make the others ask the old queue pair, in vain, and then everybody."""
+    """The three ARP probes make the others ask the old queue pair, in vain, and then all hosts."""
     simulation, _, b = pair(1, PERFECT)
     # IPv4 probes and one IPv6 probe come first, in the first second
     losing(simulation.network, lambda: simulation.hosts[1], lambda n: n >= 4)

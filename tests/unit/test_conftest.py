@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A skip is a failure in CI, where everything that a test may lack is there."""
+"""A skip is a failure in CI, which has everything that a test may need."""
 
 from __future__ import annotations
 

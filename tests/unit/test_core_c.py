@@ -14,7 +14,7 @@ C_TESTS = Path(__file__).resolve().parents[2] / "ext" / "tests"
 PROGRAMS = sorted(source.stem for source in C_TESTS.glob("test_*.c"))
 THREADED = [name for name in PROGRAMS if "pthread_create" in (C_TESTS / f"{name}.c").read_text()]
 
-# A sanitizer or a make that this interpreter was started by is not theirs.
+# The C tests must not inherit the sanitizer or the make that started this interpreter.
 FOREIGN = {"LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in FOREIGN} | {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The pages can be read and compared line by line, and their links lead somewhere."""
+"""The lines of the pages are short enough to read and compare, and their links have targets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MERMAID = "```mermaid"  # Mermaid wants each arrow of a picture on one line
 
 
 def pages() -> list[str]:
-    """The tracked pages; without git (in an sdist) those that are there."""
+    """Return the tracked pages; without git (in an sdist) the existing ones."""
     listed = subprocess.run(
         ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ SENTENCES = re.compile(r"^ok: (\w+)$", re.MULTILINE)
 
 
 def make(*words: str) -> str:
-    """Run make in ext/soft with nothing of an outer make in its environment; its output."""
+    """Run make in ext/soft without the environment of an outer make; return its output."""
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LD_PRELOAD")}
     done = subprocess.run(
         ["make", "-s", "-C", str(SOFT), *words],

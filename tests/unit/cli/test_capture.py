@@ -16,7 +16,7 @@ RECORD = bytes.fromhex("00000000 00000000 2c000000 64000000") + bytes(44)
 
 
 class Daemon:
-    """Yields batches of two records until `stop` returns True, then one more with the drops."""
+    """Yields batches of two records until `stop` returns True, then one more batch with the drops."""
 
     snaplen = 0
     batches = 0

@@ -17,7 +17,7 @@ LISTED = {
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
-    """Every request, by interface; a daemon that answers each."""
+    """Records every request by interface; a fake daemon answers each."""
     requests: list[tuple[str, str, dict[str, Any]]] = []
 
     class FakeClient:

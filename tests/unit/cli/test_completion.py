@@ -12,7 +12,7 @@ from ipoibu.cli.parser import COMMANDS, build
 
 
 def _complete(*words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Return the completions that bash offers for the last word."""
     line = " ".join(f"'{word}'" for word in ("ipoibu", *words))
     script = (
         f"{bash(build())}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _ipoibu;"

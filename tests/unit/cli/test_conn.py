@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What `ipoibu conn` prints."""
+"""The output of `ipoibu conn`."""
 
 from __future__ import annotations
 

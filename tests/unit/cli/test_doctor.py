@@ -74,7 +74,7 @@ def test_a_missing_broadcast_group_is_told_with_the_line_to_add(
     assert _partition(capsys, *words, "3")["remedy"] == (
         f"add to {file}: ib8003=0x0003, ipoib : ALL=full;"
     )
-    assert _partition(capsys, *words[:2])["remedy"] == (  # of 0xffff, unless another is asked for
+    assert _partition(capsys, *words[:2])["remedy"] == (  # of 0xffff by default
         f"add to {file}: Default=0x7fff, ipoib : ALL=full;"
     )
     file.write_text("green=1, ipoib, mtu=9 : ALL;")

@@ -34,7 +34,7 @@ Errors = Callable[[], str]
 
 @pytest.fixture
 def stderr(capsys: pytest.CaptureFixture[str]) -> Errors:
-    """The one line on stderr; fails if there is another number of lines."""
+    """Return the one line on stderr; fail if there is another number of lines."""
 
     def read() -> str:
         text = capsys.readouterr().err

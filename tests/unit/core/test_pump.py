@@ -67,7 +67,7 @@ class Host:
         return self.pump.counters()[name]
 
     def moved(self) -> dict[str, int]:
-        """The packet counters that are not zero, the bookkeeping ones left out."""
+        """Return the packet counters that are not zero, without those of bookkeeping."""
         quiet = ("commands", "events", "send_batches", "wakeups")
         return {k: v for k, v in self.pump.counters().items() if v and k not in quiet}
 
@@ -396,7 +396,7 @@ def test_a_broken_queue_pair_recovers_and_loses_no_frame(hosts: tuple[Host, Host
         (_core.EVENT_FABRIC, False),
         (_core.EVENT_FABRIC, True),
     ]
-    # Every frame is back in place: more than both slabs hold goes through each way.
+    # Every frame is back in place: more packets than both slabs hold cross in each direction.
     for _ in range(40):
         a.queue.send([ipv4("10.0.0.1", "10.0.0.2", b"after")] * 50)
         b.queue.send([ipv4("10.0.0.2", "10.0.0.1", b"after")] * 50)
@@ -416,7 +416,7 @@ def test_a_full_application_queue_is_a_counted_drop() -> None:
         a.queue.send([ipv4("10.0.0.1", "10.0.0.2", bytes(1000))] * 4)
         settle(a, b)
     received = len(b.queue.recv(100))
-    assert 8 < received < 40  # eight where they are, the others copied
+    assert 8 < received < 40  # eight in place, the others copied
     assert b.counter("rx_copied") == received - 8
     assert received + b.counter("rx_device_full") == 40
 
@@ -505,7 +505,7 @@ def test_threads_carry_traffic_both_ways_and_sleep_between(hosts: tuple[Host, Ho
     assert wakeups > 0
     for host in hosts:
         host.pump.stop()
-    a.pump.start()  # and once more: stop leaves nothing behind that start minds
+    a.pump.start()  # and once more: start works again after stop
     a.pump.stop()
 
 
@@ -523,7 +523,7 @@ def test_what_comes_before_a_packet_that_is_refused_is_sent(hosts: tuple[Host, H
 
 @pytest.mark.serial
 def test_an_answer_that_comes_soon_is_not_slept_for() -> None:
-    """Each exchange would have both pumps sleep twice; not those that have learned how it goes."""
+    """In each exchange both pumps would sleep twice, but not once they expect the reply."""
     switch = _core.MemorySwitch(1)
     a, b = hosts = [make_host(switch, gid) for gid in ("fe80::a", "fe80::b")]
     a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)

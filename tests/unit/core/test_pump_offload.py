@@ -129,7 +129,7 @@ def payload_of(length: int) -> bytes:
 
 
 def super_frame(packet: Any, size: int) -> bytes:
-    """As the kernel gives it: the checksum field holds the sum of the pseudo header."""
+    """Return a frame like the kernel's: the checksum field holds the sum of the pseudo header."""
     raw = bytearray(bytes(packet))
     layer = packet[TCP] if TCP in packet else packet[UDP]
     start = len(raw) - len(layer)
@@ -150,7 +150,7 @@ def parsed(packet: bytes) -> Any:
 
 
 def check_whole(packet: bytes) -> None:
-    """Every length and checksum is what scapy would write."""
+    """Check that every length and checksum is the one that scapy would write."""
     layers = parsed(packet)
     for layer, fields in ((IP, ("len", "chksum")), (IPv6, ("plen",)), (TCP, ("chksum",))):
         if layer in layers:
@@ -163,7 +163,7 @@ def check_whole(packet: bytes) -> None:
 
 
 def arrived(host: Host) -> list[bytes]:
-    """The packets written to the device, which must have vnet headers of zeros."""
+    """Return the packets written to the device, which must have vnet headers of zeros."""
     frames = host.tun.take()
     assert all(frame[:16] == bytes(16) for frame in frames)
     return [frame[16:] for frame in frames]
@@ -250,7 +250,7 @@ def test_a_device_that_takes_no_udp_frames_gets_datagrams(make_host: Any) -> Non
 
 
 def test_a_frame_of_more_segments_than_anything_holds_goes_out_bit_by_bit(hosts: Hosts) -> None:
-    """More than the fabric's queue, the headers and the receives: nothing is lost on our side."""
+    """More segments than the fabric's queue, the headers and the receives: we lose none on our side."""
     a, b = hosts
     data = payload_of(60000)
     a.tun.give(super_frame(ip_header(4) / TCP(seq=0) / Raw(data), 50))
@@ -321,7 +321,7 @@ def test_a_miss_goes_up_as_the_first_segment(hosts: Hosts) -> None:
 
 
 def test_commands_wait_until_the_frame_is_cut(hosts: Hosts) -> None:
-    """The path that its segments take may go with the neighbour: all of them still leave."""
+    """The address handle of its segments may go with the neighbour, but all segments still leave."""
     a, b = hosts
     a.tun.give(super_frame(ip_header(4) / TCP() / Raw(payload_of(60000)), 50))
     a.pump.step(64)
@@ -415,7 +415,7 @@ def test_a_capture_shows_segments_with_their_headers(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_bad_wire_makes_no_other_bytes_of_a_stream(make_host: Any, seed: int) -> None:
-    """Loss, repetition, reordering: what comes out, put by sequence number, is what went in."""
+    """Under loss, repetition and reordering the output, sorted by sequence number, equals the input."""
     faults = {"loss": 0.01, "reorder": 0.01, "duplicate": 0.005, "corrupt": 0.002, "seed": seed}
     a, b = make_host("fe80::a", faults=faults), make_host("fe80::b")
     a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A stand-in for an endpoint: what the control socket asks, without a data path."""
+"""A stand-in for an endpoint: answers the control socket without a data path."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def endpoint() -> FakeEndpoint:
 
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty runtime directory of this test's own."""
+    """An empty runtime directory for this test alone."""
     directory = tmp_path / "run"
     monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(directory))
     return directory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Children that come and go, fail, and are asked for by anybody; no interface behind them."""
+"""Children that come and go, and fail, at the request of any client; no interface behind them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Talk = Callable[[Children], Awaitable[None]]
 
 
 class FakeChild:
-    """Starts when `gate` is open, unless `refusal` says why not."""
+    """Starts when `gate` is open, unless there is a `refusal`."""
 
     made: list[FakeChild]
     refusal: Exception | None
@@ -53,7 +53,7 @@ class FakeChild:
 
 
 def run(talk: Talk, pkey: int = 0xFFFF, name: str = "ib0") -> list[FakeChild]:
-    """Let `talk` ask a parent's `Children`; every child that was made."""
+    """Let `talk` ask a parent's `Children`; return every child made."""
 
     class Child(FakeChild):
         refusal = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is said of a daemon that ends while it is asked."""
+"""The errors about a daemon that ends during a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @contextmanager
 def ending(name: str, *, reads: bool) -> Iterator[None]:
-    """A daemon that ends with the first request, which it has read or has not."""
+    """A daemon that ends at the first request, before or after it has read it."""
 
     def serve() -> None:
         connection, _ = listener.accept()

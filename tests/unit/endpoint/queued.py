@@ -15,14 +15,14 @@ VNET: Final = bytes(16)
 
 
 def udp(source: str, target: str, data: bytes, *, ports: tuple[int, int] = (5000, 5001)) -> bytes:
-    """An IPv4 packet without checksums."""
+    """Return an IPv4 packet without checksums."""
     head = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0x4000, 64, 17, 0)
     ends = ipaddress.ip_address(source).packed + ipaddress.ip_address(target).packed
     return head + ends + struct.pack(">HHHH", *ports, 8 + len(data), 0) + data
 
 
 class FakeQueues:
-    """`device` is the TUN; `give` and `take` are what the kernel does at one of its queues."""
+    """`device` is the TUN; `give` and `take` do the kernel's part at one of its queues."""
 
     kind: ClassVar[type[TunDevice | TunRing]] = TunDevice
 
@@ -40,7 +40,7 @@ class FakeQueues:
         self._kernel[queue].send(VNET + packet)
 
     def take(self, queue: int, timeout_s: float = 0) -> list[bytes]:
-        """What was written there; waits for the first packet so long."""
+        """Return the packets written there; wait at most `timeout_s` for the first one."""
         packets: list[bytes] = []
         select.select([self._kernel[queue]], [], [], timeout_s)
         while True:

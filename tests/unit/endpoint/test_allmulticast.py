@@ -74,7 +74,7 @@ def test_m7_groups_that_are_there_before_the_router_are_listed(subnet: Subnet) -
     """M7."""
     subnet.host(), subnet.host()
     subnet.endpoints[1].join(TV)
-    subnet.sa.make_broadcast(PKey(0x8005))  # another partition's, and no concern of ours
+    subnet.sa.make_broadcast(PKey(0x8005))  # of another partition, which does not concern us
     until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
     endpoint = subnet.host(allmulticast=True)
     until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
@@ -167,7 +167,7 @@ def test_at_the_cap_what_is_received_is_joined_again_all_the_same(
 def test_a_refusal_is_counted_and_the_rest_goes_on(subnet: Subnet) -> None:
     """M6."""
     endpoint = router(subnet)
-    report(subnet, Trap.GROUP_CREATED, TO_TV)  # which is not there: refused
+    report(subnet, Trap.GROUP_CREATED, TO_TV)  # which does not exist: refused
     until(lambda: endpoint.stats().get("engine.group_join_refused", 0) == 1)
     subnet.host().join(RADIO)
     until(lambda: is_member(subnet, TO_RADIO, 3, JoinState.FULL_MEMBER))

@@ -90,7 +90,7 @@ def test_the_first_packet_waits_for_resolution_and_arrives(make_hosts: Hosts) ->
         "10.0.0.2": str(b.hwaddr),
         "fd00::2": str(b.hwaddr),
     }
-    # Announcements may have crossed the answers: what they say is not yet confirmed.
+    # Announcements may have crossed the answers: their addresses are not confirmed yet.
     assert {entry["state"] for entry in neighbours} <= {"reachable", "stale", "delay"}
 
 
@@ -303,7 +303,7 @@ def test_async_and_blocking_faces_agree(make_hosts: Hosts) -> None:
 
 @pytest.mark.timeout(20)
 def test_none_asked_for_is_none_though_packets_are_there(make_hosts: Hosts) -> None:
-    """It was looked for without end, on the caller's event loop too."""
+    """The call once searched without end, also on the caller's event loop."""
     a, b = make_hosts(2)
     packets = [udp4(1, "10.0.0.2", bytes([number])) for number in range(2)]
     a.send(packets)
@@ -346,7 +346,7 @@ def test_an_endpoint_that_is_open_is_not_opened_again(make_hosts: Hosts) -> None
 
 
 def test_many_threads_may_close_and_call_at_a_time(make_hosts: Hosts) -> None:
-    """Each call is answered or raises Closed; none waits for ever, nothing is given back twice."""
+    """Each call returns or raises Closed; none waits for ever, and no resource goes back twice."""
     hosts = make_hosts(20)
     start = threading.Barrier(5)
     raised: list[BaseException] = []
@@ -518,7 +518,7 @@ def test_two_hundred_lives_leave_no_descriptor_thread_or_memory_behind() -> None
 
     for _ in range(20):
         live()
-    gc.collect()  # what other tests left in cycles must not end in between
+    gc.collect()  # the cyclic garbage of other tests must not end in between
     descriptors, threads, memory_kib = (
         len(os.listdir("/proc/self/fd")),
         threading.active_count(),

@@ -75,7 +75,7 @@ def test_what_is_no_frame_is_refused(pair: Pair, wrong: object) -> None:
 
 
 def test_none_is_no_switch() -> None:
-    """It was followed as a pointer."""
+    """The code once followed None as a pointer."""
     with pytest.raises(TypeError, match="switch"):
         _core.MemoryPort(None, bytes(16))  # type: ignore[arg-type]
 

@@ -161,7 +161,7 @@ def test_t3_an_mtu_that_ends_ipv6_ends_the_interface(subnet: Subnet) -> None:
 
 
 def test_what_the_application_has_set_up_outlives_the_queue_pair(subnet: Subnet) -> None:
-    """Groups, routes, captures and frames that were reserved before."""
+    """Groups, routes, captures and frames reserved before stay."""
     first, second = subnet.host(), subnet.host()
     first.join(TV)
     first.route_added(ipaddress.ip_network("10.9.0.0/16"), ipaddress.ip_address("10.0.0.2"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A device that says of itself that something has happened is asked at once, not in a second."""
+"""The endpoint asks a device that reports an event at once, not after a second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TellingUd(MemoryUd):
 
 
 class TellingPort(MemoryPort):
-    """`say` makes the descriptor readable until `active` has taken the news."""
+    """`say` makes the descriptor readable until `active` has taken the event."""
 
     def __init__(self) -> None:
         super().__init__(MemorySwitch(1), port_gid(2))
@@ -113,6 +113,6 @@ def test_a_device_that_failed_is_asked_no_more(port: TellingPort) -> None:
         port.is_gone = True
         port.say()
         until(lambda: failures == ["the device failed"])
-        state(endpoint)  # a turn of the loop, in which it would be asked again
+        state(endpoint)  # a turn of the loop, in which the endpoint would ask again
         state(endpoint)
     assert port.looks == 1

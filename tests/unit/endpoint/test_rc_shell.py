@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RcShell mode's driver, between an engine, a pump, a fabric and a manager that only take notes."""
+"""`RcShell` between an engine, a pump, a fabric and a manager that only record calls."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Manager:
 
 
 class Desk:
-    """One driver with everything around it; its loop runs only in `deliver`."""
+    """One `RcShell` with its surroundings; its loop runs only in `deliver`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -133,7 +133,7 @@ class Desk:
         self.event(_core.EVENT_RC_WANTED, qpn=PEER.qpn, gid=PEER.gid.raw)
 
     def deliver(self, event: Any) -> None:
-        """By the manager, from its own thread."""
+        """Deliver an event as the manager does, from its own thread."""
         self.manager.deliver(event)
         self.loop.run_until_complete(asyncio.sleep(0))
 

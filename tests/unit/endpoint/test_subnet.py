@@ -109,7 +109,7 @@ def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
 def test_b3_an_endpoint_asks_its_port_for_the_permission(
     subnet: Subnet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B3. A port that asks for none, as the built-in HCA, permits it."""
+    """B3. A port that needs no privilege, as the built-in HCA, permits it."""
     subnet.sa.make_broadcast(DEFAULT, qkey=0x80000001)
     assert subnet.host().show()["qkey"] == "0x80000001"
     monkeypatch.setattr(IbPort, "may_control", lambda self: False, raising=False)
@@ -130,7 +130,7 @@ def test_b3_holds_without_an_sa_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_m4_a_second_interface_in_a_partition_of_the_port_is_refused_and_the_first_unharmed(
     subnet: Subnet,
 ) -> None:
-    """As by the kernel (ENOTUNIQ): what one of them left, the other would have lost."""
+    """As in the kernel (ENOTUNIQ): a leave of one interface would end the other's membership."""
     endpoint = subnet.host()
     with pytest.raises(UsageError, match="in partition 0xffff already"):
         endpoint.child(DEFAULT).open()
@@ -174,7 +174,7 @@ def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
     assert passes(subnet, 1, 2, b"there")
     assert passes(subnet, 2, 1, b"and back")
     asked = [message for message in subnet.sa.seen if message.attribute == 0x35]
-    assert len(asked) == 2  # each once: what is known is not asked for again
+    assert len(asked) == 2  # each once: the client does not ask again for a known path
 
 
 def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
@@ -282,7 +282,7 @@ def test_an_sa_that_forgot_is_joined_again_while_traffic_goes_on(subnet: Subnet)
 
 
 def test_b1_an_sa_that_falls_silent_while_the_link_comes_up_is_asked_again(subnet: Subnet) -> None:
-    """The broadcast group is joined twice: before there is a queue pair, and to be received."""
+    """The interface joins the broadcast group twice: before it has a queue pair, and to receive it."""
 
     def die_after_one_join(answer: SaMad) -> list[SaMad]:
         subnet.sa.is_deaf |= answer.attribute == Attribute.MC_MEMBER_RECORD
@@ -349,7 +349,8 @@ def test_the_levels_of_a_flush_are_the_kernels() -> None:
 def test_what_the_device_says_is_acted_on_at_once(
     subnet: Subnet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; no look of its own helps."""
+    """CLIENT_REREGISTER, PORT_ERR and PKEY_CHANGE: light, normal, heavy; the client's own look would show
+    none of them."""
     monkeypatch.setattr("ipoibu.fabric.sa.client.LOOK_S", 3600)
     client = SaClient.start(lambda: SaClient(FakePort(subnet.sa, 9), pace=PACE))
     heard: list[object] = []

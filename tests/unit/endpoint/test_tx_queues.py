@@ -35,7 +35,7 @@ PARAMS = PartitionParams(pkey=PKey(0xFFFF), qkey=0x0B1B, mtu_bytes=2048)
 
 
 class Host:
-    """So many pumps over a fabric's tx_queues, which no thread runs."""
+    """Several pumps over a fabric's TX queues, which no thread runs."""
 
     def __init__(self, switch: _core.MemorySwitch, gid: str, queues: int) -> None:
         self.gid = Gid.parse(gid)
@@ -57,7 +57,7 @@ class Host:
         return self.pump.counters()[name]
 
     def sent(self) -> list[int]:
-        """Packets, by tx_queue."""
+        """Return the number of sent packets by TX queue."""
         counters = self.pump.counters()
         return [counters[f"queue.{tx_queue}.tx_packets"] for tx_queue in range(len(self.pumps))]
 
@@ -101,7 +101,7 @@ def to_b(number: int) -> bytes:
     return udp("10.0.0.1", "10.0.0.2", bytes([number]), ports=(1000 + number, 80))
 
 
-# ---- what the engine says goes to all
+# ---- the engine's commands go to all queues
 
 
 def test_a_neighbour_is_every_tx_queues_neighbour(hosts: tuple[Host, Host]) -> None:
@@ -171,7 +171,7 @@ def test_a_tx_queue_that_refuses_a_write_does_not_keep_it_from_the_others(
     assert [pump.counters()["commands"] for pump in a.pumps] == [100, 100 - refused, 100 - refused]
 
 
-# ---- what they say comes from all
+# ---- events come from all queues
 
 
 def test_a_miss_of_a_further_tx_queue_comes_up_and_its_packet_goes_by_that_tx_queue(
@@ -417,7 +417,8 @@ def descriptors() -> int:
 
 
 def nothing_is_left(before: tuple[int, int]) -> bool:
-    """A thread is listed for a moment after its end: `before` may have counted one, too."""
+    """Return whether nothing is left. /proc lists a thread for a moment after its end, so `before` may have
+    counted one."""
     return tasks() <= before[0] and descriptors() == before[1]
 
 

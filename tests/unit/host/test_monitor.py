@@ -51,7 +51,8 @@ def test_a_round_reads_so_many_datagrams_at_most(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_overrun_is_counted_and_the_socket_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel reports one overrun only until the socket is empty: what waits may have gaps."""
+    """The kernel reports only one overrun until the socket is empty, so the waiting notices may have
+    gaps."""
     overrun = OSError(errno.ENOBUFS, "overrun")
     monitor = _monitor(monkeypatch, _link(4), overrun, _link(5), _link(6))
     assert [notice.interface for notice in monitor.notices(2)] == [4]

@@ -33,7 +33,7 @@ from tests.unit.host.route_messages import INDEX, OTHER, message
 
 
 class Kernel(Netlink):
-    """An interface whose addresses and routes the test sets, and the socket of its notices."""
+    """An interface whose addresses and routes the test sets, with the socket of its notices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def test_routes_that_vanish_with_their_interface_without_a_notice_are_withdrawn(
 def test_routes_that_vanish_with_an_address_without_a_notice_are_withdrawn(
     bench: Bench, source: str | None
 ) -> None:
-    """The kernel removes the routes that prefer the address, and all when it was the last."""
+    """The kernel removes the routes that prefer the address, and all routes with the last address."""
     others = set() if source is None else {ipaddress.ip_interface("10.1.0.1/24")}
     bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24"), *others}
     bench.kernel.listed = [message("10.5.0.0/16", "10.0.0.7", source=source)]

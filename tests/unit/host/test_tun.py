@@ -143,7 +143,7 @@ def test_what_a_kernel_refuses_is_done_without(
     node = Ioctls(monkeypatch, {}, known)
     with Tun.open("ibtest0") as device:
         assert device.offload == granted
-    # What was asked for last is what holds; refused requests change nothing.
+    # The last granted request counts; refused requests change nothing.
     asked = [value for request, value in node.calls if request == tun.TUNSETOFFLOAD]
     taken = [value for value in asked if isinstance(value, int) and not value & ~known]
     assert taken[-1:] == ([known & ~0x10] if granted else [])

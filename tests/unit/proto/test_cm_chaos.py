@@ -46,7 +46,7 @@ from tests.doubles.cm_desk import (
 
 
 def to_state(desk: Desk, state: State) -> tuple[Handle, int]:
-    """Bring a connection into a state; its handle, and our id of it."""
+    """Bring a connection into a state; return its handle, and our id of it."""
     if state in (State.REQ_SENT, State.MRA_RECEIVED, State.REP_RECEIVED, State.MRA_REP_SENT):
         req = desk.connect()
         match state:
@@ -76,7 +76,7 @@ def to_state(desk: Desk, state: State) -> tuple[Handle, int]:
 
 
 def peers_messages(our_id: int, their_id: int, qpn: int) -> list[cm.Spoken]:
-    """Messages of every kind, about every kind, with these identifiers."""
+    """Return messages of every kind, about every kind, with these identifiers."""
     return [
         replace(REQ, local_id=their_id),
         Rep(their_id, our_id, B_GUID, Qpn(0x4A), 1),
@@ -204,7 +204,8 @@ def test_no_sequence_of_events_breaks_the_rules(
 
 
 def _is_accepted(desk: Desk, handle: Handle) -> bool:
-    """Whether the request was accepted: the policy remembers its answers, this test asks the manager."""
+    """Return whether the policy accepted the request: the policy remembers its answers, this test asks the
+    manager."""
     state = dict(desk.cm.snapshot()).get(handle)
     return state not in (State.REQ_RECEIVED, State.MRA_SENT)
 

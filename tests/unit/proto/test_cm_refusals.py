@@ -277,7 +277,7 @@ def test_garbage_is_counted_by_its_reason() -> None:
 
 
 def flood(desk: Desk, number: int) -> list[CmEffect]:
-    """One more request, from another port."""
+    """Send one more request, from another port."""
     gid = Gid.parse(f"fe80::1:{number:x}")
     primary = replace(REQ.primary, local_gid=gid)
     req = replace(REQ, local_id=number + 1, qpn=Qpn(number + 2), primary=primary)
@@ -381,4 +381,4 @@ def test_stopping_says_farewell_once_and_forgets() -> None:
     assert sorted(type(message).__name__ for message in farewells) == ["Dreq", "Rej", "Rej"]
     assert len(desk.cm) == 0
     assert desk.cm.deadline() is None
-    assert reported(flood(desk, 2)) == []  # nobody listens
+    assert reported(flood(desk, 2)) == []  # no interface listens

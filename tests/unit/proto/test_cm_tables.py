@@ -43,7 +43,8 @@ RETRIED: Final = {
     State.MRA_REP_RECEIVED,
     State.DREQ_SENT,
 }
-# What a peer can bring about, by `CmConnection.is_meant_by`, and what the manager and the policy feed.
+# The inputs that a peer can cause, by `CmConnection.is_meant_by`, and those that the manager and the policy
+# feed.
 POSSIBLE: Final[dict[Input, set[State]]] = {
     Input.REQ: {State.CLOSED} | PASSIVE | BOTH,
     Input.REP: {State.CLOSED} | ASKING | ACTIVE | BOTH,
@@ -172,7 +173,7 @@ def test_any_connection_can_be_dropped_and_leaves_no_queue_pair(state: rc_connec
     following, actions = rc_connection.MACHINE.step(state, rc_connection.Input.DROPPED)
     assert following is rc_connection.State.NONE
     assert rc_connection.Action.CLOSE in actions
-    assert rc_connection.Action.REPORT not in actions  # whoever drops it knows
+    assert rc_connection.Action.REPORT not in actions  # the code that drops it knows
 
 
 def test_a_queue_pair_is_opened_once_and_closed_once() -> None:

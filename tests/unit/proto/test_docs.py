@@ -20,13 +20,13 @@ COUNTERS = (ROOT / "docs/counters.md").read_text(encoding="utf-8")
 
 
 def documented(section: str) -> set[str]:
-    """The names in the table of one section."""
+    """Return the names in the table of one section."""
     body = COUNTERS.split(f"## {section}\n")[1].split("\n## ")[0]
     return set(re.findall(r"^\| `(\w+)`", body, re.MULTILINE))
 
 
 def counted(source: str) -> set[str]:
-    """The literals in `count("...")` and `Count("...")`."""
+    """Return the literals in `count("...")` and `Count("...")`."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -38,7 +38,7 @@ def counted(source: str) -> set[str]:
 
 
 def run(arguments: list[str]) -> str:
-    """The output of a new interpreter; fails on any error output."""
+    """Return the output of a new interpreter; fail on any error output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -103,7 +103,7 @@ def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
 
 
 def test_every_counter_of_faults_is_told_and_documented() -> None:
-    """Losses above the MTU were once counted in C alone."""
+    """C alone once counted losses above the MTU."""
     header = (ROOT / "ext/fabric/faults.h").read_text(encoding="utf-8")
     struct = header.split("struct ipu_faults_counters {")[1].split("};")[0]
     counters = re.findall(r"_Atomic uint64_t (\w+);", struct)

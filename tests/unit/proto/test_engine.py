@@ -131,7 +131,7 @@ def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
         assert neighbour.hwaddr == PEER
         assert bench.forward(address) is not None  # a packet goes out at once
     assert bench.neighbour("224.0.0.1") is None
-    assert bench.sent == []  # nobody was asked
+    assert bench.sent == []  # the engine asked no host
 
 
 def test_a_station_that_says_our_address_is_a_duplicate() -> None:

@@ -121,7 +121,7 @@ def test_a_newer_request_of_a_station_replaces_its_older_connection() -> None:
     first = desk.accept()
     second, _ = desk.request()
     desk.open(second)
-    assert desk.open_qps == {first, second}  # until the new one is there
+    assert desk.open_qps == {first, second}  # until the new connection is up
     effects = desk.event(Established(second))
     assert Disconnect(first) in effects
     assert desk.open_qps == {second}
@@ -138,7 +138,7 @@ def test_one_port_cannot_take_all_the_room() -> None:
     assert desk.count("connection_port_full") == 1
     other = HwAddr(Qpn(0x53), Gid.parse("fe80::2"))
     assert pick(OpenQp, desk.request(other)[1]) != []
-    assert pick(OpenQp, desk.want()) != []  # ours are not theirs
+    assert pick(OpenQp, desk.want()) != []  # our connections do not count as theirs
 
 
 # Crossing, in the RFC's profile

@@ -250,7 +250,7 @@ def test_super_frames_need_both_ends(ours: int, theirs: int, expected: int) -> N
     [(0, 0, 0), (SUPERFRAME, 0, 0), (0, SUPERFRAME, 0), (SUPERFRAME, 32784, SUPERFRAME)],
 )
 def test_whoever_accepts_says_no_more_than_was_asked(ours: int, theirs: int, declared: int) -> None:
-    """A Linux that asks gets eight bytes back, and both ends know the form of the messages."""
+    """A Linux host that asks gets eight bytes back, and both ends know the form of the messages."""
     desk = Desk(replace(CONFIG, superframe_bytes=ours))
     handle, _ = desk.request(theirs=Private(PEER.qpn, LINUX_MTU, theirs))
     effects = desk.open(handle)

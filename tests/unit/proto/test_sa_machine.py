@@ -29,7 +29,7 @@ PAIRS: Final = [
     for table, states, inputs, _ in TABLES.values()
     for state, fed in itertools.product(states, inputs)
 ]
-# What we feed ourselves, and where: the rest the SA can bring about at any time.
+# The inputs that we feed ourselves, by state; the SA can cause the others at any time.
 OURS: Final = {
     Input.TURN: {State.QUEUED},
     Input.CANCEL: {State.QUEUED, State.WAITING, State.RECEIVING},

@@ -279,7 +279,7 @@ def test_stopping_forgets_everything_and_stops_every_timer() -> None:
     assert (len(client.requests), client.requests.deadline()) == (0, None)
 
 
-# -- what does not belong --------------------------------------------------------------------------
+# -- foreign datagrams --------------------------------------------------------------------------
 
 
 def test_answers_to_nothing_are_counted() -> None:
@@ -348,7 +348,7 @@ def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
         (rmpp.Type.ACK, 1),
         (rmpp.Type.ACK, 3),
     ]
-    # the method of what is acknowledged, with the response bit turned; the same transaction
+    # the method of the acknowledged message, with the response bit inverted; the same transaction
     assert {(ack.method, ack.tid & 0xFFFFFFFF) for ack in acks} == {
         (Method.GET_TABLE, request.tid & 0xFFFFFFFF)
     }
@@ -365,7 +365,7 @@ def test_a_transfer_that_stalls_is_aborted_and_asked_for_again() -> None:
     assert aborted.rmpp.type is rmpp.Type.ABORT
     assert aborted.rmpp.status == rmpp.Status.TOTAL_TIME_TOO_LONG
     assert (again.method, again.rmpp.type) == (Method.GET_TABLE, rmpp.Type.NONE)
-    # of the first transfer nothing is kept
+    # the client keeps nothing of the first transfer
     client.receive(segment(client.sent[0], 2, 3))
     for number in (1, 2):
         client.receive(segment(again, number, 2))

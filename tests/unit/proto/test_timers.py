@@ -88,7 +88,7 @@ def test_rearming_and_cancelling_for_ever_keeps_the_heap_small() -> None:
 def test_whatever_is_armed_moved_and_cancelled_rings_once_at_its_last_time(
     orders: list[tuple[str, int | None, int]],
 ) -> None:
-    """Compared with a simple model: a dictionary that is searched from end to end."""
+    """The test compares with a simple model: a dictionary that it searches from end to end."""
     timers, bell, now = Timers(), Ringing(), 0.0
     model: dict[str, float] = {}
     expected: list[str] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An independent judge: tshark reads our messages from RoCEv2 datagrams to queue pair 1.
 
-It knows REQ, REP, RTU, REJ, DREQ and DREP; MRA it does not. Of a REQ's flow label and rate it knows the
-right bits of the right word, but reads too few of that word's bytes (4.0): those are left to `test_cm`.
+It knows REQ, REP, RTU, REJ, DREQ and DREP, but not MRA. Of a REQ's flow label and rate it knows the right
+bits of the right 32-bit field, but reads too few of the field's bytes (4.0): `test_cm` tests those.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ REP: Final = Rep(
 
 
 def judged(tmp_path: Path, messages: list[cm.Spoken], *fields: str) -> list[list[str]]:
-    """The fields that tshark reads from a capture of the messages, one row for each."""
+    """Return the fields that tshark reads from a capture of the messages, one row for each."""
     file = tmp_path / "cm.pcap"
     file.write_bytes(
         struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)

@@ -586,7 +586,7 @@ def test_a_leave_and_a_join_of_the_same_group_keep_their_order() -> None:
 
 @pytest.mark.parametrize("requests", [1, 2])
 def test_leaving_as_a_sender_ends_a_membership_that_is_still_asked_for(requests: int) -> None:
-    """Whether the SA's abilities are asked, or the join itself."""
+    """The client is asking for the SA's abilities, or joining."""
 
     async def scenario(client: SaClient, administrator: FakeSa, port: FakePort) -> None:
         joining = asyncio.ensure_future(client.join_to_send(group(1), PARAMS))
@@ -645,7 +645,7 @@ def test_an_orderly_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_descriptor_that_cannot_be_waited_for_is_asked_instead() -> None:
-    """As umad2sim's, which is a number that the kernel does not know."""
+    """umad2sim's descriptor is a number that the kernel does not know."""
 
     class Simulated(FakePort):
         def fileno(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""libibumad where it is not there, and what a port says of itself. With it: tests/opensm."""
+"""A missing libibumad, and the attributes of a port. tests/opensm tests the library itself."""
 
 from __future__ import annotations
 
