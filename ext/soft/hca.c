@@ -50,6 +50,8 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_RC_ACKS] = "rc_acks",
     [SOFT_C_RC_REFUSALS] = "rc_refusals",
     [SOFT_C_RC_NOT_READY] = "rc_not_ready",
+    [SOFT_C_RC_SHARE] = "rc_share",
+    [SOFT_C_RC_OVERDUE] = "rc_overdue",
 };
 
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)

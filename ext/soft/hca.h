@@ -166,6 +166,8 @@ enum soft_counter {
     SOFT_C_RC_ACKS,         /* acknowledgements sent, refusals included */
     SOFT_C_RC_REFUSALS,     /* requests answered with NAK "invalid request" */
     SOFT_C_RC_NOT_READY,    /* packets refused with an RNR NAK: no buffer, or a full CQ */
+    SOFT_C_RC_SHARE,        /* of these: its peer occupies its share of the shared receive queue */
+    SOFT_C_RC_OVERDUE,      /* connections ended: a message was incomplete for too long */
     SOFT_C_COUNT,
 };
 

@@ -80,10 +80,14 @@ struct soft_recv_queue {
     unsigned int max, mask, head, tail;
 };
 
+TAILQ_HEAD(soft_rc_list, soft_rc);
+
 struct soft_srq {
     struct soft_hca *hca;
     LIST_ENTRY(soft_srq) entry;
     struct soft_recv_queue rq;
+    struct soft_rc_list receiving; /* connections amid a message of several packets, oldest first */
+    unsigned int receiving_count;
     unsigned int users;
 };
 
@@ -166,7 +170,6 @@ LIST_HEAD(soft_qp_list, soft_qp);
 LIST_HEAD(soft_group_list, soft_group);
 LIST_HEAD(soft_srq_list, soft_srq);
 TAILQ_HEAD(soft_stall_list, soft_qp);
-TAILQ_HEAD(soft_rc_list, soft_rc);
 
 struct soft_hca {
     pthread_mutex_t mutex;

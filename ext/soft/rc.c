@@ -43,6 +43,7 @@ static void leave_lists(struct soft_rc *rc)
         TAILQ_REMOVE(&hca->work, rc, work_entry);
     rc->has_work = false;
     soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
+    soft_rc_return_share(rc);
 }
 
 void soft_rc_destroy(struct soft_qp *qp)

@@ -68,8 +68,10 @@ struct soft_rc {
     struct soft_qp *qp;
     TAILQ_ENTRY(soft_rc) work_entry;
     TAILQ_ENTRY(soft_rc) timer_entry;
+    TAILQ_ENTRY(soft_rc) share_entry;
     bool has_work;
     bool has_timer;
+    bool has_share; /* of its shared receive queue: is in its list of receiving connections */
 
     enum soft_qp_state state;
     struct soft_rc_attr attr; /* as modified so far */
@@ -109,6 +111,7 @@ struct soft_rc {
     uint32_t in_bytes;      /* bytes received so far */
     unsigned int in_sge;    /* the next byte goes here */
     uint32_t in_offset;
+    int64_t in_since_ns; /* with has_share: when the message began */
 };
 
 static inline uint32_t soft_psn_add(uint32_t psn, uint32_t n)
@@ -146,7 +149,14 @@ void soft_rc_expire(struct soft_rc *rc); /* its timer has run out */
  * requests; false when the completion queue has no room for more. */
 bool soft_rc_retire(struct soft_rc *rc);
 
+/* rc_share.c */
+/* Takes a share of the shared receive queue for a message of several packets; false: the peer must
+ * wait. */
+bool soft_rc_take_share(struct soft_rc *rc);
+void soft_rc_return_share(struct soft_rc *rc);
+
 /* rc_receive.c */
+void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome);
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *packet);
 /* Puts the pending acknowledgement into a slot of the batch; false when the batch is full. */
 bool soft_rc_fill_ack(struct soft_rc *rc);

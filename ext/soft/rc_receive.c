@@ -21,7 +21,7 @@ static void schedule_ack(struct soft_rc *rc)
     soft_rc_want_service(rc);
 }
 
-static void schedule_nak(struct soft_rc *rc, unsigned int syndrome)
+void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome)
 {
     rc->pending_ack = SOFT_RC_NAK_PENDING; /* a NAK also acknowledges the packets before expected */
     rc->nak_syndrome = (uint8_t)syndrome;
@@ -102,31 +102,35 @@ enum soft_stall soft_rc_send_ack(struct soft_rc *rc)
 static void refuse(struct soft_rc *rc)
 {
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_REFUSALS, 1);
-    schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_INVALID);
+    soft_rc_schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_INVALID);
     soft_rc_fail(rc);
 }
 
 static void not_ready(struct soft_rc *rc)
 {
     soft_count_add(&rc->qp->hca->count, SOFT_C_RC_NOT_READY, 1);
-    schedule_nak(rc, SOFT_SYNDROME_RNR | rc->attr.min_rnr_timer);
+    soft_rc_schedule_nak(rc, SOFT_SYNDROME_RNR | rc->attr.min_rnr_timer);
     rc->last_nak = SOFT_RC_LAST_NAK_RNR;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static bool begin_message(struct soft_rc *rc)
+static bool begin_message(struct soft_rc *rc, bool single)
 {
     struct soft_qp *qp = rc->qp;
     struct soft_recv_queue *rq = &qp->rq;
     const struct soft_recv_wr *wr;
 
+    if (qp->srq != NULL && !single && !soft_rc_take_share(rc))
+        return false;
     if (qp->srq != NULL)
         wr = soft_srq_take(qp->srq);
     else
         wr = rq->head == rq->tail ? NULL : &rq->ring[rq->head++ & rq->mask];
-    if (wr == NULL)
+    if (wr == NULL) {
+        soft_rc_return_share(rc);
         return false;
+    }
     rc->in = *wr;
     rc->in_room = 0;
     for (int i = 0; i < wr->num_sge; i++)
@@ -177,6 +181,7 @@ static void complete_message(struct soft_rc *rc, enum soft_wc_status status,
 
     soft_cq_push(rc->qp->recv_cq, &wc);
     rc->receiving = false;
+    soft_rc_return_share(rc);
 }
 
 bool soft_rc_flush_receives(struct soft_rc *rc)
@@ -188,7 +193,7 @@ bool soft_rc_flush_receives(struct soft_rc *rc)
         if (soft_cq_room(qp->recv_cq) == 0)
             return false;
         if (!rc->receiving)
-            (void)begin_message(rc);
+            (void)begin_message(rc, true);
         complete_message(rc, rc->in_status, NULL);
     }
     return true;
@@ -245,7 +250,7 @@ static void take_expected(struct soft_rc *rc, const struct soft_packet *p)
         refuse(rc);
         return;
     }
-    if ((last && soft_cq_room(qp->recv_cq) == 0) || (!rc->receiving && !begin_message(rc))) {
+    if ((last && soft_cq_room(qp->recv_cq) == 0) || (!rc->receiving && !begin_message(rc, last))) {
         not_ready(rc);
         return;
     }
@@ -283,7 +288,7 @@ void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)
          * second NAK only the requester's timer would end the wait. */
         if (rc->last_nak == SOFT_RC_LAST_NAK_NONE ||
             (rc->last_nak == SOFT_RC_LAST_NAK_SEQUENCE && ahead <= rc->ahead)) {
-            schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_SEQUENCE);
+            soft_rc_schedule_nak(rc, SOFT_SYNDROME_NAK | SOFT_NAK_SEQUENCE);
             rc->last_nak = SOFT_RC_LAST_NAK_SEQUENCE;
         }
         rc->ahead = ahead;

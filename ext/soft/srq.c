@@ -15,6 +15,7 @@ int soft_srq_create(struct soft_hca *hca, unsigned int max_wr, struct soft_srq *
     if (srq == NULL)
         return -ENOMEM;
     srq->hca = hca;
+    TAILQ_INIT(&srq->receiving);
     srq->rq.max = max_wr;
     srq->rq.mask = soft_round_up(max_wr) - 1;
     srq->rq.ring = calloc(srq->rq.mask + 1, sizeof(*srq->rq.ring));

@@ -533,6 +533,90 @@ static void sixty_four_connections_share_a_queue_and_no_memory_grows(void)
     close_pair(&p);
 }
 
+/* ---- peers that begin messages and fall silent ------------------------------------------------
+ */
+
+enum { SHARED = 32, SILENT = 20, SILENT_MOST = SHARED / 2 };
+
+/* The QP whose messages come whole. */
+static uint32_t sound_qpn;
+
+static bool only_beginnings(struct soft_udp *from, struct cable_packet *packet)
+{
+    uint32_t qpn = (uint32_t)packet->data[5] << 16 | packet->data[6] << 8 | packet->data[7];
+
+    (void)from;
+    return packet->data[0] > SOFT_ROCE_RC_SEND_ONLY_IMM || qpn == sound_qpn ||
+           packet->data[0] == SOFT_ROCE_RC_SEND_FIRST;
+}
+
+struct silence {
+    struct pair p;
+    struct soft_srq *srq;
+    struct soft_qp *a[SILENT + 1], *b[SILENT + 1]; /* the last one is sound */
+};
+
+/* So many connections begin a message of two packets; the second one never comes. */
+static void begin_silence(struct silence *s)
+{
+    static uint8_t buffer[2 * MTU];
+    struct soft_recv_wr wr = {.num_sge = 1, .sg = {{buffer, sizeof(buffer)}}};
+
+    open_ends(&s->p);
+    CHECK_EQUAL(soft_srq_create(s->p.end[1].hca, SHARED, &s->srq), 0);
+    for (int i = 0; i < SHARED; i++)
+        CHECK_EQUAL(soft_srq_post_recv(s->srq, &wr, 1), 1);
+    for (int i = 0; i <= SILENT; i++) {
+        s->a[i] = s->p.end[0].qp = create_rc(&s->p.end[0], NULL);
+        s->b[i] = s->p.end[1].qp = create_rc(&s->p.end[1], s->srq);
+        connect_pair(&s->p);
+    }
+    sound_qpn = soft_qp_qpn(s->b[SILENT]);
+    cable.inspect = only_beginnings;
+    for (int i = 0; i < SILENT; i++)
+        post_one(s->a[i], 0, out, 2 * MTU);
+    (void)soft_hca_progress(s->p.end[1].hca);
+}
+
+static void a_silent_peer_occupies_its_share_and_no_more(void)
+{
+    struct silence s;
+
+    begin_silence(&s);
+    CHECK_EQUAL(s.srq->receiving_count, SILENT_MOST);
+    CHECK_EQUAL(s.srq->rq.tail - s.srq->rq.head, SHARED - SILENT_MOST);
+    CHECK_EQUAL(counted(&s.p.end[1], SOFT_C_RC_SHARE), SILENT - SILENT_MOST);
+    post_one(s.a[SILENT], 0, out, MTU); /* a message of one packet finds room */
+    CHECK_EQUAL(soft_hca_progress(s.p.end[1].hca), 1);
+    CHECK_EQUAL(counted(&s.p.end[1], SOFT_C_RX_DELIVERED), 1);
+    CHECK_EQUAL(counted(&s.p.end[1], SOFT_C_RC_OVERDUE), 0);
+    close_pair(&s.p);
+}
+
+static void a_message_that_is_overdue_makes_room(void)
+{
+    struct silence s;
+
+    begin_silence(&s);
+    cable_clock_ns += 1100000000;
+    for (int i = 0; i < 3; i++) {
+        post_one(s.a[SILENT], 0, out, 2 * MTU);
+        (void)soft_hca_progress(s.p.end[1].hca);
+    }
+    CHECK_EQUAL(counted(&s.p.end[1], SOFT_C_RX_DELIVERED), 3);
+    CHECK_EQUAL(counted(&s.p.end[1], SOFT_C_RC_OVERDUE), 1);
+    CHECK_EQUAL(soft_qp_state(s.b[0]), SOFT_QPS_ERR);
+    CHECK_EQUAL(s.srq->receiving_count, SILENT_MOST - 1);
+    for (int i = 0; i < SILENT_MOST; i++) /* its peer learns of it */
+        (void)soft_hca_progress(s.p.end[0].hca);
+    CHECK_EQUAL(soft_qp_state(s.a[0]), SOFT_QPS_ERR);
+    for (int i = 0; i <= SILENT; i++)
+        soft_qp_destroy(s.b[i]);
+    CHECK_EQUAL(s.srq->receiving_count, 0);
+    CHECK_EQUAL(soft_srq_destroy(s.srq), 0);
+    close_pair(&s.p);
+}
+
 int main(void)
 {
     static const struct test tests[] = {
@@ -551,6 +635,8 @@ int main(void)
         TEST(the_buffer_posted_last_to_a_shared_queue_is_used_first),
         TEST(a_queue_pair_in_error_leaves_the_shared_buffers_to_others),
         TEST(a_message_in_part_is_flushed),
+        TEST(a_silent_peer_occupies_its_share_and_no_more),
+        TEST(a_message_that_is_overdue_makes_room),
         TEST(sixty_four_connections_share_a_queue_and_no_memory_grows),
     };
 
