@@ -88,14 +88,13 @@ test-opensm: deps-test $(VENV)/.dev build
 	$(SUDO) $(SPREAD) $(WAITING) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(GUESTS) -m 'not serial' tests/lab
-	$(SUDO) $(PYTEST) -m serial tests/lab
+	$(SUDO) $(SPREAD) $(GUESTS) -m 'not serial and not nightly' tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 nightly: test
-	$(SUDO) $(PYTEST) -m nightly tests
+	$(SUDO) $(SPREAD) $(GUESTS) -m nightly tests/lab tests/unit
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py

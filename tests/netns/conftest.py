@@ -54,6 +54,13 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Lab]:
+    """Two hosts without interfaces; for tests that leave them so."""
+    with Lab(start=False) as lab:
+        yield lab
+
+
 @pytest.fixture
 def bare() -> Iterator[Lab]:
     """Two hosts whose interfaces the test starts."""

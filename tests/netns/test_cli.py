@@ -41,9 +41,9 @@ def _up(cli: Cli, host: Host, *words: str, device: str = "soft:eth0") -> tuple[i
     return done.returncode, _one_line(done)
 
 
-def test_an_unknown_device_is_exit_code_3(bare: Lab, cli: Cli) -> None:
+def test_an_unknown_device_is_exit_code_3(idle: Lab, cli: Cli) -> None:
     for device in ("soft:eth9", "mlx5_7"):
-        code, line = _up(cli, bare.hosts[0], device=device)
+        code, line = _up(cli, idle.hosts[0], device=device)
         assert code == 3
         assert device in line
 
@@ -89,21 +89,19 @@ def test_an_mtu_that_the_port_does_not_carry_is_refused(bare: Lab, cli: Cli, sh:
     assert "2048" in line
 
 
-def test_a_name_that_is_taken_is_exit_code_1(bare: Lab, cli: Cli) -> None:
-    bare.hosts[0].start()
-    code, line = _up(cli, bare.hosts[0])
+def test_a_name_that_is_taken_is_exit_code_1(lab: Lab, cli: Cli) -> None:
+    code, line = _up(cli, lab.hosts[0])
     assert code == 1
     assert "'ib0' exists already" in line
-    done = cli(bare.hosts[0], "up", "eth0", "--device", "soft:eth0")
+    done = cli(lab.hosts[0], "up", "eth0", "--device", "soft:eth0")
     assert done.returncode == 1
     assert "'eth0' exists already" in _one_line(done)
     # The interface that has the name goes on undisturbed.
-    assert bare.hosts[0].ask("show")["state"] == "up"
+    assert lab.hosts[0].ask("show")["state"] == "up"
 
 
-def test_a_device_that_another_interface_uses_is_exit_code_1(bare: Lab, cli: Cli) -> None:
-    bare.hosts[0].start()
-    done = cli(bare.hosts[0], "up", "ib1", "--device", "soft:eth0")
+def test_a_device_that_another_interface_uses_is_exit_code_1(lab: Lab, cli: Cli) -> None:
+    done = cli(lab.hosts[0], "up", "ib1", "--device", "soft:eth0")
     assert done.returncode == 1
     assert "4791" in _one_line(done)
 
@@ -123,15 +121,15 @@ def test_a_device_that_another_interface_uses_is_exit_code_1(bare: Lab, cli: Cli
     ids=" ".join,
 )
 def test_a_malformed_option_is_exit_code_2_and_is_named(
-    bare: Lab, cli: Cli, words: list[str]
+    idle: Lab, cli: Cli, words: list[str]
 ) -> None:
-    code, line = _up(cli, bare.hosts[0], *words)
+    code, line = _up(cli, idle.hosts[0], *words)
     assert code == 2
     assert words[0] in line
 
 
-def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(bare: Lab, cli: Cli) -> None:
-    code, line = _up(cli, bare.hosts[0], "--route", "10.9.0.0/16,via=10.200.0.1")
+def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(idle: Lab, cli: Cli) -> None:
+    code, line = _up(cli, idle.hosts[0], "--route", "10.9.0.0/16,via=10.200.0.1")
     assert code == 1
     assert "10.9.0.0/16" in line
     assert "invalid gateway" in line
@@ -144,12 +142,12 @@ def _as_nobody(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
     return host.run([*command, sys.executable, "-m", "ipoibu.cli", *words])
 
 
-def test_without_privileges_nothing_starts_and_the_exit_code_is_4(bare: Lab) -> None:
+def test_without_privileges_nothing_starts_and_the_exit_code_is_4(idle: Lab) -> None:
     for words in (
         ["up", "ib0", "--device", "soft:eth0"],
         ["lab", "--check"],
     ):
-        done = _as_nobody(bare.hosts[0], *words)
+        done = _as_nobody(idle.hosts[0], *words)
         assert done.returncode == 4, done.stderr
         assert "root" in _one_line(done)
 
@@ -160,8 +158,8 @@ def test_another_user_may_not_look_at_an_interface(lab: Lab) -> None:
     assert "root" in _one_line(done)
 
 
-def test_the_doctor_without_privileges_says_so(bare: Lab) -> None:
-    done = _as_nobody(bare.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+def test_the_doctor_without_privileges_says_so(idle: Lab) -> None:
+    done = _as_nobody(idle.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     assert done.returncode == 1
     findings = {each["check"]: each for each in json.loads(done.stdout)}
     assert findings["cap_net_admin"]["status"] == "fail"
@@ -244,8 +242,8 @@ def test_interfaces_of_one_name_in_two_namespaces_do_not_meet(lab: Lab, cli: Cli
     assert hwaddrs[0] != hwaddrs[1]
 
 
-def test_the_doctor_finds_a_healthy_device_healthy(bare: Lab, cli: Cli) -> None:
-    done = cli(bare.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+def test_the_doctor_finds_a_healthy_device_healthy(idle: Lab, cli: Cli) -> None:
+    done = cli(idle.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     findings = {each["check"]: each["status"] for each in json.loads(done.stdout)}
     assert done.returncode == 0, findings
     for name in ("tun", "cap_net_admin", "ipv6", "device", "link_local", "mtu", "udp_port"):
