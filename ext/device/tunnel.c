@@ -20,11 +20,12 @@
 #define UDP_GRO 104 /* Linux 5.0 */
 #endif
 
-enum { TURN_FRAMES = 16 }; /* frames in one direction before the other one has its turn */
+enum { TURN_FRAMES = 16 }; /* frames in one direction before the other has its turn */
 
 static uint8_t buffer[IPU_VNET_LEN + IPU_VNET_PACKET_MAX];
 
-/* Each returns the frames moved, or a negative errno. A refused frame is dropped, as by a wire. */
+/* Each returns the number of moved frames, or a negative errno, and like a wire drops a refused
+ * frame. */
 
 static int send_turn(int tun, int udp)
 {
@@ -38,7 +39,7 @@ static int send_turn(int tun, int udp)
     return TURN_FRAMES;
 }
 
-/* The bytes of one datagram in the train that lies in the buffer. */
+/* Returns the bytes of one datagram in the train that lies in the buffer. */
 static size_t datagram_bytes(struct msghdr *msg, size_t len)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
@@ -51,7 +52,7 @@ static size_t datagram_bytes(struct msghdr *msg, size_t len)
     return len;
 }
 
-/* The bytes of the frame at `frame` with its vnet header; 0 where no whole frame is. */
+/* Returns the bytes of the frame at `frame` with its vnet header; 0 without a whole frame. */
 static size_t frame_bytes(const uint8_t *frame, size_t left)
 {
     const uint8_t *ip = frame + IPU_VNET_LEN;

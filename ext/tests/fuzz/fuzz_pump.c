@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pump: what arrives in datagrams and on connections, what the device has, and commands, in any
- * order, with faults of the fabric and of the device. The input begins with a byte: the offloads
- * of the device, and 4 for a fabric that takes messages in one piece.
+ * Drives the pump with datagrams, messages of connections, frames of the device, and commands, in
+ * any order, with faults of the fabric and of the device. The input begins with a byte: the
+ * offloads of the device, and 4 for a fabric that takes messages in one piece.
  */
 #include <errno.h>
 

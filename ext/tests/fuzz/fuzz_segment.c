@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The segmentation of a frame whose vnet header and headers are anything: [MTU 2][frame]. The frame
- * lies in memory of exactly its length. Each segment that comes out must be a whole packet with a
- * right checksum, and all of them together the payload of the frame.
+ * Cuts a frame with any bytes in its vnet header and its headers: [MTU 2][frame]. The frame lies in
+ * memory of exactly its length. Each segment that comes out must be a whole packet with a right
+ * checksum, and all of them together the payload of the frame.
  */
 #include <arpa/inet.h>
 
@@ -26,7 +26,7 @@ static void check_lengths(const uint8_t *packet, uint32_t len)
 }
 
 /* The checksum of the transport header is right if that of the frame was: the sum of the pseudo
- * header, as the kernel leaves it. Only frames without extension headers are judged. */
+ * header, as the kernel leaves it. The function judges only frames without extension headers. */
 static bool seals(const uint8_t *ip, const struct ipu_segment *segment)
 {
     uint16_t found, wanted;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The receive path of the built-in HCA with living queue pairs: datagrams, queue pair 1, and three
- * connections. The fuzzer computes the ICRC, so packets reach what is behind its check. This file
- * stands in for the socket, the clock and the random numbers.
+ * connections. The fuzzer computes the ICRC, so packets get past its check. This file stands in for
+ * the socket, the clock and the random numbers.
  */
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -133,7 +133,7 @@ void soft_udp_commit(struct soft_udp *socket)
     socket->tx_count++;
 }
 
-/* What leaves must be well formed, and have the ICRC of its bytes. */
+/* A packet that leaves must be well formed, and have the right ICRC. */
 static void check_sent(const struct soft_udp_slot *slot)
 {
     uint8_t packet[PACKET_MAX];
@@ -286,7 +286,7 @@ static void close_world(void)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
-/* Puts into the packet what a peer knows of us. */
+/* Puts into the packet the numbers that a peer knows of us. */
 static void fix_up(uint8_t *packet, size_t bytes, uint8_t which, uint8_t flags, int distance)
 {
     const struct soft_qp *qp = which < QPS ? world.qp[which] : NULL;
@@ -349,7 +349,7 @@ static void packet(struct input *in)
     udp.rx_count++;
     if (!(flags & BATCHED) || udp.rx_count == 8) {
         (void)soft_hca_progress(world.hca);
-        while (udp.rx_next < udp.rx_count) { /* what a consumer without buffers holds up */
+        while (udp.rx_next < udp.rx_count) { /* packets that a consumer without buffers holds up */
             clock_ns += 1000000;
             (void)soft_hca_progress(world.hca);
         }
@@ -423,7 +423,7 @@ static void walk(struct input *in)
     }
     for (struct soft_wc wc; soft_cq_poll(world.cq, 1, &wc) == 1;)
         complete(&wc);
-    /* A reset forgets what is posted, so nothing else of the queue pair may be under way. */
+    /* A reset forgets posted work, so nothing else of the queue pair may be under way. */
     (void)soft_qp_modify(world.qp[which], SOFT_QPS_ERR, NULL);
     for (struct soft_wc wc; soft_cq_poll(world.cq, 1, &wc) == 1;)
         complete(&wc);

@@ -45,7 +45,7 @@ static inline size_t input_bytes(struct input *in, void *out, size_t max)
     return kept;
 }
 
-/* What has to hold for every input; a fuzzer keeps the input that breaks it. */
+/* A condition that has to hold for every input; a fuzzer keeps an input that breaks it. */
 #define MUST(condition)                                                                            \
     do {                                                                                           \
         if (!(condition)) {                                                                        \

@@ -489,7 +489,7 @@ void world_command(const struct ipu_command *command, const void *data, uint32_t
     world_step();
 }
 
-/* What lies behind the bytes of a message is poisoned: the pump may not read it. */
+/* Poisons the memory behind the bytes of a message: the pump may not read it. */
 static void arrive(struct posts *posts, const uint8_t *bytes, size_t len, struct arrival arrival)
 {
     if (posts->head == posts->tail)

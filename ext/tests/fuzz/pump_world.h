@@ -18,9 +18,9 @@ enum {
 };
 
 struct world_faults {
-    int error;    /* what the next send, post or receive of the fabric answers; 0: it works */
+    int error;    /* the result of the next send, post or receive of the fabric; 0: it works */
     int take;     /* datagrams or messages that a send takes; -1: all */
-    int device;   /* what the next read of the device answers; 0: it works */
+    int device;   /* the result of the next read of the device; 0: it works */
     bool queues;  /* the device queues writes */
     bool is_full; /* the device has no room */
     bool holds;   /* sends do not end */
