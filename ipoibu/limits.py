@@ -62,6 +62,9 @@ DUPLICATE_RETRY_MAX_S: Final = 3600.0
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
+PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
+PEER_LOGS_BURST: Final = 5.0  # such lines at once
+
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones

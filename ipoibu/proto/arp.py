@@ -9,6 +9,8 @@ The effect of a message on the neighbour cache, in the terms of RFC 4861 §7.2.5
     any other message             override                moves an existing entry (R2), as the
                                                           gratuitous ARP of a restarted peer does (A5)
     a probe (sender 0.0.0.0)      none, by RFC 5227 §2.1; see `Neighbours.suspect`
+    a hardware address that is    none, unless it answers our question (a proxy's answer)
+    not the datagram's sender
 """
 
 from __future__ import annotations
@@ -60,6 +62,10 @@ class ArpResolver:
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
         if hwaddr.same_station(self._context.hwaddr):
             self._context.count("echo")
+        elif self._neighbours.refuses(
+            now, sender, hwaddr, source, is_answer=self._is_answer(source, message)
+        ):
+            pass
         elif sender in self._addresses:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
@@ -68,12 +74,16 @@ class ArpResolver:
             self._context.count("arp_sender")
         elif not self._addresses.is_ours(message.target_ip):
             self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
-        elif message.operation == arp.REPLY and not _is_multicast(source):
+        elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
                 self._answer(message)
+
+    def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
+        is_reply = message.operation == arp.REPLY and not _is_multicast(source)
+        return is_reply and self._addresses.is_ours(message.target_ip)
 
     def _take_probe(self, now: float, message: arp.Arp) -> None:
         target = message.target_ip

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import random
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -18,8 +19,11 @@ from ipoibu.limits import (
     DAD_TRANSMITS,
     ENCAP_LEN,
     IPV6_MIN_MTU,
+    PEER_LOGS_BURST,
+    PEER_LOGS_PER_S,
 )
-from ipoibu.proto.effects import Count, Effect, SendFrame
+from ipoibu.proto.effects import Count, Effect, Log, SendFrame
+from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.sa_path import PathTable
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mgid
@@ -80,6 +84,15 @@ class FrameSource:
     sgid: Gid | None
     dgid: Gid | None
 
+    def contradicts(self, hwaddr: HwAddr) -> bool:
+        """Return whether a station other than `hwaddr` sent the datagram.
+
+        The subnet prefix of the two GIDs may differ: it changes with the subnet manager's configuration.
+        """
+        if self.qpn != hwaddr.qpn:
+            return True
+        return self.sgid is not None and self.sgid.interface_id != hwaddr.gid.interface_id
+
 
 def is_host(ip: IpAddress) -> bool:
     """Return whether a host can have `ip`: messages about any other address are invalid."""
@@ -119,6 +132,7 @@ class EngineContext:
         self.timers = Timers()
         self.paths = PathTable(self.timers) if config.has_sa else None
         self._effects: list[Effect] = []
+        self._warnings: dict[str, TokenBucket] = {}  # by counter
         self._groups = {group.mgid: group for group in config.params.groups}
 
     def renew(self, config: LinkConfig) -> None:
@@ -132,6 +146,13 @@ class EngineContext:
 
     def count(self, reason: str) -> None:
         self._effects.append(Count(reason))
+
+    def warn(self, reason: str, now: float, text: str) -> None:
+        """Count `reason`, and log `text` unless there were many such lines lately: peers can cause it."""
+        self.count(reason)
+        bucket = self._warnings.setdefault(reason, TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST))
+        if bucket.take(now):
+            self.emit(Log(logging.WARNING, text))
 
     def take(self, now: float = 0.0) -> list[Effect]:
         """Return the effects since the last call, in the order of their emission."""

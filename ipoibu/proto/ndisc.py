@@ -79,6 +79,8 @@ class NdResolver:
         if message.lladdr and message.lladdr.same_station(self._context.hwaddr):
             self._context.count("echo")
             return
+        if self._is_refused(now, source, message):
+            return
         match message:
             case NeighbourAdvertisement():
                 self._take_advertisement(now, message)
@@ -104,6 +106,16 @@ class NdResolver:
                 is_router = message.target != message.redirected  # RFC 4861 §8.3
                 self._learn(now, message.target, message.lladdr, is_router)
         self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
+
+    def _is_refused(self, now: float, source: FrameSource, message: ndisc.Message) -> bool:
+        """Return whether the option contradicts the datagram; a redirect names another host anyway."""
+        if message.lladdr is None or isinstance(message, Redirect):
+            return False
+        if isinstance(message, NeighbourAdvertisement):
+            about, is_answer = message.target, message.solicited
+        else:
+            about, is_answer = message.source, False
+        return self._neighbours.refuses(now, about, message.lladdr, source, is_answer=is_answer)
 
     def _take_solicitation(
         self, now: float, source: FrameSource, message: NeighbourSolicitation

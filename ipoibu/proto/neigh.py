@@ -19,7 +19,7 @@ from ipoibu.limits import (
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
 )
-from ipoibu.proto.context import EngineContext, Resolver
+from ipoibu.proto.context import EngineContext, FrameSource, Resolver
 from ipoibu.proto.effects import NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.nud import (
     DURATION_S,
@@ -145,6 +145,28 @@ class Neighbours:
         entry = self._entries.get(ip)
         return entry.hwaddr if entry else None
 
+    def is_asked(self, ip: IpAddress) -> bool:
+        """Return whether we wait for an answer about `ip`."""
+        entry = self._entries.get(ip)
+        return entry is not None and entry.state in SOLICITATIONS
+
+    def refuses(
+        self, now: float, ip: IpAddress, hwaddr: HwAddr, source: FrameSource, *, is_answer: bool
+    ) -> bool:
+        """Return whether to refuse a message about `ip` because it names a host other than its sender.
+
+        A proxy may answer our question about another host; nobody else has a reason to.
+        """
+        if not source.contradicts(hwaddr):
+            return False
+        if is_answer and self.is_asked(ip):
+            self._context.count("neigh_proxied")
+            return False
+        sender = source.sgid or "unknown port"
+        text = f"message about {ip} names {hwaddr}, but comes from {sender} queue pair {source.qpn}"
+        self._context.warn("neigh_contradiction", now, text)
+        return True
+
     def set_router(self, ip: IpAddress, is_router: bool) -> bool:
         """Note the neighbour's Router flag; return whether it has just ceased to be a router (§7.2.5)."""
         entry = self._entries.get(ip)
@@ -225,7 +247,7 @@ class Neighbours:
             case Action.REFUSE:
                 self._refuse(now, packet)
             case Action.RECORD:
-                entry.hwaddr = hwaddr
+                self._record(now, entry, hwaddr)
             case Action.SEND:
                 self._publish(entry, NeighAction.SEND)
             case Action.NOTIFY:
@@ -253,6 +275,13 @@ class Neighbours:
                 if entry.published is not None:
                     self._context.emit(Withdraw(entry.ip))
                 del self._entries[entry.ip]
+
+    def _record(self, now: float, entry: _Entry, hwaddr: HwAddr | None) -> None:
+        """Store the address. Another one is news: the host has restarted, or somebody poisons us."""
+        if entry.hwaddr is not None and hwaddr is not None:
+            text = f"neighbour {entry.ip} moved from {entry.hwaddr} to {hwaddr}"
+            self._context.warn("neigh_moved", now, text)
+        entry.hwaddr = hwaddr
 
     def _arm(self, now: float, entry: _Entry) -> None:
         duration_s = DURATION_S[entry.state]

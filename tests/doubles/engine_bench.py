@@ -62,13 +62,21 @@ class Bench:
         source = OUR_V4 if ip_address(destination).version == 4 else OUR_V6
         self.host.send(packet(str(source), destination, payload))
 
-    def arp(self, message: arp_wire.Arp, multicast: bool = False, sender: HwAddr = PEER) -> None:
-        """Deliver `message` to the host alone, or to the broadcast group."""
-        self._arrive(sender, EtherType.ARP, message.pack(), multicast)
+    def arp(
+        self, message: arp_wire.Arp, multicast: bool = False, sender: HwAddr | None = None
+    ) -> None:
+        """Deliver `message` to the host alone, or to the broadcast group; by default from the host that it
+        names."""
+        self._arrive(sender or message.sender_hwaddr, EtherType.ARP, message.pack(), multicast)
 
-    def nd(self, message: ndisc.Message, multicast: bool = False, sender: HwAddr = PEER) -> None:
-        """Deliver `message` to the host alone, or to a group."""
-        self._arrive(sender, EtherType.IPV6, message.pack(), multicast)
+    def nd(
+        self, message: ndisc.Message, multicast: bool = False, sender: HwAddr | None = None
+    ) -> None:
+        """Deliver `message` to the host alone, or to a group; by default from the host that it names, or else
+        from `PEER`."""
+        is_redirect = isinstance(message, ndisc.Redirect)
+        named = PEER if is_redirect else message.lladdr or PEER
+        self._arrive(sender or named, EtherType.IPV6, message.pack(), multicast)
 
     def raw(self, frame: bytes, sender: HwAddr = PEER) -> None:
         """Deliver any bytes to the host alone."""

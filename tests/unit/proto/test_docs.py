@@ -26,13 +26,13 @@ def documented(section: str) -> set[str]:
 
 
 def counted(source: str) -> set[str]:
-    """Return the literals in `count("...")` and `Count("...")`."""
+    """Return the literals in `count("...")`, `Count("...")` and `warn("...", ...)`."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             callee = node.func
             name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")
-            if name in ("count", "Count"):
+            if name in ("count", "Count", "warn"):
                 names.add(str(node.args[0].value))
     return names
 

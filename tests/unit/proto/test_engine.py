@@ -179,7 +179,8 @@ def test_reserved_bits_of_the_encapsulation_header_are_ignored() -> None:
 def test_a_peer_whose_queue_pair_has_our_number_is_heard() -> None:
     """E8: without a GRH only the number is known, and each port has its own numbers."""
     bench = Bench()
-    frame = Encap(EtherType.ARP, arp.request(PEER, PEER_V4, OUR_V4).pack()).pack()
+    peer = HwAddr(bench.host.hwaddr.qpn, PEER.gid)
+    frame = Encap(EtherType.ARP, arp.request(peer, PEER_V4, OUR_V4).pack()).pack()
     for sgid in (None, PEER.gid):
         source = FrameSource(bench.host.hwaddr.qpn, sgid, None)
         bench.host.carry_out(bench.host.engine.frame(bench.now, source, frame))
