@@ -33,6 +33,8 @@ DEFAULT_HOP_LIMIT: Final = 64  # OpenSM's value for a routed link; RoCE needs mo
 
 # Neighbours
 NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
+NEIGH_EVICTED_AT_ONCE: Final = 16  # strangers that make room when the pump refuses a neighbour
+NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # of one neighbour: each queue may refuse it once
 NEIGH_PENDING_PACKETS: Final = 16  # per neighbour; Linux unres_qlen is bytes, 101 small packets
 NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
@@ -87,6 +89,8 @@ MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192
+# Of a pump: one for each neighbour and group, and spare ones for answers to strangers
+ADDRESS_HANDLES_MAX: Final = NEIGH_MAX + GROUPS_MAX + 1024
 GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
 GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this time stays joined
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...

@@ -15,9 +15,8 @@ static const void *data_of(const struct ipu_command *command)
     return command + 1;
 }
 
-static int do_neigh_set(struct ipu_pump *pump, const struct ipu_command *command)
+static int set_neigh(struct ipu_pump *pump, const struct ipu_neigh_set *set)
 {
-    const struct ipu_neigh_set *set = &command->neigh_set;
     struct ipu_ah *ah = NULL;
     if (set->action <= IPU_NEIGH_NOTIFY) {
         int error = ipu_ah_cache_get(&pump->ahs, &set->dest, &ah);
@@ -28,6 +27,19 @@ static int do_neigh_set(struct ipu_pump *pump, const struct ipu_command *command
     int error = ipu_neigh_set(&pump->neigh, &set->next_hop, ah, (enum ipu_neigh_action)set->action,
                               set->mtu, &former);
     ipu_ah_cache_put(&pump->ahs, error < 0 ? ah : former);
+    return error;
+}
+
+static int do_neigh_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_neigh_set *set = &command->neigh_set;
+    int error = set_neigh(pump, set);
+    if (error < 0) {
+        struct ipu_event event = {
+            .type = IPU_EVENT_NEIGH_REFUSED,
+            .neigh_refused = {.next_hop = set->next_hop, .error = (uint32_t)-error}};
+        (void)ipu_event_emit(pump, &event, NULL);
+    }
     return error;
 }
 

@@ -147,6 +147,12 @@ enum ipu_event_type {
     IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
     IPU_EVENT_ROUTE_ASK,         /* next_hop: the destination; data: the IP packet */
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
+    IPU_EVENT_NEIGH_REFUSED, /* neigh_refused: NEIGH_SET failed, the table is as it was */
+};
+
+struct ipu_neigh_refused {
+    struct in6_addr next_hop;
+    uint32_t error; /* errno; ENOSPC: our own cap */
 };
 
 struct ipu_too_big {
@@ -184,6 +190,7 @@ struct ipu_event {
     uint32_t len;
     union {
         struct in6_addr next_hop;
+        struct ipu_neigh_refused neigh_refused;
         struct ipu_too_big too_big;
         struct ipu_frame_received frame;
         struct ipu_fabric_state fabric;

@@ -74,6 +74,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_connection_add connection_add
         ipu_connection_del connection_del
         ipu_tx_mode_set tx_mode_set
+    struct ipu_neigh_refused:
+        in6_addr next_hop
+        uint32_t error
     struct ipu_too_big:
         in6_addr next_hop
         uint32_t mtu
@@ -95,6 +98,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t type
         uint32_t len
         in6_addr next_hop
+        ipu_neigh_refused neigh_refused
         ipu_too_big too_big
         ipu_frame_received frame
         ipu_fabric_state fabric
@@ -135,6 +139,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_CONNECTION_GONE
         IPU_EVENT_WANTED
         IPU_EVENT_ROUTE_ASK
+        IPU_EVENT_NEIGH_REFUSED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -208,6 +213,7 @@ EVENT_CONNECTION_BROKEN = IPU_EVENT_CONNECTION_BROKEN
 EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
 EVENT_WANTED = IPU_EVENT_WANTED
 EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
+EVENT_NEIGH_REFUSED = IPU_EVENT_NEIGH_REFUSED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -232,13 +238,14 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    cdef readonly bytes next_hop  # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK
-    cdef readonly int mtu  # TOO_BIG: what the next hop takes, bytes
+    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED
+    cdef readonly bytes next_hop
+    cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
     cdef readonly int src_qpn  # FRAME
     cdef readonly bytes sgid  #: bytes | None; FRAME: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
     cdef readonly bint working  # FABRIC: false when the queue pair broke
-    cdef readonly int error  # DEVICE: errno
+    cdef readonly int error  # DEVICE, NEIGH_REFUSED: errno
     cdef readonly uint64_t token  # SYNC
     cdef readonly int qpn  # RC_WANTED: with `gid` the destination
     cdef readonly bytes gid  # RC_WANTED
@@ -251,6 +258,9 @@ cdef void decode(Event event, const ipu_event *record):
     if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
                       IPU_EVENT_ROUTE_ASK):
         event.next_hop = raw_address(&record.next_hop)
+    elif event.type == IPU_EVENT_NEIGH_REFUSED:
+        event.next_hop = raw_address(&record.neigh_refused.next_hop)
+        event.error = record.neigh_refused.error
     elif event.type == IPU_EVENT_TOO_BIG:
         event.next_hop = raw_address(&record.too_big.next_hop)
         event.mtu = record.too_big.mtu

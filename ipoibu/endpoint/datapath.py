@@ -28,6 +28,7 @@ from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import (
+    ADDRESS_HANDLES_MAX,
     CONNECTED_FRAMES,
     CONNECTED_MTU,
     ENCAP_LEN,
@@ -97,6 +98,7 @@ class DataPath:
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
                 route_max=ROUTES_MAX,
                 route_answer_max=ROUTE_ANSWERS_MAX,
+                ah_max=ADDRESS_HANDLES_MAX,
                 busy_poll_us=config.busy_poll_us,
             )
             pumps.append(

@@ -155,6 +155,8 @@ class Shell:
             self.perform(engine.wanted(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_USED:
             self.perform(engine.used(now, address_of(event.next_hop)))
+        elif kind == _core.EVENT_NEIGH_REFUSED:
+            self.perform(engine.neigh_refused(now, address_of(event.next_hop), event.error))
         elif kind == _core.EVENT_HOST:
             self.perform(engine.host_packet(now, event.data))
         elif kind == _core.EVENT_UNREACHABLE:

@@ -192,6 +192,11 @@ class Engine:
         self._miss(now, next_hop, packet)
         return self._context.take(now)
 
+    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> list[Effect]:
+        """The pump did not take an entry, for the reason `error` (errno): its table is full."""
+        self._neighbours.refused(now, next_hop, error)
+        return self._context.take(now)
+
     def wanted(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump has no entry for one of several next hops, and sends by another one meanwhile."""
         is_ours = next_hop in self._addresses or not is_host(next_hop)

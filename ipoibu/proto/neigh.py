@@ -6,18 +6,23 @@ The table in `nud` decides, and `Neighbours` carries its actions out. Resolvers 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.errors import BadFrame
 from ipoibu.limits import (
     MAX_RANDOM_FACTOR,
     MIN_RANDOM_FACTOR,
+    NEIGH_EVICTED_AT_ONCE,
     NEIGH_MAX,
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
+    NEIGH_REFUSALS_MAX,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
 from ipoibu.proto.effects import NeighAction, Publish, SendPacket, Withdraw
@@ -59,6 +64,7 @@ class _Entry:
     confirmed: bool = False
     is_router: bool = False
     published: NeighAction | None = None
+    refusals: int = 0  # by the pump, in a row
     pending: deque[bytes] = field(default_factory=deque)
 
 
@@ -104,6 +110,22 @@ class Neighbours:
     def used(self, now: float, ip: IpAddress) -> None:
         """The pump used a NOTIFY entry."""
         self._feed(now, ip, Input.USED)
+
+    def refused(self, now: float, ip: IpAddress, error: int) -> None:
+        """The pump refused the entry of `ip`: make room for it, strangers first, and publish it again.
+
+        If that does not help, the fault is the address's own, and the engine forgets the neighbour.
+        """
+        text = f"no room in the data path for {ip}, of {len(self)} neighbours: {os.strerror(error)}"
+        self._context.warn("neigh_refused", now, text)
+        entry = self._entries.get(ip)
+        if entry is None or entry.published is None:
+            return
+        entry.refusals += 1
+        if entry.refusals <= NEIGH_REFUSALS_MAX and self._make_room(now, ip, error):
+            self._publish(entry, entry.published)
+        elif entry.state in EVICTABLE:
+            self._feed(now, ip, Input.EVICTED)
 
     def introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
         """A peer asked us and gave its own address, so it may get an entry. RFC 826, RFC 4861 §7.2.3."""
@@ -344,10 +366,22 @@ class Neighbours:
         self._feed(now, next(iter(rank)), Input.EVICTED)
         return True
 
+    def _make_room(self, now: float, wanted: IpAddress, error: int) -> bool:
+        """Evict some strangers other than `wanted`; without any, and at our own cap, one known neighbour."""
+        others = (ip for ip in self._strangers if ip != wanted)
+        evicted = list(islice(others, NEIGH_EVICTED_AT_ONCE))
+        if not evicted and error == errno.ENOSPC:
+            evicted = list(islice((ip for ip in self._known if ip != wanted), 1))
+        for ip in evicted:
+            self._context.count("neigh_evicted")
+            self._feed(now, ip, Input.EVICTED)
+        return bool(evicted)
+
     def _rank(self, entry: _Entry, fed: Input) -> None:
         """Keep the two orders of eviction: a new confirmation moves an entry to the far end."""
         proven = fed in (Input.CONFIRMED, Input.REPLACED)
         entry.confirmed |= proven
+        entry.refusals = 0 if proven else entry.refusals
         if entry.state not in EVICTABLE or proven:
             self._strangers.pop(entry.ip, None)
             self._known.pop(entry.ip, None)
