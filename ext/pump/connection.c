@@ -217,12 +217,11 @@ uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *conne
     return connection->patience_ns;
 }
 
-void ipu_connection_end_hold(struct ipu_pump *pump)
+/* Ends the hold, and charges it to the connection. */
+static void end_hold(struct ipu_pump *pump)
 {
     struct ipu_connection_state *state = &pump->connected;
     struct ipu_connection *connection = state->held_by;
-    if (connection == NULL)
-        return;
     uint64_t held_ns = ipu_clock_ns() - state->held_since_ns;
     connection->patience_ns -=
         held_ns < connection->patience_ns ? held_ns : connection->patience_ns;
@@ -450,6 +449,8 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
     struct ipu_connection_received done[IPU_BATCH];
     if (state->all == NULL)
         return 0;
+    if (state->held_by != NULL)
+        end_hold(pump); /* before messages restore patience: we may have been away meanwhile */
     int work = reap(pump);
     int wanted = max < IPU_BATCH ? max : IPU_BATCH;
     int n = ops_of(pump)->received(pump->fabric->connected_self, done, wanted);

@@ -279,9 +279,6 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
 /* Begins to wait for room, for so many ns at most; 0: drop. */
 uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *connection);
 
-/* Ends the wait: the connection pays for it with its patience. */
-void ipu_connection_end_hold(struct ipu_pump *pump);
-
 /* Queues a message for the next doorbell. The connection must have room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
                             const struct ipu_ah *ah, struct ipu_send send);

@@ -57,8 +57,6 @@ static void device_error(struct ipu_pump *pump, ssize_t error)
 int ipu_transmit_read(struct ipu_pump *pump, int max)
 {
     int done = 0;
-    if (pump->hold_ns > 0)
-        ipu_connection_end_hold(pump);
     pump->hold_ns = 0;
     if (pump->device_failed)
         return 0;
