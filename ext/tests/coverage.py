@@ -25,7 +25,7 @@ PACKET_PATHS = [
     ),
     *(f"pump/{name}.c" for name in ("receive", "coalesce", "connection")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
-    *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_base")),
+    *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_share", "rc_base")),
 ]
 
 Lines = dict[str, dict[int, int]]
