@@ -30,12 +30,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.privilege import confine_daemon
     from ipoibu.daemon.run import Daemon
 
     config = InterfaceConfig.build(options.name, given(options, "up"), options.config)
     # Call this before pyverbs, which would configure the root logger, is imported.
     logging.basicConfig(level=config.logging_level, format="ipoibu: %(levelname)s: %(message)s")
-    Daemon(config, announce=_announce).run()
+    Daemon(config, announce=_announce, confine=confine_daemon).run()
     return 0
 
 

@@ -19,6 +19,8 @@ from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
 from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.sandbox.stages import Stage
+from ipoibu.sandbox.user import User
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 
@@ -48,10 +50,19 @@ class InterfaceConfig:
 
     log_level: str = "warning"
 
+    # The user that the process becomes, and the last stage of what it gives up (docs/sandbox.md)
+    user: User | None = None
+    sandbox: Stage = Stage.SECCOMP
+
     # The value of each option that was given, by the option's name
     values: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.user is not None and self.sandbox < Stage.CAPABILITIES:
+            raise UsageError(
+                f"--user {self.user.name} needs stage {Stage.CAPABILITIES:d} at least:"
+                f" --sandbox {Stage.CAPABILITIES:d}"
+            )
         mtu = self.endpoint.mtu
         if mtu is None or mtu >= IPV6_MIN_MTU:
             return

@@ -27,7 +27,9 @@ from ipoibu.daemon.parsers import (
     parse_file,
     parse_peer,
     parse_route,
+    parse_sandbox,
     parse_switch,
+    parse_user,
 )
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, MODES, MTUS, QUEUES
@@ -246,6 +248,25 @@ OPTIONS: Final = (
         "iWARP: the port to listen on; 4792 by default",
         field="mesh.port",
         example="4792",
+    ),
+    Option(
+        "user",
+        "NAME",
+        parse_user,
+        "the user that the process becomes after its start as root",
+        field="user",
+        example="nobody",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "sandbox",
+        "on|off|STAGE",
+        parse_sandbox,
+        "what the process gives up before it starts: the stages 1 to STAGE of docs/sandbox.md; all of"
+        " them (on) by default",
+        field="sandbox",
+        example="3",
+        commands=("up", "lab"),
     ),
     Option(
         "log-level",

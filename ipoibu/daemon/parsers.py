@@ -18,6 +18,8 @@ from ipoibu.errors import UsageError
 if TYPE_CHECKING:
     from ipoibu.fabric.faults import FaultSpec
     from ipoibu.host.interface import RouteSpec
+    from ipoibu.sandbox.stages import Stage
+    from ipoibu.sandbox.user import User
 
 
 def parse_address(text: str) -> IpInterface:
@@ -91,6 +93,22 @@ def parse_switch(text: str) -> bool:
     if text not in ("on", "off"):
         raise UsageError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+def parse_sandbox(text: str) -> Stage:
+    """`on` for all stages, `off` for none, or the number of the last one."""
+    from ipoibu.sandbox.stages import Stage
+
+    numbers = {"on": max(Stage), "off": Stage.OFF} | {str(int(stage)): stage for stage in Stage}
+    if text not in numbers:
+        raise UsageError(f"{text!r} is neither on nor off nor a stage from 0 to {max(Stage):d}")
+    return numbers[text]
+
+
+def parse_user(text: str) -> User:
+    from ipoibu.sandbox.user import User
+
+    return User.parse(text)
 
 
 def parse_busy_poll(text: str) -> int | None:

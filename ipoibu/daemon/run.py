@@ -54,18 +54,30 @@ class Daemon:
     """One interface in the foreground.
 
     `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
-    the interface failed. It calls `announce` with one line when the interface is up.
+    the interface failed. It calls `announce` with one line when the interface is up. Before it starts
+    any thread it calls `confine`, which gives up what the process does not need.
     """
 
-    def __init__(self, config: InterfaceConfig, *, announce: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        config: InterfaceConfig,
+        *,
+        announce: Callable[[str], None] = print,
+        confine: Callable[[InterfaceConfig], None] = lambda config: None,
+    ) -> None:
         self._config = config
         self._announce = announce
+        self._confine = confine
         self._failure: str | None = None
         self._endpoint: Endpoint | None = None
 
     def run(self) -> None:
         raise_limit()
-        asyncio.run(self._main())
+        with contextlib.ExitStack() as stack:
+            if self._config.cpu_latency is not None:  # only root may open this device
+                stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
+            self._confine(self._config)
+            asyncio.run(self._main())
 
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
@@ -76,8 +88,6 @@ class Daemon:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             loop.add_signal_handler(signal.SIGHUP, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
-            if self._config.cpu_latency is not None:
-                stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
             self._executor = stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
             interface = self._interface(

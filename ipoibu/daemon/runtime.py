@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.errors import IpoibuError, NotPermitted, UsageError
+from ipoibu.sandbox.user import User
 
 SOCKET_PATH_MAX: Final = 107  # sun_path without its final NUL
 
@@ -52,15 +53,23 @@ def names() -> list[str]:
         ) from error
 
 
-def make_namespace_dir() -> Path:
+def make_namespace_dir(user: User | None = None) -> Path:
     """Create the directory for this namespace, with access for its owner only; `NotPermitted` if the
-    directory is another user's."""
+    directory is another user's and not empty. Root may create it for `user`."""
     directory = namespace_dir()
+    uid = user.uid if user is not None else os.geteuid()
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        status = os.lstat(directory)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        if user is not None:
+            directory.parent.chmod(0o711)
+        if _is_foreign(directory, uid):
+            with contextlib.suppress(OSError):  # daemons of the other user run
+                directory.rmdir()
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+            if user is not None:
+                os.chown(directory, user.uid, user.gid)
+        if _is_foreign(directory, uid):
             raise NotPermitted(f"{directory} belongs to another user: remove it")
         directory.chmod(0o700)
     except PermissionError as error:
@@ -70,6 +79,14 @@ def make_namespace_dir() -> Path:
     except OSError as error:
         raise IpoibuError(f"{directory}: {os.strerror(error.errno or 0)}") from error
     return directory
+
+
+def _is_foreign(directory: Path, uid: int) -> bool:
+    try:
+        status = os.lstat(directory)
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISDIR(status.st_mode) or status.st_uid != uid
 
 
 def remove_namespace_dir(
@@ -85,4 +102,5 @@ def remove_namespace_dir(
             for path in directory.glob("*.sock"):
                 path.unlink()
         directory.rmdir()
-        directory.parent.rmdir()
+    with contextlib.suppress(OSError):  # a confined daemon may not remove this one
+        runtime_dir().rmdir()

@@ -9,6 +9,7 @@ from typing import Final
 STATUS: Final = Path("/proc/self/status")
 CAP_NET_ADMIN: Final = 12  # linux/capability.h
 CAP_NET_RAW: Final = 13
+CAP_IPC_LOCK: Final = 14  # exempts from the limit of locked memory
 
 
 def is_capable(capability: int, status: Path = STATUS) -> bool | None:

@@ -22,13 +22,12 @@ from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR, parse_device
 from ipoibu.fabric.partition.conf import read
-from ipoibu.fabric.privilege import CAP_NET_ADMIN, STATUS, is_capable
+from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capable
 from ipoibu.host.finding import Finding, Status, device_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
 
-CAP_IPC_LOCK: Final = 14  # lifts the limit of locked memory
 ROCE_PORT: Final = 4791
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 

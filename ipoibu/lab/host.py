@@ -76,6 +76,7 @@ class Host:
         self._notify_path.unlink(missing_ok=True)
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._notices.bind(str(self._notify_path))
+        self._notify_path.chmod(0o666)  # as systemd's, for a daemon of another user
         command = ["up", INTERFACE, "--device", self._device]
         for address in self.addresses:
             command += ["--address", str(address)]
@@ -92,6 +93,7 @@ class Host:
             if self._subnet is not None:
                 start = [sys.executable, "-m", "ipoibu.cli.ibsim_host", str(self.namespace.path)]
                 environment = {**self._subnet.environment(self.number), **environment}
+                command += ["--sandbox", "3"]  # ibsim's port consists of files that stage 4 closes
                 ours = stack.enter_context(open("/proc/thread-self/ns/net", "rb"))
                 options = {"cwd": self._subnet.directory, "fd": ours.fileno()}
             # In its own session the daemon gets no Ctrl-C: the lab gets it, and ends the daemon.

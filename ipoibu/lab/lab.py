@@ -103,6 +103,7 @@ class Lab:
         remove_stale(PREFIX)
         prefix = _free_prefix()
         self._work = Path(tempfile.mkdtemp(prefix="ipoibu-lab-"))
+        self._work.chmod(0o711)  # daemons of other users report to a socket in it
         for number in range(1, self._count + 1):
             namespace = self._namespace(f"{prefix}-h{number}")
             device = f"{self._device}:{NETDEV}"

@@ -38,6 +38,7 @@ def runtime() -> Iterator[Path]:
     """A runtime directory for this session alone; in the end it must be empty, and /run/netns without our
     names."""
     directory = Path(tempfile.mkdtemp(prefix="ipt-"))
+    directory.chmod(0o711)  # daemons of other users reach their sockets
     os.environ["IPOIBU_RUNTIME_DIR"] = str(directory / "run")
     yield directory / "run"
     del os.environ["IPOIBU_RUNTIME_DIR"]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What `ipoibu up` needs after its start; it gives up everything else (docs/sandbox.md).
+
+The list covers the whole life of the interface: children open TUN devices, queue pairs and control
+sockets at any time, so what the start needs and what the life needs are nearly the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import ipoibu
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
+from ipoibu.fabric.device_name import PREFIX
+from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.host.tun import TUN_PATH
+from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule
+from ipoibu.sandbox.stages import Needs, Stage, confine
+
+DNS_PORT: Final = 53  # long answers of a name server come by TCP
+
+# Libraries that are loaded late, the time zone, the names of hosts
+_READ: Final = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sys",
+    "/dev/urandom",
+    "/etc/ld.so.cache",
+    "/etc/libibverbs.d",
+    "/etc/localtime",
+)
+_WRITE: Final = (
+    "/dev/null",
+    "/proc/sys/net",  # IPv6 off, where the link's MTU is too small
+    "/proc/self/task",  # the names of threads
+)
+_RDMA_DEVICES: Final = "/dev/infiniband"
+
+
+def confine_daemon(config: InterfaceConfig) -> None:
+    """Carry out the stages that `config` asks for; call it while the process has one thread."""
+    if config.sandbox == Stage.OFF:
+        return
+    make_namespace_dir(config.user)
+    confine(config.name, needs_of(config), config.sandbox)
+
+
+def needs_of(config: InterfaceConfig) -> Needs:
+    """The user, capabilities, files and ports of the daemon of this interface."""
+    is_rdma = not config.endpoint.device.startswith(PREFIX)
+    return Needs(
+        user=config.user,
+        # An RDMA device pins its frames, and the kernel wants CAP_NET_RAW for a controlled Q_Key.
+        capabilities={CAP_NET_ADMIN} | ({CAP_NET_RAW, CAP_IPC_LOCK} if is_rdma else set()),
+        paths=tuple(_paths(config)),
+        tcp_connects=(DNS_PORT,) if config.endpoint.mesh is not None else (),
+        abstract_sockets=os.environ.get("NOTIFY_SOCKET", "").startswith("@"),
+    )
+
+
+def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
+    for path in (*_READ, *_python()):
+        yield PathRule(Path(path), READ)
+    for path in _WRITE:
+        yield PathRule(Path(path), WRITE)
+    for path in (TUN_PATH, _RDMA_DEVICES):
+        yield PathRule(Path(path), DEVICE)
+    yield PathRule(runtime_dir(), SOCKETS)
+    endpoint = config.endpoint
+    mesh_file = endpoint.mesh.file if endpoint.mesh is not None else None
+    for file in (endpoint.partitions, mesh_file):
+        if file is not None:  # an editor replaces the file by another one in its directory
+            yield PathRule(file.parent, READ)
+    if endpoint.mesh is not None:  # names of peers: programs replace /etc/resolv.conf
+        yield PathRule(Path("/etc"), READ)
+        yield PathRule(Path("/run/systemd/resolve"), READ)
+
+
+def _python() -> Iterator[str]:
+    """Where Python loads modules from, but not the directory in which the user happened to be."""
+    yield from (sys.prefix, sys.base_prefix, str(Path(ipoibu.__file__).parent))
+    for entry in sys.path:
+        if entry and Path(entry) not in (Path.cwd(), Path("/")):
+            yield entry

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The capabilities of this thread, and of every thread that it starts later (capabilities(7))."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.sandbox.libc import checked, ffi, libc, prctl
+
+NAMES: Final = {
+    CAP_NET_ADMIN: "net_admin",
+    CAP_NET_RAW: "net_raw",
+    CAP_IPC_LOCK: "ipc_lock",
+}
+
+_VERSION_3: Final = 0x20080522  # linux/capability.h: two words of 32 bits for each set
+
+# linux/prctl.h
+_PR_CAPBSET_READ: Final = 23
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+
+
+def permitted() -> int:
+    """The permitted set, a bit for each capability."""
+    _, data = _read()
+    return int(data[0].permitted) | int(data[1].permitted) << 32
+
+
+def keep(capabilities: Collection[int]) -> frozenset[int]:
+    """Drop all capabilities but these, and return those of them that this thread had and keeps.
+
+    The bounding set becomes empty, so that no program that this process might execute regains any.
+    Only a thread with CAP_SETPCAP may empty it; no_new_privs gives the same guarantee to the others.
+    """
+    held = permitted()
+    kept = frozenset(each for each in capabilities if held >> each & 1)
+    _set(held)  # a change of user has cleared the effective set, and CAP_SETPCAP with it
+    _empty_bounding_set()
+    with contextlib.suppress(OSError):  # before Linux 4.3 there is no ambient set
+        prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    mask = sum(1 << each for each in kept)
+    _set(mask)
+    return kept
+
+
+def _set(mask: int) -> None:
+    """Make `mask` the permitted and the effective set, and empty the inheritable one."""
+    header, data = _read()
+    for word in range(2):
+        data[word].effective = data[word].permitted = mask >> 32 * word & 0xFFFFFFFF
+        data[word].inheritable = 0
+    checked(libc.capset(header, data))
+
+
+def _empty_bounding_set() -> None:
+    for capability in _known():
+        try:
+            prctl(_PR_CAPBSET_DROP, capability)
+        except PermissionError:
+            return
+
+
+def _known() -> Iterator[int]:
+    for capability in range(64):
+        try:
+            prctl(_PR_CAPBSET_READ, capability)
+        except OSError:
+            return
+        yield capability
+
+
+def _read() -> tuple[Any, Any]:
+    header = ffi.new("struct cap_header *", {"version": _VERSION_3, "pid": 0})
+    data = ffi.new("struct cap_data[2]")
+    checked(libc.capget(header, data))
+    return header, data

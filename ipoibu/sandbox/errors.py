@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The error of a stage that this machine cannot carry out."""
+
+from __future__ import annotations
+
+
+class Unavailable(Exception):
+    """The kernel or a library lacks what a stage needs; the text says which."""

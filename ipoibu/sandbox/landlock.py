@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Landlock: the files and TCP ports that this thread, and every thread that it starts, may use.
+
+Facts from landlock(7) and Documentation/userspace-api/landlock.rst. A path without a rule is
+closed for what the kernel's version of Landlock handles.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.sandbox.errors import Unavailable
+from ipoibu.sandbox.libc import ffi, syscall
+
+ffi.cdef("""
+struct landlock_ruleset { uint64_t fs, net, scoped; };
+struct landlock_net_port { uint64_t access, port; };
+""")
+ffi.cdef("struct landlock_path_beneath { uint64_t access; int32_t fd; };", packed=True)
+
+# The same numbers on every architecture
+_CREATE_RULESET: Final = 444
+_ADD_RULE: Final = 445
+_RESTRICT_SELF: Final = 446
+_CREATE_RULESET_VERSION: Final = 1
+_RULE_PATH_BENEATH: Final = 1
+_RULE_NET_PORT: Final = 2
+
+
+class Access(IntFlag):
+    """Rights on files, linux/landlock.h."""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+READ: Final = Access.READ_FILE | Access.READ_DIR
+WRITE: Final = READ | Access.WRITE_FILE
+DEVICE: Final = WRITE | Access.IOCTL_DEV
+SOCKETS: Final = READ | Access.MAKE_SOCK | Access.REMOVE_FILE | Access.MAKE_DIR | Access.REMOVE_DIR
+_OF_FILES: Final = (
+    Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+)
+
+# What each version of the interface handles more than those before it
+_FS_SINCE: Final = {
+    1: Access(Access.REFER - 1),
+    2: Access.REFER,
+    3: Access.TRUNCATE,
+    5: Access.IOCTL_DEV,
+}
+_NET_SINCE: Final = 4
+_SCOPES_SINCE: Final = 6
+_BIND_TCP: Final = 1 << 0
+_CONNECT_TCP: Final = 1 << 1
+_SCOPE_ABSTRACT_UNIX_SOCKET: Final = 1 << 0
+_SCOPE_SIGNAL: Final = 1 << 1
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """Permits `access` on the path and on everything below it; a path that is missing needs no rule."""
+
+    path: Path
+    access: Access
+
+
+# Descriptors of directories of /proc that rules name. The kernel makes a new inode, which no rule
+# knows, when it has forgotten such a directory; it does not forget one that is open.
+_pinned: Final[list[int]] = []
+
+
+def version() -> int:
+    """The kernel's version of Landlock; `Unavailable` if it has none."""
+    try:
+        return syscall(_CREATE_RULESET, ffi.NULL, 0, _CREATE_RULESET_VERSION)
+    except OSError as error:
+        raise Unavailable(f"this kernel has no Landlock ({error.strerror})") from error
+
+
+def restrict(
+    rules: Sequence[PathRule], tcp_connects: Collection[int], *, abstract_sockets: bool
+) -> int:
+    """Confine this thread, which needs no_new_privs, for ever; return the version of Landlock.
+
+    TCP may connect to the ports `tcp_connects` only, and bind to none. Without `abstract_sockets` the
+    thread cannot connect to abstract Unix sockets of others. From version 6 on it signals only itself.
+    """
+    known = version()
+    fs = Access(0)
+    for since, rights in _FS_SINCE.items():
+        if since <= known:
+            fs |= rights
+    ruleset: Any = ffi.new("struct landlock_ruleset *")
+    ruleset.fs = fs
+    ruleset.net = _BIND_TCP | _CONNECT_TCP if known >= _NET_SINCE else 0
+    if known >= _SCOPES_SINCE:
+        ruleset.scoped = _SCOPE_SIGNAL | (0 if abstract_sockets else _SCOPE_ABSTRACT_UNIX_SOCKET)
+    size = 24 if known >= _SCOPES_SINCE else 16 if known >= _NET_SINCE else 8
+    fd = syscall(_CREATE_RULESET, ruleset, size, 0)
+    try:
+        for rule in rules:
+            _add_path(fd, rule, fs)
+        for port in tcp_connects if known >= _NET_SINCE else ():
+            attribute = ffi.new("struct landlock_net_port *", (_CONNECT_TCP, port))
+            syscall(_ADD_RULE, fd, _RULE_NET_PORT, attribute, 0)
+        syscall(_RESTRICT_SELF, fd, 0)
+    finally:
+        os.close(fd)
+    return known
+
+
+def _add_path(ruleset: int, rule: PathRule, handled: Access) -> None:
+    try:
+        fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+    access = rule.access & handled & (~Access(0) if is_directory else _OF_FILES)
+    try:
+        attribute = ffi.new("struct landlock_path_beneath *", (access, fd))
+        syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, attribute, 0)
+    finally:
+        if rule.path.is_relative_to("/proc"):
+            _pinned.append(fd)
+        else:
+            os.close(fd)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The functions of the C library that Python does not offer: prctl, capget, capset and syscall."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import cffi
+
+ffi: Final = cffi.FFI()
+ffi.cdef("""
+struct cap_header { uint32_t version; int pid; };
+struct cap_data { uint32_t effective, permitted, inheritable; };
+int capget(struct cap_header *header, struct cap_data *data);
+int capset(struct cap_header *header, const struct cap_data *data);
+int prctl(int option, ...);
+long syscall(long number, ...);
+""")
+libc: Final[Any] = ffi.dlopen(None)
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """prctl(2); `OSError` if the kernel refuses."""
+    values = [ffi.cast("unsigned long", value) for value in (*arguments, 0, 0, 0, 0)[:4]]
+    return checked(libc.prctl(option, *values))
+
+
+def syscall(number: int, *arguments: Any) -> int:
+    """A system call without a function of its own; each argument is a number or a cffi pointer."""
+    values = [ffi.cast("long", value) for value in arguments]
+    return checked(libc.syscall(ffi.cast("long", number), *values))
+
+
+def checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    return int(result)
