@@ -158,7 +158,7 @@ enum soft_counter {
     SOFT_C_DROP_CQ_FULL,    /* no room for the completion; the work request stays */
     SOFT_C_DROP_SOCKET,     /* by the kernel: the socket's receive buffer was full; a train is 1 */
     SOFT_C_DROP_CONNECTION, /* RC: not connected, or not from the GID that it is connected to */
-    SOFT_C_DROP_WINDOW,     /* RC: an acknowledgement of a packet that is not in flight */
+    SOFT_C_DROP_WINDOW,     /* RC: a PSN or MSN outside the window of packets in flight */
     SOFT_C_RC_RETRANSMITS,  /* packets sent again */
     SOFT_C_RC_TIMEOUTS,     /* retransmission timers that ran out */
     SOFT_C_RC_DUPLICATES,   /* packets received again */

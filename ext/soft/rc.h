@@ -27,6 +27,10 @@
  * packet that fills the window. */
 #define SOFT_RC_ACK_EVERY 16u
 
+/* A request whose PSN is farther ahead than this does not come from the peer, because the largest
+ * send queues hold fewer packets. */
+#define SOFT_RC_AHEAD_MAX 0x10000u
+
 /* AETH syndromes (volume 1, 9.7.5.2.1). */
 #define SOFT_SYNDROME_KIND   0x60u
 #define SOFT_SYNDROME_VALUE  0x1fu
@@ -86,6 +90,7 @@ struct soft_rc {
     uint32_t unacked;             /* the oldest that is not acknowledged */
     struct soft_rc_position next; /* to send; before sent_end after the requester went back */
     uint32_t sent_end;            /* after the newest ever sent */
+    unsigned int first_request;   /* counts like head and tail; the peer's MSN counts from here */
     uint32_t post_psn;            /* of the first packet of the next request to be posted */
     unsigned int window;          /* packets */
     unsigned int slow_until;      /* doubles below, grows by one packet a round trip from here on */

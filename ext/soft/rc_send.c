@@ -162,6 +162,7 @@ void soft_rc_start_sending(struct soft_rc *rc)
 {
     rc->unacked = rc->sent_end = rc->post_psn = rc->attr.sq_psn;
     rc->next = (struct soft_rc_position){.psn = rc->attr.sq_psn, .request = rc->qp->sq.head};
+    rc->first_request = rc->qp->sq.head;
     rc->window = SOFT_RC_WINDOW_START;
     rc->slow_until = SOFT_RC_WINDOW_MAX;
     rc->retries_left = rc->attr.retry_count;
@@ -400,6 +401,17 @@ static enum soft_wc_status status_of_nak(unsigned int code)
     }
 }
 
+/* Returns whether the MSN counts a message between the oldest that we keep and the newest that the
+ * consumer posted. A station that does not see the connection's packets has to guess the MSN, too.
+ * The bounds leave room for a responder that acknowledges a message before it counts the
+ * message. */
+static bool msn_fits(const struct soft_rc *rc, uint32_t msn)
+{
+    const struct soft_send_queue *sq = &rc->qp->sq;
+
+    return soft_psn_distance(msn, sq->head - rc->first_request) <= sq->tail - sq->head;
+}
+
 void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack)
 {
     unsigned int kind = ack->syndrome & ~SOFT_SYNDROME_VALUE;
@@ -410,7 +422,7 @@ void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack)
 
     if (rc->state == SOFT_QPS_RTS && acked >= SOFT_PSN_HALF)
         return; /* a later acknowledgement overtook it */
-    if (rc->state != SOFT_QPS_RTS || acked > outstanding ||
+    if (rc->state != SOFT_QPS_RTS || acked > outstanding || !msn_fits(rc, ack->msn) ||
         (kind == SOFT_SYNDROME_NAK && value > SOFT_NAK_OPERATION) ||
         (kind != SOFT_SYNDROME_ACK && kind != SOFT_SYNDROME_RNR && kind != SOFT_SYNDROME_NAK)) {
         soft_count_add(&rc->qp->hca->count, SOFT_C_DROP_WINDOW, 1);

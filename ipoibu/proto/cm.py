@@ -6,6 +6,10 @@
 two are in `rc_events`. `Cm` bounds everything that a peer can set: its time-outs and retries by ours, the
 number of its requests by caps, the rate of answers to messages about no connection by a token bucket. It
 drops a datagram about a connection unless it comes from the port of the connection's peer.
+
+A peer that uses a queue pair for a second connection has lost the first one (§12.9.8.3.1). `Cm` ends the
+first one only when the peer has proven that it receives at its address: its RTU or REP carries our random
+id. Until then both exist, so a REQ with a false source ends nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +107,7 @@ class Cm:
         self._by_id: dict[int, CmConnection] = {}
         self._by_handle: dict[Handle, CmConnection] = {}  # the policy has not seen their end yet
         self._by_request: dict[Key, CmConnection] = {}  # passive
-        self._by_qpn: dict[Key, CmConnection] = {}  # not over
+        self._by_qpn: dict[Key, CmConnection] = {}  # proven and not over
         self._time_wait: OrderedDict[int, CmConnection] = OrderedDict()  # oldest first
         self._half_open: Counter[Gid] = Counter()
 
@@ -223,7 +227,7 @@ class Cm:
             else:
                 self._count("cm_foreign")
             return
-        refusal = self._refusal_untrusted(now, source, req)
+        refusal = self._refusal_untrusted(source, req)
         if refusal is not None:
             self._answer(now, source, source.gid or gid, tid, _refused(req, *refusal))
             return
@@ -248,12 +252,9 @@ class Cm:
         )
         self._insert(conn)
         self._by_request[conn.request_key] = conn
-        self._by_qpn[conn.qpn_key] = conn
         self._feed(now, conn, Input.REQ)
 
-    def _refusal_untrusted(
-        self, now: float, source: MadSource, req: Req
-    ) -> tuple[Reason, bytes] | None:
+    def _refusal_untrusted(self, source: MadSource, req: Req) -> tuple[Reason, bytes] | None:
         """The reason to refuse a new request before the policy sees it, or None."""
         partition = self._services.get(req.service_id)
         if partition is None:
@@ -271,12 +272,6 @@ class Cm:
             self._count(error.reason)
             return Reason.CONSUMER, b""
         gid = req.primary.local_gid
-        stale = self._by_qpn.get((gid, req.ca_guid, req.qpn))
-        if (
-            stale is not None
-        ):  # the peer has lost this connection, and may ask again once we have ended it
-            self._end_stale(now, stale)
-            return Reason.STALE_CONNECTION, b""
         if (
             self._half_open.total() >= self.config.half_open_max
             or self._half_open[gid] >= self.config.half_open_per_port_max
@@ -375,6 +370,7 @@ class Cm:
                 self._effects.append(conn.event)
                 conn.event = None
             case Action.REPORT_ESTABLISHED:
+                self._replace_stale(now, conn)
                 self._effects.append(Established(conn.handle))
             case Action.REPORT_ENDED:
                 self._drop(conn)
@@ -434,6 +430,14 @@ class Cm:
                 return CM_TIMEWAIT_S
             case _:
                 return conn.wait_s
+
+    def _replace_stale(self, now: float, conn: CmConnection) -> None:
+        """End the older connection with the queue pair of a peer that has proven itself, if there is
+        one."""
+        stale = self._by_qpn.get(conn.qpn_key)
+        if stale is not None and stale is not conn:
+            self._end_stale(now, stale)
+        self._by_qpn[conn.qpn_key] = conn
 
     def _end_stale(self, now: float, stale: CmConnection) -> None:
         self._count("cm_stale")

@@ -140,7 +140,6 @@ MACHINE: Final = Table("CM connection", State.CLOSED, {
     (_S.REQ_RECEIVED, _I.DREQ):       (_S.REQ_RECEIVED, ()),
     (_S.REQ_RECEIVED, _I.DREP):       (_S.REQ_RECEIVED, ()),
     (_S.REQ_RECEIVED, _I.MRA):        (_S.REQ_RECEIVED, ()),
-    (_S.REQ_RECEIVED, _I.STALE):      _GIVEN_UP,
     (_S.REQ_RECEIVED, _I.TIMEOUT):    (_S.MRA_SENT, (_A.SEND_MRA, _A.ARM)),
     (_S.MRA_SENT, _I.ACCEPT):     (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.MRA_SENT, _I.REJECT):     _UNWANTED,
@@ -151,7 +150,6 @@ MACHINE: Final = Table("CM connection", State.CLOSED, {
     (_S.MRA_SENT, _I.DREQ):       (_S.MRA_SENT, ()),
     (_S.MRA_SENT, _I.DREP):       (_S.MRA_SENT, ()),
     (_S.MRA_SENT, _I.MRA):        (_S.MRA_SENT, ()),
-    (_S.MRA_SENT, _I.STALE):      _GIVEN_UP,
     (_S.MRA_SENT, _I.TIMEOUT):    _GIVEN_UP,
     # passive: accepted. The peer may be ESTABLISHED and its RTU lost. §12.9.7 ends this with a REJ, which
     # is sent once and can be lost as well; a DREQ is repeated, and Linux takes it in every state.
@@ -161,7 +159,6 @@ MACHINE: Final = Table("CM connection", State.CLOSED, {
     (_S.REP_SENT, _I.REJ):        _ENDED,
     (_S.REP_SENT, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.REPORT_ENDED, _A.ARM)),
     (_S.REP_SENT, _I.DREP):       (_S.REP_SENT, ()),
-    (_S.REP_SENT, _I.STALE):      _LOST,
     (_S.REP_SENT, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.REP_SENT, _I.SPENT):      _LOST,
     (_S.REP_SENT, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),
@@ -171,7 +168,6 @@ MACHINE: Final = Table("CM connection", State.CLOSED, {
     (_S.MRA_REP_RECEIVED, _I.REJ):        _ENDED,
     (_S.MRA_REP_RECEIVED, _I.DREQ):       (_S.TIME_WAIT, (_A.SEND_DREP, _A.REPORT_ENDED, _A.ARM)),
     (_S.MRA_REP_RECEIVED, _I.DREP):       (_S.MRA_REP_RECEIVED, ()),
-    (_S.MRA_REP_RECEIVED, _I.STALE):      _LOST,
     (_S.MRA_REP_RECEIVED, _I.TIMEOUT):    (_S.REP_SENT, (_A.SEND_REP, _A.ARM)),
     (_S.MRA_REP_RECEIVED, _I.SPENT):      _LOST,
     (_S.MRA_REP_RECEIVED, _I.DISCONNECT): (_S.DREQ_SENT, (_A.SEND_DREQ, _A.ARM)),

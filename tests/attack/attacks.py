@@ -111,11 +111,11 @@ def gsi(target: Target) -> Flood:
 
 
 def stale_request(target: Target, peer: Gid, remote_qpn: int) -> Flood:
-    """A REQ that names the queue pair of the peer of a living connection (IBA volume 1, §12.9.8.3.1)."""
+    """REQs that name the queue pair of the peer of a living connection (IBA volume 1, §12.9.8.3.1)."""
     request = Req(
         2,
         service_id(ServiceForm.LINUX, Qpn(target.qpn)),
-        7,
+        int.from_bytes(peer.raw[8:], "big"),  # the CA GUID of a built-in HCA
         Qpn(remote_qpn),
         0,
         PKey(target.pkey),

@@ -111,3 +111,29 @@ def test_a_replay_of_the_stream_does_not_stop_it(
             assert stream.rate(MEASURE_S) > 1e6
         assert sent.packets > 0
         stream.resumes(full / 3, FULL_WITHIN_S)
+
+
+def _known(connections: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(c["qpn"], c["remote_qpn"]) for c in connections if c["state"] == "live"}
+
+
+def _remote(connection: dict[str, Any]) -> int:
+    return int(connection["remote_qpn"], 16)
+
+
+def test_a_spoofing_station_that_knows_queue_pairs_ends_no_connection(
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until
+) -> None:
+    """It sees no packet of the connections, but has the peer's address and all queue pair numbers."""
+    near, far = labs("connected").hosts
+    with Stream(near, far) as stream:
+        until(lambda: len(_known(near.ask("conn"))) == len(_known(far.ask("conn"))) == 2)
+        before = _known(near.ask("conn")), _known(far.ask("conn"))
+        (accepted,) = _connections(far)
+        stale = attacks.stale_request(_target(far, until, "connected"), gid(1), _remote(accepted))
+        with attacker.flood(near, far, stale, 1000):
+            assert stream.rate(MEASURE_S) > 0
+        target = Target.of(near.ask("show"), near.ipv4.ip, near.ipv6.ip, _remote(accepted))
+        with attacker.flood(far, near, attacks.naks(target, gid(2)), 50_000):
+            assert stream.rate(2 * MEASURE_S) > 0
+        assert (_known(near.ask("conn")), _known(far.ask("conn"))) == before

@@ -3,6 +3,7 @@
 #define SOFT_RC_BENCH_H
 
 #include "cable.h"
+#include "icrc.h"
 #include "rc.h"
 
 /* Two HCAs at the ends of a cable, a CQ and an RC QP at each. */
@@ -188,6 +189,31 @@ static inline uint64_t counted(const struct end *e, enum soft_counter which)
 
     soft_hca_counters(e->hca, &c);
     return c.value[which];
+}
+
+/* Injects a packet into an end as if it came from `src`. */
+static inline void put_in(struct pair *p, int to, const struct soft_roce *roce,
+                          size_t payload_bytes, const struct in6_addr *src)
+{
+    static uint8_t data[CABLE_PACKET];
+    struct soft_udp_packet ip = {
+        .data = data, .src = *src, .dst = p->end[to].hca->attr.gid, .src_port = SOFT_UDP_PORT};
+    size_t head = soft_roce_pack(data, roce);
+
+    memset(data + head, 'z', payload_bytes + SOFT_ROCE_TAIL_MAX);
+    ip.bytes = head + payload_bytes + roce->pad_bytes + SOFT_ICRC_BYTES;
+    soft_lock_acquire(p->end[to].hca);
+    soft_progress_take(p->end[to].hca, &ip, true);
+    soft_lock_release(p->end[to].hca);
+}
+
+static inline struct soft_roce request(struct pair *p, uint8_t opcode, uint32_t psn)
+{
+    return (struct soft_roce){.opcode = opcode,
+                              .pkey = 0xffff,
+                              .ack_request = true,
+                              .dest_qpn = soft_qp_qpn(p->end[1].qp),
+                              .psn = psn};
 }
 
 #endif

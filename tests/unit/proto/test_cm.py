@@ -358,23 +358,58 @@ def test_a_request_that_is_late_does_not_come_back_to_life() -> None:
     assert reported(effects) == []
 
 
-def test_a_peer_that_lost_its_connection_ends_ours_and_may_ask_again() -> None:
-    """§12.9.8.3.1, stale connections: the same queue pair, another communication id."""
-    desk = Desk()
-    (requested,) = reported(desk.receive(REQ))
+def accepted(desk: Desk, req: Req) -> tuple[Requested, Rep]:
+    """B asks, and the policy accepts."""
+    (requested,) = reported(desk.receive(req))
+    assert isinstance(requested, Requested)
     rep = only(desk.do(Accept(requested.handle, Qpn(0x51), b"")))
     assert isinstance(rep, Rep)
+    return requested, rep
+
+
+def test_a_peer_that_lost_its_connection_and_proves_itself_ends_ours() -> None:
+    """§12.9.8.3.1, stale connections: the same queue pair, another communication id."""
+    desk = Desk()
+    first, rep = accepted(desk, REQ)
     desk.receive(cm.Rtu(PEER_ID, rep.local_id))
-    again = replace(REQ, local_id=PEER_ID + 1)
-    effects = desk.receive(again)
-    assert reported(effects) == [Ended(requested.handle, Cause.STALE)]
-    dreq, rej = sent(effects)
-    assert isinstance(dreq, cm.Dreq)
-    assert isinstance(rej, cm.Rej)
-    assert (rej.reason, rej.remote_id) == (Reason.STALE_CONNECTION, PEER_ID + 1)
-    (fresh,) = reported(desk.receive(replace(again, local_id=PEER_ID + 2)))
-    assert isinstance(fresh, Requested)
-    assert fresh.handle != requested.handle
+    second, rep = accepted(desk, replace(REQ, local_id=PEER_ID + 1))
+    assert second.handle != first.handle
+    effects = desk.receive(cm.Rtu(PEER_ID + 1, rep.local_id))
+    assert reported(effects) == [Ended(first.handle, Cause.STALE), Established(second.handle)]
+    assert isinstance(only(effects), cm.Dreq)
+    assert "cm_stale" in counts(effects)
+
+
+def test_requests_with_a_false_source_do_not_end_the_connection_of_that_peer() -> None:
+    """The REPs go to the real peer, which refuses them, or to nobody."""
+    desk = Desk()
+    first, rep = accepted(desk, REQ)
+    desk.receive(cm.Rtu(PEER_ID, rep.local_id))
+    desk.effects.clear()
+    for number in range(1, 20):
+        forged = replace(REQ, local_id=PEER_ID + number)
+        for event in reported(desk.receive(forged)):
+            assert isinstance(event, Requested)
+            desk.do(Accept(event.handle, Qpn(0x52), b""))
+    refused, *unanswered = [it for it in sent(desk.effects) if isinstance(it, Rep)]
+    assert unanswered
+    desk.receive(cm.Rej(refused.remote_id, refused.local_id, About.REP, Reason.INVALID_COMM_ID))
+    for rep in unanswered:  # the station does not see the REPs
+        desk.receive(cm.Rtu(rep.remote_id, rep.local_id ^ 1))
+    desk.wait(120)
+    ended = [it.handle for it in desk.effects if isinstance(it, Ended)]
+    assert len(ended) == 1 + len(unanswered)
+    assert first.handle not in ended
+    assert (first.handle, State.ESTABLISHED) in list(desk.cm.snapshot())
+
+
+def test_a_forged_request_does_not_refuse_the_reply_of_the_real_peer() -> None:
+    """It names the queue pair that B is about to answer with."""
+    desk = Desk()
+    accepted(desk, replace(REQ, local_id=PEER_ID + 1))
+    effects = desk.receive(rep_to(desk.connect()))
+    assert [type(event) for event in reported(effects)] == [Replied]
+    assert Established(OURS) in desk.do(Confirm(OURS))
 
 
 def test_a_reply_from_a_queue_pair_in_use_ends_both_connections() -> None:

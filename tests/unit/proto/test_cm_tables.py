@@ -53,7 +53,7 @@ POSSIBLE: Final[dict[Input, set[State]]] = {
     Input.REJ: set(State),
     Input.DREQ: set(State) - ASKING,
     Input.DREP: set(State) - ASKING,
-    Input.STALE: set(State) - OVER,
+    Input.STALE: (ASKING | ACTIVE | BOTH) - OVER,
     Input.CONNECT: {State.CLOSED},
     Input.ACCEPT: {State.REQ_RECEIVED, State.MRA_SENT},
     Input.CONFIRM: ACTIVE,
