@@ -26,6 +26,7 @@ from ipoibu.proto import (
     rc_connection,
     rc_peer,
     rdma_cm_state,
+    routers,
     sa_path,
     sa_requests,
     sa_transaction,
@@ -56,6 +57,11 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         nud.MACHINE,
         "ipoibu/proto/nud.py",
         "RFC 4861 §7.3 and Appendix C, for ARP and ND alike; FAILED is the negative cache.",
+    ),
+    (
+        routers.MACHINE,
+        "ipoibu/proto/routers.py",
+        "One per router that advertises itself: whether the local stack may use it.",
     ),
     (
         group.MEMBERSHIP,

@@ -21,7 +21,7 @@ from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.subnet import Subnet
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
-from ipoibu.limits import ROUTE_HOPS_MAX
+from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
@@ -41,7 +41,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
-from ipoibu.route import AskRoute, RouteChange, Target, address_of, key_of
+from ipoibu.route import AskRoute, NextHop, RouteChange, Target, address_of, key_of
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +86,8 @@ class Shell:
         self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self._routes: dict[bytes, Target] = {}  # by prefix
+        self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
+        self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
         self._ask_route: AskRoute | None = None
 
     # ---- life
@@ -232,17 +234,33 @@ class Shell:
     # ---- routes: the engine has no part in them
 
     def change_routes(self, changes: Iterable[RouteChange]) -> None:
-        keep = self.subnet is not None  # without a subnet no other data path will come
         for prefix, target in changes:
-            if target is None:
-                self._routes.pop(prefix, None)
-                if not self.is_severed:
-                    self._pump.route_del(prefix[1:], prefix[0])
-                continue
-            if keep:
+            if target is not None and target.kind == "ask":
+                self._forget_asked()
+            before = self._routes.pop(prefix, None)
+            self._count_gateways(target, 1)
+            self._count_gateways(before, -1)
+            if target is not None:
                 self._routes[prefix] = target
-            if not self.is_severed:
+            if self.is_severed:
+                continue
+            if target is not None:
                 self._put_route(prefix, target)
+            else:
+                self._pump.route_del(prefix[1:], prefix[0])
+
+    def _count_gateways(self, target: Target | None, change: int) -> None:
+        """The engine knows the gateways that any route leads to."""
+        for hop in target.hops if target is not None else ():
+            if hop.via is None:
+                continue
+            self._gateways[hop.via] += change
+            count = self._gateways[hop.via]
+            if count == 0:
+                del self._gateways[hop.via]
+            if count == (change > 0):  # the last route has gone, or the first one has come
+                now = self._loop.time()
+                self.perform(self._engine.gateway_changed(now, hop.via, is_used=count > 0))
 
     def _put_route(self, prefix: bytes, target: Target) -> None:
         kind, gateway, hops = self._encode(target)
@@ -261,6 +279,19 @@ class Shell:
             return _core.ROUTE_ASK, None, []
         return ROUTE_KINDS[target.kind], None, []
 
+    def _forget_asked(self) -> None:
+        """The kernel's answers, which led to these gateways, are not valid any more."""
+        for gateway in self._asked:
+            self._count_gateways(Target("unicast", (NextHop(gateway),)), -1)
+        self._asked.clear()
+
+    def _note_asked(self, target: Target) -> None:
+        for hop in target.hops:
+            is_full = len(self._asked) >= ROUTE_ASKED_GATEWAYS_MAX
+            if hop.via is not None and hop.via not in self._asked and not is_full:
+                self._asked.add(hop.via)
+                self._count_gateways(Target("unicast", (hop,)), 1)
+
     def answer_routes(self, ask: AskRoute) -> None:
         self._ask_route = ask
 
@@ -270,4 +301,5 @@ class Shell:
         if target is None:
             self._counts["route_unanswered"] += 1
             target = Target("unicast")
+        self._note_asked(target)
         self._pump.route_answer(packet, *self._encode(target))

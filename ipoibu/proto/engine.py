@@ -37,6 +37,7 @@ from ipoibu.proto.link import IpoibLink
 from ipoibu.proto.listeners import Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
+from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import SaPath
 from ipoibu.wire import encap, ip
 from ipoibu.wire.encap import EtherType
@@ -66,7 +67,9 @@ class Engine:
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
         self._addresses = Addresses(context, resolvers, self._is_joined, self._accepted)
         self._arp = ArpResolver(context, self._neighbours, self._addresses)
-        self._nd = NdResolver(context, self._neighbours, self._addresses)
+        self._routers = Routers(context, self._ask_router)
+        self._neighbours.watcher = self._routers
+        self._nd = NdResolver(context, self._neighbours, self._addresses, self._routers)
         resolvers.update({4: self._arp, 6: self._nd})
         self._groups = Groups(context)
         self._memberships = Listeners(self._groups)
@@ -205,6 +208,11 @@ class Engine:
             self._neighbours.wanted(now, next_hop)
         return self._context.take(now)
 
+    def gateway_changed(self, now: float, gateway: IpAddress, *, is_used: bool) -> list[Effect]:
+        """A route of our host leads to the gateway, or the last such route is gone."""
+        self._neighbours.set_gateway(now, gateway, is_used)
+        return self._context.take(now)
+
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._is_group(next_hop):
@@ -332,6 +340,10 @@ class Engine:
                 self._groups.close(now)
                 if self._context.paths is not None:
                     self._context.paths.clear(now)
+
+    def _ask_router(self, now: float, ip: IpAddress) -> None:
+        if self._link.is_up:
+            self._neighbours.wanted(now, ip)
 
     def _is_joined(self, address: IpAddress) -> bool:
         if isinstance(address, IPv4Address):

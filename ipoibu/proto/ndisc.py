@@ -15,6 +15,7 @@ from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import Deliver, Log
 from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.routers import Routers
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import solicited_node
@@ -34,11 +35,16 @@ class NdResolver:
     """Sends and receives neighbour discovery for IPv6; a `Resolver`."""
 
     def __init__(
-        self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
+        self,
+        context: EngineContext,
+        neighbours: Neighbours,
+        addresses: Addresses,
+        routers: Routers,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
+        self._routers = routers
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -102,6 +108,9 @@ class NdResolver:
                 self._learn(now, message.source, message.lladdr, is_router=False)
             case RouterAdvertisement():
                 self._learn(now, message.source, message.lladdr, is_router=True)
+                self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
+                self._routers.advertised(now, message)
+                return
             case Redirect() if is_host(message.target) and message.target not in self._addresses:
                 is_router = message.target != message.redirected  # RFC 4861 §8.3
                 self._learn(now, message.target, message.lladdr, is_router)
@@ -151,8 +160,13 @@ class NdResolver:
         is_valid = self._neighbours.advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
-        if is_valid and self._neighbours.set_router(target, message.router):
+        if not is_valid:
+            return
+        ceased = self._neighbours.set_router(target, message.router)
+        if ceased:
             self._context.emit(Log(logging.INFO, f"{target} is no longer a router"))
+        if not message.router and self._neighbours.hwaddr(target) is not None:
+            self._routers.ceased(now, target)
 
     def _learn(self, now: float, ip: IPv6Address, hwaddr: HwAddr | None, is_router: bool) -> None:
         if hwaddr is not None:

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.errors import BadFrame
@@ -31,6 +32,7 @@ from ipoibu.proto.nud import (
     EVICTABLE,
     EVIDENCE,
     MACHINE,
+    ROUTER_DURATION_S,
     SOLICITATIONS,
     Action,
     Cached,
@@ -68,6 +70,13 @@ class _Entry:
     pending: deque[bytes] = field(default_factory=deque)
 
 
+class Watcher(Protocol):
+    """What wants to know of the end of each resolution and verification."""
+
+    def failed(self, now: float, ip: IpAddress, /) -> None: ...
+    def answered(self, now: float, ip: IpAddress, /) -> None: ...
+
+
 class Neighbours:
     """Every neighbour of one link; `refuse(now, packet)` answers a packet that cannot be delivered.
 
@@ -91,6 +100,8 @@ class Neighbours:
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
         self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, oldest first
         self._pending = 0
+        self._gateways: set[IpAddress] = set()  # of our host's routes
+        self.watcher: Watcher | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -198,6 +209,16 @@ class Neighbours:
         entry.is_router = is_router
         return ceased
 
+    def set_gateway(self, now: float, ip: IpAddress, is_used: bool) -> None:
+        """Note whether a route of our host leads to `ip`: our host has to notice soon that it is dead."""
+        if not is_used:
+            self._gateways.discard(ip)
+            return
+        self._gateways.add(ip)
+        entry = self._entries.get(ip)
+        if entry is not None and entry.state in ROUTER_DURATION_S:
+            self._arm(now, entry)
+
     def source_ready(self, now: float, version: int) -> None:
         """An address to ask from became ours: solicit at once all neighbours for which packets wait."""
         waiting = [
@@ -257,6 +278,11 @@ class Neighbours:
         self._rank(entry, fed)
         for action in actions:
             self._act(now, entry, action, packet, hwaddr)
+        if self.watcher is not None:
+            if fed is Input.EXHAUSTED:
+                self.watcher.failed(now, ip)
+            elif fed in (Input.CONFIRMED, Input.REPLACED):
+                self.watcher.answered(now, ip)
 
     def _act(
         self, now: float, entry: _Entry, action: Action, packet: bytes, hwaddr: HwAddr | None
@@ -307,8 +333,11 @@ class Neighbours:
 
     def _arm(self, now: float, entry: _Entry) -> None:
         duration_s = DURATION_S[entry.state]
+        longest = MAX_RANDOM_FACTOR
+        if entry.is_router or entry.ip in self._gateways:
+            duration_s, longest = ROUTER_DURATION_S.get(entry.state, duration_s), 1.0
         if entry.state is State.REACHABLE:  # RFC 4861 §6.3.2: hosts must not all probe at once
-            duration_s *= self._context.rng.uniform(MIN_RANDOM_FACTOR, MAX_RANDOM_FACTOR)
+            duration_s *= self._context.rng.uniform(MIN_RANDOM_FACTOR, longest)
         self._machine.arm(entry.ip, now + duration_s)
 
     def _ring(self, now: float, ip: IpAddress) -> None:

@@ -28,6 +28,8 @@ from ipoibu.limits import (
     NEIGH_STALE_KEEP_S,
     REACHABLE_TIME_S,
     RETRANS_TIMER_S,
+    ROUTER_DELAY_S,
+    ROUTER_REACHABLE_S,
 )
 from ipoibu.proto.table import Table
 
@@ -190,6 +192,11 @@ DURATION_S: Final = {
     State.DELAY: DELAY_FIRST_PROBE_S,
     State.PROBE: RETRANS_TIMER_S,
     State.FAILED: NEIGH_FAILED_HOLD_S,
+}
+# Of a router: with the probes, our host leaves a silent one within 8 s.
+ROUTER_DURATION_S: Final = {
+    State.REACHABLE: ROUTER_REACHABLE_S,
+    State.DELAY: ROUTER_DELAY_S,
 }
 SOLICITATIONS: Final = {
     State.INCOMPLETE: MAX_MULTICAST_SOLICIT,

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -153,3 +159,36 @@ def test_every_next_hop_is_the_kernels() -> None:
         child.stdin.close()
         assert child.wait(30) == 0
     assert compared > 50
+
+
+def advertise_router(host: Host, flags: int) -> None:
+    """A router advertisement with a lifetime of half an hour and these flags, from the host's ib0."""
+    advertisement = struct.pack(">BBHBBHII", 134, 0, 0, 64, flags, 1800, 0, 0)
+    index = host.interface_index()
+    with host.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        raw.sendto(advertisement, ("ff02::1", 0, 0, index))
+
+
+def test_a_dead_router_is_left_for_another_one(sh: Sh, until: Until) -> None:
+    """RFC 4191: the router of high preference first. RFC 4861 §6.3.6, §7.2.5: not when it is dead."""
+    with Lab(hosts=3) as lab:
+        client, high, low = lab.hosts
+        reaches = ["ping", "-c1", "-W1", "fd99::1"]
+        for router, flags in ((high, 0x08), (low, 0x18)):
+            sh(router, "ip address add fd99::1/128 dev lo")
+            sh(router, "sysctl -qw net.ipv6.conf.all.forwarding=1")
+            advertise_router(router, flags)
+        until(lambda: sh(client, "ip -6 route show default").count("via") == 2)
+        until(lambda: client.run(reaches).returncode == 0)
+        assert high.pid is not None
+        os.kill(high.pid, signal.SIGSTOP)
+        try:
+            assert client.run(reaches).returncode != 0  # it was the one in use
+            began = time.monotonic()
+            until(lambda: client.run(reaches).returncode == 0, 30)
+            print(f"left after {time.monotonic() - began:.1f} s")
+            assert sh(client, "ip -6 route show default").count("via") == 1
+        finally:
+            os.kill(high.pid, signal.SIGCONT)

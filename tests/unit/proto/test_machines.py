@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.proto import dad, group, link, mesh_state, nud, rdma_cm_state, sa_path
+from ipoibu.proto import dad, group, link, mesh_state, nud, rdma_cm_state, routers, sa_path
 from ipoibu.proto.table import Impossible, Table
 
 AnyTable = Table[Any, Any, Any]
@@ -19,6 +19,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "link": (link.MACHINE, link.State, link.Input, link.Action),
     "address": (dad.MACHINE, dad.State, dad.Input, dad.Action),
     "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
+    "router": (routers.MACHINE, routers.State, routers.Input, routers.Action),
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
     "SA path": (sa_path.MACHINE, sa_path.State, sa_path.Input, sa_path.Action),
     "sending": (group.SENDING, group.Sender, group.SenderInput, group.SenderAction),
@@ -44,6 +45,7 @@ UNASKED: dict[str, set[enum.Enum]] = {
     "neighbour": {nud.Input.MISS, nud.Input.USED},
     "membership": {group.MemberInput.ATTACHED, group.MemberInput.REFUSED},
     "sending": {group.SenderInput.USED, group.SenderInput.MISS},
+    "router": {routers.Input.ADVERTISED},  # makes a router that others can be about
     "SA path": {sa_path.Input.WANTED, sa_path.Input.RESOLVED},
     "address": {dad.Input.LINK_DOWN},
     "mesh": set(),  # CLOSED has no connection that could get an input: see below
