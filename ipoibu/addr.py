@@ -93,7 +93,20 @@ class PKey(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `0xffff` or decimal; refuses 0 and 0x8000, the invalid keys (`UsageError`)."""
+        """Read `0xffff` or decimal; refuses 0 and 0x8000, the invalid keys (`UsageError`).
+
+        Interface names, sysfs and OpenSM write keys in hexadecimal, so it refuses digits that are
+        another key there: 8001.
+        """
+        if (
+            text.isascii()
+            and text.isdigit()
+            and int(text[:8]) >= 10
+            and int(text[:8], 16) <= 0xFFFF
+        ):
+            raise UsageError(
+                f"P_Key {text!r} may be decimal or not: write 0x{text} or {int(text):#06x}"
+            )
         try:
             key = cls(int(text, 0))
         except ValueError as error:

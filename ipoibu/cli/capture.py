@@ -54,9 +54,9 @@ def _count(text: str) -> int:
 
 
 def _snaplen(text: str) -> int:
-    from ipoibu.daemon.pcap import SNAPLEN_BYTES
+    from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES
 
-    return _number(text, 44, SNAPLEN_BYTES)  # at least GRH and encapsulation header
+    return _number(text, SNAPLEN_MIN_BYTES, SNAPLEN_BYTES)
 
 
 def run(options: argparse.Namespace) -> int:

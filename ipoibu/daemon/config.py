@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ipoibu.addr import IpInterface, PKey
-from ipoibu.daemon.options import BY_NAME, OPTIONS
+from ipoibu.daemon.options import BY_NAME, OPTIONS, Option
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.fabric.base import MeshOptions
@@ -148,14 +148,14 @@ def read_file(path: Path) -> dict[str, str | list[str]]:
     try:
         if os.stat(path).st_size > CONFIG_FILE_MAX_BYTES:
             raise UsageError(f"{path}: too large for a configuration file")
-        text = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8")
     except PermissionError as error:
         raise NotPermitted(f"{path}: not readable for this user") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not UTF-8 text"
         raise UsageError(f"{path}: {reason}") from error
     try:
-        table = tomllib.loads(text)
+        table = tomllib.loads(content)
     except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
         raise UsageError(f"{path}: not a TOML file: {error}") from error
     values: dict[str, str | list[str]] = {}
@@ -164,12 +164,16 @@ def read_file(path: Path) -> dict[str, str | list[str]]:
             raise UsageError(
                 f"{path}: unknown key {key!r} (known: {', '.join(sorted(BY_NAME))})"
             ) from None
-        values[key] = _texts(value, f"{path}: {key}", several=BY_NAME[key].several)
+        is_key = key == "pkey" and type(value) is int and 0 < value <= 0xFFFF
+        text = hex(value) if is_key else value  # a number of TOML is not ambiguous
+        values[key] = _texts(text, f"{path}: {key}", BY_NAME[key])
     return values
 
 
-def _texts(value: Any, place: str, *, several: bool) -> str | list[str]:
-    if isinstance(value, list) and several:
+def _texts(value: Any, place: str, option: Option) -> str | list[str]:
+    if isinstance(value, bool) and option.metavar.startswith("on|off"):
+        return "on" if value else "off"
+    if isinstance(value, list) and option.several:
         return [_text(item, place) for item in value]
     return _text(value, place)
 

@@ -26,7 +26,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ipoibu.daemon.pcap import SNAPLEN_BYTES, Frame, record
+from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
 from ipoibu.daemon.runtime import make_namespace_dir, remove_namespace_dir, socket_path
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.host.tun import NameTaken
@@ -190,8 +190,10 @@ class ControlServer:
         self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         snaplen = request.get("snaplen", SNAPLEN_BYTES)
-        if not isinstance(snaplen, int) or not 1 <= snaplen <= SNAPLEN_BYTES:
-            raise UsageError(f"snaplen must be a number from 1 to {SNAPLEN_BYTES}")
+        if not isinstance(snaplen, int) or not SNAPLEN_MIN_BYTES <= snaplen <= SNAPLEN_BYTES:
+            raise UsageError(
+                f"snaplen must be a number from {SNAPLEN_MIN_BYTES} to {SNAPLEN_BYTES}"
+            )
         loop = asyncio.get_running_loop()
         pending = _Pending(loop, snaplen)
         before = await loop.run_in_executor(self._executor, self._ring_drops)

@@ -36,7 +36,25 @@ def parse_address(text: str) -> IpInterface:
     ip = address.ip  # `is_multicast` and the like of an `ip_interface` describe its network
     if ip.is_multicast or ip.is_unspecified or ip.is_loopback:
         raise UsageError(f"{text!r} cannot be an interface's address")
+    if ip.version == 6 and ip.ipv4_mapped is not None:
+        raise UsageError(f"{text!r} is an IPv4-mapped address: give {ip.ipv4_mapped} instead")
+    _check_place(address, text)
     return address
+
+
+def _check_place(address: IpInterface, text: str) -> None:
+    """Refuse the addresses of IPv4 that stand for a network or for all of its hosts."""
+    ip, network = address.ip, address.network
+    if ip.version == 6:
+        return
+    if ip in ipaddress.IPv4Network("0.0.0.0/8"):
+        raise UsageError(f"{text!r}: no host has an address of 0.0.0.0/8 (RFC 1122)")
+    if ip == ipaddress.IPv4Address("255.255.255.255"):
+        raise UsageError(f"{text!r} is the broadcast address of every network, not a host's")
+    if network.prefixlen <= 30 and ip == network.network_address:
+        raise UsageError(f"{text!r} is the address of the network {network}, not a host's")
+    if network.prefixlen <= 30 and ip == network.broadcast_address:
+        raise UsageError(f"{text!r} is the broadcast address of {network}, not a host's")
 
 
 def parse_route(text: str) -> RouteSpec:

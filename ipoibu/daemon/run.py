@@ -87,6 +87,8 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             loop.add_signal_handler(signal.SIGHUP, self._stop.set)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # their default would end the interface
+            loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
             self._executor = stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
@@ -145,6 +147,11 @@ class Daemon:
         error = context.get("exception")
         text = f"{type(error).__name__}: {error}" if error else context["message"]
         _log.error("%s: internal error: %s", self._config.name, text, exc_info=_traceback(error))
+
+    def _ignore(self, name: str) -> None:
+        _log.warning(
+            "%s: %s has no meaning here; `ipoibu show` shows the state", self._config.name, name
+        )
 
     def _fail(self, reason: str) -> None:
         if self._failure is None:

@@ -67,6 +67,8 @@ def check_name(name: str) -> str:
     """
     if not name or name in (".", "..") or name.startswith("-"):
         raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
+    if name in ("all", "default"):
+        raise UsageError(f"{name!r} is no interface name: /proc/sys/net has another use for it")
     if len(os.fsencode(name)) > NAME_MAX:
         raise UsageError(f"interface name {name!r} is too long: at most {NAME_MAX} bytes")
     if any(c.isspace() or not c.isprintable() or c in "/:%" for c in name):

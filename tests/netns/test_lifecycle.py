@@ -371,3 +371,14 @@ def test_a_socket_opened_in_a_host_stays_there(bare: Lab) -> None:
     first.namespace.remove()
     first.namespace.remove()
     assert time.monotonic() - began < 5
+
+
+def test_signals_without_a_meaning_do_not_end_an_interface(bare: Lab, until: Until) -> None:
+    host = bare.hosts[0]
+    host.start()
+    assert host.pid is not None
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(host.pid, number)
+        until(lambda name=number.name: f"{name} has no meaning here" in host.log())
+    assert host.ask("show")["state"] == "up"
+    assert host.stop() == 0

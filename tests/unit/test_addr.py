@@ -85,6 +85,11 @@ class TestPKey:
         with pytest.raises(UsageError, match=r"is not a P_Key \(expected 0x0001..0xffff\)"):
             PKey.parse(text)
 
+    @pytest.mark.parametrize("text", ["8001", "10", "9999", "0100"])
+    def test_digits_that_may_be_hexadecimal_are_refused_with_both_readings(self, text: str) -> None:
+        with pytest.raises(UsageError, match=f"write 0x{text} or "):
+            PKey.parse(text)
+
     @pytest.mark.parametrize("text", ["0", "0x8000", "32768"])
     def test_a_key_of_zero_low_bits_is_a_usage_error(self, text: str) -> None:
         with pytest.raises(UsageError, match="its low 15 bits are zero"):

@@ -226,6 +226,41 @@ def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
         InterfaceConfig.build("ib0", DEVICE, file)
 
 
+def test_a_number_of_the_file_is_no_ambiguous_p_key(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("pkey = 0x0010")
+    assert InterfaceConfig.build("ib0", DEVICE, file).endpoint.pkey == 0x0010
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("false", False)])
+def test_a_boolean_of_the_file_is_on_or_off(tmp_path: Path, value: str, expected: bool) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text(f"offload = {value}")
+    assert InterfaceConfig.build("ib0", DEVICE, file).offload is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("10.0.0.0/24", "is the address of the network 10.0.0.0/24"),
+        ("10.0.0.255/24", "is the broadcast address of 10.0.0.0/24"),
+        ("255.255.255.255/32", "is the broadcast address of every network"),
+        ("0.0.0.5/24", "no host has an address of 0.0.0.0/8"),
+        ("::ffff:10.0.0.1/128", "IPv4-mapped address: give 10.0.0.1 instead"),
+    ],
+)
+def test_an_address_that_no_host_can_have_is_refused_with_the_reason(
+    text: str, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32", "fd00::/64"])
+def test_an_address_of_a_small_network_and_an_anycast_address_are_accepted(text: str) -> None:
+    assert str(parse_address(text)) == text
+
+
 @given(st.text())
 def test_any_address_text_is_an_address_or_a_usage_error(text: str) -> None:
     try:

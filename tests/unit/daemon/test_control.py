@@ -132,6 +132,7 @@ def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) ->
         b'{"command": 5}\n',
         b'{"command": "reboot"}\n',
         b'{"command": "capture", "snaplen": 0}\n',
+        b'{"command": "capture", "snaplen": 43}\n',
         b'{"command": "capture", "snaplen": "x"}\n',
         b"[" * 60_000 + b"\n",
         b"\xff\xfe\n",

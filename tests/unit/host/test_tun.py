@@ -24,6 +24,8 @@ def test_a_name_that_the_kernel_takes_is_returned(name: str) -> None:
         "",
         ".",
         "..",
+        "all",
+        "default",
         "x" * 16,
         "a/b",
         "a b",
