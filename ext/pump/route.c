@@ -260,7 +260,9 @@ int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefi
     return 0;
 }
 
-static const struct ipu_route *longest_match(const struct ipu_route_table *table, struct bits bits)
+/* Inlined into the look-up of every packet. */
+IPU_HASH_TABLE_INLINE const struct ipu_route *longest_match(const struct ipu_route_table *table,
+                                                            struct bits bits)
 {
     uint64_t lengths[3];
     memcpy(lengths, table->lengths, sizeof lengths);
