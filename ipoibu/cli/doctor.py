@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ipoibu.errors import UsageError
+from ipoibu.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
+    from ipoibu.host.finding import Finding
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -41,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             "--pkey needs a place to look for it: give --device DEV or --partitions FILE too"
         )
     pkey = PKey.parse(options.pkey or str(DEFAULT_PKEY))
-    findings = checkup(options.device, pkey)
+    findings = [_own_port(finding, options.device) for finding in checkup(options.device, pkey)]
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
     if options.json:
@@ -53,3 +57,24 @@ def run(options: argparse.Namespace) -> int:
             if finding.remedy:
                 print(f"{'':{width + 8}}mend: {finding.remedy}")
     return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _own_port(finding: Finding, device: str | None) -> Finding:
+    """A UDP port that an interface of ours holds is no failure."""
+    if finding.check != "udp_port" or finding.status != "fail" or device is None:
+        return finding
+    for name in _interfaces_on(device):
+        detail = f"{name} runs on {device} and holds its UDP port"
+        return replace(finding, status="ok", detail=detail, remedy=f"ipoibu child add {name} P_KEY")
+    return finding
+
+
+def _interfaces_on(device: str) -> Iterator[str]:
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.runtime import names
+
+    with suppress(IpoibuError, OSError):
+        for name in names():
+            with suppress(IpoibuError, OSError), Client(name) as client:
+                if client.request("show")["device"] == device:
+                    yield name

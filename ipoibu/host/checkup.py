@@ -29,6 +29,7 @@ from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
 
 ROCE_PORT: Final = 4791
+NETDEVS: Final = Path("/sys/class/net")
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 
 
@@ -40,7 +41,8 @@ def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Findin
     """
     name, port = parse_device(device) if device is not None else (None, 1)
     rdma = name is not None and not name.startswith(PREFIX)
-    findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=rdma)]
+    is_rdma = rdma and not (NETDEVS / str(name)).is_dir()
+    findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=is_rdma)]
     if name is not None and not rdma:
         netdev, _, umad = name.removeprefix(PREFIX).partition(SEPARATOR)
         findings += net_device(netdev)
@@ -163,9 +165,16 @@ def _pyverbs_without_metadata(bad: Status, *, needed: bool) -> Finding:
     return Finding("pyverbs", bad, detail, "apt-get install python3-pyverbs" if needed else None)
 
 
-def rdma_device(name: str, root: Path = Path("/sys/class/infiniband")) -> Finding:
+def rdma_device(
+    name: str,
+    root: Path = Path("/sys/class/infiniband"),
+    netdevs: Path = NETDEVS,
+) -> Finding:
     if (root / name).is_dir():
         return Finding("device", "ok", f"RDMA device {name} is there")
+    if (netdevs / name).is_dir():
+        detail = f"{name} is a network device, not an RDMA device"
+        return Finding("device", "fail", detail, f"use --device soft:{name}")
     known = " ".join(sorted(p.name for p in root.iterdir())) if root.is_dir() else ""
     return Finding(
         "device",

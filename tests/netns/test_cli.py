@@ -250,8 +250,25 @@ def test_the_doctor_finds_a_healthy_device_healthy(idle: Lab, cli: Cli) -> None:
         assert findings[name] == "ok"
 
 
-def test_the_doctor_sees_the_port_that_an_interface_holds(lab: Lab, cli: Cli) -> None:
+def test_the_doctor_names_our_interface_that_holds_the_port(lab: Lab, cli: Cli) -> None:
     done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0", "-j")
+    assert done.returncode == 0
+    findings = {each["check"]: each for each in json.loads(done.stdout)}
+    assert findings["udp_port"]["status"] == "ok"
+    assert findings["udp_port"]["detail"] == "ib0 runs on soft:eth0 and holds its UDP port"
+    assert findings["udp_port"]["remedy"] == "ipoibu child add ib0 P_KEY"
+    again = cli(lab.hosts[0], "up", "ib1", "--device", "soft:eth0")
+    assert "`ipoibu child add` gives a running interface another partition" in again.stderr
+
+
+def test_the_doctor_sees_the_port_that_another_program_holds(idle: Lab, cli: Cli) -> None:
+    def hold() -> socket.socket:
+        other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        other.bind(("::", 4791))
+        return other
+
+    with idle.hosts[0].namespace.inside(hold):
+        done = cli(idle.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     findings = {each["check"]: each["status"] for each in json.loads(done.stdout)}
     assert findings["udp_port"] == "fail"
 

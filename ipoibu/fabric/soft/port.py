@@ -42,7 +42,8 @@ _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     ),
     errno.EADDRINUSE: (
         LinkError,
-        "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it",
+        "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it;"
+        " `ipoibu child add` gives a running interface another partition",
     ),
     errno.EAFNOSUPPORT: (LinkError, "this kernel has no IPv6"),
     errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),

@@ -141,6 +141,13 @@ def test_an_rdma_device_that_is_not_there_lists_those_that_are(tmp_path: Path) -
     assert "rxe0" in checkup.rdma_device("mlx5_0", tmp_path).detail
 
 
+def test_a_network_device_in_place_of_an_rdma_device_leads_to_the_built_in_hca() -> None:
+    findings = checkup.checkup("lo")
+    remedies = {finding.check: finding.remedy for finding in findings if finding.status == "fail"}
+    assert remedies["device"] == "use --device soft:lo"
+    assert "rdma_nodes" not in remedies
+
+
 def test_an_unknown_network_device_fails_and_nothing_more_is_asked_of_it() -> None:
     (result,) = checkup.net_device("ib-not-there")
     assert (result.check, result.status, result.remedy) == ("device", "fail", "ip link show")
