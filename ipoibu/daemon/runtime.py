@@ -70,7 +70,9 @@ def make_namespace_dir(user: User | None = None) -> Path:
             if user is not None:
                 os.chown(directory, user.uid, user.gid)
         if _is_foreign(directory, uid):
-            raise NotPermitted(f"{directory} belongs to another user: remove it")
+            raise NotPermitted(
+                f"{directory} belongs to another user: run as that user or root, or remove it"
+            )
         directory.chmod(0o700)
     except PermissionError as error:
         raise NotPermitted(
