@@ -109,14 +109,24 @@ def udp(source: int, target: str, data: bytes) -> bytes:
 
 
 def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
-    """Return whether the packet arrives, perhaps after others that waited for the same path."""
+    """Whether the packet arrives, perhaps after others that waited for the same path.
+
+    The source repeats it: until its engine has handled a message of the target's new queue pair, packets
+    go to the old one.
+    """
     packet = udp(source, f"10.0.0.{target}", data)
-    subnet.endpoints[source - 1].send([packet])
     end = time.monotonic() + 10
-    while received := subnet.endpoints[target - 1].recv(timeout=max(0, end - time.monotonic())):
-        if packet in received:
-            return True
+    while time.monotonic() < end:
+        subnet.endpoints[source - 1].send([packet])
+        while received := subnet.endpoints[target - 1].recv(timeout=0.5):
+            if packet in received:
+                return True
     return False
+
+
+def knows(endpoint: Endpoint, neighbour: Endpoint) -> bool:
+    """Whether the endpoint has the present hardware address of a neighbour."""
+    return str(neighbour.hwaddr) in [entry["hwaddr"] for entry in endpoint.neighbours()]
 
 
 def report(subnet: Subnet, trap: Trap, group: Gid) -> None:

@@ -25,6 +25,7 @@ from tests.doubles.administered import (
     DEFAULT,
     IbPort,
     Subnet,
+    knows,
     passes,
     receives,
     states,
@@ -60,13 +61,14 @@ def renewed(endpoint: Endpoint, times: int) -> None:
 
 
 def test_a_p_key_that_moved_in_the_table_is_another_queue_pair(subnet: Subnet) -> None:
-    first, _ = subnet.host(), subnet.host()
+    first, second = subnet.host(), subnet.host()
     assert passes(subnet, 1, 2, b"before")
     before, sent = first.hwaddr, first.stats()["tx_packets"]
     give(subnet.ports[0], 0x8003, 0xFFFF)
     renewed(first, 1)
     assert first.hwaddr.qpn != before.qpn
     assert passes(subnet, 1, 2, b"there")
+    until(lambda: knows(second, first))
     assert passes(subnet, 2, 1, b"and back, to the new queue pair")
     assert first.stats()["tx_packets"] > sent  # counters go on
     addresses = [entry["address"] for entry in first.show()["addresses"]]
