@@ -68,6 +68,12 @@ DUPLICATE_RETRY_MAX_S: Final = 3600.0
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
+# ARP and ND that the pump passes to the engine, messages a second (ext/pump/admission.h). The engine
+# reads some 5000; a host announces itself 3 times, and asks at most 3 times in 3 s.
+CONTROL_PER_SENDER: Final = 256  # of one queue pair: a router with many neighbours
+CONTROL_STRANGERS: Final = 500  # of all hosts that are no neighbours
+CONTROL_KNOWN: Final = 2000  # about neighbours: as many restart at once at most
+CONTROL_ANSWERS: Final = 16  # to each question of ours
 PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
 PEER_LOGS_BURST: Final = 5.0  # such lines at once
 

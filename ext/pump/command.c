@@ -79,6 +79,7 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
     }
     uint8_t *frame = ipu_slab_at(&pump->tx, index) + IPU_TX_ENCAP;
     memcpy(frame, data_of(command), command->len);
+    ipu_admission_sent(&pump->admission, frame, command->len);
     ipu_transmit_enqueue(pump, index, ah, frame, command->len);
     ipu_transmit_flush(pump);
     ipu_ah_cache_put(&pump->ahs, ah);
@@ -169,6 +170,12 @@ static int do_route_del(struct ipu_pump *pump, const struct ipu_command *command
 {
     return ipu_route_delete(&pump->route, &command->route_del.prefix,
                             command->route_del.prefix_len);
+}
+
+static int do_own_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_own_set *set = &command->own_set;
+    return ipu_admission_set_own(&pump->admission, &set->ip, set->ours != 0);
 }
 
 static int do_capture(struct ipu_pump *pump, const struct ipu_command *command)

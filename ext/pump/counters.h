@@ -40,6 +40,8 @@
     X(rx_bad_superframe)     /* a vnet header that does not fit its packet */                      \
     X(rx_too_many_segments)  /* a super-frame that asks for too many or too small packets */       \
     X(rx_control)            /* ARP, ND, membership: given to the engine */                        \
+    X(rx_unconcerned)        /* ARP or ND between others, of no neighbour */                       \
+    X(rx_control_limited)    /* ARP or ND: too many messages */                                    \
     X(rx_short)              /* no room for the encapsulation header */                            \
     X(rx_type)               /* a type that we do not carry (E3) */                                \
     X(rx_echo)               /* our own multicast (E8) */                                          \

@@ -317,6 +317,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
         error = ipu_route_answers_init(&pump->answers, config->route_answer_max, NULL);
     if (error == 0)
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
+    if (error == 0)
+        error = ipu_admission_init(&pump->admission);
     pump->ahs.is_named = ipu_batch_names;
     pump->ahs.owner = pump;
     return error;
@@ -413,6 +415,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_route_free(&pump->route);
     ipu_route_answers_free(&pump->answers);
     ipu_ah_cache_free(&pump->ahs);
+    ipu_admission_free(&pump->admission);
     ipu_ring_free(&pump->commands);
     ipu_ring_free(&pump->events);
     ipu_ring_free(&pump->captured);

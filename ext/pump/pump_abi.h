@@ -52,6 +52,11 @@ struct ipu_route_answer_set {
     uint32_t send;           /* 1: send the packet by the answer */
 };
 
+struct ipu_own_set {
+    struct in6_addr ip;
+    uint32_t ours; /* 0: no longer */
+};
+
 struct ipu_route_del {
     struct in6_addr prefix;
     uint32_t prefix_len;
@@ -100,6 +105,7 @@ struct ipu_tx_mode_set {
     X(SEND_FRAME, send_frame)                                                                      \
     X(SEND_PACKET, send_packet) /* data: an IP packet, onto the transmit path; a miss is a drop */ \
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
+    X(OWN_SET, own_set)                                                                            \
     X(CAPTURE, capture)                                                                            \
     X(SYNC, sync)                                                                                  \
     X(CONNECTION_ADD, connection_add)                                                              \
@@ -122,6 +128,7 @@ struct ipu_command {
         struct ipu_neigh_del neigh_del;
         struct ipu_route_set route_set;
         struct ipu_route_del route_del;
+        struct ipu_own_set own_set;
         struct ipu_route_answer_set route_answer;
         struct ipu_send_frame send_frame;
         struct ipu_capture_set capture;

@@ -8,6 +8,7 @@
 
 #include "core/counter.h"
 #include "core/slab.h"
+#include "pump/admission.h"
 #include "pump/ah_cache.h"
 #include "pump/capture.h"
 #include "pump/classify.h"
@@ -83,6 +84,7 @@ struct ipu_pump {
     struct ipu_route_table route;
     struct ipu_route_answers answers;
     struct ipu_ah_cache ahs;
+    struct ipu_admission admission;
     struct ipu_ring commands, events, captured;
     struct ipu_capture tap;
     struct ipu_counters counters;

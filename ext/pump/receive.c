@@ -70,11 +70,42 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
+/* Passes an ARP or ND message on, if it concerns us and the engine can read it. */
+static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame, size_t len,
+                                     const uint8_t *grh, uint32_t src_qpn)
+{
+    const struct ipu_admission_sender sender = {.sgid = grh != NULL ? grh + 8 : NULL,
+                                                .qpn = src_qpn};
+    uint32_t room = ipu_ring_free_bytes(&pump->events) /
+                    (pump->events.capacity_bytes / IPU_ADMISSION_ROOM_PARTS);
+    switch (
+        ipu_admission_judge_untrusted(&pump->admission, &pump->neigh, &sender, frame, len, room)) {
+    case IPU_ADMIT_UNCONCERNED:
+        IPU_COUNT(pump, rx_unconcerned);
+        return;
+    case IPU_ADMIT_NOT:
+        IPU_COUNT(pump, rx_control_limited);
+        return;
+    case IPU_ADMIT:
+        break;
+    }
+    struct ipu_event event = {.type = IPU_EVENT_FRAME,
+                              .len = (uint32_t)len,
+                              .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
+    if (grh != NULL) { /* E4: only then is the area valid */
+        memcpy(&event.frame.sgid, grh + 8, 16);
+        memcpy(&event.frame.dgid, grh + 24, 16);
+    }
+    if (ipu_event_emit(pump, &event, frame))
+        IPU_COUNT(pump, rx_control);
+    else
+        IPU_COUNT(pump, rx_event_ring_full);
+}
+
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
                                  const uint8_t *grh, uint32_t src_qpn)
 {
     uint8_t *ip = frame + IPU_ENCAP_LEN;
-    struct ipu_event event;
     switch (ipu_classify_rx_untrusted(frame, len)) {
     case IPU_RX_DELIVER:
         if (pump->coalesce.kinds != 0)
@@ -83,17 +114,7 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
             ipu_receive_deliver(pump, ip - IPU_VNET_LEN, len - IPU_ENCAP_LEN);
         break;
     case IPU_RX_ENGINE:
-        event = (struct ipu_event){.type = IPU_EVENT_FRAME,
-                                   .len = (uint32_t)len,
-                                   .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-        if (grh != NULL) { /* E4: only then is the area valid */
-            memcpy(&event.frame.sgid, grh + 8, 16);
-            memcpy(&event.frame.dgid, grh + 24, 16);
-        }
-        if (ipu_event_emit(pump, &event, frame))
-            IPU_COUNT(pump, rx_control);
-        else
-            IPU_COUNT(pump, rx_event_ring_full);
+        pass_to_engine_untrusted(pump, frame, len, grh, src_qpn);
         break;
     case IPU_RX_UNKNOWN_TYPE:
         IPU_COUNT(pump, rx_type);

@@ -34,6 +34,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t prefix_len
         uint32_t kind
         uint32_t fields
+    struct ipu_own_set:
+        in6_addr ip
+        uint32_t ours
     struct ipu_route_del:
         in6_addr prefix
         uint32_t prefix_len
@@ -67,6 +70,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_neigh_del neigh_del
         ipu_route_set route_set
         ipu_route_del route_del
+        ipu_own_set own_set
         ipu_route_answer_set route_answer
         ipu_send_frame send_frame
         ipu_capture_set capture
@@ -116,6 +120,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_NEIGH_DEL
         IPU_COMMAND_ROUTE_SET
         IPU_COMMAND_ROUTE_DEL
+        IPU_COMMAND_OWN_SET
         IPU_COMMAND_ROUTE_ANSWER
         IPU_COMMAND_SEND_FRAME
         IPU_COMMAND_SEND_PACKET
@@ -421,6 +426,12 @@ cdef class Pump:
         if dest is not None:
             self.command.neigh_set.dest = destination(dest)
         self.put(IPU_COMMAND_NEIGH_SET, None, True)
+
+    def own_set(self, bytes ip, bint ours) -> None:
+        """The address is ours, or no longer: ARP and ND about others reach the engine only where needed."""
+        self.command.own_set.ip = address(ip)
+        self.command.own_set.ours = ours
+        self.put(IPU_COMMAND_OWN_SET, None, True)
 
     def neigh_del(self, bytes next_hop) -> None:
         self.command.neigh_del.next_hop = address(next_hop)

@@ -35,6 +35,7 @@ from ipoibu.proto.effects import (
     LeaveToSend,
     LinkChanged,
     Log,
+    OwnAddress,
     Publish,
     SendFrame,
     SendPacket,
@@ -115,6 +116,8 @@ class Shell:
         self._path, self._pump, self.rc = path, path.pump, rc
         self.is_severed = False
         self.start()
+        for info in self._engine.addresses():
+            self._pump.own_set(key_of(info.address), True)
         for prefix, target in self._routes.items():
             self._put_route(prefix, target)
 
@@ -195,6 +198,10 @@ class Shell:
                 pump.neigh_del(key_of(next_hop))
                 if self.rc is not None:
                     self.rc.withdrawn(next_hop)
+            case OwnAddress() if self.is_severed:
+                pass  # `resume` gives the addresses to the next data path
+            case OwnAddress(address, is_ours):
+                pump.own_set(key_of(address), is_ours)
             case SendFrame(destination, frame):
                 pump.send_frame(destination, frame)
             case SendPacket(packet):

@@ -40,7 +40,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.context import Dad, EngineContext, Resolver
-from ipoibu.proto.effects import AddressVerdict, Log
+from ipoibu.proto.effects import AddressVerdict, Log, OwnAddress
 from ipoibu.proto.table import Machine, Table
 
 
@@ -200,6 +200,7 @@ class Addresses:
                 self._context.count("address_table_full")
                 return False
             address = self._addresses[interface.ip] = _Address(interface.ip, is_checked=is_checked)
+            self._context.emit(OwnAddress(interface.ip, is_ours=True))
         if interface not in address.interfaces:
             address.interfaces.add(interface)
             self._broadcasts.update(_broadcast(interface))
@@ -217,6 +218,7 @@ class Addresses:
             return False
         self._machine.cancel(interface.ip)
         del self._addresses[interface.ip]
+        self._context.emit(OwnAddress(interface.ip, is_ours=False))
         return True
 
     def link_up(self, now: float) -> None:

@@ -47,6 +47,14 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnAddress:
+    """`address` is ours, or no longer: the pump filters ARP and ND by our addresses."""
+
+    address: IpAddress
+    is_ours: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SendFrame:
     """Send `frame` (encapsulation header and payload) as a UD datagram to `destination`."""
 
@@ -144,6 +152,7 @@ class Log:
 Effect = (
     Publish
     | Withdraw
+    | OwnAddress
     | SendFrame
     | SendPacket
     | Deliver

@@ -12,7 +12,7 @@ from ipoibu.addr import IpAddress
 from ipoibu.limits import ADDRESSES_MAX
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State
-from ipoibu.proto.effects import AddressVerdict, Attach, Detach
+from ipoibu.proto.effects import AddressVerdict, Attach, Detach, OwnAddress
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.mgid import of_group, solicited_node
 from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, Bench
@@ -196,8 +196,10 @@ def test_we_ask_from_the_target_s_subnet_or_at_least_its_scope(target: str, sour
 def test_an_attach_asks_for_the_solicited_node_group_of_each_new_address() -> None:
     bench = Bench("10.0.0.1/24")
     bench.host.add(ip_interface("2001:db8::abcd:1234/64"))
+    address = ip_address("2001:db8::abcd:1234")
     assert bench.host.effects == [
-        Attach(of_group(ip_address("ff02::1:ffcd:1234"), TEMPLATE.params.pkey))
+        Attach(of_group(ip_address("ff02::1:ffcd:1234"), TEMPLATE.params.pkey)),
+        OwnAddress(address, is_ours=True),
     ]
 
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The pump passes on the ARP and ND messages that the engine needs, and bounds the others."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import pytest
+
+from ipoibu import _core, limits
+from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.ib import Destination
+from ipoibu.route import key_of
+from ipoibu.wire import arp
+from ipoibu.wire.encap import Encap, EtherType
+from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, NeighbourSolicitation
+
+MTU = 2044
+OURS, OTHER, PEER = (IPv4Address(f"10.0.0.{i}") for i in (1, 2, 3))
+OURS6, OTHER6, PEER6 = (IPv6Address(f"fe80::{i}") for i in (1, 2, 3))
+HEADER = Path(__file__).parents[3] / "ext/pump/admission.h"
+SEND = 0
+
+
+class World:
+    """A host with two addresses, and a station that sends to it."""
+
+    def __init__(self, event_bytes: int = 1 << 20) -> None:
+        switch = _core.MemorySwitch(1)
+        gids = [Gid.parse(f"fe80::{name}") for name in "ab"]
+        self.ports = [_core.MemoryPort(switch, gid.raw) for gid in gids]
+        self.pump, self.station = (
+            _core.Pump(port, _core.QueueDevice(), mtu=MTU, event_bytes=event_bytes)
+            for port in self.ports
+        )
+        self.hwaddr, self.sender = (
+            HwAddr(Qpn(port.qpn), gid) for port, gid in zip(self.ports, gids, strict=True)
+        )
+        for address in (OURS, OURS6):
+            self.pump.own_set(key_of(address), True)
+
+    def send(self, message: arp.Arp | NeighbourSolicitation | NeighbourAdvertisement) -> None:
+        """The station sends a message, and the host gets it."""
+        kind = EtherType.ARP if isinstance(message, arp.Arp) else EtherType.IPV6
+        to = Destination(self.hwaddr.gid, self.hwaddr.qpn)
+        self.station.send_frame(to, Encap(kind, message.pack()).pack())
+        self.run()
+
+    def ask(self, sender: IPv4Address, target: IPv4Address) -> None:
+        self.send(arp.request(self.sender, sender, target))
+
+    def answer(self, sender: IPv4Address) -> None:
+        self.send(arp.Arp(arp.REPLY, self.sender, sender, self.hwaddr, OURS))
+
+    def seek(self, target: IPv4Address) -> None:
+        """The host's engine asks for an address."""
+        request = arp.request(self.hwaddr, OURS, target)
+        to = Destination(self.sender.gid, self.sender.qpn)
+        self.pump.send_frame(to, Encap(EtherType.ARP, request.pack()).pack())
+        self.run()
+
+    def run(self) -> None:
+        while self.station.step() + self.pump.step():
+            pass
+        self.station.events()
+
+    def know(self, ip: IPv4Address | IPv6Address) -> None:
+        to = Destination(self.sender.gid, self.sender.qpn)
+        self.pump.neigh_set(key_of(ip), SEND, to, MTU)
+        self.run()
+
+    def counted(self, name: str) -> int:
+        return self.pump.counters()[name]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.run()
+    return world
+
+
+def test_the_limits_are_those_of_the_core() -> None:
+    numbers = dict(re.findall(r"IPU_ADMISSION_(\w+) = (\d+)", HEADER.read_text("utf-8")))
+    for name in ("PER_SENDER", "STRANGERS", "KNOWN", "ANSWERS"):
+        assert int(numbers[name]) == getattr(limits, f"CONTROL_{name}")
+    assert int(numbers["OWN_MAX"]) == limits.ADDRESSES_MAX
+
+
+def test_a_request_of_a_stranger_to_another_host_does_not_reach_the_engine(world: World) -> None:
+    world.ask(OTHER, PEER)
+    world.send(NeighbourSolicitation(OTHER6, PEER6, PEER6, world.sender))
+    world.send(NeighbourAdvertisement(OTHER6, ALL_NODES, OTHER6, world.sender, override=True))
+    assert world.pump.events() == []
+    assert world.counted("rx_unconcerned") == 3
+
+
+def test_messages_that_concern_us_reach_the_engine(world: World) -> None:
+    world.ask(OTHER, OURS)
+    world.ask(OURS, OURS)  # a claim
+    world.send(NeighbourSolicitation(OTHER6, OURS6, OURS6, world.sender))
+    world.send(NeighbourAdvertisement(OTHER6, OURS6, OTHER6, world.sender, solicited=True))
+    world.know(PEER)
+    world.know(PEER6)
+    world.ask(PEER, PEER)  # an announcement
+    world.ask(IPv4Address(0), PEER)  # a probe
+    world.send(NeighbourAdvertisement(PEER6, ALL_NODES, PEER6, world.sender, override=True))
+    assert len(world.pump.events()) == 7
+    assert world.counted("rx_unconcerned") == 0
+
+
+def test_an_address_that_is_no_longer_ours_is_another_hosts(world: World) -> None:
+    world.pump.own_set(key_of(OURS), False)
+    world.ask(OTHER, OURS)
+    assert world.counted("rx_unconcerned") == 1
+
+
+def test_a_host_without_addresses_hears_everything(world: World) -> None:
+    for address in (OURS, OURS6):
+        world.pump.own_set(key_of(address), False)
+    world.ask(OTHER, PEER)
+    assert len(world.pump.events()) == 1
+
+
+def test_one_sender_is_bounded_and_an_answer_to_us_is_not(world: World) -> None:
+    for i in range(2 * limits.CONTROL_PER_SENDER + 10):
+        world.ask(OTHER + i, OURS)
+    assert world.counted("rx_control_limited") > 0
+    events = len(world.pump.events())
+    world.seek(PEER)
+    world.answer(PEER)
+    assert len(world.pump.events()) == 1
+    assert events <= 2 * limits.CONTROL_PER_SENDER  # the test may span two seconds
+
+
+def test_answers_find_room_in_a_ring_that_strangers_have_filled() -> None:
+    world = World(event_bytes=4096)
+    world.run()
+    for i in range(100):
+        world.ask(OTHER + i, OURS)
+    assert world.counted("rx_control_limited") > 0
+    world.seek(PEER)
+    world.answer(PEER)
+    assert PEER.packed in world.pump.events()[-1].data
+    assert world.counted("rx_event_ring_full") == 0
+
+
+def test_false_answers_to_one_question_are_bounded(world: World) -> None:
+    world.seek(PEER)
+    for _ in range(2 * limits.CONTROL_PER_SENDER + limits.CONTROL_ANSWERS + 10):
+        world.answer(PEER)
+    assert world.counted("rx_control_limited") > 0
