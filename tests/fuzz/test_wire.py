@@ -88,7 +88,7 @@ def test_mgids_survive(value: mgid.Mgid) -> None:
 
 
 @given(ipv4_groups | ipv6_groups, u16.map(PKey), st.integers(0, 15))
-def test_the_mgid_of_a_group_tells_family_scope_partition_and_low_bits(
+def test_the_mgid_of_a_group_shows_family_scope_partition_and_low_bits(
     group: IPv4Address | IPv6Address, pkey: PKey, scope: int
 ) -> None:
     parts = mgid.parse_untrusted(mgid.of_group(group, pkey, scope))

@@ -350,7 +350,7 @@ def test_a_flood_of_requests_is_refused_at_the_cap_while_others_connect(
     assert replies < cap * 16 + 300
 
 
-def test_every_connection_is_told_once_and_ended_once() -> None:
+def test_every_connection_is_announced_once_and_ended_once() -> None:
     for seed in range(20):
         simulation = world(seed, WORSE)
         hosts = [simulation.host() for _ in range(4)]

@@ -21,7 +21,7 @@ def state(host: Host, address: str) -> State:
 
 
 @each_address
-def test_the_owner_keeps_it_and_the_newcomer_is_told(address: str) -> None:
+def test_the_owner_keeps_it_and_the_newcomer_is_notified(address: str) -> None:
     simulation = Simulation(1, PERFECT)
     owner = simulation.host(address)
     simulation.run(10)
@@ -34,7 +34,7 @@ def test_the_owner_keeps_it_and_the_newcomer_is_told(address: str) -> None:
 
 
 @each_address
-def test_two_that_ask_at_the_same_time_are_both_told(address: str) -> None:
+def test_two_that_ask_at_the_same_time_are_both_notified(address: str) -> None:
     simulation = Simulation(1, PERFECT)
     both = simulation.host("10.0.0.1/24"), simulation.host("10.0.0.2/24")
     for host in both:
@@ -48,7 +48,7 @@ def test_two_that_ask_at_the_same_time_are_both_told(address: str) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @each_address
-def test_a_conflict_is_told_on_at_least_one_side_even_if_the_network_is_terrible(
+def test_a_conflict_is_announced_on_at_least_one_side_even_if_the_network_is_terrible(
     seed: int, address: str
 ) -> None:
     simulation = Simulation(seed, TERRIBLE)

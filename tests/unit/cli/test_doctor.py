@@ -53,7 +53,7 @@ def _partition(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return next(f for f in json.loads(capsys.readouterr().out) if f["check"] == "partition")
 
 
-def test_a_missing_broadcast_group_is_told_with_the_line_to_add(
+def test_a_missing_broadcast_group_is_named_with_the_line_to_add(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "partitions.conf"

@@ -215,7 +215,7 @@ def test_a_packet_above_the_neighbours_mtu_is_reported(hosts: tuple[Host, Host])
 
 
 @pytest.mark.parametrize("forward", [UNREACHABLE, SEND])
-def test_a_packet_that_nobody_could_be_told_of_counts_once(forward: int) -> None:
+def test_a_packet_without_a_possible_notification_counts_once(forward: int) -> None:
     switch = _core.MemorySwitch(1)
     a = make_host(switch, "fe80::a", event_bytes=1 << 13)
     b = make_host(switch, "fe80::b")

@@ -183,7 +183,7 @@ def test_a_flow_of_a_route_to_ask_about_goes_by_its_answer(bench: Bench) -> None
     assert asked(bench) == [one]
 
 
-def test_the_fields_tell_flows_apart(bench: Bench) -> None:
+def test_the_fields_distinguish_flows(bench: Bench) -> None:
     bench.entry(0)
     pump = bench.host.pump
     base = bytearray(ipv4("10.0.0.1", "8.8.8.8", struct.pack(">HHHH", 1, 53, 8, 0)))

@@ -196,7 +196,7 @@ def test_another_user_is_refused(
     assert "only the owner" in str(_with_server(endpoint, talk))
 
 
-def test_more_clients_than_allowed_are_told_so_and_the_others_served(
+def test_more_clients_than_allowed_are_notified_and_the_others_served(
     endpoint: Any, runtime: Path
 ) -> None:
     async def talk(server: ControlServer) -> tuple[dict[str, Any], list[dict[str, Any]]]:

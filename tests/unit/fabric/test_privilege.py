@@ -26,7 +26,7 @@ def test_the_effective_set_counts(tmp_path: Path, effective: str, raw: bool, adm
     assert (is_capable(CAP_NET_RAW, status), is_capable(CAP_NET_ADMIN, status)) == (raw, admin)
 
 
-def test_b3_where_nothing_tells_the_attempt_will(
+def test_b3_where_nothing_else_shows_it_the_attempt_will(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "odd").write_text("CapEff:\tnot a number\n")

@@ -85,7 +85,7 @@ def test_a_user_who_knows_that_the_port_is_down_hears_at_once_that_it_is_up() ->
     assert [user.active() for user in (first, second, first, second)] == [False, False, True, True]
 
 
-def test_that_the_device_is_gone_is_told_to_all_and_stays() -> None:
+def test_the_loss_of_the_device_is_announced_to_all_and_stays() -> None:
     port = FakePort()
     first = SharedPort.wrap(port)
     second = first.share()

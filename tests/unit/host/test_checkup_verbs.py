@@ -119,7 +119,7 @@ def test_a_gid_without_its_address_names_what_makes_one(
     assert "ip link set lo addrgenmode eui64" in result.remedy
 
 
-def test_gids_of_the_wrong_type_are_told(sysfs: Path) -> None:
+def test_gids_of_the_wrong_type_are_named(sysfs: Path) -> None:
     for index in (0, 1):
         (sysfs / f"rxe0/ports/1/gid_attrs/types/{index}").write_text("IB/RoCE v1\n")
     result = findings(sysfs)["gid"]

@@ -24,7 +24,7 @@ ASKED: Final = replace(
 )
 
 
-def test_a_request_of_rdma_cm_is_told_without_the_header() -> None:
+def test_a_request_of_rdma_cm_is_notified_without_the_header() -> None:
     desk = Desk()
     desk.cm.listen({PORT: PKEY})
     (requested,) = reported(desk.receive(ASKED))

@@ -233,7 +233,7 @@ def test_a_reply_that_makes_no_sense_is_no_reply(rep: dict[str, Qpn]) -> None:
     assert reported(desk.receive(rep_to(req))) != []
 
 
-def test_who_believes_in_a_connection_that_is_not_there_is_told() -> None:
+def test_a_peer_that_believes_in_a_missing_connection_is_notified() -> None:
     desk = Desk()
     rep = Rep(PEER_ID, 0xDEAD, B_GUID, Qpn(0x4A), 1)
     rej = only(desk.receive(rep))

@@ -117,7 +117,7 @@ def test_the_hand_shake_has_a_row_for_everything_that_can_happen_and_for_nothing
     assert {state for state in State if (state, fed) in MACHINE} == POSSIBLE[fed]
 
 
-def test_every_end_is_told_once_unless_the_policy_made_it() -> None:
+def test_every_end_is_notified_once_unless_the_policy_made_it() -> None:
     for state, fed, following, actions in MACHINE:
         ends = state not in OVER and following in OVER
         ours = fed in (Input.REJECT, Input.DISCONNECT)
@@ -126,7 +126,7 @@ def test_every_end_is_told_once_unless_the_policy_made_it() -> None:
         )
 
 
-def test_the_beginning_is_told_when_it_begins() -> None:
+def test_the_beginning_is_notified_when_it_begins() -> None:
     for state, fed, following, actions in MACHINE:
         begins = following is State.ESTABLISHED and state is not following
         assert (Action.REPORT_ESTABLISHED in actions) == begins, f"{fed.name} in {state.name}"
@@ -186,7 +186,7 @@ def test_a_queue_pair_is_opened_once_and_closed_once() -> None:
         assert (act.FORGET in actions) == leaves
 
 
-def test_the_manager_hears_of_every_end_that_it_has_not_told() -> None:
+def test_the_manager_hears_of_every_end_that_it_has_not_announced() -> None:
     known = set(rc_connection.State) - {rc_connection.State.NONE, rc_connection.State.OPENING}
     messages = {rc_connection.Action.DISCONNECT, rc_connection.Action.REJECT}
     for state, fed, following, actions in rc_connection.MACHINE:
@@ -226,7 +226,7 @@ def test_a_peer_is_always_reached_somehow() -> None:
         assert (rc_peer.Action.RC in actions) == (fed is rc_peer.Input.SERVED)
 
 
-def test_the_next_packet_is_told_exactly_where_it_would_start_something() -> None:
+def test_the_next_packet_is_notified_exactly_where_it_would_start_something() -> None:
     starts = {
         state
         for state, fed, following, _ in rc_peer.MACHINE

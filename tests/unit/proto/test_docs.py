@@ -102,7 +102,7 @@ def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
     assert documented("Built-in HCA") == counters
 
 
-def test_every_counter_of_faults_is_told_and_documented() -> None:
+def test_every_counter_of_faults_is_listed_and_documented() -> None:
     """C alone once counted losses above the MTU."""
     header = (ROOT / "ext/fabric/faults.h").read_text(encoding="utf-8")
     struct = header.split("struct ipu_faults_counters {")[1].split("};")[0]

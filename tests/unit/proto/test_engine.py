@@ -27,7 +27,7 @@ V6_PACKET = packet(str(OUR_V6), str(PEER_V6), b"x" * 100)
 # -- ICMP errors ---------------------------------------------------------------------------------
 
 
-def test_unreachable_tells_the_local_stack_in_the_name_of_the_destination() -> None:
+def test_unreachable_notifies_the_local_stack_in_the_name_of_the_destination() -> None:
     bench = Bench()
     bench.host.carry_out(bench.host.engine.unreachable(bench.now, V4_PACKET))
     bench.host.carry_out(bench.host.engine.unreachable(bench.now, V6_PACKET))
@@ -38,7 +38,7 @@ def test_unreachable_tells_the_local_stack_in_the_name_of_the_destination() -> N
     assert V6_PACKET in second.payload
 
 
-def test_too_big_tells_the_mtu() -> None:
+def test_too_big_announces_the_mtu() -> None:
     """C13: ICMPv4 3/4, ICMPv6 type 2."""
     bench = Bench()
     for next_hop, data in ((PEER_V4, V4_PACKET), (PEER_V6, V6_PACKET)):

@@ -182,7 +182,7 @@ def test_the_application_cannot_leave_what_the_kernel_has_joined() -> None:
         engine.leave(99.0, ip_address("ff02::1"))
 
 
-def test_a_late_refusal_of_a_member_is_told_and_a_late_consent_taken() -> None:
+def test_a_late_refusal_of_a_member_is_announced_and_a_late_consent_taken() -> None:
     bench = Bench()
     engine = bench.host.engine
     bench.host.join(TV)

@@ -203,7 +203,7 @@ def test_of_two_that_a_peer_asked_for_the_newer_stays() -> None:
     assert len(desk.mesh.snapshot()) == 1
 
 
-def test_peers_tell_each_other_where_the_others_are() -> None:
+def test_peers_announce_to_each_other_where_the_others_are() -> None:
     desk = Desk()
     first = desk.meet(1)
     second, _ = desk.ask(2)
@@ -215,7 +215,7 @@ def test_peers_tell_each_other_where_the_others_are() -> None:
     }
 
 
-def test_a_place_that_a_peer_tells_of_is_dialed_once() -> None:
+def test_a_place_that_a_peer_announces_is_dialed_once() -> None:
     desk = Desk()
     handle = desk.meet(1)
     (message,) = mesh.peers([place(2), place(1), place(2)])
@@ -250,7 +250,7 @@ def test_a_seed_is_tried_for_ever_with_growing_waits() -> None:
     assert all(MESH_BACKOFF_MAX_S * 0.7 <= it <= MESH_BACKOFF_MAX_S + 0.1 for it in waits[5:])
 
 
-def test_a_place_that_only_peers_told_of_is_forgotten_at_last() -> None:
+def test_a_place_that_only_peers_announced_is_forgotten_at_last() -> None:
     desk = Desk()
     handle = desk.meet(1)
     (message,) = mesh.peers([place(2)])
@@ -296,7 +296,7 @@ def test_there_are_no_more_places_than_the_cap() -> None:
     assert "mesh_contacts_full" in refused
 
 
-def test_groups_are_told_to_all_and_heard_from_each() -> None:
+def test_groups_are_announced_to_all_and_heard_from_each() -> None:
     desk = Desk()
     desk.mesh.joined(GROUP)
     handle = desk.meet(1)
@@ -313,7 +313,7 @@ def test_groups_are_told_to_all_and_heard_from_each() -> None:
     assert desk.mesh.control(0, handle, leave) == [InGroup(handle, GROUP, False)]
 
 
-def test_addresses_are_told_to_all_and_learned_from_each() -> None:
+def test_addresses_are_announced_to_all_and_learned_from_each() -> None:
     desk = Desk()
     handle = desk.meet(1)
     ours = [ip_address("10.9.0.1")]

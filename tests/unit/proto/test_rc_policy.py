@@ -169,7 +169,7 @@ def test_failures_are_forgotten_after_a_while_without_packets() -> None:
     assert paths(desk.wait(1 + CONNECTION_BACKOFF_JITTER)) == [TxMode.UD_NOTIFY]
 
 
-def test_the_log_tells_of_failures_ever_more_rarely() -> None:
+def test_failures_are_logged_ever_more_rarely() -> None:
     desk = Desk()
     for _ in range(20):
         desk.event(Ended(desk.ask().handle, Cause.NO_ANSWER))

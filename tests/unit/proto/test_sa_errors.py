@@ -67,43 +67,43 @@ def test_the_text_names_group_partition_and_mtu() -> None:
     assert start == "join ff12:401b:ffff::f01:203, P_Key 0xffff, MTU 4096"
 
 
-def test_a_wrong_mtu_is_told_with_the_line_to_change() -> None:
+def test_a_wrong_mtu_is_named_with_the_line_to_change() -> None:
     message = text(0x0200)
     assert "the group has MTU 2048" in message
     assert "set mtu=5 in the partition's line of partitions.conf" in message
 
 
-def test_a_wrong_rate_is_told() -> None:
+def test_a_wrong_rate_is_named() -> None:
     wrong = replace(JOIN, mtu_bytes=2048, rate=7)
     message = text(0x0200, replace(ASKED, record=wrong))
     assert "the group has rate 3, not 7" in message
     assert "set rate=7" in message
 
 
-def test_a_group_of_another_partition_is_told() -> None:
+def test_a_group_of_another_partition_is_named() -> None:
     wrong = replace(JOIN, mtu_bytes=None, rate=None, pkey=OTHER)
     assert "the group belongs to P_Key 0xffff" in text(0x0200, replace(ASKED, record=wrong))
 
 
-def test_a_port_too_small_for_the_group_is_told_what_to_lower() -> None:
+def test_an_error_about_a_too_small_port_names_what_to_lower() -> None:
     message = text(0x0200, replace(ASKED, record=replace(JOIN, mtu_bytes=None, rate=None)))
     assert "cannot carry the group's MTU 2048 or rate 3; lower mtu= or rate=" in message
 
 
-def test_m1_a_join_that_may_not_create_is_told_so() -> None:
+def test_m1_the_error_of_a_join_that_may_not_create_says_so() -> None:
     state = JoinState.SEND_ONLY_NON_MEMBER
     asked = replace(ASKED, record=replace(JOIN, join_state=state), group=None)
     assert "this kind of join may not create one" in text(0x0200, asked)
     assert "cannot be created with these parameters" in text(0x0200, replace(ASKED, group=None))
 
 
-def test_a_wrong_leave_is_told() -> None:
+def test_a_wrong_leave_is_named() -> None:
     message = text(0x0200, Asked("leave", GROUP, DEFAULT, is_member=True))
     assert message.endswith("the port is not a member of the group in that way")
 
 
 @pytest.mark.parametrize("status", [0x0300, 0x0600])
-def test_b4_a_missing_broadcast_group_is_told_with_the_line_to_add(status: int) -> None:
+def test_b4_a_missing_broadcast_group_is_named_with_the_line_to_add(status: int) -> None:
     asked = Asked("join", broadcast(DEFAULT), DEFAULT, guid=GUID, is_member=True)
     assert text(status, asked).endswith("Default=0x7fff, ipoib : ALL=full;")
     other = Asked("join", broadcast(OTHER), OTHER, guid=GUID, is_member=True)
@@ -114,13 +114,13 @@ def test_b4_a_missing_broadcast_group_is_told_with_the_line_to_add(status: int) 
 
 
 @pytest.mark.parametrize("status", [0x0200, 0x0300, 0x0600, 0x0700])
-def test_e7_a_port_outside_the_partition_is_told_so_whatever_the_status(status: int) -> None:
+def test_e7_a_port_outside_the_partition_is_named_whatever_the_status(status: int) -> None:
     message = text(status, replace(ASKED, pkey=OTHER, is_member=False))
     assert "this port is not in the partition; add 0x0002c903000e0b72=full" in message
     assert "0x0001 in partitions.conf" in message
 
 
-def test_a_missing_group_or_path_is_told() -> None:
+def test_a_missing_group_or_path_is_named() -> None:
     group = Asked("look up", GROUP, DEFAULT, is_member=True)
     assert "there is no such group" in text(0x0300, group)
     path = Asked("path to", Gid.parse("fe80::10:5"), DEFAULT, is_member=True)
@@ -134,7 +134,7 @@ def test_the_other_statuses_have_words_too(status: int) -> None:
     assert len(message.split(f"{status:#06x}: ")[1]) > 10
 
 
-def test_no_answer_tells_where_it_was_expected() -> None:
+def test_a_missing_answer_names_where_it_was_expected() -> None:
     def message(failure: Failure, lid: int) -> str:
         return str(sa_errors.no_answer(failure, Asked("join", GROUP, DEFAULT), lid))
 

@@ -452,7 +452,7 @@ def report(tid: int = 9, trap: Trap = Trap.GROUP_CREATED) -> SaMad:
     return SaMad(Method.REPORT, Attribute.NOTICE, tid, data=Notice(trap, GROUP).pack())
 
 
-def test_m2_a_report_is_told_and_acknowledged_to_its_sender() -> None:
+def test_m2_a_report_is_notified_and_acknowledged_to_its_sender() -> None:
     client = Client()
     client.receive(report())
     assert client.events == [Notice(Trap.GROUP_CREATED, GROUP)]
@@ -462,7 +462,7 @@ def test_m2_a_report_is_told_and_acknowledged_to_its_sender() -> None:
     assert client.sent[0].data[:80] == report().data
 
 
-def test_a_report_that_is_repeated_is_told_once_and_acknowledged_each_time() -> None:
+def test_a_repeated_report_is_notified_once_and_acknowledged_each_time() -> None:
     client = Client()
     for _ in range(3):
         client.receive(report())

@@ -244,7 +244,7 @@ def test_what_is_no_message_of_the_class_is_refused(at: int, value: int, reason:
 
 
 @pytest.mark.parametrize("attribute", [0x0001, 0x0017, 0x0018, 0x0019, 0x001A, 0xFFFF])
-def test_an_unknown_attribute_is_told_and_not_read(attribute: int) -> None:
+def test_an_unknown_attribute_is_named_and_not_read(attribute: int) -> None:
     header = mad.Header(0x07, 2, 0x03, attribute, TID)
     raw = header.pack().ljust(mad.MAD_LEN, b"\xaa")
     assert cm.parse_untrusted(raw) == (TID, cm.Other(attribute))

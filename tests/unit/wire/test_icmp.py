@@ -80,7 +80,7 @@ def test_c13_packet_too_big_quotes_up_to_1280_bytes_as_linux_does() -> None:
 
 
 @pytest.mark.parametrize("packet", [V4_SMALL, V6_SMALL])
-def test_an_error_comes_from_the_destination_unless_told_otherwise(packet: ip.Packet) -> None:
+def test_an_error_comes_from_the_destination_by_default(packet: ip.Packet) -> None:
     raw = icmp.unreachable_untrusted(packet.pack())
     assert raw is not None
     error = ip.parse_untrusted(raw)

@@ -128,7 +128,7 @@ def test_a_router_advertisement_keeps_its_numbers_and_options(
     assert ndisc.parse_untrusted(golden("ndisc.ra")) == ADVERTISEMENT
 
 
-def test_a_router_advertisement_promises_nothing_unless_told() -> None:
+def test_a_router_advertisement_promises_nothing_by_default() -> None:
     packet = RouterAdvertisement(B_IP, ndisc.ALL_NODES).pack()
     assert packet[44:].hex() == "00" * 12
 
@@ -149,7 +149,7 @@ def test_n3_a_multicast_solicitation_goes_to_the_solicited_node_group_with_our_a
     assert packet[64:].hex() == "01030000" + "00000048fe8000000000000002155dfffd33ff0b"
 
 
-def test_n4_the_answer_to_a_solicitation_is_solicited_overrides_and_tells_the_address() -> None:
+def test_n4_the_answer_to_a_solicitation_is_solicited_overrides_and_announces_the_address() -> None:
     assert SOLICITATION.answer(B) == ANSWER
 
 
@@ -216,7 +216,7 @@ class TestN2ForEveryMessage:
             assert ndisc.parse_untrusted(patched(message, 4, "ffffffff")) == message
 
 
-def test_n2_n5_an_unspecified_source_may_not_tell_an_address() -> None:
+def test_n2_n5_an_unspecified_source_may_not_announce_an_address() -> None:
     assert reason(replace(PROBE, lladdr=A).pack()) == "nd_source"
     solicitation = RouterSolicitation(NOBODY, ndisc.ALL_ROUTERS, A)
     assert reason(solicitation.pack()) == "nd_source"

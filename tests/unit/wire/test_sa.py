@@ -137,7 +137,7 @@ def test_a_datagram_comes_apart_into_its_headers_and_data() -> None:
     assert received.data == JOINED[56:]
 
 
-def test_the_status_of_a_refusal_is_told() -> None:
+def test_the_status_of_a_refusal_is_named() -> None:
     assert sa.parse_untrusted(REFUSED).status == Status.INSUFFICIENT_COMPONENTS
 
 
@@ -313,7 +313,7 @@ def test_every_membership_survives_packing(record: McMemberRecord) -> None:
 # -- PathRecord ------------------------------------------------------------------------------------
 
 
-def test_b6_a_path_tells_the_lid_the_service_level_and_the_mtu() -> None:
+def test_b6_a_path_announces_the_lid_the_service_level_and_the_mtu() -> None:
     path = pathrecord.parse_untrusted(data_of(PATH))
     assert path == PathRecord(PEER, PORT, 4, 3, PKey(0xFFFF), 0, 2048, 3, lifetime=18)
     assert path.pack() == data_of(PATH)

@@ -112,7 +112,7 @@ def test_a_partition_that_the_port_has_left_gets_nothing(services: UmadGsiPort) 
     assert not Umad.now.sent
 
 
-def test_a_datagram_that_the_kernel_does_not_take_is_told(services: UmadGsiPort) -> None:
+def test_a_datagram_that_the_kernel_does_not_take_is_logged(services: UmadGsiPort) -> None:
     Umad.now.error = OSError(22, "Invalid argument")
     assert not services.send(Destination(PEER, Qpn(1), dlid=9), DEFAULT_PKEY, RAW)
 
@@ -124,7 +124,7 @@ def test_a_senders_address_is_its_grhs_or_its_lid_alone(services: UmadGsiPort) -
     assert services.receive() is None
 
 
-def test_the_partition_that_a_datagram_came_in_is_told(services: UmadGsiPort) -> None:
+def test_the_partition_that_a_datagram_came_in_is_announced(services: UmadGsiPort) -> None:
     """The index of the key decides; the table may have become shorter meanwhile."""
     Umad.now.inbox += [MadIn(RAW, 9, 1, pkey_index=2), MadIn(RAW, 9, 1, pkey_index=3)]
     assert services.receive() == (MadSource(Qpn(1), None, 9, 0, PKey(0x8001)), RAW)

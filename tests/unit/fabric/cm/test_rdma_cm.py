@@ -240,7 +240,7 @@ def test_only_rdma_cms_own_service_id_is_listened_on(interface: Interface) -> No
     assert Channel.now.made.empty()
 
 
-def test_a_request_is_told_and_accepted(interface: Interface) -> None:
+def test_a_request_is_notified_and_accepted(interface: Interface) -> None:
     handle, asked = interface.requested()
     interface.manager.request(interface.subscriber, Accept(handle, Qpn(0x222), b"welcome"))
     assert asked.take("accept") == [("accept", 0x222, b"welcome")]
@@ -251,7 +251,7 @@ def test_a_request_is_told_and_accepted(interface: Interface) -> None:
     asked.take("close")
 
 
-def test_a_request_is_told_and_rejected(interface: Interface) -> None:
+def test_a_request_is_notified_and_rejected(interface: Interface) -> None:
     handle, asked = interface.requested()
     reject = Reject(handle, Reason.NO_RESOURCES, b"full")
     interface.manager.request(interface.subscriber, reject)
@@ -324,7 +324,7 @@ def test_a_farewell_that_nobody_answers_does_not_stay(
     assert interface.events.empty()
 
 
-def test_a_port_that_is_taken_is_told_and_nothing_stays(
+def test_a_port_that_is_taken_is_named_and_nothing_stays(
     make: Callable[[], RdmaCm],
 ) -> None:
     manager = make()

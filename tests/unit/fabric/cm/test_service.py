@@ -152,7 +152,7 @@ def test_a_request_goes_to_the_interface_that_listens_there(
     assert other.events.empty()
 
 
-def test_a_service_that_nobody_has_is_told(
+def test_a_service_that_nobody_has_is_named(
     ports: tuple[CmService, CmService, Mailbox, Mailbox],
 ) -> None:
     asker = Interface(ports[0], frozenset())

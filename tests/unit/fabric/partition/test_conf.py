@@ -348,7 +348,7 @@ def test_what_opensm_gives_up_is_an_error_with_its_line(text: str, why: str) -> 
     assert why in refusal(text)
 
 
-def test_the_line_of_an_error_is_told() -> None:
+def test_the_line_of_an_error_is_named() -> None:
     assert refusal("a=1:ALL;\n\n# x\nb=2:\n0xZZ;").startswith("partitions.conf:5: ")
 
 

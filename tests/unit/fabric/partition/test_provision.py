@@ -110,7 +110,7 @@ def test_the_members_of_the_file_decide_on_our_membership(
 
 
 @pytest.mark.parametrize("members", ["", "0x1=full", "SELF=full", "ALL_SWITCHES=full"])
-def test_a_port_that_is_no_member_is_told_what_to_add(file: Path, members: str) -> None:
+def test_the_error_of_a_port_that_is_no_member_names_what_to_add(file: Path, members: str) -> None:
     text = refusal(LinkError, file, f"\np=1, ipoib : {members};")
     assert text == (
         f"{file}:2: soft:eth0/1 is no member of partition p (0x8001): "
@@ -118,7 +118,7 @@ def test_a_port_that_is_no_member_is_told_what_to_add(file: Path, members: str) 
     )
 
 
-def test_a_partition_or_group_that_is_missing_is_told_with_the_line_to_add(file: Path) -> None:
+def test_a_missing_partition_or_group_is_named_with_the_line_to_add(file: Path) -> None:
     assert refusal(LinkError, file, "") == (
         f"{file} has no partition 0x8001: add the line: ib8001=0x0001, ipoib : ALL=full;"
     )

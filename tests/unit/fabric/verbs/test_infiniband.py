@@ -168,7 +168,7 @@ def test_without_management_datagrams_the_device_is_given_back(
     assert machine().log[-1] == "close context"
 
 
-def test_a_group_that_the_device_refuses_is_told(port: VerbsPort) -> None:
+def test_a_group_that_the_device_refuses_is_named(port: VerbsPort) -> None:
     ud = port.open_ud(PARAMS)
     Fabric.made[-1].errors["attach"] = OSError(errno.EINVAL, "Invalid argument")
     with pytest.raises(LinkError, match="Invalid argument"):

@@ -79,7 +79,7 @@ def test_a_network_device_is_taken_for_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("pyverbs")
-def test_a_device_without_a_user_space_driver_is_told_from_none(
+def test_a_device_without_a_user_space_driver_differs_from_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bnxt_re0").mkdir()
@@ -183,7 +183,7 @@ def test_without_pyverbs_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         ("libibverbs.so.1: cannot open shared object file", "does not load (libibverbs.so.1:"),
     ],
 )
-def test_a_pyverbs_that_does_not_load_is_told_from_none(text: str, words: str) -> None:
+def test_a_pyverbs_that_does_not_load_differs_from_none(text: str, words: str) -> None:
     problem = import_problem(text)
     assert words in problem
     assert "apt-get install python3-pyverbs" in problem

@@ -78,7 +78,7 @@ def test_a_port_that_is_not_there_is_named() -> None:
         VerbsPort("rxe0", 2)
 
 
-def test_a_net_device_in_another_namespace_is_told(addresses: set[tuple[int, Gid]]) -> None:
+def test_a_net_device_in_another_namespace_is_named(addresses: set[tuple[int, Gid]]) -> None:
     away = 0x7FFFFFFF
     machine().gids = [(0, str(GID), 2, away, 1)]
     addresses.add((away, GID))
@@ -227,7 +227,7 @@ def test_a_small_device_gets_what_it_can_hold(port: VerbsPort) -> None:
         ),
     ],
 )
-def test_a_pkey_that_the_port_does_not_have_is_told_before_anything_is_made(
+def test_a_pkey_that_the_port_does_not_have_is_named_before_anything_is_made(
     port: VerbsPort, params: PartitionParams, message: str
 ) -> None:
     machine().pkeys = [0xFFFF, 0]

@@ -76,7 +76,7 @@ def test_a_kernel_without_ipv6_has_no_addresses(tmp_path: Path) -> None:
     assert local_addresses(tmp_path / "absent") == set()
 
 
-def test_link_local_is_told_from_other_gids() -> None:
+def test_link_local_differs_from_other_gids() -> None:
     assert is_link_local(LINK_LOCAL.gid)
     assert not is_link_local(GLOBAL.gid)
     assert not is_link_local(MAPPED.gid)
