@@ -4,13 +4,13 @@
 VENV    := .venv
 PY      := $(VENV)/bin/python
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
-# The distribution's interpreter where it is new enough: it is the one that can have pyverbs.
+# Use the distribution's interpreter where it is new enough: only that one can have pyverbs.
 PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
              2>/dev/null && echo /usr/bin/python3 || echo python3)
 NATIVE  := setup.py $(filter-out ext/tests/%,$(wildcard $(addprefix ext/*/*.,c h pyx pxd)))
 C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
-# Compilers are called through ccache where it is installed, wherever the source lies.
+# Call compilers through ccache where ccache is installed, wherever the source lies.
 ifneq ($(wildcard /usr/lib/ccache),)
 export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
@@ -22,13 +22,13 @@ GUESTS  := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
 SPREAD  := $(PYTEST) --dist worksteal -n
 QUICK   := tests/unit tests/sim tests/fuzz
-# How long make nightly looks for inputs that break the C side, and make soak lets hosts run.
+# The time that `make nightly` looks for inputs that break the C side, and that `make soak` takes.
 FUZZ_SECONDS ?= 3600
 HOURS        ?= 1
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
-# Contenders that are not there are reported absent.
+# `ipoibu bench` reports contenders that are not installed as absent.
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
@@ -132,7 +132,7 @@ venv: $(VENV)/.run build
 
 build: $(VENV)/.built
 
-# Installs Debian packages only where some are missing; elsewhere it says what is needed.
+# Installs the Debian packages that are missing; without apt-get it prints their names.
 define install
 @missing=$$(for p in $(1); do \
     dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \

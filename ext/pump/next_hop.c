@@ -69,7 +69,8 @@ static struct in6_addr choose(struct ipu_pump *pump, const struct ipu_hops *hops
     return address_of(&hops->hop[fallback], destination);
 }
 
-/* Without an answer the packet goes to the engine, which asks the kernel and sends the packet. */
+/* Finds the kernel's answer about the flow. Without an answer the packet goes to the engine, which
+ * asks the kernel and sends the packet. */
 static const struct ipu_route_answer *answer_of(struct ipu_pump *pump,
                                                 const struct ipu_outbound *packet,
                                                 struct ipu_flow_key key, uint32_t fields)

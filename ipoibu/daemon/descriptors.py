@@ -30,7 +30,7 @@ def raise_limit() -> None:
 
 
 def check_room(name: str, queues: int) -> None:
-    """`LinkError` if the process may not open the descriptors of one more interface."""
+    """Raise `LinkError` if the process may not open the descriptors of one more interface."""
     needed = INTERFACE_DESCRIPTORS + TX_QUEUE_DESCRIPTORS * (queues - 1)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))

@@ -23,7 +23,7 @@ class AddressHolder(Protocol):
 
 
 class Duplicates:
-    """The duplicate addresses of one interface; every method on the loop's thread.
+    """The duplicate addresses of one interface; every method runs on the loop's thread.
 
     The interface sets its own addresses again after `DUPLICATE_RETRY_MIN_S`, then after waits that
     double, and when its link comes up. An address that another program set stays with that program.
@@ -36,7 +36,7 @@ class Duplicates:
         self._timers: dict[IpAddress, asyncio.TimerHandle] = {}
 
     def lost(self, address: IpAddress, holder: AddressHolder) -> None:
-        """Detection found that `address` belongs to another host."""
+        """Give `address` up: detection found that it belongs to another host."""
         backoff = self._backoffs.setdefault(
             address, Backoff(DUPLICATE_RETRY_MIN_S, DUPLICATE_RETRY_MAX_S)
         )
@@ -61,7 +61,7 @@ class Duplicates:
             del self._backoffs[address]
 
     def won(self, address: IpAddress) -> bool:
-        """Detection found no other owner; returns whether there was one before."""
+        """Keep `address`: detection found no other owner; return whether there was one before."""
         self._cancel(address)
         if self._backoffs.pop(address, None) is None:
             return False
@@ -69,7 +69,7 @@ class Duplicates:
         return True
 
     def retry_all(self, holder: AddressHolder) -> None:
-        """The link came up: another host may be on it."""
+        """Try every address again: the link that came up may have other hosts on it."""
         for address in list(self._timers):
             self._cancel(address)
             self._retry(address, holder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an interface reports to its owner: the functions that it calls on its own thread."""
+"""The functions that an interface calls on its own thread to report to its owner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """None of them may block.
+    """The functions of one interface; none of them may block.
 
     `on_address(address, duplicate)`: an address's duplicate detection ended. `on_failure(reason)`: the
     data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
@@ -35,7 +35,7 @@ class Callbacks:
     on_link: OnLink = _ignore
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return them as arguments of `Endpoint`."""
+        """Return the functions as arguments of `Endpoint`."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod

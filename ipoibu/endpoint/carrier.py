@@ -32,7 +32,7 @@ class Carrier:
         self._cancel()
 
     def link_changed(self, is_up: bool) -> None:
-        """The link has joined its broadcast group, or left it."""
+        """Follow the link, which has joined its broadcast group, or left it."""
         self._cancel()
         if is_up:
             self._set(True)
@@ -40,7 +40,7 @@ class Carrier:
             self._timer = self._loop.call_later(GRACE_S, self.port_down)
 
     def port_down(self) -> None:
-        """The port carries no traffic: there is nothing to wait for."""
+        """Remove the carrier at once: the port carries no traffic."""
         self._cancel()
         self._set(False)
 

@@ -71,8 +71,8 @@ class RouteEntry(NamedTuple):
 
     `preference` is that of RFC 4191: 1 high, 0 medium, -1 low. `source` is the address that the
     kernel gives to packets; without that address the route vanishes, without a notice. In IPv6
-    `source` is the prefix of the sources that the route is for. IPv6 entries that `spread` join with
-    others of the same metric to one multipath route.
+    `source` is the prefix of the sources that the route is for. IPv6 entries with `spreads` and the
+    same metric form one multipath route.
     """
 
     family: int
@@ -195,7 +195,7 @@ def _asks(values: Mapping[int, bytes], tos: int, table: int) -> int | None:
 
 
 def read_nexthop(data: bytes, offset: int) -> tuple[int, int, bytes, bytes]:
-    """The number, interface, gateway and group of a nexthop object."""
+    """Return the number, interface, gateway and group of a nexthop object."""
     (length,) = _LENGTH.unpack_from(data, offset)
     values = dict(attributes(data, offset + _FIRST_NEXTHOP_ATTRIBUTE, offset + length))
     return (
@@ -209,7 +209,7 @@ def read_nexthop(data: bytes, offset: int) -> tuple[int, int, bytes, bytes]:
 def hops_by_number(
     listed: Iterable[tuple[int, int, bytes, bytes]], index: int
 ) -> dict[int, tuple[NextHop, ...]]:
-    """Of nexthop objects and groups of them, the hops over the interface `index`."""
+    """Return the hops over the interface `index` of each nexthop object and each group of such objects."""
     hops: dict[int, tuple[NextHop, ...]] = {}
     groups: list[tuple[int, bytes]] = []
     for number, interface, gateway, group in listed:
@@ -232,7 +232,7 @@ def route_type(data: bytes, offset: int) -> int:
 
 
 def output_interface(data: bytes, offset: int) -> int:
-    """The interface of a route message, of the first hop if it has several; 0: none."""
+    """Return the interface of a route message, of the first hop if there are several; 0 for none."""
     (length,) = _LENGTH.unpack_from(data, offset)
     for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
         if number == _RTA_OIF:
@@ -243,7 +243,7 @@ def output_interface(data: bytes, offset: int) -> int:
 
 
 def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The type and the value of each attribute."""
+    """Yield the type and the value of each attribute."""
     while at + 4 <= end:
         size, number = _ATTRIBUTE.unpack_from(data, at)
         if size < 4:

@@ -30,7 +30,9 @@ _Attributes = list[tuple[int, bytes]]
 
 
 class RouteQuery:
-    """Answers `ask` for the interface `index`, from any one thread; `close` from any other.
+    """Asks the kernel about flows over the interface `index`.
+
+    Any one thread may call `ask`, and any other `close`.
 
     A frame does not contain its firewall mark. So the query tries without a mark first, then with
     `marks`, those of the rules, and takes the first answer that leads over the interface; then it asks
@@ -49,14 +51,14 @@ class RouteQuery:
         self._socket.close()
 
     def forget(self) -> None:
-        """The kernel's routes or rules changed."""
+        """Forget all sources and entries, because the kernel's routes or rules changed."""
         self._sources = {}
         reader = RouteReader(self._index)
         reader.nexthops = self.nexthops
         self._reader = reader
 
     def ask(self, packet: bytes) -> Target | None:
-        """The route of the packet's flow over the interface; None if the kernel has none."""
+        """Return the route of the packet's flow over the interface; None if the kernel has none."""
         family, tos, attributes = _selectors(packet)
         source = packet[12:16] if family == socket.AF_INET else packet[8:24]
         attributes = attributes + self._source(family, source)
@@ -72,10 +74,10 @@ class RouteQuery:
         return None
 
     def _source(self, family: int, source: bytes) -> _Attributes:
-        """The attributes of a source: our own address, or a host whose packets we forward.
+        """Return the attributes of a source: our own address, or a host whose packets we forward.
 
-        The kernel looks up the route of a forwarded packet as one that came in by an interface: the
-        one that leads back to the source.
+        The kernel looks up the route of a forwarded packet by the interface that the packet came in
+        by, so the query names the interface that leads back to the source.
         """
         sources = self._sources
         known = sources.get(source)
@@ -98,7 +100,7 @@ class RouteQuery:
     def _exchange(
         self, family: int, tos: int, attributes: _Attributes
     ) -> Iterator[tuple[bytes, int]]:
-        """The kernel's answer: one message, or none if it refuses."""
+        """Yield the kernel's answer: one message, or none if the kernel refuses."""
         bits = 32 if family == socket.AF_INET else 128
         has_source = any(number == _RTA_SRC for number, _ in attributes)
         body = struct.pack(
@@ -117,8 +119,8 @@ def _mark(mark: int) -> _Attributes:
 
 
 def _selectors(packet: bytes) -> tuple[int, int, _Attributes]:
-    """The family, type of service, destination, protocol and ports of a packet, which the pump has
-    checked for its headers."""
+    """Return the family, type of service, destination, protocol and ports of a packet whose headers the
+    pump has checked."""
     if packet[0] >> 4 == 4:
         family, tos, destination, protocol = socket.AF_INET, packet[1], packet[16:20], packet[9]
         header = (packet[0] & 15) * 4

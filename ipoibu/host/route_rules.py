@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's policy rules (`ip rule`): whether the main table alone decides, and if not, what does.
+"""The kernel's policy rules (`ip rule`): they say whether the main table alone decides about a packet.
 
 A frame of a TUN does not contain the rule that chose its table. Under the default rules the main table
-decides, and the route sync copies it. Under other rules the kernel has to be asked about each flow.
+decides, and the route sync copies it. Under other rules ipoibu asks the kernel about each flow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEFAULTS: Final = {(0, 255), (32766, 254), (32767, 253)}  # local, main, defaul
 
 
 class Rule(NamedTuple):
-    """What matters of one rule; `fields` (FIELD_...) are those of a packet that it selects by."""
+    """The parts of one rule that matter here; `fields` (FIELD_...) are those by which the rule selects."""
 
     family: int
     is_default: bool
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
 
 def read_rule(data: bytes, offset: int) -> Rule:
-    """The rule of the RTM_NEWRULE at `offset`."""
+    """Return the rule of the RTM_NEWRULE at `offset`."""
     (length,) = struct.unpack_from("=I", data, offset)
     family, _, _, tos, table, _, _, action, _ = _HEADER.unpack_from(data, offset + 16)
     destination_bits, source_bits = data[offset + 17], data[offset + 18]
@@ -71,8 +71,8 @@ def read_rule(data: bytes, offset: int) -> Rule:
 
 
 def fields_of(rules: Sequence[Rule]) -> int | None:
-    """The fields (FIELD_...) by which the rules of a family tell flows apart; None: the main table
-    alone decides, or the kernel has no rules."""
+    """Return the fields (FIELD_...) by which the rules of a family distinguish flows; None if the main
+    table alone decides, or the kernel has no rules."""
     if not rules or all(rule.is_default for rule in rules):
         return None
     return functools.reduce(operator.or_, (rule.fields for rule in rules if not rule.is_default))

@@ -71,7 +71,7 @@ class RouteSync:
         self._reader = RouteReader(index)
         self._table = RouteTable()
         self._link: Link | None = None
-        self._query: RouteQuery | None = None  # where the kernel has to be asked about each flow
+        self._query: RouteQuery | None = None  # set where the kernel decides about each flow
         self._rules: list[Rule] = []
         self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
         # Subscribe before the first listing, so that no change falls between the two.
@@ -195,7 +195,7 @@ class RouteSync:
                 break
 
     def _list_nexthops(self) -> None:
-        """Routes refer to nexthop objects: when those change, the kernel need not name the routes."""
+        """List the nexthop objects; when these change, the kernel need not name the routes that use them."""
         nexthops = self._netlink.nexthops(self._index)
         if nexthops == self._reader.nexthops:
             return
@@ -209,7 +209,7 @@ class RouteSync:
     # ---- rules
 
     def _follow_rules(self) -> None:
-        """Under other rules than the default ones the kernel has to be asked about each flow."""
+        """Let the endpoint ask the kernel about each flow under other rules than the default ones."""
         for family in (socket.AF_INET, socket.AF_INET6):
             rules = [rule for rule in self._rules if rule.family == family]
             fields = fields_of(rules)

@@ -21,13 +21,13 @@ from ipoibu.route import RouteChange, Target
 
 _AF_INET: Final = 2
 _AF_INET6: Final = 10
-# The tables of the default rules; where there are other rules, the kernel is asked about each flow.
+# The tables of the default rules; under other rules ipoibu asks the kernel about each flow.
 _TABLES: Final = (RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_DEFAULT)
 _DEFAULT: Final = {
     _AF_INET: bytes((96,)) + bytes(10) + b"\xff\xff" + bytes(4),
     _AF_INET6: bytes(17),
 }
-SHARED_MAX: Final = 65_536  # different contents of prefixes that are remembered
+SHARED_MAX: Final = 65_536  # different contents of prefixes that the table remembers
 
 Entries = tuple[RouteEntry, ...]
 
@@ -35,7 +35,7 @@ Entries = tuple[RouteEntry, ...]
 class RouteTable:
     """The routes by prefix. `changes` yields how the best ones have changed since its last call.
 
-    Of a family that the kernel has to be asked about (`ask`), it has one route, of kind "ask".
+    For a family with `ask` the table publishes one route, of kind "ask": the kernel decides each flow.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class RouteTable:
                 self._before.setdefault(prefix, before)
 
     def add(self, prefix: bytes, entry: RouteEntry, flags: int) -> None:
-        """A notice of a new route; `flags` of the message give its place in the kernel's order."""
+        """Add a route by a notice; `flags` of the message give its place in the kernel's order."""
         if entry.table not in _TABLES:
             return
         before = after = self._entries.get(prefix, ())
@@ -87,7 +87,7 @@ class RouteTable:
             self._change(prefix, before, without(before, entry))
 
     def selecting(self, family: int) -> int | None:
-        """The fields by which routes of the family select packets besides the destination; None: no
+        """Return the fields by which routes of the family select packets besides the destination; None if no
         route does."""
         found = [
             fields for (of, fields), count in self._selecting.items() if of == family and count
@@ -95,7 +95,7 @@ class RouteTable:
         return functools.reduce(operator.or_, found) if found else None
 
     def ask(self, family: int, fields: int | None) -> None:
-        """Have the kernel asked about the flows of the family, which differ by `fields`; None: do not."""
+        """Let the kernel decide the flows of the family, which differ by `fields`; None: the table does."""
         before = self._asks.get(family)
         if before == fields:
             return
@@ -118,11 +118,11 @@ class RouteTable:
         return bool(self._asks)
 
     def forget_answers(self) -> None:
-        """What the kernel answered may have changed: publish the routes of kind "ask" again."""
+        """Publish the routes of kind "ask" again, since the kernel's answers may have changed."""
         self._ready += [self._question(family) for family in self._asks]
 
     def changes(self) -> Iterator[RouteChange]:
-        """What to publish. A route with another target replaces the old one without a removal."""
+        """Yield the changes to publish; a route with another target replaces the old one."""
         ready, self._ready = self._ready, []
         yield from ready
         yield from self._changed()

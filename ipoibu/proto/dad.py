@@ -11,7 +11,7 @@
 `Dad` says for each family whether probes decide about an address (ON), only cause a warning (WARN), or
 are not sent (OFF). With WARN and OFF an address is ours at once and stays so whatever another host
 claims, as in the kernel's IPv4: we answer for it, and do not contest a VRRP router that takes it over.
-With WARN we check whether that host still uses the address, and announce it once it does not.
+With WARN we check whether that host still uses the address, and announce it once that host stops.
 
 IPv6 probes start without the random delay of RFC 4862 §5.4.2: no common signal brings all hosts of a
 fabric up at once, and peers that still know our former queue pair wait for the announcement.
@@ -236,7 +236,7 @@ class Addresses:
             self._feed(now, address, Input.LINK_DOWN)
 
     def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
-        """Another host acts as the owner of `ip`, one of our addresses (`in`)."""
+        """Respond to another host that acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]
         self._context.count("address_conflict")
         if address.conflicts.add():
@@ -246,7 +246,7 @@ class Addresses:
         self._feed(now, address, Input.CONTESTED if is_watched else Input.CLAIMED)
 
     def probed(self, now: float, ip: IpAddress) -> None:
-        """Another host probes for `ip`, one of our addresses (`in`)."""
+        """Respond to another host that probes for `ip`, one of our addresses (`in`)."""
         self._feed(now, self._addresses[ip], Input.PROBED)
 
     def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
@@ -314,7 +314,7 @@ class Addresses:
         self._feed(now, address, Input.SPENT if is_spent else Input.TIMEOUT)
 
     def _limit(self, address: _Address) -> int:
-        """How many messages of a state go unanswered before it ends."""
+        """Return how many messages of a state go unanswered before the state ends."""
         match address.state:
             case State.ANNOUNCING:
                 return self._context.config.announce_count

@@ -121,7 +121,7 @@ static void send_all(struct sender *sender)
     while (!stopped && at_ns < sender->end_ns) {
         int64_t late_ns = clock_ns() - at_ns;
         if (late_ns > LATE_TICKS * (int64_t)TICK_NS) {
-            began_ns += late_ns; /* what is that late does not leave any more */
+            began_ns += late_ns; /* the station skips packets that are this late */
             at_ns += late_ns;
         }
         at_ns += TICK_NS;

@@ -33,23 +33,23 @@ LIFETIME_S: Final = 3600  # the station ends by itself at last
 
 
 def mac(number: int) -> str:
-    """The Ethernet address of a host of a lab."""
+    """Return the Ethernet address of a host of a lab."""
     return f"02:00:00:00:00:{number:02x}"
 
 
 def gid(number: int) -> Gid:
-    """The GID of a host of a lab."""
+    """Return the GID of a host of a lab."""
     return Gid.parse(f"fe80::ff:fe00:{number:x}")
 
 
 def multicast_mac(group: Gid) -> str:
-    """RFC 2464 §7."""
+    """Return the Ethernet address of a group: RFC 2464 §7."""
     return ":".join(["33", "33", *(f"{byte:02x}" for byte in group.raw[12:])])
 
 
 @dataclass(slots=True)
 class Sent:
-    """How many packets a flood that has ended sent."""
+    """The number of packets that a finished flood sent."""
 
     packets: int = 0
 
@@ -79,7 +79,7 @@ class Attacker:
 
     @contextlib.contextmanager
     def replay(self, near: Host, rate: int) -> Iterator[Sent]:
-        """Send again, in any order, what `near` has sent to others of late."""
+        """Send the latest packets from `near` to others again, in any order."""
         with self._run(near, ["replay", NETDEV, str(rate), str(LIFETIME_S)], "") as sent:
             yield sent
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a hostile station sends to one interface: packets as templates, which `attack.c` sends at rate.
+"""Packets of a hostile station to one interface, as templates that `attack.c` sends at a rate.
 
 Every template begins with the BTH (12 bytes) and, for datagrams, the DETH (8 bytes); the sender appends
 the ICRC. `Flood.options` name the fields that differ in each packet, and whether the source is false.

@@ -67,13 +67,13 @@ class Stream:
                 self.received += n
 
     def rate(self, seconds: float) -> float:
-        """The stream's bytes a second during the next `seconds`."""
+        """Return the stream's bytes a second during the next `seconds`."""
         began, before = time.monotonic(), self.received
         time.sleep(seconds)
         return (self.received - before) / (time.monotonic() - began)
 
     def resumes(self, bytes_per_second: float, timeout_s: float) -> float:
-        """The seconds until the stream is that fast for a fifth of a second; raise when it is late."""
+        """Return the seconds until the stream is that fast for 0.2 s; raise when the stream is late."""
         began = time.monotonic()
         while (last := self.rate(0.2)) < bytes_per_second:
             late = time.monotonic() - began

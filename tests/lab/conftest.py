@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab_kernel(pytestconfig: pytest.Config) -> Path:
-    """Return the path of the lab kernel, built now if it was not; its progress is not captured."""
+    """Return the path of the lab kernel; build it first where it is missing, and show the progress."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():

@@ -59,7 +59,7 @@ LARGEST: Final = "it pings up to the MTU, and beyond what the other receives, ov
 
 
 def table(seen: list[tuple[tuple[str, str, str], list[dict[str, str]]]]) -> str:
-    """The behaviours, numbered, and for each pair those that work in both directions."""
+    """Return the numbered behaviours, and for each pair those that work in both directions."""
     behaviours = dict(enumerate((*COMMON, LARGEST), 1))
     lines = [f"{number}. {behaviour}" for number, behaviour in behaviours.items()]
     lines += ["", "| hosts | mode | works both ways | fails |", "|---|---|---|---|"]
@@ -81,7 +81,7 @@ def table(seen: list[tuple[tuple[str, str, str], list[dict[str, str]]]]) -> str:
 
 
 def _numbers(some: list[int], behaviours: dict[int, str]) -> str:
-    """The numbers of a table's cell."""
+    """Return the numbers of a table's cell."""
     if len(some) == len(behaviours):
         return f"all {len(some)}"
     return ", ".join(map(str, some)) or "none"

@@ -32,7 +32,7 @@ CASES = (*SCRIPTS, Path(__file__).parent / "scenarios" / "judge_cases.sh")
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 
-# The kernel in the first place repeats, from the other end, what the rest show.
+# Pairs with the kernel in the first place repeat, from the other end, the tests of other pairs.
 MATRIX = [
     pytest.param(mode, first, second, marks=[pytest.mark.nightly] if first == KERNEL else [])
     for mode, first, second in PAIRS

@@ -41,7 +41,7 @@ class Faults:
             self.kinds += [self._sweep]
 
     def draw(self) -> tuple[str, contextlib.AbstractContextManager[None]]:
-        """The next fault: its description, and the block that has it."""
+        """Return the description of the next fault, and the block during which the fault lasts."""
         host = self._random.choice(self._lab.hosts)
         kind = self._random.choice(self.kinds)
         name = kind.__name__.strip("_").replace("_", " ")

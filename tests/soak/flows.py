@@ -118,11 +118,11 @@ class Flows:
                 self.flows[number].arrived(sequence, sent_at)
 
     def standing_since(self, moment: float) -> list[Flow]:
-        """The flows of which nothing has arrived that was sent after a moment."""
+        """Return the flows without an arrived datagram that was sent after `moment`."""
         return [flow for flow in self.flows if flow.newest_sent_at < moment]
 
     def resumed(self, moment: float, within_s: float) -> tuple[float, list[Flow]]:
-        """Wait for all flows; the seconds after `moment` that took, and the flows that are late."""
+        """Wait for all flows; return the seconds since `moment`, and the flows that are late."""
         deadline = moment + within_s
         while (standing := self.standing_since(moment)) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What has to hold for a daemon however long it has run: descriptors, memory, counters."""
+"""Invariants of a daemon, however long it has run: descriptors, memory, counters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RC_PREFIX: Final = "fabric.rc_"
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a daemon holds at one moment."""
+    """The descriptors and the memory that a daemon holds at one moment."""
 
     pid: int
     fds: int
@@ -51,7 +51,7 @@ class Resources:
 
 
 def growth(host: Host, before: Resources) -> list[str]:
-    """What the daemon holds more of than it may, unless it is another one by now."""
+    """Return the excess of descriptors and memory, unless another daemon runs by now."""
     now = Resources.of(host)
     if now.pid != before.pid:
         return []
@@ -65,7 +65,7 @@ def growth(host: Host, before: Resources) -> list[str]:
 
 
 def miscounted(host: Host) -> list[str]:
-    """Counters of a quiet host that do not add up; only those of datagrams have such a sum."""
+    """Return the counters of a quiet host that do not add up; only datagrams have such sums."""
     stats: dict[str, Any] = host.ask("stats")
     if host.ask("show")["mode"] != "datagram":
         return []
@@ -86,7 +86,7 @@ def miscounted(host: Host) -> list[str]:
 
 
 def defects(host: Host) -> list[str]:
-    """What the daemon itself reports as a defect of ipoibu."""
+    """Return the defects of ipoibu that the daemon itself reports."""
     count = host.ask("stats").get("engine.defect", 0)
     traces = host.log().count("Traceback")
     return [f"{host.name}: {count} defects, {traces} traces\n{host.log()}"] * bool(count + traces)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts under seeded faults for a long time, and what has to hold meanwhile and at the end.
+"""Runs hosts under seeded faults for a long time; checks invariants meanwhile and at the end.
 
     python -m tests.soak.soak [--hours H] [--hosts N] [--seed S] [--opensm]
 
 Every flow moves again within `--resume` seconds after each fault. At the end descriptors and memory of
 each daemon are what they were, its counters add up, and no daemon has reported a defect. The exit
-status is 1 when something did not hold.
+status is 1 when an invariant did not hold.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def soak(
     resume_s: float = RESUME_S,
     subnet: LabSubnet | None = None,
 ) -> Report:
-    """Let the lab's hosts run under faults for so long."""
+    """Let the lab's hosts run under faults for the given time."""
     report = Report()
     with Flows(lab) as flows:
         _, late = flows.resumed(time.monotonic(), SETTLE_S)
@@ -132,7 +132,7 @@ def run(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run hosts of a lab under faults.")
-    parser.add_argument("--hours", type=float, default=1.0, help="how long")
+    parser.add_argument("--hours", type=float, default=1.0, help="how many hours")
     parser.add_argument("--hosts", type=int, default=8, help="how many hosts, 3 or more")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the faults")
     parser.add_argument("--resume", type=float, default=RESUME_S, help="seconds a flow may stand")

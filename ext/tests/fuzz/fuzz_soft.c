@@ -56,7 +56,7 @@ static struct {
     struct soft_ah *ah;
     struct soft_qp *qp[QPS];
     struct buffer receive[QPS][4];
-    uint8_t *message; /* what sends read */
+    uint8_t *message; /* the memory that sends read */
     uint64_t sending; /* posted, by number modulo 64 */
     uint64_t sends;
     uint32_t random;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /*
- * A fuzzer's input is a list of actions: a byte that says which, then the action's arguments.
+ * A fuzzer's input is a list of actions: a byte that selects the action, then its arguments.
  * Numbers are little-endian; behind the end of the input everything is 0.
  */
 struct input {
@@ -31,8 +31,8 @@ static inline uint16_t input_u16(struct input *in)
     return (uint16_t)(low | input_u8(in) << 8);
 }
 
-/* A length of 16 bits and so many bytes, as far as the input and max reach; returns their number.
- */
+/* Reads a length of 16 bits and that many bytes, as far as the input and max reach; returns how
+ * many bytes it read. */
 static inline size_t input_bytes(struct input *in, void *out, size_t max)
 {
     size_t n = input_u16(in);

@@ -34,29 +34,29 @@ struct world {
 
 extern struct world world;
 
-/* `offload`: IPU_DEVICE_* of the device; `one_piece`: as of the fabric. */
+/* Opens the world: `offload` has the device's IPU_DEVICE_* bits, `one_piece` is the fabric's. */
 void world_open(uint32_t offload, bool one_piece);
 void world_close(void);
 
-/* A datagram into the receive that was posted first: [GRH 40][frame]; lost without one. */
+/* Puts a datagram [GRH 40][frame] into the oldest posted receive; loses it if none is posted. */
 void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn);
 
-/* A message of connection `which` into a shared receive. */
+/* Puts a message of connection `which` into a shared receive. */
 void world_message(uint32_t which, const uint8_t *bytes, size_t len);
 
-/* A frame that the device has for the pump: [vnet 16][IP]. */
+/* Gives the device a frame for the pump: [vnet 16][IP]. */
 void world_frame(const uint8_t *bytes, size_t len);
 
 /* Runs a command, or counts it as lost when the ring is full. */
 void world_command(const struct ipu_command *command, const void *data, uint32_t len);
 
-/* Whether the pump has all frames back that it sends from, once nothing is under way. */
+/* Returns whether the pump has all frames back that it sends from, once nothing is under way. */
 bool world_is_whole(void);
 
-/* Rounds of the pump until it has nothing to do; the events go to nobody. */
+/* Steps the pump until it has nothing to do, and discards its events. */
 void world_step(void);
 
-/* The destination of neighbour `i`, and its address; v6: the one of its two. */
+/* The destination of neighbour `i`, and its address; v6: its IPv6 address. */
 struct ipu_dest world_dest(uint32_t i);
 struct in6_addr world_hop(uint32_t i, bool v6);
 

@@ -79,7 +79,7 @@ def walk(which: int, *, anew: bool) -> bytes:
 
 
 def message(which: int, packets: int) -> bytes:
-    """A message of so many packets over a connection."""
+    """Return a message of that many packets over a connection."""
     middle = packet(which, MIDDLE, bytes(RC_MTU)) * (packets - 2)
     return packet(which, FIRST, bytes(RC_MTU)) + middle + packet(which, LAST, b"the end")
 
