@@ -34,7 +34,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 # Pairs with the kernel in the first place repeat, from the other end, the tests of other pairs.
 MATRIX = [
-    pytest.param(mode, first, second, marks=[pytest.mark.nightly] if first == KERNEL else [])
+    pytest.param(
+        mode, first, second, marks=[pytest.mark.nightly] if second != KERNEL == first else []
+    )
     for mode, first, second in PAIRS
 ]
 
