@@ -19,6 +19,8 @@ RSS_FACTOR: Final = 1.25
 RX_ENDS: Final = (
     "rx_packets",
     "rx_control",
+    "rx_control_limited",
+    "rx_unconcerned",
     "rx_short",
     "rx_type",
     "rx_echo",
