@@ -62,11 +62,11 @@ class Place:
         return f"/run/netns/{self.netns}", self.netdev
 
     def link_local(self) -> str:
-        """Return the address, once the kernel has noticed the carrier and assigned it."""
+        """Return the address, once the kernel has noticed the carrier, and lets programs use it."""
         for _ in range(500):
             shown = self.run("ip", "-6", "-oneline", "address", "show", "dev", self.netdev)
             match = re.search(r"inet6 (fe80::\S+)/", shown)
-            if match is not None:
+            if match is not None and "tentative" not in shown:
                 return match.group(1)
             time.sleep(0.01)
         raise AssertionError(f"{self.netdev} has no link-local address")
