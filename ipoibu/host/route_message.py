@@ -136,18 +136,18 @@ class RouteReader:
         several = values.get(_RTA_MULTIPATH)
         hops: tuple[NextHop, ...] = ()
         if _RTA_NH_ID in values:
-            hops = self.nexthops.get(_number(values[_RTA_NH_ID]), ())
+            hops = self.nexthops.get(number_of(values[_RTA_NH_ID]), ())
         elif several:
             hops = tuple(self._several(several, keep_dead=removed))
-        elif not is_dead and _number(values.get(_RTA_OIF)) == self._index:
+        elif not is_dead and number_of(values.get(_RTA_OIF)) == self._index:
             hops = (NextHop(_gateway(values)),)
         has_gateway = any(hop.via is not None for hop in hops)
         return RouteEntry(
             family=family,
             kind=_KINDS[kind],
             hops=hops if kind == RTN_UNICAST else (),
-            table=_number(values.get(_RTA_TABLE)) or table,
-            metric=_number(values.get(_RTA_PRIORITY)),
+            table=number_of(values.get(_RTA_TABLE)) or table,
+            metric=number_of(values.get(_RTA_PRIORITY)),
             tos=tos,
             preference=_PREFERENCES.get(values.get(_RTA_PREF, b"\0")[0], 0),
             source=(
@@ -156,7 +156,7 @@ class RouteReader:
                 else values.get(_RTA_SRC, b"") + values.get(0, b"")
             ),
             spreads=bool(several) or (has_gateway and protocol not in _KERNELS_OWN),
-            asks=_asks(values, tos, _number(values.get(_RTA_TABLE)) or table),
+            asks=_asks(values, tos, number_of(values.get(_RTA_TABLE)) or table),
             is_ours=bool(hops),
         )
 
@@ -199,8 +199,8 @@ def read_nexthop(data: bytes, offset: int) -> tuple[int, int, bytes, bytes]:
     (length,) = _LENGTH.unpack_from(data, offset)
     values = dict(attributes(data, offset + _FIRST_NEXTHOP_ATTRIBUTE, offset + length))
     return (
-        _number(values.get(_NHA_ID)),
-        _number(values.get(_NHA_OIF)),
+        number_of(values.get(_NHA_ID)),
+        number_of(values.get(_NHA_OIF)),
         values.get(_NHA_GATEWAY, b""),
         values.get(_NHA_GROUP, b""),
     )
@@ -236,7 +236,7 @@ def output_interface(data: bytes, offset: int) -> int:
     (length,) = _LENGTH.unpack_from(data, offset)
     for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
         if number == _RTA_OIF:
-            return _number(value)
+            return number_of(value)
         if number == _RTA_MULTIPATH:
             return int(_HOP.unpack_from(value)[3])
     return 0
@@ -252,7 +252,8 @@ def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
         at += (size + 3) & ~3
 
 
-def _number(value: bytes | None) -> int:
+def number_of(value: bytes | None) -> int:
+    """Return a 32-bit attribute; 0 where it is missing or of another size."""
     return int(_NUMBER.unpack(value)[0]) if value and len(value) == _NUMBER.size else 0
 
 

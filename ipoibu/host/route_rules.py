@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ipoibu.host.route_message import attributes
+from ipoibu.host.route_message import attributes, number_of
 from ipoibu.route import FIELD_PORTS, FIELD_SOURCE, FIELD_TOS
 
 # linux/fib_rules.h
@@ -51,10 +51,10 @@ def read_rule(data: bytes, offset: int) -> Rule:
     family, _, _, tos, table, _, _, action, _ = _HEADER.unpack_from(data, offset + 16)
     destination_bits, source_bits = data[offset + 17], data[offset + 18]
     values = dict(attributes(data, offset + _FIRST_ATTRIBUTE, offset + length))
-    table = _number(values.get(_FRA_TABLE)) or table
+    table = number_of(values.get(_FRA_TABLE)) or table
     selects = bool(values.keys() - _PLAIN) or destination_bits or source_bits or tos
     suppresses = values.get(_FRA_SUPPRESS_PREFIXLEN, _NO_SUPPRESSION) != _NO_SUPPRESSION
-    place = (_number(values.get(_FRA_PRIORITY)), table)
+    place = (number_of(values.get(_FRA_PRIORITY)), table)
     fields = FIELD_SOURCE  # also for the interface that a packet came in by
     if tos or _FRA_DSCP in values:
         fields |= FIELD_TOS
@@ -66,7 +66,7 @@ def read_rule(data: bytes, offset: int) -> Rule:
             action == _FR_ACT_TO_TBL and not selects and not suppresses and place in _DEFAULTS
         ),
         fields=fields,
-        mark=_number(values.get(_FRA_FWMARK)),
+        mark=number_of(values.get(_FRA_FWMARK)),
     )
 
 
@@ -76,7 +76,3 @@ def fields_of(rules: Sequence[Rule]) -> int | None:
     if not rules or all(rule.is_default for rule in rules):
         return None
     return functools.reduce(operator.or_, (rule.fields for rule in rules if not rule.is_default))
-
-
-def _number(value: bytes | None) -> int:
-    return int(struct.unpack("=I", value)[0]) if value and len(value) == 4 else 0

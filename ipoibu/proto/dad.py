@@ -103,7 +103,7 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.PREFERRED, _I.CONTESTED):  (_S.CONTESTED, (_A.ARM,)),
     (_S.PREFERRED, _I.PROBED):     (_S.PREFERRED, ()),
     (_S.CONTESTED, _I.LINK_DOWN):  (_S.WAITING, ()),
-    (_S.CONTESTED, _I.TIMEOUT):    (_S.CONTESTED, (_A.CHECK, _A.ARM)),
+    (_S.CONTESTED, _I.TIMEOUT):    (_S.CONTESTED, (_A.PROBE, _A.ARM)),
     (_S.CONTESTED, _I.SPENT):      (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.CONTESTED, _I.CLAIMED):    (_S.CONTESTED, (_A.DEFEND,)),
     (_S.CONTESTED, _I.CONTESTED):  (_S.CONTESTED, (_A.RECOUNT,)),
@@ -289,7 +289,6 @@ class Addresses:
                 address.sent += 1
                 resolver.probe(address.ip)
             case Action.CHECK:
-                address.sent += address.state is State.CONTESTED
                 resolver.probe(address.ip)
             case Action.RECOUNT:
                 address.sent = 0
