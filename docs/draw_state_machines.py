@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from generated_page import write_or_check
+
 from ipoibu.proto import (
     cm_state,
     dad,
@@ -215,19 +217,5 @@ def _evidence() -> str:
     return "\n".join([*lines, ""])
 
 
-def main(arguments: list[str]) -> int:
-    if arguments == ["--check"]:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if current != page():
-            print(f"{PAGE} is out of date: run {sys.argv[0]}", file=sys.stderr)
-            return 1
-        return 0
-    if arguments:
-        print(__doc__, file=sys.stderr)
-        return 2
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page, __doc__ or "", sys.argv[1:]))

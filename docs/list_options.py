@@ -13,6 +13,8 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
+from generated_page import write_or_check
+
 from ipoibu.daemon.options import OPTIONS, Option
 
 PAGE: Final = Path(__file__).with_name("options.md")
@@ -75,19 +77,5 @@ def _paragraph(text: str) -> str:
     return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
-def main(arguments: list[str]) -> int:
-    if arguments == ["--check"]:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if current != page():
-            print(f"{PAGE} is out of date: run {sys.argv[0]}", file=sys.stderr)
-            return 1
-        return 0
-    if arguments:
-        print(__doc__, file=sys.stderr)
-        return 2
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page, __doc__ or "", sys.argv[1:]))
