@@ -196,7 +196,9 @@ def net_device(name: str) -> Iterator[Finding]:
                 return
             yield device_state(link)
             yield device_ipv6(name)
-            yield device_link_local(name, netlink.address_flags(link.index))
+            addresses = netlink.flagged_addresses(link.index)
+            flags = {str(address.ip): bits for address, bits in addresses.items()}
+            yield device_link_local(name, flags)
             yield device_mtu(link)
     except (IpoibuError, OSError) as error:
         yield Finding("device", "fail", f"{name}: {error}")

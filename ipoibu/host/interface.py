@@ -186,10 +186,9 @@ class Interface:
     def _remove_generated(self) -> None:
         # Below 1280 bytes the kernel forgets our address generation mode, too: back above, it generates
         # an address of its own.
-        for text, flags in self._netlink.address_flags(self.index).items():
-            address = ipaddress.ip_address(text)
-            if address.is_link_local and flags & IFA_F_STABLE_PRIVACY:
-                self._netlink.remove_address(self.index, ipaddress.ip_interface(f"{address}/64"))
+        for address, flags in self._netlink.flagged_addresses(self.index).items():
+            if address.ip.is_link_local and flags & IFA_F_STABLE_PRIVACY:
+                self._netlink.remove_address(self.index, address)
 
     def _add_link_local(self) -> None:
         address = link_local(self.spec.guid)

@@ -201,10 +201,6 @@ class Netlink(NetlinkSocket):
             for answer in self._listed_addresses(index)
         }
 
-    def address_flags(self, index: int) -> dict[str, int]:
-        """Return the IFA_F_* bits by address."""
-        return {str(each.ip): flags for each, flags in self.flagged_addresses(index).items()}
-
     def _listed_addresses(self, index: int) -> list[Any]:
         message = ifaddrmsg()
         message["index"] = index

@@ -83,8 +83,11 @@ class Recorder(Netlink):
     def addresses(self, index: int) -> set[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
         return set(self.held)
 
-    def address_flags(self, index: int) -> dict[str, int]:
-        return {str(each.ip): 0 for each in self.held} | self.invented
+    def flagged_addresses(
+        self, index: int
+    ) -> dict[ipaddress.IPv4Interface | ipaddress.IPv6Interface, int]:
+        invented = {ipaddress.ip_interface(f"{ip}/64"): bits for ip, bits in self.invented.items()}
+        return dict.fromkeys(self.held, 0) | invented
 
     def add_address(self, index: int, address: object, *, nodad: bool = False) -> None:
         self.log.append(f"add {address}")
