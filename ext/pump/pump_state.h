@@ -109,10 +109,11 @@ struct ipu_pump {
     struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
 
-    /* A frame of the device that waits for room on its connection; IPU_SLAB_NONE: none does. Each
-     * round looks up its next hop again, so it names nothing. */
+    /* A frame of the device that waits for room on its connection or for the next commands;
+     * IPU_SLAB_NONE: none does. Each round looks up its next hop again, so it names nothing. */
     uint32_t held_index;
     size_t held_len;
+    bool was_held;    /* the current frame: it has waited once, so commands do not delay it again */
     uint64_t hold_ns; /* how long it, or the current super-frame, may still wait; 0: none waits */
 
     struct ipu_coalesce coalesce;

@@ -13,8 +13,8 @@
  * 1. Device: ipu_transmit_read() reads frames while the batch has room.
  * 2. Classify: transmit() checks a frame. IGMP and MLD go to the engine.
  * 3. Route: ipu_transmit_forward() looks up the next hop; next_hop.c chooses among several.
- * 4. Neighbour: find_neigh() looks up the next hop's entry. Without one the packet goes to the
- *    engine, which resolves the next hop and sends the packet later.
+ * 4. Neighbour: may_send() asks the next hop's entry. Without one hold_or_miss() gives the packet
+ * to the engine, which resolves the next hop and sends the packet later.
  * 5. MTU: fits() gives a packet that is too long to the engine, which answers the host.
  * 6. Batch: send_whole() puts the packet into the batch of datagrams or of its connection. cut()
  *    cuts a super-frame that cannot leave whole, and fills the batch with segments.
@@ -23,8 +23,8 @@
  */
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index);
 static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len);
-static struct ipu_neigh *find_neigh(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                                    const struct in6_addr *next_hop);
+static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                     const struct ipu_neigh *entry, const struct in6_addr *next_hop);
 static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
                  const struct in6_addr *next_hop, uint32_t mtu);
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
@@ -91,7 +91,8 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 {
     const struct ipu_device *device = pump->device;
-    if (pump->held_index != IPU_SLAB_NONE) {
+    pump->was_held = pump->held_index != IPU_SLAB_NONE;
+    if (pump->was_held) {
         *index = pump->held_index;
         pump->held_index = IPU_SLAB_NONE;
         return (ssize_t)pump->held_len;
@@ -161,19 +162,37 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 
 /* ---- route */
 
-/* Handles a full connection. True: the pump holds the frame, and reads no other one meanwhile. */
-static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                 struct ipu_connection *connection)
+/* Holds the frame for at most `hold_ns`; the pump reads no other one meanwhile. */
+static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet, uint64_t hold_ns)
 {
-    uint64_t hold_ns = packet->engines ? 0 : ipu_connection_hold(pump, connection);
-    if (hold_ns == 0) {
-        IPU_COUNT(pump, tx_connection_full);
-        return false;
-    }
     pump->hold_ns = hold_ns;
     pump->held_index = packet->index;
     pump->held_len = IPU_VNET_LEN + packet->ip_len;
     return true;
+}
+
+/* Handles a full connection. True: the pump holds the frame. */
+static bool hold_for_room(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                          struct ipu_connection *connection)
+{
+    uint64_t hold_ns = packet->engines ? 0 : ipu_connection_hold(pump, connection);
+    if (hold_ns > 0)
+        return hold(pump, packet, hold_ns);
+    IPU_COUNT(pump, tx_connection_full);
+    return false;
+}
+
+/* Handles a next hop without an entry. A route or a neighbour that was set before the packet came
+ * may still be in the command ring: the packet waits for the next commands, once. True: the pump
+ * holds the frame. */
+static bool hold_or_miss(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                         const struct in6_addr *next_hop)
+{
+    uint32_t len;
+    if (!packet->engines && !pump->was_held && ipu_ring_peek(&pump->commands, &len) != NULL)
+        return hold(pump, packet, 1);
+    ipu_transmit_miss(pump, IPU_EVENT_MISS, packet, next_hop);
+    return false;
 }
 
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
@@ -185,8 +204,10 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
         if (kind >= IPU_ROUTE_UNREACHABLE && !ipu_next_hop_choose(pump, packet, kind, &next_hop))
             return false;
     }
-    struct ipu_neigh *entry = find_neigh(pump, packet, &next_hop);
+    struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, &next_hop);
     if (entry == NULL)
+        return hold_or_miss(pump, packet, &next_hop);
+    if (!may_send(pump, packet, entry, &next_hop))
         return false;
     uint32_t mtu = entry->mtu;
     struct ipu_connection *connection = NULL;
@@ -200,7 +221,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
                        NULL))
         entry->action = IPU_NEIGH_SEND;
     if (connection != NULL && !ipu_connection_has_room(pump, connection))
-        return hold(pump, packet, connection);
+        return hold_for_room(pump, packet, connection);
     bool whole =
         packet->segment == NULL ||
         (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + packet->ip_len &&
@@ -241,26 +262,22 @@ void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_ou
         IPU_COUNT(pump, tx_missed);
 }
 
-/* The entry by which the packet may be sent; NULL: the packet ends here, and is counted. */
-static struct ipu_neigh *find_neigh(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                                    const struct in6_addr *next_hop)
+/* Returns whether the entry's action lets the packet pass; otherwise it ends here, and is counted.
+ */
+static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                     const struct ipu_neigh *entry, const struct in6_addr *next_hop)
 {
-    struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, next_hop);
-    if (entry == NULL) {
-        ipu_transmit_miss(pump, IPU_EVENT_MISS, packet, next_hop);
-        return NULL;
-    }
     switch (entry->action) {
     case IPU_NEIGH_HOLD:
         IPU_COUNT(pump, tx_unresolved_hold);
-        return NULL;
+        return false;
     case IPU_NEIGH_UNREACHABLE:
         if (!ipu_event_spend(&pump->unreachable_budget) ||
             emit(pump, IPU_EVENT_UNREACHABLE, packet, next_hop, 0))
             IPU_COUNT(pump, tx_unreachable);
-        return NULL;
+        return false;
     default:
-        return entry;
+        return true;
     }
 }
 

@@ -131,6 +131,35 @@ def test_a_miss_goes_up_with_its_next_hop_and_whole_packet(hosts: tuple[Host, Ho
     assert a.moved() == {"tx_missed": 1}
 
 
+def test_a_packet_that_misses_waits_for_the_commands_before_it(hosts: tuple[Host, Host]) -> None:
+    """A route and a neighbour that the engine sets before the packet are in effect for it, although
+    a round runs `max` commands only."""
+    a, b = hosts
+    for _ in range(8):
+        a.pump.neigh_del(key_of(A4))
+    network = key_of(ipaddress.ip_address("192.168.0.0"))
+    a.pump.route_set(network, 96 + 16, GATEWAY, key_of(B6))
+    a.pump.neigh_set(key_of(B6), SEND, b.destination, MTU)
+    packet = ipv4("10.0.0.1", "192.168.7.7")
+    a.queue.send([packet])
+    a.pump.step(8)
+    assert a.counter("commands") == 8  # the packet has been read, the route has not been set
+    settle(a, b)
+    assert b.queue.recv(1) == [packet]
+    assert a.pump.events() == []
+
+
+def test_a_packet_that_misses_waits_for_one_round_of_commands(hosts: tuple[Host, Host]) -> None:
+    a, _ = hosts
+    for _ in range(24):
+        a.pump.neigh_del(key_of(A4))
+    a.queue.send([ipv4("10.0.0.1", "10.0.0.2")])
+    for held in (True, False):
+        a.pump.step(8)
+        assert (a.counter("tx_missed") == 0) is held
+    assert a.counter("commands") == 16
+
+
 def test_a_gateway_route_names_the_next_hop(hosts: tuple[Host, Host]) -> None:
     a, b = hosts
     a.pump.route_set(key_of(ipaddress.ip_address("192.168.0.0")), 96 + 16, GATEWAY, key_of(B6))
