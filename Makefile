@@ -16,12 +16,13 @@ export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
 endif
 JOBS    := $(shell nproc)
-# Tests in network namespaces wait more than they work, guests of the lab do not.
+# Tests in network namespaces wait more than they work; units and guests of the lab wait a little.
 WAITING := $(shell expr 2 '*' $(JOBS))
-GUESTS  := $(shell expr 1 + $(JOBS))
+BUSY    := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
 SPREAD  := $(PYTEST) --dist worksteal -n
 QUICK   := tests/unit tests/sim tests/fuzz
+ALONE   := tests/unit/core/test_pump.py
 # The time that `make nightly` looks for inputs that break the C side, and that `make soak` takes.
 FUZZ_SECONDS ?= 3600
 HOURS        ?= 1
@@ -61,10 +62,10 @@ bench: venv
 
 check: deps-test $(VENV)/.dev build
 	@$(MAKE) --no-print-directory -j$(JOBS) lint check-c check-python
-	$(PYTEST) -m serial $(QUICK)
+	$(PYTEST) -m serial $(ALONE)
 
 check-python: $(VENV)/.dev build
-	$(SPREAD) $(JOBS) -m 'not builds and not serial' $(QUICK)
+	$(SPREAD) $(BUSY) -m 'not builds and not serial' $(QUICK)
 
 check-c: check-c-core check-c-soft check-c-verbs
 
@@ -88,13 +89,13 @@ test-opensm: deps-test $(VENV)/.dev build
 	$(SUDO) $(SPREAD) $(WAITING) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(GUESTS) -m 'not serial and not nightly' tests/lab
+	$(SUDO) $(SPREAD) $(BUSY) -m 'not serial and not nightly' tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 nightly: test
-	$(SUDO) $(SPREAD) $(GUESTS) -m nightly tests/lab tests/unit
+	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py

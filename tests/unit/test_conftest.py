@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.builds  # each test starts pytest, some with workers of its own
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 SKIPS = {
     "test_mark.py": """
