@@ -47,6 +47,14 @@ class Faults:
         name = kind.__name__.strip("_").replace("_", " ")
         return f"{name} of {host.name}", contextlib.contextmanager(kind)(host)
 
+    def mend(self) -> None:
+        """Start the hosts that a fault left without a daemon."""
+        for host in self._lab.hosts:
+            if host.pid is None or host.ended() is not None:
+                host.stop()
+                host.options = list(self._options[host.number])
+                host.start()
+
     def _pause(self, least_s: float, most_s: float) -> None:
         time.sleep(self._random.uniform(least_s, most_s))
 

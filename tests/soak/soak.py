@@ -96,7 +96,8 @@ def _one_fault(report: Report, faults: Faults, flows: Flows, resume_s: float) ->
         with fault:
             pass
     except (LabError, AssertionError, OSError) as error:
-        report.failures.append(f"{description}: {error}")
+        report.failures.append(f"at {report.elapsed_s:.0f} s, {description}: {error}")
+        faults.mend()
         return
     took, late = flows.resumed(time.monotonic(), resume_s)
     report.faults.setdefault(description.partition(" of ")[0], []).append(took)
