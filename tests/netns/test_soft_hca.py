@@ -7,7 +7,6 @@ The tests do not depend on other parts of ipoibu, as ext/soft does not: ip(8) ma
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import struct
@@ -20,9 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.c_build import EXT, build
+
 pytestmark = pytest.mark.netns
 
-SOFT = Path(__file__).resolve().parents[2] / "ext" / "soft"
+SOFT = EXT / "soft"
 SOURCES = sorted((SOFT / "tests").glob("live_*.c"))
 LIVE_TESTS = [
     name
@@ -98,34 +99,15 @@ def pair() -> Iterator[tuple[Place, Place]]:
             run("ip", "netns", "delete", place.netns)
 
 
-def build(*variant: str) -> Path:
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LD_PRELOAD")}
-    directory = ""
-    (SOFT / "build").mkdir(exist_ok=True)
-    with (SOFT / "build" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist share the directory
-        for goal in (["-j2", "all"], ["builddir"]):
-            done = subprocess.run(
-                ["make", "-s", "-C", str(SOFT), *variant, *goal],
-                env=env,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            directory = done.stdout.strip()
-    return Path(directory)
-
-
 @pytest.fixture(scope="module")
 def sanitized() -> Path:
     """The directory of programs built with ASan and UBSan."""
-    return build("CC=gcc", "SANITIZE=1")
+    return build("soft", "CC=gcc", "SANITIZE=1")
 
 
 @pytest.fixture(scope="module")
 def plain() -> Path:
-    return build("CC=gcc")
+    return build("soft", "CC=gcc")
 
 
 # ---- the C live tests ------------------------------------------------------------------------
@@ -152,7 +134,7 @@ def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_threads_share_an_hca_under_the_thread_sanitizer(pair: tuple[Place, Place]) -> None:
-    live = build("CC=clang", "SANITIZE=thread") / "live"
+    live = build("soft", "CC=clang", "SANITIZE=thread") / "live"
     for name in (
         "threads_share_an_hca_and_none_sleeps_for_ever",
         "packets_left_fetched_wake_the_other_cq",

@@ -3,38 +3,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-FUZZ = Path(__file__).resolve().parents[2] / "ext" / "tests" / "fuzz"
-FOREIGN = {"LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+from tests.doubles.c_build import EXT, make
 
-
-def make(*words: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    with (FUZZ / "Makefile").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            ["make", "-s", f"-j{os.cpu_count()}", "-C", str(FUZZ), *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+FUZZ = EXT / "tests" / "fuzz"
 
 
 @pytest.mark.builds
 @pytest.mark.timeout(600)  # compiles
 def test_no_input_from_the_corpora_on_breaks_what_must_hold() -> None:
     """20 000 inputs a fuzzer under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    said = make("CC=clang", "run", "RUNS=20000").splitlines()
+    said = make("tests/fuzz", "CC=clang", "run", "RUNS=20000").splitlines()
     assert said == [f"ok {name} 20000 inputs" for name in ("soft", "segment", "pump")]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,22 +11,10 @@ from pathlib import Path
 
 import pytest
 
-SOFT = Path(__file__).resolve().parents[2] / "ext" / "soft"
+from tests.doubles.c_build import EXT, make
+
+SOFT = EXT / "soft"
 SENTENCES = re.compile(r"^ok: (\w+)$", re.MULTILINE)
-
-
-def make(*words: str) -> str:
-    """Run make in ext/soft without the environment of an outer make; return its output."""
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LD_PRELOAD")}
-    done = subprocess.run(
-        ["make", "-s", "-C", str(SOFT), *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def _needs(header: str) -> pytest.MarkDecorator:
@@ -60,7 +47,7 @@ def _needs(header: str) -> pytest.MarkDecorator:
     ],
 )
 def test_the_c_tests_pass(variant: tuple[str, ...]) -> None:
-    said = SENTENCES.findall(make(f"-j{os.cpu_count()}", *variant, "test"))
+    said = SENTENCES.findall(make("soft", *variant, "test"))
     expected = {
         name
         for source in (SOFT / "tests").glob("test_*.c")
