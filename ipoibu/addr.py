@@ -142,7 +142,7 @@ class HwAddr:
     """The 20-byte hardware address of IPoIB, flags(1) QPN(3) GID(16): A1, RFC 4391 §9.1.1, RFC 4755
     §3.1.
 
-    `flags` holds the connected-mode bits as received; compare with `same_station`, which masks them (A6).
+    `flags` holds the connected-mode bits as received; compare with `same_queue_pair`, which masks them (A6).
     """
 
     qpn: Qpn
@@ -167,7 +167,7 @@ class HwAddr:
     def pack(self) -> bytes:
         return bytes((self.flags,)) + int(self.qpn).to_bytes(3, "big") + self.gid.raw
 
-    def same_station(self, other: HwAddr) -> bool:
+    def same_queue_pair(self, other: HwAddr) -> bool:
         """Return whether both addresses belong to the same host: RFC 4755 §3.3 masks the flags
         octet (A6)."""
         return self.qpn == other.qpn and self.gid == other.gid

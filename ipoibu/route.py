@@ -11,8 +11,8 @@ from ipoibu.addr import IpAddress, IpNetwork
 
 RouteKind = Literal["unicast", "broadcast", "unreachable", "ask"]
 
-# What tells flows apart where the kernel is asked about each, besides the destination: a set of bits
-# (enum ipu_route_field).
+# The fields, besides the destination, by which flows differ where we ask the kernel about each flow: a
+# set of bits (enum ipu_route_field).
 FIELD_SOURCE: Final = 1
 FIELD_TOS: Final = 2
 FIELD_PORTS: Final = 4
@@ -31,7 +31,7 @@ class NextHop(NamedTuple):
 class Target(NamedTuple):
     """The end of a route. A unicast route has one next hop or more, the other kinds have none.
 
-    Of kind "ask", the kernel has to be asked about each flow, and `fields` (FIELD_...) tell flows apart.
+    A route of kind "ask" asks the kernel about each flow; flows differ in `fields` (FIELD_...).
     """
 
     kind: RouteKind

@@ -442,7 +442,7 @@ cdef class Pump:
         """A route of a kind ROUTE_...; `prefix_len` counts 96 more for IPv4.
 
         ROUTE_MULTIPATH has `hops`, at most ROUTE_HOPS_MAX: gateway (None: on-link) and weight of each.
-        ROUTE_ASK tells flows apart by `fields` (ROUTE_FIELD_...), and forgets all answers.
+        ROUTE_ASK makes the pump forget all answers; its flows differ in `fields` (ROUTE_FIELD_...).
         """
         cdef bytes data = encoded_hops(hops)
         self.command.route_set.prefix = address(prefix)

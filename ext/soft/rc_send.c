@@ -402,7 +402,7 @@ static enum soft_wc_status status_of_nak(unsigned int code)
 }
 
 /* Returns whether the MSN counts a message between the oldest that we keep and the newest that the
- * consumer posted. A station that does not see the connection's packets has to guess the MSN, too.
+ * consumer posted. A host that does not see the connection's packets has to guess the MSN, too.
  * The bounds leave room for a responder that acknowledges a message before it counts the
  * message. */
 static bool msn_fits(const struct soft_rc *rc, uint32_t msn)

@@ -725,11 +725,11 @@ static void whatever_a_peer_sends_ends_in_a_counter(void)
             arrive(NULL, 0, message, len);
             step();
         }
-        uint64_t told = counter("rx_packets") + counter("rx_short") + counter("rx_bad_superframe") +
-                        counter("rx_too_many_segments") + counter("rx_type") +
-                        counter("rx_malformed") + counter("rx_control") +
-                        counter("rx_event_ring_full");
-        CHECK(told >= MESSAGES); /* a super-frame counts as its packets */
+        uint64_t counted = counter("rx_packets") + counter("rx_short") +
+                           counter("rx_bad_superframe") + counter("rx_too_many_segments") +
+                           counter("rx_type") + counter("rx_malformed") + counter("rx_control") +
+                           counter("rx_event_ring_full");
+        CHECK(counted >= MESSAGES); /* a super-frame counts as its packets */
         end();
     }
 }

@@ -14,7 +14,7 @@
 enum { SLOT = 512, SLOTS = 64 };
 
 /* A port with its memory: cookies and slots have the same numbers. */
-struct station {
+struct host {
     struct ipu_memory_port *port;
     struct ipu_fabric *fabric;
     uint8_t buffer[SLOTS][SLOT];
@@ -30,50 +30,47 @@ static struct in6_addr mgid(uint8_t number)
     return (struct in6_addr){.s6_addr = {0xFF, 0x12, 0x40, 0x1B, 0xFF, 0xFF, [15] = number}};
 }
 
-static void open_with(struct station *station, struct ipu_memory_switch *sw,
+static void open_with(struct host *host, struct ipu_memory_switch *sw,
                       struct ipu_memory_config config)
 {
-    station->port = ipu_memory_port_create(sw, &config);
-    CHECK(station->port);
-    station->fabric = ipu_memory_port_fabric(station->port);
-    CHECK_EQ(station->fabric->ops->memory(station->fabric->self, station->buffer,
-                                          sizeof station->buffer),
-             0);
+    host->port = ipu_memory_port_create(sw, &config);
+    CHECK(host->port);
+    host->fabric = ipu_memory_port_fabric(host->port);
+    CHECK_EQ(host->fabric->ops->memory(host->fabric->self, host->buffer, sizeof host->buffer), 0);
 }
 
-static void open_station(struct station *station, struct ipu_memory_switch *sw, uint8_t number)
+static void open_host(struct host *host, struct ipu_memory_switch *sw, uint8_t number)
 {
-    open_with(station, sw, (struct ipu_memory_config){.gid = gid(number), .mtu = 256});
+    open_with(host, sw, (struct ipu_memory_config){.gid = gid(number), .mtu = 256});
 }
 
-static void *handle(struct station *station, struct in6_addr to, uint32_t qpn)
+static void *handle(struct host *host, struct in6_addr to, uint32_t qpn)
 {
     struct ipu_dest dest = {
         .gid = to, .qpn = qpn, .hop_limit = 64, .traffic_class = 0xA5, .flow_label = 0x12345};
-    void *ah = station->fabric->ops->ah_create(station->fabric->self, &dest);
+    void *ah = host->fabric->ops->ah_create(host->fabric->self, &dest);
     CHECK(ah);
     return ah;
 }
 
-static int post(struct station *station, uint32_t slot, uint32_t len)
+static int post(struct host *host, uint32_t slot, uint32_t len)
 {
-    struct ipu_recv recv = {.addr = station->buffer[slot], .len = len, .cookie = slot};
-    return station->fabric->ops->post(station->fabric->self, &recv, 1);
+    struct ipu_recv recv = {.addr = host->buffer[slot], .len = len, .cookie = slot};
+    return host->fabric->ops->post(host->fabric->self, &recv, 1);
 }
 
-static int send_text(struct station *station, uint32_t slot, const char *text, void *ah,
-                     uint32_t qpn)
+static int send_text(struct host *host, uint32_t slot, const char *text, void *ah, uint32_t qpn)
 {
-    memcpy(station->buffer[slot], text, strlen(text));
-    struct ipu_send send = {.addr = station->buffer[slot],
+    memcpy(host->buffer[slot], text, strlen(text));
+    struct ipu_send send = {.addr = host->buffer[slot],
                             .len = (uint32_t)strlen(text),
                             .qpn = qpn,
                             .ah = ah,
                             .cookie = 1000 + slot};
-    return station->fabric->ops->send(station->fabric->self, &send, 1);
+    return host->fabric->ops->send(host->fabric->self, &send, 1);
 }
 
-static int send_unicast(struct station *from, const char *text, const struct station *to)
+static int send_unicast(struct host *from, const char *text, const struct host *to)
 {
     void *ah = handle(from, to->fabric->gid, to->fabric->qpn);
     int result = send_text(from, 63, text, ah, to->fabric->qpn);
@@ -81,24 +78,24 @@ static int send_unicast(struct station *from, const char *text, const struct sta
     return result;
 }
 
-static int receive(struct station *station, struct ipu_received *received)
+static int receive(struct host *host, struct ipu_received *received)
 {
-    return station->fabric->ops->received(station->fabric->self, received, 1);
+    return host->fabric->ops->received(host->fabric->self, received, 1);
 }
 
-static int reap(struct station *station, uint64_t *cookie)
+static int reap(struct host *host, uint64_t *cookie)
 {
-    return station->fabric->ops->sent(station->fabric->self, cookie, 1);
+    return host->fabric->ops->sent(host->fabric->self, cookie, 1);
 }
 
-static int arm(struct station *station)
+static int arm(struct host *host)
 {
-    return station->fabric->ops->arm(station->fabric->self);
+    return host->fabric->ops->arm(host->fabric->self);
 }
 
-static int is_readable(struct station *station)
+static int is_readable(struct host *host)
 {
-    struct pollfd fd = {.fd = station->fabric->ops->fd(station->fabric->self), .events = POLLIN};
+    struct pollfd fd = {.fd = host->fabric->ops->fd(host->fabric->self), .events = POLLIN};
     return poll(&fd, 1, 0);
 }
 
@@ -111,10 +108,10 @@ static struct ipu_memory_switch *new_switch(void)
 
 static void a_datagram_arrives_with_its_grh_and_both_cookies_come_back(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
     CHECK_EQ(post(&b, 5, SLOT), 1);
     CHECK_EQ(send_unicast(&a, "hello", &b), 1);
 
@@ -144,10 +141,10 @@ static void a_datagram_arrives_with_its_grh_and_both_cookies_come_back(void)
 
 static void a_port_may_send_to_itself(void)
 {
-    static struct station a;
+    static struct host a;
     struct ipu_memory_switch *sw = new_switch();
     struct ipu_received received;
-    open_station(&a, sw, 1);
+    open_host(&a, sw, 1);
     CHECK_EQ(post(&a, 0, SLOT), 1);
     CHECK_EQ(send_unicast(&a, "echo", &a), 1);
     CHECK_EQ(receive(&a, &received), 1);
@@ -158,13 +155,13 @@ static void a_port_may_send_to_itself(void)
 
 static void multicast_reaches_all_that_are_attached_the_sender_too(void)
 {
-    static struct station a, b, c;
+    static struct host a, b, c;
     struct ipu_memory_switch *sw = new_switch();
     struct in6_addr group = mgid(1), other = mgid(2);
     struct ipu_received received;
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
-    open_station(&c, sw, 3);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
+    open_host(&c, sw, 3);
     CHECK_EQ(ipu_memory_attach(a.port, &group), 0);
     CHECK_EQ(ipu_memory_attach(b.port, &group), 0);
     CHECK_EQ(ipu_memory_attach(c.port, &other), 0);
@@ -195,10 +192,10 @@ static void multicast_reaches_all_that_are_attached_the_sender_too(void)
 
 static void attaching_and_detaching_answer_misuse(void)
 {
-    static struct station a;
+    static struct host a;
     struct ipu_memory_switch *sw = new_switch();
     struct in6_addr group = mgid(1), unicast = gid(1);
-    open_station(&a, sw, 1);
+    open_host(&a, sw, 1);
     CHECK_EQ(ipu_memory_attach(a.port, &unicast), -EINVAL);
     CHECK_EQ(ipu_memory_detach(a.port, &unicast), -EINVAL);
     CHECK_EQ(ipu_memory_detach(a.port, &group), -ENOENT);
@@ -213,11 +210,11 @@ static void attaching_and_detaching_answer_misuse(void)
 
 static void only_the_multicast_queue_pair_number_reaches_groups(void)
 {
-    static struct station a;
+    static struct host a;
     struct ipu_memory_switch *sw = new_switch();
     struct in6_addr group = mgid(1);
     struct ipu_received received;
-    open_station(&a, sw, 1);
+    open_host(&a, sw, 1);
     CHECK_EQ(ipu_memory_attach(a.port, &group), 0);
     CHECK_EQ(post(&a, 0, SLOT), 1);
     void *to_group = handle(&a, group, a.fabric->qpn);
@@ -234,7 +231,7 @@ static void only_the_multicast_queue_pair_number_reaches_groups(void)
 
 static void bare_unicast_comes_without_a_grh_but_multicast_with_one(void)
 {
-    static struct station a;
+    static struct host a;
     struct ipu_memory_switch *sw = new_switch();
     struct in6_addr group = mgid(1);
     struct ipu_received received;
@@ -260,11 +257,11 @@ static void bare_unicast_comes_without_a_grh_but_multicast_with_one(void)
 
 static void what_cannot_be_delivered_is_dropped_and_counted(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
     struct ipu_received received;
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
     const struct ipu_memory_counters *at_a = ipu_memory_port_counters(a.port);
     const struct ipu_memory_counters *at_b = ipu_memory_port_counters(b.port);
 
@@ -274,7 +271,7 @@ static void what_cannot_be_delivered_is_dropped_and_counted(void)
     CHECK_EQ(send_unicast(&a, "", &b), 1);
     CHECK_EQ(at_b->rx_too_long, 1);
     ipu_memory_port_destroy(b.port); /* that buffer with it */
-    open_station(&b, sw, 2);
+    open_host(&b, sw, 2);
     at_b = ipu_memory_port_counters(b.port);
     CHECK_EQ(post(&b, 0, 43), 1);
     CHECK_EQ(send_unicast(&a, "four", &b), 1);
@@ -306,10 +303,10 @@ static void what_cannot_be_delivered_is_dropped_and_counted(void)
 
 static void memory_that_was_not_registered_is_refused(void)
 {
-    static struct station a;
+    static struct host a;
     static uint8_t elsewhere[64];
     struct ipu_memory_switch *sw = new_switch();
-    open_station(&a, sw, 1);
+    open_host(&a, sw, 1);
     const struct ipu_fabric_ops *ops = a.fabric->ops;
     void *self = a.fabric->self, *ah = handle(&a, gid(1), a.fabric->qpn);
     struct ipu_send sends[2] = {{.addr = a.buffer, .len = 4, .ah = ah, .qpn = 5},
@@ -332,10 +329,10 @@ static void memory_that_was_not_registered_is_refused(void)
 
 static void a_message_in_two_pieces_arrives_as_one(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
     const struct ipu_fabric_ops *ops = a.fabric->ops;
     void *self = a.fabric->self, *ah = handle(&a, gid(2), b.fabric->qpn);
     memset(a.buffer[0], 'h', 256);
@@ -380,7 +377,7 @@ static void a_message_in_two_pieces_arrives_as_one(void)
 
 static void full_queues_take_no_more_until_they_are_reaped(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
     struct ipu_memory_config config = {.gid = gid(1), .mtu = 256, .queue_depth = 3};
     open_with(&a, sw, config); /* rounded up to 4 */
@@ -415,12 +412,12 @@ static void full_queues_take_no_more_until_they_are_reaped(void)
 
 static void an_armed_port_becomes_readable_at_the_next_completion(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
     struct ipu_received received;
     uint64_t cookie;
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
     CHECK_EQ(post(&b, 0, SLOT), 1);
     CHECK_EQ(post(&b, 1, SLOT), 1);
     CHECK_EQ(arm(&b), 0);
@@ -445,12 +442,12 @@ static void an_armed_port_becomes_readable_at_the_next_completion(void)
 
 static void a_broken_port_returns_everything_and_then_recovers(void)
 {
-    static struct station a, b;
+    static struct host a, b;
     struct ipu_memory_switch *sw = new_switch();
     struct ipu_received received;
     uint64_t cookie;
-    open_station(&a, sw, 1);
-    open_station(&b, sw, 2);
+    open_host(&a, sw, 1);
+    open_host(&b, sw, 2);
     CHECK_EQ(post(&b, 0, SLOT), 1);
     CHECK_EQ(post(&b, 1, SLOT), 1);
     CHECK_EQ(send_unicast(&a, "whole", &b), 1);
@@ -490,10 +487,10 @@ static void a_broken_port_returns_everything_and_then_recovers(void)
 
 static void breaking_wakes_an_armed_port(void)
 {
-    static struct station a;
+    static struct host a;
     struct ipu_memory_switch *sw = new_switch();
     uint64_t cookie;
-    open_station(&a, sw, 1);
+    open_host(&a, sw, 1);
     CHECK_EQ(arm(&a), 0);
     ipu_memory_break(a.port, 0);
     CHECK_EQ(is_readable(&a), 1);
@@ -590,7 +587,7 @@ static void every_refused_resource_is_an_error_that_leaves_nothing(void)
 enum { THREADS = 4, MESSAGES = 4000, WINDOW = 16 };
 
 struct worker {
-    struct station station;
+    struct host host;
     struct worker *peers;
     uint32_t number;
     uint32_t received_from[THREADS];
@@ -600,25 +597,25 @@ struct worker {
 
 static void drain(struct worker *worker)
 {
-    struct station *station = &worker->station;
-    const struct ipu_fabric_ops *ops = station->fabric->ops;
+    struct host *host = &worker->host;
+    const struct ipu_fabric_ops *ops = host->fabric->ops;
     struct ipu_received received[8];
     uint64_t cookies[8];
     int n;
-    while ((n = ops->received(station->fabric->self, received, 8)) > 0) {
+    while ((n = ops->received(host->fabric->self, received, 8)) > 0) {
         for (int i = 0; i < n; i++) {
             uint32_t from, number;
-            const uint8_t *data = station->buffer[received[i].cookie] + 40;
+            const uint8_t *data = host->buffer[received[i].cookie] + 40;
             memcpy(&from, data, 4);
             memcpy(&number, data + 4, 4);
             CHECK(from < THREADS);
             CHECK(number >= worker->received_from[from]); /* order is kept, losses may be */
             worker->received_from[from] = number + 1;
-            CHECK_EQ(post(station, (uint32_t)received[i].cookie, 48), 1);
+            CHECK_EQ(post(host, (uint32_t)received[i].cookie, 48), 1);
         }
     }
     CHECK_EQ(n, 0);
-    while ((n = ops->sent(station->fabric->self, cookies, 8)) > 0)
+    while ((n = ops->sent(host->fabric->self, cookies, 8)) > 0)
         worker->completed += (uint64_t)n;
     CHECK_EQ(n, 0);
 }
@@ -626,21 +623,21 @@ static void drain(struct worker *worker)
 static void *work(void *argument)
 {
     struct worker *worker = argument;
-    struct station *station = &worker->station;
-    const struct ipu_fabric_ops *ops = station->fabric->ops;
-    void *self = station->fabric->self, *handles[THREADS];
+    struct host *host = &worker->host;
+    const struct ipu_fabric_ops *ops = host->fabric->ops;
+    void *self = host->fabric->self, *handles[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        const struct ipu_fabric *peer = worker->peers[i].station.fabric;
-        handles[i] = handle(station, peer->gid, peer->qpn);
+        const struct ipu_fabric *peer = worker->peers[i].host.fabric;
+        handles[i] = handle(host, peer->gid, peer->qpn);
     }
     for (uint32_t message = 0; message < MESSAGES;) {
         uint32_t to = message % THREADS;
         uint32_t slot = WINDOW + message % WINDOW;
-        memcpy(station->buffer[slot], &worker->number, 4);
-        memcpy(station->buffer[slot] + 4, &message, 4);
-        struct ipu_send send = {.addr = station->buffer[slot],
+        memcpy(host->buffer[slot], &worker->number, 4);
+        memcpy(host->buffer[slot] + 4, &message, 4);
+        struct ipu_send send = {.addr = host->buffer[slot],
                                 .len = 8,
-                                .qpn = worker->peers[to].station.fabric->qpn,
+                                .qpn = worker->peers[to].host.fabric->qpn,
                                 .ah = handles[to],
                                 .cookie = message};
         int taken = ops->send(self, &send, 1);
@@ -678,9 +675,9 @@ static void ports_of_one_switch_are_driven_by_different_threads(void)
         workers[i].peers = workers;
         workers[i].number = i;
         workers[i].working = &working;
-        open_station(&workers[i].station, sw, (uint8_t)i);
+        open_host(&workers[i].host, sw, (uint8_t)i);
         for (uint32_t slot = 0; slot < WINDOW; slot++)
-            CHECK_EQ(post(&workers[i].station, slot, 48), 1);
+            CHECK_EQ(post(&workers[i].host, slot, 48), 1);
     }
     for (int i = 0; i < THREADS; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
@@ -688,8 +685,7 @@ static void ports_of_one_switch_are_driven_by_different_threads(void)
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
     uint64_t sent = 0, accounted = 0;
     for (int i = 0; i < THREADS; i++) {
-        const struct ipu_memory_counters *counters =
-            ipu_memory_port_counters(workers[i].station.port);
+        const struct ipu_memory_counters *counters = ipu_memory_port_counters(workers[i].host.port);
         sent += counters->tx_packets;
         accounted += counters->rx_packets + counters->rx_no_buffer;
         CHECK_EQ(counters->tx_nobody, 0);
@@ -698,7 +694,7 @@ static void ports_of_one_switch_are_driven_by_different_threads(void)
     CHECK_EQ(sent, THREADS * MESSAGES);
     CHECK_EQ(accounted, sent);
     for (int i = 0; i < THREADS; i++)
-        ipu_memory_port_destroy(workers[i].station.port);
+        ipu_memory_port_destroy(workers[i].host.port);
     ipu_memory_switch_destroy(sw);
 }
 

@@ -19,11 +19,11 @@ enum { MTU = 2044, FRAMES = 16, MS = 1000 };
 static struct {
     pthread_mutex_t mutex;
     uint64_t cookies[FRAMES];
-    uint32_t taken, told, ended; /* sends; the first `ended` of them have */
-    int untold_sleeps;           /* sleeps without arm_sends() although a send was under way */
-    int asked;                   /* calls of arm_sends(), */
-    bool armed;                  /* the last of them not answered yet */
-    bool silent;                 /* sends end as soon as the pump is about to sleep */
+    uint32_t taken, reported, ended; /* sends; the first `ended` of them have */
+    int unreported_sleeps;           /* sleeps without arm_sends() although a send was under way */
+    int asked;                       /* calls of arm_sends(), */
+    bool armed;                      /* the last of them not answered yet */
+    bool silent;                     /* sends end as soon as the pump is about to sleep */
     int fd;
 } fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -52,8 +52,8 @@ static int fake_sent(void *self, uint64_t *cookies, int max)
     (void)self;
     int n = 0;
     lock();
-    while (n < max && fabric_state.told < fabric_state.ended)
-        cookies[n++] = fabric_state.cookies[fabric_state.told++];
+    while (n < max && fabric_state.reported < fabric_state.ended)
+        cookies[n++] = fabric_state.cookies[fabric_state.reported++];
     unlock();
     return n;
 }
@@ -64,7 +64,7 @@ static int fake_arm(void *self)
     eventfd_t ignored;
     lock();
     (void)eventfd_read(fabric_state.fd, &ignored);
-    fabric_state.untold_sleeps += fabric_state.told < fabric_state.taken;
+    fabric_state.unreported_sleeps += fabric_state.reported < fabric_state.taken;
     if (fabric_state.silent)
         fabric_state.ended = fabric_state.taken;
     unlock();
@@ -75,10 +75,10 @@ static int fake_arm_sends(void *self)
 {
     (void)self;
     lock();
-    fabric_state.untold_sleeps--;
+    fabric_state.unreported_sleeps--;
     fabric_state.asked++;
     fabric_state.armed = true;
-    int waits = fabric_state.told < fabric_state.ended;
+    int waits = fabric_state.reported < fabric_state.ended;
     unlock();
     return waits;
 }
@@ -146,8 +146,8 @@ static void begin(uint32_t sends)
         .event_bytes = 1 << 15,
         .capture_bytes = 1 << 16,
     };
-    fabric_state.taken = fabric_state.told = fabric_state.ended = 0;
-    fabric_state.untold_sleeps = fabric_state.asked = 0;
+    fabric_state.taken = fabric_state.reported = fabric_state.ended = 0;
+    fabric_state.unreported_sleeps = fabric_state.asked = 0;
     fabric_state.armed = fabric_state.silent = false;
     fabric_state.fd = eventfd(0, EFD_NONBLOCK);
     quiet_fd = device_gone ? hung_up() : eventfd(0, EFD_NONBLOCK);
@@ -185,12 +185,12 @@ static void end_sends(void)
 
 /* Waits, at most until the alarm, for so many taken sends, reported sends, and calls of
  * arm_sends(). */
-static void await(uint32_t taken, uint32_t told, int asked)
+static void await(uint32_t taken, uint32_t reported, int asked)
 {
     for (bool done = false; !done; usleep(MS)) {
         lock();
-        done =
-            fabric_state.taken >= taken && fabric_state.told >= told && fabric_state.asked >= asked;
+        done = fabric_state.taken >= taken && fabric_state.reported >= reported &&
+               fabric_state.asked >= asked;
         unlock();
     }
 }
@@ -230,7 +230,7 @@ static void the_end_of_a_send_is_asked_for_at_once_when_frames_are_short(void)
     CHECK_EQ(ipu_pump_start(pump), 0);
     await(FRAMES - 1, 0, 1);
     lock();
-    CHECK_EQ(fabric_state.untold_sleeps, 0);
+    CHECK_EQ(fabric_state.unreported_sleeps, 0);
     unlock();
     end_sends();
     await(FRAMES - 1, FRAMES - 1, 1);

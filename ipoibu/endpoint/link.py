@@ -36,7 +36,7 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
         return params
     if config.partitions is not None:
         raise UsageError(
-            f"{port.info.device}: the subnet administrator tells the link's parameters, "
+            f"{port.info.device}: the subnet administrator sets the link's parameters, "
             f"not {config.partitions}"
         )
     return join_link(

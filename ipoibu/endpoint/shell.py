@@ -190,8 +190,8 @@ class Shell:
         match effect:
             case Publish() | Withdraw() | SendFrame() | SendPacket() | Deliver() if self.is_severed:
                 self._counts["severed"] += 1  # a link that is down has no entries in the pump
-            case Publish(next_hop, forward, destination, mtu_bytes):
-                pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
+            case Publish(next_hop, action, destination, mtu_bytes):
+                pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)
                 if self.rc is not None:
                     self.rc.published(effect)
             case Withdraw(next_hop):

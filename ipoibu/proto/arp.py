@@ -60,7 +60,7 @@ class ArpResolver:
         """Take one ARP message, without the encapsulation header; `BadFrame` for an invalid one."""
         message = arp.parse_untrusted(payload)
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
-        if hwaddr.same_station(self._context.hwaddr):
+        if hwaddr.same_queue_pair(self._context.hwaddr):
             self._context.count("echo")
         elif self._neighbours.refuses(
             now, sender, hwaddr, source, is_answer=self._is_answer(source, message)

@@ -85,7 +85,7 @@ class FrameSource:
     dgid: Gid | None
 
     def contradicts(self, hwaddr: HwAddr) -> bool:
-        """Return whether a station other than `hwaddr` sent the datagram.
+        """Return whether a host other than `hwaddr` sent the datagram.
 
         The subnet prefix of the two GIDs may differ: it changes with the subnet manager's configuration.
         """

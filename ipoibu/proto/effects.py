@@ -33,7 +33,7 @@ class Publish:
     """
 
     next_hop: IpAddress
-    forward: NeighAction
+    action: NeighAction
     destination: Destination | None
     mtu_bytes: int
     hwaddr: HwAddr | None = field(default=None, compare=False)

@@ -380,9 +380,9 @@ class Groups:
     def _ring_sender(self, now: float, ip: IpAddress) -> None:
         self._feed_sender(now, ip, SenderInput.TIMEOUT)
 
-    def _publish(self, ip: IpAddress, sender: _Sender, forward: NeighAction) -> None:
+    def _publish(self, ip: IpAddress, sender: _Sender, action: NeighAction) -> None:
         destination = self._context.group(sender.mgid)
-        self._context.emit(Publish(ip, forward, destination, self._context.config.mtu_bytes))
+        self._context.emit(Publish(ip, action, destination, self._context.config.mtu_bytes))
 
     def _make_room(self, now: float) -> None:
         if len(self._senders) < self._cap:

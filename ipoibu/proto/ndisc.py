@@ -82,7 +82,7 @@ class NdResolver:
     def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
         """Take one ICMPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
         message = ndisc.parse_untrusted(packet)
-        if message.lladdr and message.lladdr.same_station(self._context.hwaddr):
+        if message.lladdr and message.lladdr.same_queue_pair(self._context.hwaddr):
             self._context.count("echo")
             return
         if self._is_refused(now, source, message):

@@ -156,7 +156,7 @@ class Neighbours:
         cached = Cached.NOTHING
         if entry is not None and entry.hwaddr is not None:
             cached = Cached.OTHER
-            if hwaddr is None or entry.hwaddr.same_station(hwaddr):
+            if hwaddr is None or entry.hwaddr.same_queue_pair(hwaddr):
                 cached = Cached.SAME
                 entry.hwaddr = hwaddr or entry.hwaddr  # the flags may be new (A6)
         elif hwaddr is None:
@@ -170,7 +170,7 @@ class Neighbours:
         """The host `prober` probes for `ip`. A probe proves nothing (RFC 5227 §2.1), but if the prober is
         not the host in our entry, that host has probably restarted with a new queue pair (A5)."""
         entry = self._entries.get(ip)
-        if entry is not None and entry.hwaddr and not entry.hwaddr.same_station(prober):
+        if entry is not None and entry.hwaddr and not entry.hwaddr.same_queue_pair(prober):
             self._feed(now, ip, Input.SUSPECTED)
 
     def hwaddr(self, ip: IpAddress) -> HwAddr | None:
@@ -346,13 +346,13 @@ class Neighbours:
         spent = limit is not None and entry.probes >= limit
         self._feed(now, ip, Input.EXHAUSTED if spent else Input.TIMEOUT)
 
-    def _publish(self, entry: _Entry, forward: NeighAction) -> None:
-        entry.published = forward
-        sends = forward in (NeighAction.SEND, NeighAction.NOTIFY)
+    def _publish(self, entry: _Entry, action: NeighAction) -> None:
+        entry.published = action
+        sends = action in (NeighAction.SEND, NeighAction.NOTIFY)
         destination = self._context.unicast(entry.hwaddr) if sends and entry.hwaddr else None
         mtu_bytes = self._context.config.mtu_bytes
         hwaddr = entry.hwaddr if destination else None
-        self._context.emit(Publish(entry.ip, forward, destination, mtu_bytes, hwaddr))
+        self._context.emit(Publish(entry.ip, action, destination, mtu_bytes, hwaddr))
 
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.

@@ -262,7 +262,7 @@ class RcPolicy:
         if not self._is_open:
             self._count("connection_link_down")
             return Reason.NO_RESOURCES
-        if hwaddr.same_station(config.hwaddr):
+        if hwaddr.same_queue_pair(config.hwaddr):
             self._count("connection_echo")
             return Reason.CONSUMER
         if config.profile is Profile.RFC:

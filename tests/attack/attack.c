@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hostile station on the wire of an interface under test. It sends RoCEv2 packets with right
+ * An attacker on the wire of an interface under test. It sends RoCEv2 packets with right
  * ICRCs and any source address at a rate that the caller chooses, or repeats what it hears.
  *
  *   attack flood  NETDEV RATE SECONDS SRC_MAC DST_MAC SRC_GID DST_GID [OPTION...] < TEMPLATE
@@ -121,7 +121,7 @@ static void send_all(struct sender *sender)
     while (!stopped && at_ns < sender->end_ns) {
         int64_t late_ns = clock_ns() - at_ns;
         if (late_ns > LATE_TICKS * (int64_t)TICK_NS) {
-            began_ns += late_ns; /* the station skips packets that are this late */
+            began_ns += late_ns; /* the attacker skips packets that are this late */
             at_ns += late_ns;
         }
         at_ns += TICK_NS;

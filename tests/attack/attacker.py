@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Builds the hostile station of `attack.c`, and runs it in the namespace of a host of a lab.
+"""Builds the attacker of `attack.c`, and runs it in the namespace of a host of a lab.
 
     attacker = Attacker.build(directory)
     with attacker.flood(lab.hosts[0], lab.hosts[1], arp_requests(...), rate=50_000):
         ...
 
-The station sits on the wire between the two hosts of a lab and can take any address there.
+The attacker sits on the wire between the two hosts of a lab and can take any address there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOURCES: Final = [
     *(SOFT / name for name in ("icrc.c", "crc32.c")),
 ]
 WARNINGS: Final = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
-LIFETIME_S: Final = 3600  # the station ends by itself at last
+LIFETIME_S: Final = 3600  # the attacker ends by itself at last
 
 
 def mac(number: int) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Packets of a hostile station to one interface, as templates that `attack.c` sends at a rate.
+"""Packets of an attacker to one interface, as templates that `attack.c` sends at a rate.
 
 Every template begins with the BTH (12 bytes) and, for datagrams, the DETH (8 bytes); the sender appends
 the ICRC. `Flood.options` name the fields that differ in each packet, and whether the source is false.
@@ -91,7 +91,7 @@ def nowhere(target: Target) -> Flood:
 
 
 def gsi(target: Target) -> Flood:
-    """Requests for connections from changing stations, to queue pair 1."""
+    """Requests for connections from changing hosts, to queue pair 1."""
     request = Req(
         1,
         service_id(ServiceForm.LINUX, Qpn(target.qpn)),

@@ -26,7 +26,7 @@ PACE: Final = Pace(timeout_s=0.05, attempts=2, probe_min_s=0.02, probe_max_s=0.0
 
 
 class IbPort(MemoryPort):
-    """A memory port of host `number` at the administrator `sa`."""
+    """A memory port of host `number` at the SA `sa`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class IbPort(MemoryPort):
 
 
 class Subnet:
-    """A switch, its administrator, and endpoints on them."""
+    """A switch, its SA, and endpoints on them."""
 
     def __init__(self) -> None:
         self.sa = FakeSa()

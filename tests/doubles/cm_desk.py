@@ -96,8 +96,8 @@ class Desk:
 
     def connect(self, handle: Handle = OURS) -> Req:
         """Ask B for a connection, and return the REQ."""
-        way = Destination(B, Qpn(0x49))
-        effects = self.do(Connect(handle, way, SERVICE, Qpn(0x50), 2048, b"hi"))
+        destination = Destination(B, Qpn(0x49))
+        effects = self.do(Connect(handle, destination, SERVICE, Qpn(0x50), 2048, b"hi"))
         message = only(effects)
         assert isinstance(message, Req)
         return message

@@ -97,10 +97,10 @@ class Bench:
             if parcel.type is EtherType.IPV6 and parcel.payload[7] == 255
         ]
 
-    def forward(self, destination: str) -> NeighAction | None:
+    def action(self, destination: str) -> NeighAction | None:
         """Return the pump's action on packets to `destination`; None is a miss."""
         row = self.host.table.get(ip_address(destination))
-        return row.forward if row else None
+        return row.action if row else None
 
     def neighbour(self, ip: str) -> NeighInfo | None:
         infos = {info.ip: info for info in self.host.engine.neighbours(self.now)}

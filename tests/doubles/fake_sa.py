@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A subnet administrator in memory: groups, paths, tables in segments, reports; and faults on demand.
 
-The rules of joining are OpenSM's, as far as they matter to a client. `FakeSa` is the administrator,
+The rules of joining are OpenSM's, as far as they matter to a client. `FakeSa` is the SA,
 `FakePort` the `MadPort` of one host; datagrams go through at once, in the order of sending.
 """
 
@@ -59,7 +59,7 @@ class _Group:
 
 
 class Host(Protocol):
-    """A host of the administrator: a `FakePort`, or a relay of its datagrams."""
+    """A host of the SA: a `FakePort`, or a relay of its datagrams."""
 
     info: MadPortInfo
 
@@ -323,18 +323,16 @@ def _asked(request: SaMad) -> McMemberRecord:
 class FakePort:
     """A host's port: `host` is its number, from 2, and its LID."""
 
-    def __init__(
-        self, administrator: FakeSa, host: int = 2, pkeys: tuple[int, ...] = (0xFFFF,)
-    ) -> None:
+    def __init__(self, fake_sa: FakeSa, host: int = 2, pkeys: tuple[int, ...] = (0xFFFF,)) -> None:
         self.hears_unasked = True
         self.info = MadPortInfo(
             "fake0", 1, True, host, SA_LID, 0, port_gid(host), tuple(PKey(key) for key in pkeys)
         )
         self.sent: list[tuple[SaMad, MadTo, float]] = []
-        self._administrator = administrator
+        self._fake_sa = fake_sa
         self._received: deque[MadIn] = deque()
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        administrator.plug(self)
+        fake_sa.plug(self)
 
     @property
     def is_closed(self) -> bool:
@@ -349,7 +347,7 @@ class FakePort:
     def send(self, raw: bytes, to: MadTo, wait_s: float) -> None:
         self.sent.append((sa.parse_untrusted(raw), to, wait_s))
         if to.lid == SA_LID:
-            self._administrator.receive(self, raw)
+            self._fake_sa.receive(self, raw)
 
     def deliver(self, message: SaMad, lid: int = SA_LID) -> None:
         """Let the host receive a message."""

@@ -193,16 +193,16 @@ class Host:
     def _forward(self, next_hop: IpAddress, data: bytes) -> None:
         """Send a packet by the pump's entry of its next hop."""
         row, now = self.table[next_hop], self._clock.now
-        if row.forward is NeighAction.HOLD:
+        if row.action is NeighAction.HOLD:
             self.counts["pump_hold"] += 1
-        elif row.forward is NeighAction.UNREACHABLE:
+        elif row.action is NeighAction.UNREACHABLE:
             self.carry_out(self.engine.unreachable(now, data))
         elif len(data) > row.mtu_bytes:
             self.carry_out(self.engine.too_big(now, next_hop, data, row.mtu_bytes))
         else:
             assert row.destination is not None
             self._transmit(row.destination, data)
-            if row.forward is NeighAction.NOTIFY and next_hop not in self._notified:
+            if row.action is NeighAction.NOTIFY and next_hop not in self._notified:
                 self._notified.add(next_hop)
                 self.carry_out(self.engine.used(now, next_hop))
 

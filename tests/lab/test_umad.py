@@ -16,7 +16,7 @@ pytestmark = pytest.mark.lab
 def test_the_sa_client_and_an_administrator_meet_over_ib_umad(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
-    administrator, client = run(
+    fake_sa, client = run(
         lab_kernel,
         [python(umad.administrate), python(umad.ask)],
         directory=tmp_path,
@@ -31,7 +31,7 @@ def test_the_sa_client_and_an_administrator_meet_over_ib_umad(
     assert answers["event"] == 66
     assert answers["silence"] == "NoAnswer"
     assert answers["changes"] == ["silent", "returned"]
-    [acknowledged] = json.loads(administrator.check().output.splitlines()[-1])["acknowledged"]
+    [acknowledged] = json.loads(fake_sa.check().output.splitlines()[-1])["acknowledged"]
     assert acknowledged & 0xFFFFFFFF == 1  # the upper half of a transaction id is the kernel's
     counts = answers["counts"]
     assert counts["sa_failed"] == 1

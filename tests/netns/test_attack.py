@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A hostile station beside a TCP stream: floods cost about as much as packets with a bad ICRC, and no more
+"""An attacker beside a TCP stream: floods cost about as much as packets with a bad ICRC, and no more
 than twice that."""
 
 from __future__ import annotations

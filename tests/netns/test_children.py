@@ -357,7 +357,7 @@ def test_parent_and_children_go_down_and_come_back_with_the_port(
 
     sh(family, "ip link set eth0 down")
     until(lambda: states() == {"down"})
-    gid = family.ask("show")["gid"]  # the kernel forgot it, and an administrator gives it back
+    gid = family.ask("show")["gid"]  # the kernel forgot it, and an SA gives it back
     sh(family, f"ip link set eth0 up && ip -6 address add {gid}/64 dev eth0 nodad")
     until(lambda: states() == {"up"}, timeout_s=10)
 

@@ -65,7 +65,7 @@ def assert_both_ends_agree(simulation: World) -> None:
             assert theirs.destination.gid == host.interface.gid
             assert (ours.send_psn, ours.receive_psn) == (theirs.receive_psn, theirs.send_psn)
             assert qp.has_superframes == host.qps[info.handle].has_superframes
-            assert info.hwaddr.same_station(other.interface)
+            assert info.hwaddr.same_queue_pair(other.interface)
             assert {info.handle.role, handle.role} == set(Role)
 
 

@@ -122,15 +122,15 @@ class TestHwAddr:
     def test_a6_stations_are_compared_without_the_flags(self) -> None:
         rc, plain = HwAddr.unpack(RAW), HwAddr(Qpn(0x48), GID)
         assert rc != plain
-        assert rc.same_station(plain)
-        assert plain.same_station(rc)
+        assert rc.same_queue_pair(plain)
+        assert plain.same_queue_pair(rc)
 
     def test_a5_a_new_queue_pair_is_another_station(self) -> None:
-        assert not HwAddr(Qpn(0x48), GID).same_station(HwAddr(Qpn(0x49), GID))
+        assert not HwAddr(Qpn(0x48), GID).same_queue_pair(HwAddr(Qpn(0x49), GID))
 
     def test_a_new_gid_is_another_station(self) -> None:
         other = Gid.parse("fe80::215:5dff:fd33:ff0c")
-        assert not HwAddr(Qpn(0x48), GID).same_station(HwAddr(Qpn(0x48), other))
+        assert not HwAddr(Qpn(0x48), GID).same_queue_pair(HwAddr(Qpn(0x48), other))
 
     def test_it_prints_and_reads_as_ip_link_writes_it(self) -> None:
         text = "80:00:00:48:fe:80:00:00:00:00:00:00:02:15:5d:ff:fd:33:ff:0b"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Packets that a station forges to harm a reliable connection of others. */
+/* Packets that a host forges to harm a reliable connection of others. */
 #include "rc_bench.h"
 
 static uint8_t out[4096], in[4096];
@@ -63,7 +63,7 @@ static void acknowledgements_of_what_was_not_sent_change_nothing(void)
     close_pair(&p);
 }
 
-/* A spoofing station that sees no packet of the connection has to guess the PSN and the MSN. Here
+/* A spoofing host that sees no packet of the connection has to guess the PSN and the MSN. Here
  * it knows the PSN already. */
 static void a_refusal_that_counts_other_messages_changes_nothing(void)
 {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The built-in HCA in an InfiniBand personality: `soft:NETDEV@UMAD`.
 
-Control is that of a real InfiniBand port: LID, P_Keys, groups and paths come from the subnet
-administrator that the port UMAD (a device of libibumad, such as ibsim's) belongs to. Data is RoCEv2 on
+Control is that of a real InfiniBand port: LID, P_Keys, groups and paths come from the SA
+that the port UMAD (a device of libibumad, such as ibsim's) belongs to. Data is RoCEv2 on
 NETDEV. The GID connects the two: the net device's link-local address has to be the port's GID, so that
 the LID and the GID of a path lead to the same port.
 """

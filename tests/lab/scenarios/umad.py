@@ -60,7 +60,7 @@ class RocePort(UmadPort):
 
 
 class Remote:
-    """The client, as the administrator sees it."""
+    """The client, as the SA sees it."""
 
     def __init__(self, port: RocePort) -> None:
         self.info = replace(port.info, lid=CLIENT_LID, gid=Gid.parse(link_local(2)))
@@ -81,24 +81,24 @@ def administrate() -> None:
     _prepare()
     requests = (Method.GET, Method.SET, Method.GET_TABLE, Method.DELETE)
     port = RocePort(SA_LID, Gid.parse(link_local(2)), requests)
-    administrator = FakeSa()
-    broadcast = administrator.make_broadcast(DEFAULT)
+    fake_sa = FakeSa()
+    broadcast = fake_sa.make_broadcast(DEFAULT)
     client = Remote(port)
-    administrator.plug(client)
+    fake_sa.plug(client)
     meet("up")
     waiting = select.poll()
     waiting.register(port.fileno(), select.POLLIN)
     is_reported = False
     while not _is_put("done"):
-        administrator.is_deaf = _is_put("deaf") and not _is_put("back")
-        if administrator.subscribers and not is_reported:
-            administrator.report(Notice(Trap.GROUP_CREATED, broadcast))
+        fake_sa.is_deaf = _is_put("deaf") and not _is_put("back")
+        if fake_sa.subscribers and not is_reported:
+            fake_sa.report(Notice(Trap.GROUP_CREATED, broadcast))
             is_reported = True
         if waiting.poll(20):
             while (received := port.receive()) is not None:
                 if not received.status:
-                    administrator.receive(client, received.raw)
-    print(json.dumps({"acknowledged": administrator.acknowledged}))
+                    fake_sa.receive(client, received.raw)
+    print(json.dumps({"acknowledged": fake_sa.acknowledged}))
     port.close()
 
 
@@ -107,7 +107,7 @@ def _is_put(key: str) -> bool:
 
 
 def ask() -> None:
-    """Print the answers of the other guest's administrator."""
+    """Print the answers of the other guest's SA."""
     _prepare()
     meet("up")
     print(json.dumps(asyncio.run(_ask())))

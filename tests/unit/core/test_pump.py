@@ -243,12 +243,12 @@ def test_a_packet_above_the_neighbours_mtu_is_reported(hosts: tuple[Host, Host])
     assert (event.type, event.mtu, event.data) == (_core.EVENT_TOO_BIG, 576, exceeds)
 
 
-@pytest.mark.parametrize("forward", [UNREACHABLE, SEND])
-def test_a_packet_without_a_possible_notification_counts_once(forward: int) -> None:
+@pytest.mark.parametrize("action", [UNREACHABLE, SEND])
+def test_a_packet_without_a_possible_notification_counts_once(action: int) -> None:
     switch = _core.MemorySwitch(1)
     a = make_host(switch, "fe80::a", event_bytes=1 << 13)
     b = make_host(switch, "fe80::b")
-    a.pump.neigh_set(key_of(B4), forward, b.destination, 1000)
+    a.pump.neigh_set(key_of(B4), action, b.destination, 1000)
     for token in range(200):
         a.pump.sync(token)  # until there is no more room
     a.step()

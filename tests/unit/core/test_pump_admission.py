@@ -25,13 +25,13 @@ SEND = 0
 
 
 class World:
-    """A host with two addresses, and a station that sends to it."""
+    """A host with two addresses, and a peer that sends to it."""
 
     def __init__(self, event_bytes: int = 1 << 20) -> None:
         switch = _core.MemorySwitch(1)
         gids = [Gid.parse(f"fe80::{name}") for name in "ab"]
         self.ports = [_core.MemoryPort(switch, gid.raw) for gid in gids]
-        self.pump, self.station = (
+        self.pump, self.peer = (
             _core.Pump(port, _core.QueueDevice(), mtu=MTU, event_bytes=event_bytes)
             for port in self.ports
         )
@@ -42,10 +42,10 @@ class World:
             self.pump.own_set(key_of(address), True)
 
     def send(self, message: arp.Arp | NeighbourSolicitation | NeighbourAdvertisement) -> None:
-        """The station sends a message, and the host gets it."""
+        """The peer sends a message, and the host gets it."""
         kind = EtherType.ARP if isinstance(message, arp.Arp) else EtherType.IPV6
         to = Destination(self.hwaddr.gid, self.hwaddr.qpn)
-        self.station.send_frame(to, Encap(kind, message.pack()).pack())
+        self.peer.send_frame(to, Encap(kind, message.pack()).pack())
         self.run()
 
     def ask(self, sender: IPv4Address, target: IPv4Address) -> None:
@@ -62,9 +62,9 @@ class World:
         self.run()
 
     def run(self) -> None:
-        while self.station.step() + self.pump.step():
+        while self.peer.step() + self.pump.step():
             pass
-        self.station.events()
+        self.peer.events()
 
     def know(self, ip: IPv4Address | IPv6Address) -> None:
         to = Destination(self.sender.gid, self.sender.qpn)

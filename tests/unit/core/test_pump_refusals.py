@@ -35,7 +35,7 @@ def v4(i: int) -> IPv4Address:
     return IPv4Address("10.0.0.0") + i
 
 
-def station(i: int) -> HwAddr:
+def peer(i: int) -> HwAddr:
     return HwAddr(Qpn(2 + i), Gid(b"\xfe\x80" + i.to_bytes(14, "big")))
 
 
@@ -55,8 +55,8 @@ class Host:
         while effects := self.context.take():
             for effect in effects:
                 match effect:
-                    case Publish(next_hop, forward, destination, mtu_bytes):
-                        self.pump.neigh_set(key_of(next_hop), forward, destination, mtu_bytes)
+                    case Publish(next_hop, action, destination, mtu_bytes):
+                        self.pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)
                     case Withdraw(next_hop):
                         self.pump.neigh_del(key_of(next_hop))
                     case Count(reason):
@@ -70,12 +70,12 @@ class Host:
                 self.neighbours.refused(0.0, address_of(event.next_hop), event.error)
 
     def introduce(self, i: int) -> None:
-        self.neighbours.introduced(0.0, v4(i), station(i))
+        self.neighbours.introduced(0.0, v4(i), peer(i))
         self.run()
 
     def confirm(self, i: int) -> None:
         self.neighbours.miss(0.0, v4(i), b"")
-        self.neighbours.advertised(0.0, v4(i), station(i), solicited=True, override=True)
+        self.neighbours.advertised(0.0, v4(i), peer(i), solicited=True, override=True)
         self.run()
 
     def known(self) -> set[int]:
@@ -85,7 +85,7 @@ class Host:
 def test_a_refusal_names_the_next_hop_and_the_error() -> None:
     host = Host()
     for i in range(HANDLES + 1):
-        to = Destination(station(i).gid, station(i).qpn)
+        to = Destination(peer(i).gid, peer(i).qpn)
         host.pump.neigh_set(key_of(v4(i)), NeighAction.SEND, to, MTU)
         host.pump.step()
     [event] = host.pump.events()
@@ -120,7 +120,7 @@ def test_an_address_that_the_device_refuses_costs_only_strangers() -> None:
         host.confirm(i)
     for i in range(10, 20):
         host.introduce(i)
-    host.neighbours.introduced(0.0, v4(50), station(50))
+    host.neighbours.introduced(0.0, v4(50), peer(50))
     for _ in range(NEIGH_REFUSALS_MAX + 1):
         host.neighbours.refused(0.0, v4(50), errno.EINVAL)
     assert host.known() == set(range(5))

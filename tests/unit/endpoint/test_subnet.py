@@ -144,7 +144,7 @@ def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
 
 
 def test_a_file_has_nothing_to_say_where_there_is_an_sa(subnet: Subnet) -> None:
-    with pytest.raises(UsageError, match="the subnet administrator tells"):
+    with pytest.raises(UsageError, match="the subnet administrator sets"):
         subnet.host(partitions=Path("/etc/opensm/partitions.conf"))
 
 

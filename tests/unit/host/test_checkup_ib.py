@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The checkup of an InfiniBand subnet, over an administrator that the test plays."""
+"""The checkup of an InfiniBand subnet, over an SA that the test plays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PARTITION = PKey(0x8001)
 
 
 @pytest.fixture
-def administrator(monkeypatch: pytest.MonkeyPatch) -> FakeSa:
-    administrator = FakeSa()
-    opens(monkeypatch, lambda: FakePort(administrator, pkeys=(0xFFFF, 0x8001)))
-    return administrator
+def fake_sa(monkeypatch: pytest.MonkeyPatch) -> FakeSa:
+    fake_sa = FakeSa()
+    opens(monkeypatch, lambda: FakePort(fake_sa, pkeys=(0xFFFF, 0x8001)))
+    return fake_sa
 
 
 def opens(monkeypatch: pytest.MonkeyPatch, port: Callable[[], FakePort]) -> None:
@@ -39,18 +39,18 @@ def _results() -> list[Finding]:
     return subnet("mlx5_0", 1, PARTITION)
 
 
-def test_a_link_that_is_there_is_described_and_not_joined(administrator: FakeSa) -> None:
-    group = administrator.make_broadcast(PARTITION)
+def test_a_link_that_is_there_is_described_and_not_joined(fake_sa: FakeSa) -> None:
+    group = fake_sa.make_broadcast(PARTITION)
     assert [(it.check, it.status) for it in _results()] == [
         ("subnet_manager", "ok"),
         ("pkey", "ok"),
         ("broadcast_group", "ok"),
     ]
     assert _results()[-1].detail == "the link of 0x8001 has an IP MTU of 2044, Q_Key 0xb1b"
-    assert not administrator.groups[group].members
+    assert not fake_sa.groups[group].members
 
 
-def test_a_broadcast_group_that_is_missing_has_a_line_to_add(administrator: FakeSa) -> None:
+def test_a_broadcast_group_that_is_missing_has_a_line_to_add(fake_sa: FakeSa) -> None:
     assert findings()[-1] == (
         "broadcast_group",
         "fail",
@@ -68,8 +68,8 @@ def test_a_port_outside_the_partition_has_a_line_to_add(monkeypatch: pytest.Monk
     assert "it has: 0xffff" in _results()[-1].detail
 
 
-def test_a_silent_administrator_is_reported(administrator: FakeSa) -> None:
-    administrator.is_deaf = True
+def test_a_silent_administrator_is_reported(fake_sa: FakeSa) -> None:
+    fake_sa.is_deaf = True
     check, status, _ = findings()[-1]
     assert (check, status) == ("broadcast_group", "fail")
 

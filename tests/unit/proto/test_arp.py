@@ -61,7 +61,7 @@ def test_a_request_for_us_is_answered_to_the_asker_alone_and_notes_it() -> None:
     assert (destination.gid, destination.qpn) == (PEER.gid, PEER.qpn)
     assert message == Arp(REPLY, bench.host.hwaddr, OUR_V4, PEER, PEER_V4)
     assert state_of(bench) is State.STALE
-    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
+    assert bench.action(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_request_for_somebody_else_is_neither_answered_nor_noted() -> None:
@@ -114,7 +114,7 @@ def test_a_reply_to_us_that_was_sent_to_everybody_does_not_confirm() -> None:
     bench = Bench()
     bench.send(PEER_TEXT)
     bench.arp(reply(bench), multicast=True)
-    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
+    assert bench.action(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_reply_that_nobody_asked_for_makes_no_entry() -> None:
@@ -171,7 +171,7 @@ def test_our_own_frames_that_come_back_are_ignored() -> None:
     bench = Bench()
     ours = bench.host.hwaddr
     bench.arp(gratuitous(ours, OUR_V4), multicast=True, sender=ours)
-    bench.arp(gratuitous(ours, OUR_V4), multicast=True)  # a mirror without our queue pair
+    bench.arp(gratuitous(ours, OUR_V4), multicast=True)  # reflected without our queue pair
     assert bench.host.counts == {"echo": 2}
     assert bench.host.log == []
 

@@ -98,9 +98,9 @@ def test_the_passive_side_from_request_to_the_end() -> None:
     assert (requested.gid, requested.service_id) == (B, SERVICE)
     assert requested.private.startswith(b"hello\0")
     attributes = requested.attributes
-    way = attributes.destination
-    assert (way.gid, way.qpn, way.sl, way.hop_limit) == (B, 0x4A, 2, 64)
-    assert (way.traffic_class, way.flow_label, way.static_rate) == (5, 0x12345, 3)
+    to = attributes.destination
+    assert (to.gid, to.qpn, to.sl, to.hop_limit) == (B, 0x4A, 2, 64)
+    assert (to.traffic_class, to.flow_label, to.static_rate) == (5, 0x12345, 3)
     assert (attributes.path_mtu_bytes, attributes.ack_timeout) == (2048, 19)
     assert attributes.send_psn == REQ.psn
     effects = desk.do(Accept(requested.handle, Qpn(0x51), b"welcome"))
@@ -394,7 +394,7 @@ def test_requests_with_a_false_source_do_not_end_the_connection_of_that_peer() -
     refused, *unanswered = [it for it in sent(desk.effects) if isinstance(it, Rep)]
     assert unanswered
     desk.receive(cm.Rej(refused.remote_id, refused.local_id, About.REP, Reason.INVALID_COMM_ID))
-    for rep in unanswered:  # the station does not see the REPs
+    for rep in unanswered:  # the forger does not see the REPs
         desk.receive(cm.Rtu(rep.remote_id, rep.local_id ^ 1))
     desk.wait(120)
     ended = [it.handle for it in desk.effects if isinstance(it, Ended)]

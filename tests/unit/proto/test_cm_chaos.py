@@ -177,9 +177,9 @@ def test_no_sequence_of_events_breaks_the_rules(
                 desk.wait(first)
             case _ if first == 0:
                 serial += 1
-                way = Destination(B, Qpn(0x49))
+                destination = Destination(B, Qpn(0x49))
                 handle = Handle(Role.ACTIVE, serial)
-                desk.do(Connect(handle, way, SERVICE, Qpn(0x50), 2048, b""))
+                desk.do(Connect(handle, destination, SERVICE, Qpn(0x50), 2048, b""))
             case _ if open_:
                 handle, latest = list(open_.items())[second % len(open_)]
                 if first == 1 or latest == "Established":

@@ -36,8 +36,8 @@ def test_a_request_of_rdma_cm_is_notified_without_the_header() -> None:
 
 def test_a_request_to_rdma_cm_has_the_header_in_front() -> None:
     desk = Desk()
-    way = Destination(B, Qpn(0x50))
-    request = only(desk.do(Connect(OURS, way, PORT, Qpn(0x50), 2048, b"hi")))
+    destination = Destination(B, Qpn(0x50))
+    request = only(desk.do(Connect(OURS, destination, PORT, Qpn(0x50), 2048, b"hi")))
     assert isinstance(request, Req)
     header, data = cm_rdmacm.parse_untrusted(request.private)
     assert (header.source, header.destination) == (CONFIG.gid.ip, B.ip)

@@ -166,9 +166,9 @@ def test_a_local_path_is_asked_for_with_lids_a_routed_one_without() -> None:
     """As Linux does: with a hop limit above 1 LIDs have no meaning."""
     desk = Desk(replace(CONFIG, lid=7))
     for hop_limit, lids in ((1, (7, 9)), (64, (0xFFFF, 0xFFFF))):
-        way = Destination(B, Qpn(0x49), dlid=9, hop_limit=hop_limit)
+        destination = Destination(B, Qpn(0x49), dlid=9, hop_limit=hop_limit)
         handle = Handle(Role.ACTIVE, hop_limit)
-        req = only(desk.do(Connect(handle, way, SERVICE, Qpn(0x50), 1024, b"")))
+        req = only(desk.do(Connect(handle, destination, SERVICE, Qpn(0x50), 1024, b"")))
         assert isinstance(req, Req)
         assert (req.primary.local_lid, req.primary.remote_lid) == lids
         assert req.primary.subnet_local == (hop_limit == 1)

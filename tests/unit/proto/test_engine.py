@@ -129,7 +129,7 @@ def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
         neighbour = bench.neighbour(address)
         assert neighbour is not None
         assert neighbour.hwaddr == PEER
-        assert bench.forward(address) is not None  # a packet goes out at once
+        assert bench.action(address) is not None  # a packet goes out at once
     assert bench.neighbour("224.0.0.1") is None
     assert bench.sent == []  # the engine asked no host
 

@@ -215,9 +215,9 @@ def test_a_group_that_lingers_when_the_link_goes_is_left_for_good() -> None:
 
 def test_broadcast_is_published_when_the_link_comes_up_and_for_good() -> None:
     bench = Bench(ready=False)
-    assert bench.forward("255.255.255.255") is None
+    assert bench.action("255.255.255.255") is None
     bench.run(0.001)
-    assert bench.forward("255.255.255.255") is NeighAction.SEND
+    assert bench.action("255.255.255.255") is NeighAction.SEND
     bench.run(7200)
     row = bench.host.table[LIMITED_BROADCAST]
     assert row.destination is not None
@@ -256,7 +256,7 @@ def test_a_joined_group_is_published_likewise() -> None:
     group = info(bench, TV_MGID)
     assert group is not None
     assert group.kind is Kind.FULL
-    assert bench.forward(TV) is NeighAction.NOTIFY
+    assert bench.action(TV) is NeighAction.NOTIFY
 
 
 def test_an_idle_send_only_group_is_withdrawn_after_one_to_two_minutes() -> None:
@@ -264,9 +264,9 @@ def test_an_idle_send_only_group_is_withdrawn_after_one_to_two_minutes() -> None
     bench = Bench()
     bench.send(TV)
     bench.run(119)
-    assert bench.forward(TV) is NeighAction.NOTIFY
+    assert bench.action(TV) is NeighAction.NOTIFY
     bench.run(2)
-    assert bench.forward(TV) is None
+    assert bench.action(TV) is None
     assert info(bench, TV_MGID) is None
 
 
@@ -275,7 +275,7 @@ def test_a_send_only_group_in_use_stays() -> None:
     for _ in range(100):
         bench.send(TV)
         bench.run(50)
-    assert bench.forward(TV) is NeighAction.NOTIFY
+    assert bench.action(TV) is NeighAction.NOTIFY
     assert [e for e in bench.host.effects if isinstance(e, Withdraw)] == []
 
 
@@ -293,7 +293,7 @@ def test_a_subnet_broadcast_goes_to_the_broadcast_group_as_long_as_the_subnet_is
     bench.send("10.0.0.255")
     assert bench.sent[0][0].gid == BROADCAST
     bench.host.remove(ip_interface("10.0.0.1/24"))
-    assert bench.forward("10.0.0.255") is None
+    assert bench.action("10.0.0.255") is None
 
 
 def test_sending_to_countless_groups_forgets_the_ones_used_longest_ago() -> None:
@@ -304,8 +304,8 @@ def test_sending_to_countless_groups_forgets_the_ones_used_longest_ago() -> None
     assert len(bench.sent) == GROUPS_MAX + 100
     assert bench.host.counts["group_sender_evicted"] == 101  # broadcast is the one that stays
     assert len(bench.host.table) == GROUPS_MAX
-    assert bench.forward("255.255.255.255") is NeighAction.SEND
-    assert bench.forward(str(first)) is None
+    assert bench.action("255.255.255.255") is NeighAction.SEND
+    assert bench.action(str(first)) is None
 
 
 def test_parameters_of_the_broadcast_group_serve_every_group() -> None:

@@ -44,7 +44,7 @@ def test_nothing_but_the_broadcast_group_is_asked_for_until_it_is_joined() -> No
     bench.host.refused.clear()
     bench.run(20)
     assert bench.host.engine.is_up
-    assert bench.forward("255.255.255.255") is NeighAction.SEND
+    assert bench.action("255.255.255.255") is NeighAction.SEND
 
 
 def test_frames_before_the_link_is_up_are_counted_and_dropped() -> None:
@@ -56,7 +56,7 @@ def test_frames_before_the_link_is_up_are_counted_and_dropped() -> None:
 @pytest.mark.parametrize("how", ["stop", "down"])
 def test_a_link_that_goes_leaves_nothing_in_the_pump_the_fabric_or_the_clock(how: str) -> None:
     bench = busy()
-    assert bench.forward("10.0.0.9") is NeighAction.HOLD
+    assert bench.action("10.0.0.9") is NeighAction.HOLD
     engine = bench.host.engine
     effects = engine.stop(bench.now) if how == "stop" else engine.port_event(bench.now, how)
     bench.host.carry_out(effects)

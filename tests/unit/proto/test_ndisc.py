@@ -57,7 +57,7 @@ def test_a_multicast_solicitation_is_answered_solicited_and_overriding() -> None
     assert message == NeighbourAdvertisement(
         OUR_V6, PEER_V6, OUR_V6, bench.host.hwaddr, solicited=True, override=True
     )
-    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
+    assert bench.action(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_router_says_that_it_is_one() -> None:
@@ -215,7 +215,7 @@ def test_a_router_advertisement_is_handed_on_without_its_option_and_teaches_the_
     bench.nd(message, multicast=True)
     [delivered] = bench.host.delivered
     assert ndisc.parse_untrusted(delivered) == replace(message, lladdr=None)
-    assert bench.forward(PEER_TEXT) is NeighAction.NOTIFY
+    assert bench.action(PEER_TEXT) is NeighAction.NOTIFY
 
 
 def test_a_router_solicitation_is_handed_on_and_teaches_the_asker() -> None:

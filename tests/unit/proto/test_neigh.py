@@ -35,7 +35,7 @@ from tests.doubles.engine_bench import (
 )
 from tests.doubles.simulation import TEMPLATE
 
-FORWARD_OF = {
+ACTION_OF = {
     State.INCOMPLETE: None,
     State.REACHABLE: NeighAction.SEND,
     State.STALE: NeighAction.NOTIFY,
@@ -119,13 +119,13 @@ def test_a_wanted_next_hop_is_resolved_while_no_packet_waits() -> None:
 
     want(PEER_V6)
     assert state_of(bench) is State.INCOMPLETE
-    assert bench.forward(str(PEER_V6)) is NeighAction.HOLD
+    assert bench.action(str(PEER_V6)) is NeighAction.HOLD
     bench.clear()
     want(PEER_V6)
     assert bench.host.effects == []
     advertise(bench, solicited=True, override=True)
     assert state_of(bench) is State.REACHABLE
-    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
+    assert bench.action(str(PEER_V6)) is NeighAction.SEND
     assert not any(isinstance(effect, SendPacket) for effect in bench.host.effects)
     want(OUR_V6)
     assert state_of(bench, str(OUR_V6)) is State.NONE
@@ -186,7 +186,7 @@ def test_an_advertisement_makes_no_entry(solicited: bool, override: bool) -> Non
 @pytest.mark.parametrize("state", [state for state in State if state is not State.NONE])
 def test_the_pump_s_entry_follows_the_state(state: State) -> None:
     bench = v6_in(state)
-    assert bench.forward(str(PEER_V6)) is FORWARD_OF[state]
+    assert bench.action(str(PEER_V6)) is ACTION_OF[state]
 
 
 @pytest.mark.parametrize("state", [State.REACHABLE, State.STALE, State.DELAY, State.PROBE])
@@ -213,7 +213,7 @@ def test_a_miss_asks_three_times_then_is_refused_for_a_second_and_forgotten() ->
     assert len(bench.host.delivered) == 1
     bench.run(NEIGH_FAILED_HOLD_S)
     assert state_of(bench) is State.NONE
-    assert bench.forward(str(PEER_V6)) is None
+    assert bench.action(str(PEER_V6)) is None
     bench.send(str(PEER_V6))
     assert len(bench.sent_nd()) == 1
 
@@ -232,9 +232,9 @@ def test_packets_that_waited_go_out_in_their_order_behind_the_publication() -> N
 def test_a_full_queue_makes_the_pump_hold_and_the_rest_is_counted() -> None:
     bench = Bench()
     for _ in range(NEIGH_PENDING_PACKETS):
-        assert bench.forward(str(PEER_V4)) is None
+        assert bench.action(str(PEER_V4)) is None
         bench.send(str(PEER_V4))
-    assert bench.forward(str(PEER_V4)) is NeighAction.HOLD
+    assert bench.action(str(PEER_V4)) is NeighAction.HOLD
     bench.send(str(PEER_V4))
     assert bench.host.counts["pump_hold"] == 1
     # a miss that was on its way when the pump learnt of it
@@ -245,7 +245,7 @@ def test_a_full_queue_makes_the_pump_hold_and_the_rest_is_counted() -> None:
     assert (
         len([e for e in bench.host.effects if isinstance(e, SendPacket)]) == NEIGH_PENDING_PACKETS
     )
-    assert bench.forward(str(PEER_V4)) is NeighAction.SEND
+    assert bench.action(str(PEER_V4)) is NeighAction.SEND
 
 
 def test_all_queues_together_are_bounded_and_room_comes_back() -> None:
@@ -257,7 +257,7 @@ def test_all_queues_together_are_bounded_and_room_comes_back() -> None:
     waiting = sum(info.pending for info in bench.host.engine.neighbours(bench.now))
     assert waiting == NEIGH_PENDING_TOTAL_PACKETS
     assert bench.host.counts["neigh_pending_total_full"] > 0
-    assert bench.forward(peers[-1]) is NeighAction.HOLD
+    assert bench.action(peers[-1]) is NeighAction.HOLD
     bench.run(10)
     assert bench.host.engine.neighbours(bench.now) == []
     bench.clear()
@@ -308,7 +308,7 @@ def test_three_unanswered_probes_forget_the_neighbour_and_the_next_packet_asks_e
 def test_an_answered_probe_makes_the_entry_reachable_again() -> None:
     bench = v6_in(State.PROBE)
     advertise(bench, solicited=True, override=True)
-    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
+    assert bench.action(str(PEER_V6)) is NeighAction.SEND
 
 
 def test_a_stale_entry_that_nobody_uses_is_forgotten_after_an_hour() -> None:
@@ -370,7 +370,7 @@ def test_a_miss_that_was_on_its_way_when_the_entry_came_is_sent_on(state: State)
 def test_a_confirmation_makes_the_pump_send_without_notice(state: State) -> None:
     bench = v6_in(state)
     advertise(bench, solicited=True, override=False)
-    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
+    assert bench.action(str(PEER_V6)) is NeighAction.SEND
 
 
 def test_a_confirmation_starts_the_reachable_time_anew() -> None:
@@ -378,14 +378,14 @@ def test_a_confirmation_starts_the_reachable_time_anew() -> None:
     for _ in range(100):
         bench.run(14)  # the shortest reachable time is 15 s
         advertise(bench, solicited=True, override=True)
-    assert bench.forward(str(PEER_V6)) is NeighAction.SEND
+    assert bench.action(str(PEER_V6)) is NeighAction.SEND
     assert [effect for effect in bench.host.effects if isinstance(effect, Publish)] == []
 
 
 def test_a_dispute_about_a_reachable_neighbour_keeps_its_address_under_notice() -> None:
     bench = v6_in(State.REACHABLE)
     advertise(bench, solicited=False, override=False, lladdr=PEER_AGAIN)
-    assert bench.forward(str(PEER_V6)) is NeighAction.NOTIFY
+    assert bench.action(str(PEER_V6)) is NeighAction.NOTIFY
     row = bench.host.table[PEER_V6]
     assert row.destination is not None
     assert row.destination.qpn == PEER.qpn
@@ -493,7 +493,7 @@ class CacheMachine(RuleBasedStateMachine):
                 del self.table[effect.next_hop]
             elif isinstance(effect, SendPacket):
                 row = self.table[v4(effect.packet[0])]
-                assert row.forward in (NeighAction.SEND, NeighAction.NOTIFY)
+                assert row.action in (NeighAction.SEND, NeighAction.NOTIFY)
 
     peers = st.integers(0, 7)
 
@@ -552,10 +552,10 @@ class CacheMachine(RuleBasedStateMachine):
             assert info.pending <= NEIGH_PENDING_PACKETS
             assert info.pending == 0 or info.state is State.INCOMPLETE
             if info.state is State.INCOMPLETE:
-                assert row is None or row.forward is NeighAction.HOLD
+                assert row is None or row.action is NeighAction.HOLD
             elif info.state is State.FAILED:
                 assert row is not None
-                assert row.forward is NeighAction.UNREACHABLE
+                assert row.action is NeighAction.UNREACHABLE
             else:
                 assert row is not None
                 assert info.hwaddr is not None

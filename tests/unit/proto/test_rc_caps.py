@@ -139,7 +139,7 @@ def test_what_is_shown_of_a_connection() -> None:
 
 # Whatever happens, in whatever order
 
-STATIONS: Final = [PEER, SMALLER, HwAddr(Qpn(0x50), Gid.parse("fe80::3"), RC_FLAG)]
+PEERS: Final = [PEER, SMALLER, HwAddr(Qpn(0x50), Gid.parse("fe80::3"), RC_FLAG)]
 moves = st.tuples(st.integers(0, 11), st.integers(0, 2), st.integers(0, 7))
 
 
@@ -150,11 +150,11 @@ def test_no_sequence_of_events_loses_a_queue_pair_or_a_route(
 ) -> None:
     desk = Desk(replace(CONFIG, profile=profile, connections_max=4, per_port_max=3, peers_max=2))
     for move, peer, choice in sequence:
-        _one_move(desk, move, STATIONS[peer], choice)
+        _one_move(desk, move, PEERS[peer], choice)
         live = {it.handle for it in desk.connections.snapshot(desk.now)}
         assert desk.open_qps == live
         assert len(live) <= 4
-        for hwaddr in STATIONS:
+        for hwaddr in PEERS:
             route = desk.route(hwaddr)
             if route.tx_mode is TxMode.RC:
                 assert route.handle in live

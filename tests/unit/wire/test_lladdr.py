@@ -11,26 +11,26 @@ from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.errors import BadFrame
 from ipoibu.wire import lladdr
 
-STATION: Final = bytes.fromhex("00000048fe8000000000000002155dfffd33ff0b")
+LLADDR: Final = bytes.fromhex("00000048fe8000000000000002155dfffd33ff0b")
 
 
 def test_a1_twenty_bytes_are_flags_queue_pair_and_gid() -> None:
-    assert lladdr.parse_untrusted(STATION) == HwAddr(
+    assert lladdr.parse_untrusted(LLADDR) == HwAddr(
         Qpn(0x48), Gid.parse("fe80::215:5dff:fd33:ff0b"), 0
     )
 
 
 @pytest.mark.parametrize("flags", [0x80, 0x40, 0xC0, 0x3F, 0xFF])
 def test_a2_any_flags_are_accepted_and_kept(flags: int) -> None:
-    claimed = lladdr.parse_untrusted(bytes((flags,)) + STATION[1:])
+    claimed = lladdr.parse_untrusted(bytes((flags,)) + LLADDR[1:])
     assert claimed.flags == flags
-    assert claimed.same_station(lladdr.parse_untrusted(STATION))
+    assert claimed.same_queue_pair(lladdr.parse_untrusted(LLADDR))
 
 
 @pytest.mark.parametrize("length", [0, 6, 8, 19, 21, 32])
 def test_a1_no_other_length_is_a_link_layer_address(length: int) -> None:
     with pytest.raises(BadFrame) as caught:
-        lladdr.parse_untrusted((STATION + STATION)[:length])
+        lladdr.parse_untrusted((LLADDR + LLADDR)[:length])
     assert caught.value.reason == "lladdr_length"
 
 

@@ -54,11 +54,11 @@ def test_a_flood_of_datagrams_does_not_keep_interfaces_waiting() -> None:
         connection_retries=7,
         rnr_retries=7,
     )
-    communication = GsiCm(flood, config)
+    cm = GsiCm(flood, config)
     served = threading.Event()
 
     def subscribe() -> None:
-        communication.subscribe(frozenset({1}), lambda event: None)
+        cm.subscribe(frozenset({1}), lambda event: None)
         served.set()
 
     thread = threading.Thread(target=subscribe)
@@ -69,4 +69,4 @@ def test_a_flood_of_datagrams_does_not_keep_interfaces_waiting() -> None:
     finally:
         flood.dry.set()
         thread.join()
-        communication.close()
+        cm.close()

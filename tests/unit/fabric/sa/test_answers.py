@@ -50,12 +50,12 @@ def ask(spoil: Callable[[SaMad], list[SaMad]], request: Ask) -> tuple[object, in
     """Return the outcome of the request, the count of mismatches, and whether the client holds a group."""
 
     async def played() -> tuple[object, int, bool]:
-        administrator = FakeSa()
-        administrator.make_broadcast(DEFAULT)
-        port = FakePort(administrator)
-        other = FakePort(administrator, host=3)
+        fake_sa = FakeSa()
+        fake_sa.make_broadcast(DEFAULT)
+        port = FakePort(fake_sa)
+        other = FakePort(fake_sa, host=3)
         client = SaClient(port, pace=Pace(timeout_s=60, attempts=1))
-        administrator.spoil = spoil
+        fake_sa.spoil = spoil
         try:
             try:
                 outcome: object = await request(client)

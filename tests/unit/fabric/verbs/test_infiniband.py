@@ -139,9 +139,9 @@ def test_connections_are_our_own_managers_where_the_kernel_has_none(
     port: VerbsPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_layer, "UmadGsiPort", Services)
-    communication = port.cm()
-    assert isinstance(communication, GsiCm)
-    assert communication.accepts
+    cm = port.cm()
+    assert isinstance(cm, GsiCm)
+    assert cm.accepts
 
 
 def test_connections_can_only_be_asked_for_where_the_kernel_has_a_manager(
