@@ -50,7 +50,7 @@ def test_two_hosts_of_a_link_do_all_that_the_kernels_own_do(
         assert tried == expected
     for name in ("tcp4-1", "tcp4-2", "tcp6-1", "tcp6-2"):
         report = json.loads((tmp_path / f"{name}.json").read_text())
-        assert report["end"]["sum_received"]["bits_per_second"] > 10e6, name
+        assert report["end"]["sum_received"]["bytes"] > 100_000, name
     for name in ("udp-1", "udp-2"):
         received = json.loads((tmp_path / f"{name}.json").read_text())["end"]["sum"]
         assert received["lost_percent"] < 5, name

@@ -22,7 +22,7 @@ show_all() {
 }
 
 large_ping() { # ADDRESS
-    ping -q -c 5 -i 0.1 -W 5 -s 60000 -M do "$1"
+    pings 5 -s 60000 -M do "$1"
 }
 
 serve_iperf() { # NAME ADDRESS
@@ -42,12 +42,12 @@ connect() { # DEVICE
     local other=$((3 - LAB_INDEX))
     ib_up "$1" --mode connected
     meet up 40
-    ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other" # the first by datagram, which makes the connection
+    pings 3 "10.9.0.$other" # the first by datagram, which makes the connection
     both_live
     meet connected 40
     large_ping "10.9.0.$other"
     large_ping "fd00:9::$other"
-    ping -q -c 5 -i 0.1 -W 5 "10.9.0.$other"
+    pings 5 "10.9.0.$other"
     if ((LAB_INDEX == 1)); then
         serve_iperf forward 10.9.0.1
         serve_iperf backward fd00:9::1
@@ -71,12 +71,12 @@ mix() { # DEVICE
     else
         ib_up "$1" --mode connected
         meet up 60
-        ping -q -c 3 -i 0.1 -W 5 "10.9.0.$((3 - LAB_INDEX))"
+        pings 3 "10.9.0.$((3 - LAB_INDEX))"
         both_live
-        ping -q -c 3 -i 0.1 -W 5 10.9.0.3
+        pings 3 10.9.0.3
         if large_ping 10.9.0.3 >"/run/lab/refused-$LAB_NAME" 2>&1; then return 1; fi
         ip route get 10.9.0.3 >"/run/lab/route-$LAB_NAME"
-        ping -q -c 3 -i 0.2 -W 5 -s 60000 10.9.0.3 # in fragments
+        pings 3 -s 60000 10.9.0.3 # in fragments
         large_ping "10.9.0.$((3 - LAB_INDEX))"
         if ((LAB_INDEX == 1)); then use_iperf small 10.9.0.3 -t 2; else meet small 40; fi
     fi
@@ -90,7 +90,7 @@ stumble() { # DEVICE
     local other=$((3 - LAB_INDEX)) stream
     ib_up "$1" --mode connected
     meet up 40
-    ping -q -c 3 -i 0.1 -W 5 "10.9.0.$other"
+    pings 3 "10.9.0.$other"
     both_live
     if ((LAB_INDEX == 1)); then
         meet served 40
@@ -143,7 +143,7 @@ beset() { # DEVICE
         meet flooded 100
         show_all
         meet up 60
-        ping -q -c 3 -i 0.1 -W 5 10.9.0.2
+        pings 3 10.9.0.2
         both_live
         large_ping 10.9.0.2
     else
@@ -151,7 +151,7 @@ beset() { # DEVICE
         meet flooded 100
         ib_up "$1" --mode connected
         meet up 60
-        ping -q -c 3 -i 0.1 -W 5 10.9.0.1
+        pings 3 10.9.0.1
         both_live
     fi
     meet done 60

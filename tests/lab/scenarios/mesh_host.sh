@@ -28,8 +28,8 @@ gather() {
     meet gathered 60
     for index in 1 2 3; do
         ((index == LAB_INDEX)) && continue
-        ping -q -c 3 -i 0.1 -W 5 "10.9.0.$index"
-        ping -q -c 3 -i 0.1 -W 5 "fd00:9::$index"
+        pings 3 "10.9.0.$index"
+        pings 3 "fd00:9::$index"
         large_ping "10.9.0.$index"
     done
     if ((LAB_INDEX == 1)); then

@@ -15,9 +15,9 @@ converse() { # DEVICE [OPTION...]
     [[ " $* " != *" --queues "* ]] || streams=8 # so that every queue has some
     ib_up "$@"
     meet up 40
-    ping -q -c 5 -i 0.05 -W 5 "10.9.0.$other"
-    ping -q -c 5 -i 0.05 -W 5 "fd00:9::$other"
-    ping -q -c 5 -i 0.05 -W 5 -s 2016 -M do "10.9.0.$other" # 2044 bytes of IP
+    pings 5 "10.9.0.$other"
+    pings 5 "fd00:9::$other"
+    pings 5 -s 2016 -M do "10.9.0.$other" # 2044 bytes of IP
     if ((LAB_INDEX == 1)); then
         receive_group UDP4-RECVFROM:5000,ip-add-membership=239.1.2.3:ib0 >/run/lab/group4 &
         local receiver4=$!

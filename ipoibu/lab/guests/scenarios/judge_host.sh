@@ -6,10 +6,21 @@
 
 export IB_MTU=4092 # of the broadcast group, less the 4 bytes of encapsulation
 
+counters() { # what this host has counted, for the log of a test that failed
+    ipoibu stats ib0 2>/dev/null || ip -s link show ib0
+    nstat -a
+    grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* 2>/dev/null || true
+}
+
 tried() { # WHAT COMMAND...
     local answer=no what=$1
     shift
-    if "$@" >/tmp/tried 2>&1; then answer=yes; else cat /tmp/tried >&2; fi
+    if "$@" >/tmp/tried 2>&1; then
+        answer=yes
+    else
+        cat /tmp/tried
+        counters
+    fi >&2
     printf '%s\t%s\n' "$what" "$answer" >>"/run/lab/behaviours-$LAB_NAME"
 }
 
@@ -75,9 +86,9 @@ side_down() { # HOST
 five_pings() { # ADDRESS [OPTION...]
     local output
     ping -q -c 1 -W 5 "${@:2}" "$1" || true # resolves addresses, makes connections
-    output=$(ping -q -c 5 -i 0.1 -W 5 "${@:2}" "$1")
+    output=$(pings 5 "${@:2}" "$1")
     echo "$output"
-    [[ $output == *" 5 received"* ]]
+    [[ $output == *" 5 received" ]]
 }
 
 every_size() { # ADDRESS: echo data of every size; the kernel sends fragments beyond the MTU

@@ -56,6 +56,21 @@ ib_down() { # ends the daemon, checks its status and that ib0 is gone
     [[ ! -e /sys/class/net/ib0 ]] || { echo "ib0 is still there" >&2; return 1; }
 }
 
+# Sends so many echo requests one by one, and waits for each answer. For the last answers of several
+# requests ping itself waits two round trips only, which a busy machine exceeds.
+pings() { # COUNT [OPTION...] ADDRESS
+    local output number received=0
+    for ((number = 0; number < $1; number++)); do
+        if output=$(ping -q -c 1 -W 5 "${@:2}" 2>&1); then
+            received=$((received + 1))
+        else
+            echo "${output/1 packets/1 packet}" # only the sum below counts packets
+        fi
+    done
+    echo "$1 packets transmitted, $received received"
+    ((received > 0))
+}
+
 # An application joins a group like this; the sender waits for the receiver with `meet`.
 receive_group() { # GROUP:...-membership option of socat; prints the first datagram
     timeout 30 socat -u "$1" STDOUT
