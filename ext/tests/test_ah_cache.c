@@ -82,7 +82,7 @@ static void equal_destinations_share_one_handle(void)
     CHECK_EQ(device.live, 0);
 }
 
-static void every_field_but_the_padding_tells_destinations_apart(void)
+static void destinations_that_differ_in_any_field_are_different(void)
 {
     struct device device;
     struct ipu_ah_cache cache;
@@ -317,7 +317,7 @@ static void a_long_random_run_keeps_every_cap_and_every_reference(void)
 int main(void)
 {
     RUN(equal_destinations_share_one_handle);
-    RUN(every_field_but_the_padding_tells_destinations_apart);
+    RUN(destinations_that_differ_in_any_field_are_different);
     RUN(an_idle_handle_is_kept_for_the_next_user);
     RUN(the_longest_idle_goes_first_when_there_are_too_many);
     RUN(with_no_idle_allowed_the_last_put_destroys);

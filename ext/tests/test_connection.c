@@ -368,7 +368,7 @@ static void offer_super(uint32_t len, uint16_t size)
                                                                .csum_offset = 16});
 }
 
-static void a_watched_path_tells_of_its_first_packet_only(void)
+static void a_watched_handle_reports_its_first_packet_only(void)
 {
     uint64_t token;
     begin();
@@ -491,7 +491,7 @@ static void a_peer_gets_so_many_segments_for_a_message_and_no_more(void)
     }
 }
 
-static void a_broken_connection_is_told_once_and_datagrams_go_on(void)
+static void a_broken_connection_is_reported_once_and_datagrams_go_on(void)
 {
     uint64_t token;
     begin();
@@ -798,14 +798,14 @@ static void an_application_reads_what_came_where_it_is(void)
 int main(void)
 {
     RUN(an_application_reads_what_came_where_it_is);
-    RUN(a_watched_path_tells_of_its_first_packet_only);
+    RUN(a_watched_handle_reports_its_first_packet_only);
     RUN(large_packets_cross_by_the_connection_and_are_delivered);
     RUN(without_a_connection_the_datagram_s_mtu_holds);
     RUN(a_super_frame_crosses_whole_where_both_agree);
     RUN(a_packet_whose_checksum_was_seen_to_be_right_crosses);
     RUN(a_super_frame_is_cut_where_they_do_not);
     RUN(a_peer_gets_so_many_segments_for_a_message_and_no_more);
-    RUN(a_broken_connection_is_told_once_and_datagrams_go_on);
+    RUN(a_broken_connection_is_reported_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);

@@ -194,7 +194,7 @@ static void beyond_the_frames_that_may_be_held_packets_are_copied(void)
     tear_down();
 }
 
-static void all_frames_on_their_way_is_told_and_a_cancelled_one_is_there_again(void)
+static void all_frames_may_be_under_way_and_a_cancelled_one_is_free_again(void)
 {
     set_up();
     struct ipu_loan *loan = hosts[0].queue.loan;
@@ -324,7 +324,7 @@ int main(void)
     RUN(frames_cross_and_come_back);
     RUN(copies_and_frames_keep_their_order);
     RUN(beyond_the_frames_that_may_be_held_packets_are_copied);
-    RUN(all_frames_on_their_way_is_told_and_a_cancelled_one_is_there_again);
+    RUN(all_frames_may_be_under_way_and_a_cancelled_one_is_free_again);
     RUN(a_frame_outlives_its_pump_fabric_and_queue);
     RUN(a_second_pump_gets_nothing_that_names_frames_of_the_first);
     RUN(every_refused_allocation_leaves_nothing_behind);

@@ -89,7 +89,7 @@ static void a_refused_allocation_leaves_the_answers_as_they_were(void)
     ipu_route_answers_free(&answers);
 }
 
-static void a_key_has_what_tells_flows_apart(void)
+static void a_key_has_the_fields_that_distinguish_flows(void)
 {
     uint8_t ip[28] = {0x45, 0xb8, 0, 28, 0, 0, 0, 0, 64, IPPROTO_UDP, 0, 0, 10, 0,
                       0,    1,    8, 8,  8, 8, 1, 2, 3,  4,           0, 8, 0,  0};
@@ -128,6 +128,6 @@ int main(void)
     RUN(answers_are_found_until_they_are_forgotten);
     RUN(a_full_table_forgets_all);
     RUN(a_refused_allocation_leaves_the_answers_as_they_were);
-    RUN(a_key_has_what_tells_flows_apart);
+    RUN(a_key_has_the_fields_that_distinguish_flows);
     RUN(an_ipv6_key_has_ports_only_behind_the_header);
 }

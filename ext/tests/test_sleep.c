@@ -200,7 +200,7 @@ static uint64_t wakeups(void)
     return atomic_load(&ipu_pump_counters(pump)->wakeups);
 }
 
-static void an_end_that_nobody_waits_for_is_found_without_being_told(void)
+static void an_end_that_nobody_awaits_is_reaped_without_a_wake_up(void)
 {
     begin(1);
     fabric_state.silent = true;
@@ -263,7 +263,7 @@ static uint32_t read_events(uint32_t *last)
     return count;
 }
 
-static void that_a_device_failed_is_told_once_there_is_room(void)
+static void a_device_failure_is_reported_once_there_is_room(void)
 {
     uint32_t last = 0, len = sizeof(struct ipu_command);
     begin(0);
@@ -289,10 +289,10 @@ static void that_a_device_failed_is_told_once_there_is_room(void)
 
 int main(void)
 {
-    RUN(an_end_that_nobody_waits_for_is_found_without_being_told);
+    RUN(an_end_that_nobody_awaits_is_reaped_without_a_wake_up);
     RUN(a_send_that_takes_long_is_asked_for_and_slept_on);
     RUN(the_end_of_a_send_is_asked_for_at_once_when_frames_are_short);
     RUN(a_device_that_failed_is_slept_beside);
-    RUN(that_a_device_failed_is_told_once_there_is_room);
+    RUN(a_device_failure_is_reported_once_there_is_room);
     return 0;
 }

@@ -85,7 +85,7 @@ static void it_reads_and_watches_its_first_queue(void)
     end(&bed);
 }
 
-static void what_the_kernel_says_is_passed_on(void)
+static void the_errors_of_the_kernel_are_passed_on(void)
 {
     struct bed bed;
     make(&bed);
@@ -110,7 +110,7 @@ int main(void)
 {
     RUN(a_frame_is_written_to_the_queue_of_its_flow);
     RUN(it_reads_and_watches_its_first_queue);
-    RUN(what_the_kernel_says_is_passed_on);
+    RUN(the_errors_of_the_kernel_are_passed_on);
     RUN(impossible_numbers_of_queues_are_refused);
     return 0;
 }

@@ -212,7 +212,7 @@ static void a_full_batch_of_lists_is_written(void)
     end(&bed);
 }
 
-static void what_becomes_of_a_write_is_said(void)
+static void the_result_of_a_write_is_reported(void)
 {
     struct bed bed = make();
     signal(SIGPIPE, SIG_IGN);
@@ -349,7 +349,7 @@ int main(void)
         RUN(a_frame_that_was_given_is_not_read_into);
         RUN(writes_end_in_their_order);
         RUN(a_full_batch_of_lists_is_written);
-        RUN(what_becomes_of_a_write_is_said);
+        RUN(the_result_of_a_write_is_reported);
         RUN(a_ring_that_fails_is_a_device_that_is_gone);
         RUN(only_a_flood_is_read_through_the_ring);
         RUN(a_long_frame_ends_a_flood);

@@ -239,7 +239,7 @@ static void addresses_and_ports_are_in_the_icrc(void)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void other_versions_and_opcodes_are_told_apart(void)
+static void other_versions_and_opcodes_are_distinguished(void)
 {
     uint8_t packet[24] = {0x64, 0x01};
     const uint8_t *payload;
@@ -360,7 +360,7 @@ int main(void)
         TEST(every_truncation_is_refused),
         TEST(every_flipped_bit_fails_the_icrc_but_those_it_masks),
         TEST(addresses_and_ports_are_in_the_icrc),
-        TEST(other_versions_and_opcodes_are_told_apart),
+        TEST(other_versions_and_opcodes_are_distinguished),
         TEST(more_padding_than_payload_is_malformed),
         TEST(random_bytes_never_lead_out_of_the_packet),
         TEST(the_grh_is_an_ipv6_header_for_iba),

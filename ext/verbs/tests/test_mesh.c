@@ -276,7 +276,7 @@ static void a_window_that_makes_no_sense_is_not_believed(void)
     end();
 }
 
-static void a_peer_is_told_when_it_may_send_more(void)
+static void a_peer_gets_a_larger_window_when_it_may_send_more(void)
 {
     begin();
     add(0);
@@ -301,7 +301,7 @@ static void a_peer_is_told_when_it_may_send_more(void)
 }
 
 /* No control buffer is free when the window message is due. */
-static void a_peer_is_told_of_its_window_later_if_not_now(void)
+static void a_window_that_cannot_be_sent_now_is_sent_later(void)
 {
     begin();
     add(0), add(1), add(2);
@@ -386,7 +386,7 @@ static void a_peer_in_too_many_groups_gets_everything(void)
     end();
 }
 
-static void a_group_is_said_by_the_frame_itself(void)
+static void the_frame_itself_names_its_group(void)
 {
     begin();
     add(0);
@@ -421,7 +421,7 @@ static void a_group_is_said_by_the_frame_itself(void)
 
 /* ---- ends */
 
-static void a_connection_that_fails_is_told_once_and_gives_back_all(void)
+static void a_connection_that_fails_is_reported_once_and_gives_back_all(void)
 {
     begin();
     add(0), add(1);
@@ -540,12 +540,12 @@ int main(void)
     RUN(who_was_asked_speaks_second);
     RUN(nothing_goes_beyond_the_window);
     RUN(a_window_that_makes_no_sense_is_not_believed);
-    RUN(a_peer_is_told_of_its_window_later_if_not_now);
-    RUN(a_peer_is_told_when_it_may_send_more);
+    RUN(a_window_that_cannot_be_sent_now_is_sent_later);
+    RUN(a_peer_gets_a_larger_window_when_it_may_send_more);
     RUN(a_group_gets_a_copy_for_each_that_is_in_it);
     RUN(a_peer_in_too_many_groups_gets_everything);
-    RUN(a_group_is_said_by_the_frame_itself);
-    RUN(a_connection_that_fails_is_told_once_and_gives_back_all);
+    RUN(the_frame_itself_names_its_group);
+    RUN(a_connection_that_fails_is_reported_once_and_gives_back_all);
     RUN(what_a_queue_pair_kept_comes_back_when_it_is_forgotten);
     RUN(early_and_short_messages_are_counted);
     RUN(a_peer_that_makes_no_room_is_given_up);

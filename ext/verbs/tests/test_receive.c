@@ -37,7 +37,7 @@ static void receives_are_posted_in_chains_up_to_the_queues_depth(void)
     fake_close();
 }
 
-static void a_received_datagram_tells_length_source_and_grh(void)
+static void a_completion_has_length_source_and_grh_of_its_datagram(void)
 {
     open_fabric();
     CHECK_EQ(post(10, 3), 3);
@@ -217,7 +217,7 @@ static void a_channel_in_error_is_not_watched_any_more(void)
     fake_close();
 }
 
-static void asynchronous_events_tell_of_the_port_and_the_device(void)
+static void asynchronous_events_report_the_port_and_the_device(void)
 {
     open_fabric();
     CHECK_EQ(ipu_verbs_events(fake_verbs), 0);
@@ -323,7 +323,7 @@ static void there_are_only_so_many_tx_queues(void)
 int main(void)
 {
     RUN(receives_are_posted_in_chains_up_to_the_queues_depth);
-    RUN(a_received_datagram_tells_length_source_and_grh);
+    RUN(a_completion_has_length_source_and_grh_of_its_datagram);
     RUN(completions_are_handed_out_in_as_many_pieces_as_asked_for);
     RUN(a_failed_receive_breaks_the_queue_pair_and_all_come_back);
     RUN(what_the_device_refuses_stays_the_callers);
@@ -333,7 +333,7 @@ int main(void)
     RUN(an_event_that_comes_late_wakes_the_pump_but_once);
     RUN(the_send_queue_is_asked_while_something_is_being_sent);
     RUN(a_channel_in_error_is_not_watched_any_more);
-    RUN(asynchronous_events_tell_of_the_port_and_the_device);
+    RUN(asynchronous_events_report_the_port_and_the_device);
     RUN(a_tx_queues_queue_pair_is_our_own_and_its_events_are_its_own);
     RUN(there_are_only_so_many_tx_queues);
     return 0;

@@ -74,7 +74,7 @@ static void an_unsignalled_send_comes_back_with_the_signalled_one_behind_it(void
     close_fabric();
 }
 
-static void a_work_request_says_what_the_link_says(void)
+static void a_work_request_has_the_fields_of_its_link(void)
 {
     open_fabric();
     CHECK_EQ(fake_send(fabric, group, 7, 1, 64), 1);
@@ -235,7 +235,7 @@ int main(void)
 {
     RUN(a_chain_is_one_doorbell_with_every_sixteenth_signalled);
     RUN(an_unsignalled_send_comes_back_with_the_signalled_one_behind_it);
-    RUN(a_work_request_says_what_the_link_says);
+    RUN(a_work_request_has_the_fields_of_its_link);
     RUN(no_more_is_taken_than_the_queue_holds);
     RUN(an_oversize_send_is_lost_and_never_posted);
     RUN(lost_sends_are_bounded_too);

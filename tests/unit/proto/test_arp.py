@@ -160,7 +160,7 @@ def test_who_claims_our_subnets_broadcast_address_does_not_get_its_broadcasts() 
         HwAddr(PEER.qpn, Gid.parse("ff12:401b:ffff::1")),
     ],
 )
-def test_a_hardware_address_that_is_no_station_s_is_counted_and_refused(hwaddr: HwAddr) -> None:
+def test_a_hardware_address_of_no_host_is_counted_and_refused(hwaddr: HwAddr) -> None:
     bench = Bench()
     bench.arp(request(sender=hwaddr))
     assert bench.host.counts == {"lladdr_not_unicast": 1}

@@ -139,7 +139,7 @@ def test_limited_membership_of_the_partition_is_membership() -> None:
     assert reported(Desk().receive(replace(REQ, pkey=PKey(0x7FFF)))) != []
 
 
-def test_without_a_grh_the_way_back_is_the_lid() -> None:
+def test_without_a_grh_the_answer_goes_to_the_lid() -> None:
     desk = Desk()
     source = MadSource(Qpn(GSI_QPN), None, lid=12, sl=3)
     effects = desk.receive(REQ, source)

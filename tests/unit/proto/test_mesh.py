@@ -224,7 +224,7 @@ def test_a_place_that_a_peer_announces_is_dialed_once() -> None:
     assert desk.mesh.control(0, handle, message) == []
 
 
-def test_a_station_found_at_two_places_is_connected_once() -> None:
+def test_a_host_at_two_addresses_is_connected_once() -> None:
     desk = Desk()
     first, second = pick(Dial, desk.seed(1, 2))
     desk.opened(first.handle, 1)

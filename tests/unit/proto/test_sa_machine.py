@@ -115,7 +115,7 @@ def test_every_progress_of_a_transfer_is_an_input_or_is_ignored() -> None:
     assert all((State.RECEIVING, one) in MACHINE for one in fed)
 
 
-def test_every_way_to_give_up_has_a_failure() -> None:
+def test_every_reason_to_give_up_has_a_failure() -> None:
     inputs = {fed for _, fed, _, actions in MACHINE if Action.GIVE_UP in actions}
     assert {fed.name for fed in inputs} == {"SPENT", "BROKEN", "STOPPED"}
     failures = set(sa_transaction.Failure)

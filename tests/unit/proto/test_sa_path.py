@@ -104,7 +104,7 @@ def test_one_path_serves_all_queue_pairs_of_a_port_and_is_asked_for_once() -> No
     assert bed.put(frame) == [SendFrame(replace(PATH, qpn=other.qpn), b"arp")]
 
 
-def test_few_wait_for_a_way_and_the_others_are_counted() -> None:
+def test_few_packets_wait_for_a_path_and_the_others_are_counted() -> None:
     bed = Bed()
     frames = [SendFrame(PLAIN, bytes((n,))) for n in range(SA_PATH_PENDING_PACKETS + 2)]
     out = bed.put(*frames)
@@ -226,7 +226,7 @@ def test_a_late_answer_and_one_for_nobody_change_nothing() -> None:
     assert bed.refused(PEER) == []
 
 
-def test_the_table_has_a_bound_and_idle_ways_make_room() -> None:
+def test_the_table_has_a_bound_and_idle_paths_make_room() -> None:
     bed = Bed(cap=2)
     gids = [Gid.parse(f"fe80::{n}") for n in range(1, 5)]
     for gid in gids[:3]:
@@ -239,7 +239,7 @@ def test_the_table_has_a_bound_and_idle_ways_make_room() -> None:
     assert Publish(TV, NeighAction.HOLD, None, 2044) in out
 
 
-def test_when_the_link_goes_down_all_ways_and_send_only_groups_go() -> None:
+def test_when_the_link_goes_down_all_paths_and_send_only_groups_go() -> None:
     bed = Bed()
     bed.put(NOTIFY)
     bed.path_resolved(MEMBER)
@@ -323,7 +323,7 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
     assert not any(isinstance(effect, JoinToSend) for effect in after)
 
 
-def test_b6_the_path_to_a_station_that_does_not_answer_is_asked_for_again() -> None:
+def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None:
     """Its port may have another LID now: any answer to a solicitation would lead to the former path."""
     machine = engine()
     up(machine)
