@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import islice
 from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress
 from ipoibu.errors import IpoibuError
-from ipoibu.limits import DUPLICATE_RETRY_MAX_S, DUPLICATE_RETRY_MIN_S
+from ipoibu.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MAX_S, DUPLICATE_RETRY_MIN_S
 from ipoibu.proto.backoff import Backoff
 
 _log: Final = logging.getLogger(__name__)
@@ -26,7 +27,8 @@ class Duplicates:
     """The duplicate addresses of one interface; every method runs on the loop's thread.
 
     The interface sets its own addresses again after `DUPLICATE_RETRY_MIN_S`, then after waits that
-    double, and when its link comes up. An address that another program set stays with that program.
+    double, and when its link comes up. An address that another program set stays with that program;
+    its refusals are counted all the same, which thins the log, for `ADDRESSES_MAX` addresses in all.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,8 +59,7 @@ class Duplicates:
         if is_ours:
             self._cancel(address)
             self._timers[address] = self._loop.call_later(wait_s, self._retry, address, holder)
-        else:
-            del self._backoffs[address]
+        self._make_room()
 
     def won(self, address: IpAddress) -> bool:
         """Keep `address`: detection found no other owner; return whether there was one before."""
@@ -84,6 +85,13 @@ class Duplicates:
             holder.retry(address)
         except IpoibuError as error:
             _log.error("%s: %s", self._name, error)
+
+    def _make_room(self) -> None:
+        """Forget the oldest addresses of other programs above the cap."""
+        excess = max(0, len(self._backoffs) - ADDRESSES_MAX)
+        others = (address for address in self._backoffs if address not in self._timers)
+        for address in list(islice(others, excess)):
+            del self._backoffs[address]
 
     def _cancel(self, address: IpAddress) -> None:
         timer = self._timers.pop(address, None)

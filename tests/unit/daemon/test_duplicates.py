@@ -14,7 +14,7 @@ import pytest
 from ipoibu.addr import IpAddress
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.errors import LinkError
-from ipoibu.limits import DUPLICATE_RETRY_MIN_S
+from ipoibu.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MIN_S
 
 ADDRESS = ipaddress.ip_address("10.0.0.1")
 
@@ -96,6 +96,30 @@ def test_an_address_of_another_program_is_not_set_again(clock: Clock) -> None:
     assert clock.timers == []
     duplicates.retry_all(holder)
     assert holder.log == ["drop 10.0.0.1"]
+
+
+def test_the_log_is_thinned_for_an_address_of_another_program_too(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    duplicates, holder = Duplicates("ib0", clock.loop), Holder(is_own=False)
+    for _ in range(4):
+        duplicates.lost(ADDRESS, holder)
+    assert len(caplog.records) == 2
+    assert caplog.messages[-1].endswith("(2 times)")
+    assert duplicates.won(ADDRESS)
+    duplicates.lost(ADDRESS, holder)
+    assert caplog.messages[-1].endswith("address: removed")
+
+
+def test_the_oldest_addresses_of_other_programs_are_forgotten_at_the_cap(clock: Clock) -> None:
+    duplicates, mine, other = Duplicates("ib0", clock.loop), Holder(), Holder(is_own=False)
+    duplicates.lost(ADDRESS, mine)
+    for n in range(1, ADDRESSES_MAX + 2):
+        duplicates.lost(ADDRESS + n, other)
+    assert not duplicates.won(ADDRESS + 1)
+    assert not duplicates.won(ADDRESS + 2)
+    assert duplicates.won(ADDRESS + 3)
+    assert duplicates.won(ADDRESS)
 
 
 def test_a_kernel_that_refuses_is_logged(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
