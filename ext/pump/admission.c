@@ -146,6 +146,7 @@ static void begin_second(struct ipu_admission *admission, uint64_t now)
         return;
     admission->second = now;
     admission->strangers = admission->known = 0;
+    admission->reported = false;
     memset(admission->by_sender, 0, sizeof admission->by_sender);
 }
 

@@ -154,7 +154,8 @@ enum ipu_event_type {
     IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
     IPU_EVENT_ROUTE_ASK,         /* next_hop: the destination; data: the IP packet */
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
-    IPU_EVENT_NEIGH_REFUSED, /* neigh_refused: NEIGH_SET failed, the table is as it was */
+    IPU_EVENT_NEIGH_REFUSED,   /* neigh_refused: NEIGH_SET failed, the table is as it was */
+    IPU_EVENT_CONTROL_LIMITED, /* frame: the first ARP or ND message refused in a second */
 };
 
 struct ipu_neigh_refused {

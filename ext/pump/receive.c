@@ -70,6 +70,15 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
+/* Lets the engine know, once a second, that messages are refused. */
+static void report_limit(struct ipu_pump *pump, const struct ipu_frame_received *frame)
+{
+    if (pump->admission.reported)
+        return;
+    struct ipu_event event = {.type = IPU_EVENT_CONTROL_LIMITED, .frame = *frame};
+    pump->admission.reported = ipu_event_emit(pump, &event, NULL);
+}
+
 /* Passes an ARP or ND message on, if it concerns us and the engine can read it. */
 static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame, size_t len,
                                      const uint8_t *grh, uint32_t src_qpn)
@@ -78,6 +87,13 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
                                                 .qpn = src_qpn};
     uint32_t room = ipu_ring_free_bytes(&pump->events) /
                     (pump->events.capacity_bytes / IPU_ADMISSION_ROOM_PARTS);
+    struct ipu_event event = {.type = IPU_EVENT_FRAME,
+                              .len = (uint32_t)len,
+                              .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
+    if (grh != NULL) { /* E4: only then is the area valid */
+        memcpy(&event.frame.sgid, grh + 8, 16);
+        memcpy(&event.frame.dgid, grh + 24, 16);
+    }
     switch (
         ipu_admission_judge_untrusted(&pump->admission, &pump->neigh, &sender, frame, len, room)) {
     case IPU_ADMIT_UNCONCERNED:
@@ -85,16 +101,10 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         return;
     case IPU_ADMIT_NOT:
         IPU_COUNT(pump, rx_control_limited);
+        report_limit(pump, &event.frame);
         return;
     case IPU_ADMIT:
         break;
-    }
-    struct ipu_event event = {.type = IPU_EVENT_FRAME,
-                              .len = (uint32_t)len,
-                              .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-    if (grh != NULL) { /* E4: only then is the area valid */
-        memcpy(&event.frame.sgid, grh + 8, 16);
-        memcpy(&event.frame.dgid, grh + 24, 16);
     }
     if (ipu_event_emit(pump, &event, frame))
         IPU_COUNT(pump, rx_control);

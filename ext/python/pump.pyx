@@ -145,6 +145,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_WANTED
         IPU_EVENT_ROUTE_ASK
         IPU_EVENT_NEIGH_REFUSED
+        IPU_EVENT_CONTROL_LIMITED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -219,6 +220,7 @@ EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
 EVENT_WANTED = IPU_EVENT_WANTED
 EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
 EVENT_NEIGH_REFUSED = IPU_EVENT_NEIGH_REFUSED
+EVENT_CONTROL_LIMITED = IPU_EVENT_CONTROL_LIMITED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -246,8 +248,8 @@ cdef class Event:
     # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED
     cdef readonly bytes next_hop
     cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
-    cdef readonly int src_qpn  # FRAME
-    cdef readonly bytes sgid  #: bytes | None; FRAME: None without a GRH
+    cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED
+    cdef readonly bytes sgid  #: bytes | None; FRAME, CONTROL_LIMITED: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
     cdef readonly bint working  # FABRIC: false when the queue pair broke
     cdef readonly int error  # DEVICE, NEIGH_REFUSED: errno
@@ -269,7 +271,7 @@ cdef void decode(Event event, const ipu_event *record):
     elif event.type == IPU_EVENT_TOO_BIG:
         event.next_hop = raw_address(&record.too_big.next_hop)
         event.mtu = record.too_big.mtu
-    elif event.type == IPU_EVENT_FRAME:
+    elif event.type in (IPU_EVENT_FRAME, IPU_EVENT_CONTROL_LIMITED):
         event.src_qpn = record.frame.src_qpn
         if record.frame.has_grh:
             event.sgid = raw_address(&record.frame.sgid)

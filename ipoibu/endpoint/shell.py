@@ -146,12 +146,9 @@ class Shell:
         engine = self._engine
         kind = event.type
         if kind == _core.EVENT_FRAME:
-            source = FrameSource(
-                Qpn(event.src_qpn),
-                Gid(event.sgid) if event.sgid is not None else None,
-                Gid(event.dgid) if event.dgid is not None else None,
-            )
-            self.perform(engine.frame(now, source, event.data))
+            self.perform(engine.frame(now, _source(event), event.data))
+        elif kind == _core.EVENT_CONTROL_LIMITED:
+            self.perform(engine.control_limited(now, _source(event)))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_ROUTE_ASK:
@@ -310,3 +307,11 @@ class Shell:
             target = Target("unicast")
         self._note_asked(target)
         self._pump.route_answer(packet, *self._encode(target))
+
+
+def _source(event: _core.Event) -> FrameSource:
+    return FrameSource(
+        Qpn(event.src_qpn),
+        Gid(event.sgid) if event.sgid is not None else None,
+        Gid(event.dgid) if event.dgid is not None else None,
+    )

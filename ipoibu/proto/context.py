@@ -84,6 +84,9 @@ class FrameSource:
     sgid: Gid | None
     dgid: Gid | None
 
+    def __str__(self) -> str:
+        return f"{self.sgid or 'unknown port'} queue pair {self.qpn}"
+
     def contradicts(self, hwaddr: HwAddr) -> bool:
         """Return whether a host other than `hwaddr` sent the datagram.
 

@@ -200,6 +200,12 @@ class Engine:
         self._neighbours.refused(now, next_hop, error)
         return self._context.take(now)
 
+    def control_limited(self, now: float, source: FrameSource) -> list[Effect]:
+        """The pump refuses ARP and ND messages of this second, the first one of them from `source`."""
+        text = f"too many ARP and ND messages: ignored some, the first from {source}"
+        self._context.warn("control_limited", now, text)
+        return self._context.take(now)
+
     def wanted(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump has no entry for one of several next hops, and sends by another one meanwhile."""
         is_ours = next_hop in self._addresses or not is_host(next_hop)

@@ -195,8 +195,7 @@ class Neighbours:
         if is_answer and self.is_asked(ip):
             self._context.count("neigh_proxied")
             return False
-        sender = source.sgid or "unknown port"
-        text = f"message about {ip} names {hwaddr}, but comes from {sender} queue pair {source.qpn}"
+        text = f"message about {ip} names {hwaddr}, but comes from {source}"
         self._context.warn("neigh_contradiction", now, text)
         return True
 
@@ -391,8 +390,10 @@ class Neighbours:
         rank = self._strangers or self._known
         if not rank:
             return False
-        self._context.count("neigh_evicted")
-        self._feed(now, next(iter(rank)), Input.EVICTED)
+        evicted = next(iter(rank))
+        text = f"no room for a neighbour beside {len(self)} others: forgot {evicted}"
+        self._context.warn("neigh_evicted", now, text)
+        self._feed(now, evicted, Input.EVICTED)
         return True
 
     def _make_room(self, now: float, wanted: IpAddress, error: int) -> bool:

@@ -71,6 +71,13 @@ class World:
         self.pump.neigh_set(key_of(ip), SEND, to, MTU)
         self.run()
 
+    def take(self, kind: int) -> list[_core.Event]:
+        """Return the events of that kind, and discard the others."""
+        taken = []
+        while events := self.pump.events():
+            taken += [event for event in events if event.type == kind]
+        return taken
+
     def counted(self, name: str) -> int:
         return self.pump.counters()[name]
 
@@ -128,11 +135,19 @@ def test_one_sender_is_bounded_and_an_answer_to_us_is_not(world: World) -> None:
     for i in range(2 * limits.CONTROL_PER_SENDER + 10):
         world.ask(OTHER + i, OURS)
     assert world.counted("rx_control_limited") > 0
-    events = len(world.pump.events())
+    frames = world.take(_core.EVENT_FRAME)
     world.seek(PEER)
     world.answer(PEER)
     assert len(world.pump.events()) == 1
-    assert events <= 2 * limits.CONTROL_PER_SENDER  # the test may span two seconds
+    assert len(frames) <= 2 * limits.CONTROL_PER_SENDER  # the test may span two seconds
+
+
+def test_the_engine_learns_once_a_second_that_the_pump_refuses_messages(world: World) -> None:
+    for i in range(3 * limits.CONTROL_PER_SENDER):
+        world.ask(OTHER + i, OURS)
+    reports = world.take(_core.EVENT_CONTROL_LIMITED)
+    assert 1 <= len(reports) < world.counted("rx_control_limited") / 10
+    assert (reports[0].src_qpn, reports[0].sgid) == (world.sender.qpn, world.sender.gid.raw)
 
 
 def test_answers_find_room_in_a_ring_that_strangers_have_filled() -> None:

@@ -7,10 +7,19 @@ import errno
 import random
 from ipaddress import IPv4Address
 
+import pytest
+
 from ipoibu import _core
 from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.ib import Destination
-from ipoibu.limits import NEIGH_EVICTED_AT_ONCE, NEIGH_REFUSALS_MAX, PEER_LOGS_BURST
+from ipoibu.limits import (
+    ADDRESS_HANDLES_MAX,
+    GROUPS_MAX,
+    NEIGH_EVICTED_AT_ONCE,
+    NEIGH_MAX,
+    NEIGH_REFUSALS_MAX,
+    PEER_LOGS_BURST,
+)
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, Log, NeighAction, Publish, Withdraw
 from ipoibu.proto.neigh import Neighbours
@@ -40,13 +49,18 @@ def peer(i: int) -> HwAddr:
 
 
 class Host:
-    """The neighbour cache over a pump that has `HANDLES` address handles."""
+    """The neighbour cache over a pump that has `ah_max` address handles."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, cap: int = NEIGH_MAX, ah_max: int = HANDLES, neigh_max: int = NEIGH_MAX
+    ) -> None:
         self.port = _core.MemoryPort(_core.MemorySwitch(1), Gid.parse("fe80::a").raw)
-        self.pump = _core.Pump(self.port, _core.QueueDevice(), mtu=MTU, ah_max=HANDLES)
+        self.pump = _core.Pump(
+            self.port, _core.QueueDevice(), mtu=MTU, ah_max=ah_max, neigh_max=neigh_max
+        )
         self.context = EngineContext(TEMPLATE, random.Random(1))
-        self.neighbours = Neighbours(self.context, {4: Silent(), 6: Silent()}, lambda *_: None)
+        resolvers = {4: Silent(), 6: Silent()}
+        self.neighbours = Neighbours(self.context, resolvers, lambda *_: None, cap)
         self.counts: list[str] = []
         self.log: list[str] = []
 
@@ -105,6 +119,24 @@ def test_strangers_do_not_keep_an_honest_host_out() -> None:
     assert "neigh_refused" in host.counts
     assert 0 < len(host.log) <= PEER_LOGS_BURST
     assert "no room in the data path for 10.0.0.154, of 65 neighbours" in host.log[0]
+
+
+@pytest.mark.parametrize("cap", [1024, pytest.param(NEIGH_MAX, marks=pytest.mark.nightly)])
+def test_a_table_full_of_strangers_takes_an_honest_host_and_logs_little(cap: int) -> None:
+    host = Host(cap, ah_max=ADDRESS_HANDLES_MAX, neigh_max=NEIGH_MAX + GROUPS_MAX)
+    host.confirm(0)
+    for i in range(1, cap + 100):
+        host.neighbours.introduced(0.0, v4(i), peer(i))
+        if i % 256 == 0:
+            host.run()
+    honest = cap + 100
+    host.introduce(honest)
+    host.confirm(honest)
+    assert {0, honest} <= host.known()
+    assert len(host.neighbours) == cap
+    assert host.counts == ["neigh_evicted"] * 101
+    assert len(host.log) == PEER_LOGS_BURST
+    assert host.log[0] == f"no room for a neighbour beside {cap} others: forgot 10.0.0.1"
 
 
 def test_where_all_are_known_the_oldest_makes_room() -> None:

@@ -65,6 +65,17 @@ def test_a_neighbour_that_repeats_its_address_has_not_moved() -> None:
     assert bench.host.counts["neigh_moved"] == 0
 
 
+def test_messages_that_the_pump_refuses_are_counted_and_logged_with_their_sender() -> None:
+    bench = Bench()
+    source = FrameSource(LIAR.qpn, LIAR.gid, None)
+    for _ in range(100):
+        bench.host.carry_out(bench.host.engine.control_limited(bench.now, source))
+    assert bench.host.counts["control_limited"] == 100
+    assert len(bench.host.log) == PEER_LOGS_BURST
+    text = f"too many ARP and ND messages: ignored some, the first from {LIAR.gid} queue pair"
+    assert text in text_of(bench)
+
+
 def test_two_hosts_that_fight_for_an_address_do_not_fill_the_log() -> None:
     bench = reachable()
     for hwaddr in (LIAR, PEER) * 500:
