@@ -69,10 +69,3 @@ def address_of(key: bytes) -> IpAddress:
 def prefix_of(network: IpNetwork) -> bytes:
     bits = network.prefixlen + (_MAPPED_BITS if network.version == 4 else 0)
     return bytes((bits,)) + key_of(network.network_address)
-
-
-def network_of(prefix: bytes) -> IpNetwork:
-    """The inverse of `prefix_of`."""
-    address = address_of(prefix[1:])
-    bits = prefix[0] - (_MAPPED_BITS if address.version == 4 else 0)
-    return ipaddress.ip_network((address, bits))

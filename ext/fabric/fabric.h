@@ -118,10 +118,10 @@ struct ipu_connection {
     uint32_t sending_bytes;    /* the bytes of these messages, */
     uint32_t lengths[IPU_CONNECTION_SENDS]; /* the length of each, in a ring */
     uint32_t oldest;                        /* that starts here, modulo its size */
-    uint64_t patience_ns; /* how long the pump may still wait for room, see connection.c */
-    bool superframes;     /* every message has a vnet header in front, both ways */
-    bool broken;          /* a send failed; the pump has notified the engine */
-    bool leaving;         /* the engine wants the connection back */
+    uint64_t hold_left_ns; /* how long the pump may still wait for room, see connection.c */
+    bool superframes;      /* every message has a vnet header in front, both ways */
+    bool broken;           /* a send failed; the pump has notified the engine */
+    bool leaving;          /* the engine wants the connection back */
     _Atomic uint64_t tx_messages, tx_bytes, rx_messages, rx_bytes;
 };
 

@@ -25,13 +25,14 @@ enum {
     /* How long the pump waits for a full connection. Meanwhile it does not read the device, for any
      * destination: as long as a peer's program may have to wait for a CPU, and no longer (4 ms was
      * too short beside other work). A stalled peer delays the others by this much, once. Waiting
-     * uses up the connection's patience, and its messages that end restore it: all of it in a full
-     * window. So a peer that acknowledges a trickle delays the others in proportion to the trickle.
+     * uses up the time that the connection has, and its messages that end restore it: all of it in
+     * a full window. So a peer that acknowledges a trickle delays the others in proportion to the
+     * trickle.
      */
-    PATIENCE_NS = 20000000,
-    PATIENCE_NS_PER_BYTE = PATIENCE_NS / SENDING_BYTES,
-    PATIENCE_BYTES_MIN = 4096, /* a shorter message counts as so long */
-    REFILL = 16,               /* posts receives in batches of so many */
+    HOLD_NS = 20000000,
+    HOLD_NS_PER_BYTE = HOLD_NS / SENDING_BYTES,
+    HOLD_BYTES_MIN = 4096, /* a shorter message counts as so long */
+    REFILL = 16,           /* posts receives in batches of so many */
 };
 
 static const struct ipu_connected_ops *ops_of(const struct ipu_pump *pump)
@@ -119,7 +120,7 @@ int ipu_connection_add(struct ipu_pump *pump, const struct ipu_connection_add *a
         return -EINVAL;
     connection->id = add->id;
     connection->superframes = add->superframes != 0;
-    connection->patience_ns = PATIENCE_NS;
+    connection->hold_left_ns = HOLD_NS;
     int error = ops_of(pump)->add(pump->fabric->connected_self, connection);
     if (error < 0)
         return error;
@@ -210,11 +211,11 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
 uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *connection)
 {
     struct ipu_connection_state *state = &pump->connected;
-    if (connection->broken || connection->patience_ns == 0)
+    if (connection->broken || connection->hold_left_ns == 0)
         return 0;
     state->held_by = connection;
     state->held_since_ns = ipu_clock_ns();
-    return connection->patience_ns;
+    return connection->hold_left_ns;
 }
 
 /* Ends the hold, and charges it to the connection. */
@@ -223,17 +224,17 @@ static void end_hold(struct ipu_pump *pump)
     struct ipu_connection_state *state = &pump->connected;
     struct ipu_connection *connection = state->held_by;
     uint64_t held_ns = ipu_clock_ns() - state->held_since_ns;
-    connection->patience_ns -=
-        held_ns < connection->patience_ns ? held_ns : connection->patience_ns;
+    connection->hold_left_ns -=
+        held_ns < connection->hold_left_ns ? held_ns : connection->hold_left_ns;
     state->held_by = NULL;
 }
 
 /* A message of so many bytes has ended. */
-static void restore_patience(struct ipu_connection *connection, uint32_t bytes)
+static void restore_hold(struct ipu_connection *connection, uint32_t bytes)
 {
-    uint64_t counted = bytes > PATIENCE_BYTES_MIN ? bytes : PATIENCE_BYTES_MIN;
-    uint64_t patience_ns = connection->patience_ns + counted * PATIENCE_NS_PER_BYTE;
-    connection->patience_ns = patience_ns < PATIENCE_NS ? patience_ns : PATIENCE_NS;
+    uint64_t counted = bytes > HOLD_BYTES_MIN ? bytes : HOLD_BYTES_MIN;
+    uint64_t hold_left_ns = connection->hold_left_ns + counted * HOLD_NS_PER_BYTE;
+    connection->hold_left_ns = hold_left_ns < HOLD_NS ? hold_left_ns : HOLD_NS;
 }
 
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
@@ -318,7 +319,7 @@ static int reap(struct ipu_pump *pump)
         connection->sending--;
         uint32_t bytes = connection->lengths[connection->oldest++ % IPU_CONNECTION_SENDS];
         connection->sending_bytes -= bytes;
-        restore_patience(connection, bytes);
+        restore_hold(connection, bytes);
         if (sent[i].failed)
             broke(pump, connection);
     }
@@ -450,7 +451,7 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
     if (state->all == NULL)
         return 0;
     if (state->held_by != NULL)
-        end_hold(pump); /* before messages restore patience: we may have been away meanwhile */
+        end_hold(pump); /* before messages restore time: we may have been away meanwhile */
     int work = reap(pump);
     int wanted = max < IPU_BATCH ? max : IPU_BATCH;
     int n = ops_of(pump)->received(pump->fabric->connected_self, done, wanted);

@@ -10,7 +10,7 @@
 
 #include "check.h"
 
-enum { FRAMES = 64, FRAME = 20000, ROUNDS = 300, PATIENCE_MS = 5000, AT_ONCE = 16 };
+enum { FRAMES = 64, FRAME = 20000, ROUNDS = 300, TIMEOUT_MS = 5000, AT_ONCE = 16 };
 
 static bool always; /* all through the ring, as where system calls are slow */
 
@@ -64,7 +64,7 @@ static ssize_t await(const struct bed *bed, uint32_t *index)
             continue;
         struct pollfd fds[] = {{.fd = ops->fd(bed->tun), .events = POLLIN},
                                {.fd = ops->ahead_fd(bed->tun), .events = POLLIN}};
-        int ready = poll(fds, 2, PATIENCE_MS);
+        int ready = poll(fds, 2, TIMEOUT_MS);
         CHECK(ready > 0 || (ready < 0 && errno == EINTR));
     }
 }

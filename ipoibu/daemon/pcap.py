@@ -15,7 +15,6 @@ MAGIC_NANOSECONDS: Final = 0xA1B23C4D
 SNAPLEN_BYTES: Final = 262_144  # libpcap's MAXIMUM_SNAPLEN: readers refuse larger ones
 SNAPLEN_MIN_BYTES: Final = 44  # GRH and encapsulation header
 RECORD_HEADER: Final = struct.Struct("<IIII")  # seconds, nanoseconds, captured, original length
-HEADER_BYTES: Final = 24
 
 
 class Frame(Protocol):

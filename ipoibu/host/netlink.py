@@ -181,11 +181,6 @@ class Netlink(NetlinkSocket):
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
         self.request(RTM_NEWLINK, flags, message, f"creating the veth pair {name}, {peer}")
 
-    def remove_link(self, index: int) -> None:
-        message = ifinfmsg()
-        message["index"] = index
-        self.request(RTM_DELLINK, NLM_F_ACK, message, f"removing interface {index}")
-
     # Addresses
 
     def addresses(self, index: int) -> set[IpInterface]:

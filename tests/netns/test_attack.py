@@ -121,7 +121,7 @@ def _remote(connection: dict[str, Any]) -> int:
     return int(connection["remote_qpn"], 16)
 
 
-def test_a_spoofing_station_that_knows_queue_pairs_ends_no_connection(
+def test_a_spoofing_host_that_knows_queue_pairs_ends_no_connection(
     labs: Callable[[str], Lab], attacker: Attacker, until: Until
 ) -> None:
     """It sees no packet of the connections, but has the peer's address and all queue pair numbers."""

@@ -242,8 +242,8 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
             receiver.bind((address, 0))
             sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, size)
 
-            def receive(patience_s: float) -> bool:
-                if not select.select([receiver], [], [], patience_s)[0]:
+            def receive(timeout_s: float) -> bool:
+                if not select.select([receiver], [], [], timeout_s)[0]:
                     return False
                 arrived.update(_datagrams(receiver))
                 return True

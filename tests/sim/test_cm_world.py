@@ -190,7 +190,7 @@ def test_a_peer_without_room_is_reached_by_datagram_and_asked_again() -> None:
     assert a.route(b).tx_mode is TxMode.RC
 
 
-def test_a_station_that_knows_the_rfcs_service_id_only_is_connected() -> None:
+def test_a_host_that_knows_the_rfcs_service_id_only_is_connected() -> None:
     """C7."""
     simulation = world(1)
     a, b = simulation.host(), simulation.host()

@@ -119,16 +119,16 @@ class TestHwAddr:
     def test_a2_its_flags_are_zero_unless_given(self) -> None:
         assert HwAddr(Qpn(0x48), GID).pack() == b"\0" + RAW[1:]
 
-    def test_a6_stations_are_compared_without_the_flags(self) -> None:
+    def test_a6_hosts_are_compared_without_the_flags(self) -> None:
         rc, plain = HwAddr.unpack(RAW), HwAddr(Qpn(0x48), GID)
         assert rc != plain
         assert rc.same_queue_pair(plain)
         assert plain.same_queue_pair(rc)
 
-    def test_a5_a_new_queue_pair_is_another_station(self) -> None:
+    def test_a5_a_new_queue_pair_is_another_host(self) -> None:
         assert not HwAddr(Qpn(0x48), GID).same_queue_pair(HwAddr(Qpn(0x49), GID))
 
-    def test_a_new_gid_is_another_station(self) -> None:
+    def test_a_new_gid_is_another_host(self) -> None:
         other = Gid.parse("fe80::215:5dff:fd33:ff0c")
         assert not HwAddr(Qpn(0x48), GID).same_queue_pair(HwAddr(Qpn(0x48), other))
 

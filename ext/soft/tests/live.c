@@ -172,7 +172,7 @@ void await(struct soft_cq *cq, int n, struct soft_wc *wc)
         soft_cq_arm(cq);
         more = soft_cq_poll(cq, n - got, wc + got);
         got += more;
-        if (more == 0 && poll(&p, 1, PATIENCE_MS) != 1) {
+        if (more == 0 && poll(&p, 1, TIMEOUT_MS) != 1) {
             show_counters(cq->hca);
             CHECK(!"nothing came");
         }
@@ -190,7 +190,7 @@ uint64_t counter(struct soft_hca *hca, enum soft_counter which)
 /* Makes progress until the counter has this value. */
 void await_counter(struct soft_hca *hca, enum soft_counter which, uint64_t value)
 {
-    int64_t end = now_ms() + PATIENCE_MS;
+    int64_t end = now_ms() + TIMEOUT_MS;
 
     while (counter(hca, which) < value && now_ms() < end)
         if (soft_hca_progress(hca) == 0)

@@ -8,8 +8,8 @@
 /* The live tests share two places, each a net device in a network namespace, and on each of them an
  * end: an HCA with one CQ, one QP, and a ring of receive buffers posted in order.
  */
-#define QKEY        0x0b1bu
-#define PATIENCE_MS 10000
+#define QKEY       0x0b1bu
+#define TIMEOUT_MS 10000
 
 struct place {
     const char *netns, *netdev;

@@ -54,7 +54,7 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     CHECK(b.hca->wants_writable);
     CHECK_EQUAL(soft_cq_create(b.hca, 1, &latecomer), 0); /* waits for EPOLLOUT, too */
     late.fd = soft_cq_fd(latecomer);
-    CHECK_EQUAL(poll(&late, 1, PATIENCE_MS), 1);
+    CHECK_EQUAL(poll(&late, 1, TIMEOUT_MS), 1);
     done = soft_cq_poll(b.cq, COUNT, wc);
     CHECK(done > 0 && done < COUNT);
     await(b.cq, COUNT - done, wc + done);
@@ -119,7 +119,7 @@ static void change_link(int which, bool up, int mtu_bytes)
 
 static void await_port(struct soft_hca *hca, int state)
 {
-    int64_t end = now_ms() + PATIENCE_MS;
+    int64_t end = now_ms() + TIMEOUT_MS;
 
     while (soft_hca_check(hca) != state && now_ms() < end)
         sched_yield();

@@ -26,7 +26,7 @@ static void a_packet_makes_the_descriptor_readable(void)
     soft_cq_arm(b.cq);
     CHECK(!readable(b.cq, 0));
     send_to(&a, a.peer, soft_qp_qpn(b.qp), "x", 1);
-    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK(readable(b.cq, TIMEOUT_MS));
     CHECK_EQUAL(soft_cq_poll(b.cq, 8, &wc), 1);
     soft_cq_arm(b.cq);
     CHECK(!readable(b.cq, 0));
@@ -52,7 +52,7 @@ static void packets_left_fetched_wake_the_other_cq(void)
     send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1);
     send_to(&a, a.peer, soft_qp_qpn(qp), "2", 1);
     await(b.cq, 1, &wc);
-    CHECK(readable(other, PATIENCE_MS));
+    CHECK(readable(other, TIMEOUT_MS));
     await(other, 1, &wc);
     CHECK_EQUAL(wc.wr_id, 5);
 
@@ -86,7 +86,7 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
     post(qp, 1, buffer, sizeof(buffer));
     soft_cq_arm(back);
     send_to(&a, a.peer, soft_qp_qpn(b.qp), "1", 1); /* its consumer has never asked for a wake-up */
-    CHECK(readable(back, PATIENCE_MS));
+    CHECK(readable(back, TIMEOUT_MS));
     await(b.cq, 1, &wc);
     post(b.qp, wc.wr_id, b.frame[wc.wr_id], FRAME);
     CHECK_EQUAL(soft_cq_poll(back, 1, &wc), 0);
@@ -95,13 +95,13 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
 
     soft_cq_arm(b.cq);
     send_to(&a, a.peer, soft_qp_qpn(b.qp), "2", 1);
-    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK(readable(b.cq, TIMEOUT_MS));
     CHECK(!readable(back, 0));
     await(b.cq, 1, &wc);
     post(b.qp, wc.wr_id, b.frame[wc.wr_id], FRAME);
     soft_cq_arm(b.cq);
     send_to(&a, a.peer, soft_qp_qpn(qp), "3", 1);
-    CHECK(readable(b.cq, PATIENCE_MS));
+    CHECK(readable(b.cq, TIMEOUT_MS));
     CHECK(!readable(back, 0));
     CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 0); /* the other one fetches it */
     CHECK(readable(back, 0));
@@ -114,7 +114,7 @@ static void packets_wake_the_background_only_when_nobody_else_comes_for_them(voi
     soft_qp_destroy(b.qp);
     CHECK_EQUAL(soft_cq_destroy(b.cq), 0); /* from now on it is alone */
     send_to(&a, a.peer, soft_qp_qpn(qp), "4", 1);
-    CHECK(readable(back, PATIENCE_MS));
+    CHECK(readable(back, TIMEOUT_MS));
     await(back, 1, &wc);
     CHECK_EQUAL(wc.wr_id, 4);
     CHECK_EQUAL(soft_cq_create(b.hca, 64, &b.cq), 0);

@@ -25,9 +25,9 @@
 
 #include "hca.h"
 
-#define QKEY        0x11111111u
-#define GREETING    sizeof("0000:000000:000000:00000000000000000000000000000000")
-#define PATIENCE_MS 10000 /* UD loses messages, and a lost one is never answered */
+#define QKEY       0x11111111u
+#define GREETING   sizeof("0000:000000:000000:00000000000000000000000000000000")
+#define TIMEOUT_MS 10000 /* UD loses messages, and a lost one is never answered */
 
 struct options {
     const char *netdev, *port, *host;
@@ -266,8 +266,8 @@ static int sleep_ms(struct game *g)
     int64_t deadline_ns = soft_hca_deadline_ns(g->hca);
     int64_t ms = (deadline_ns - now_ns()) / 1000000 + 1;
 
-    if (deadline_ns == SOFT_NO_DEADLINE_NS || ms > PATIENCE_MS)
-        return PATIENCE_MS;
+    if (deadline_ns == SOFT_NO_DEADLINE_NS || ms > TIMEOUT_MS)
+        return TIMEOUT_MS;
     return ms < 0 ? 0 : (int)ms;
 }
 
@@ -275,11 +275,11 @@ static int sleep_ms(struct game *g)
 static void next_completion(const struct options *o, struct game *g, struct soft_wc *wc)
 {
     struct pollfd p = {.fd = soft_cq_fd(g->cq), .events = POLLIN};
-    int64_t end_ns = now_ns() + (int64_t)PATIENCE_MS * 1000000;
+    int64_t end_ns = now_ns() + (int64_t)TIMEOUT_MS * 1000000;
 
     while (soft_cq_poll(g->cq, 1, wc) == 0) {
         if (now_ns() > end_ns) {
-            fprintf(stderr, "soft_pingpong: no message for %d s\n", PATIENCE_MS / 1000);
+            fprintf(stderr, "soft_pingpong: no message for %d s\n", TIMEOUT_MS / 1000);
             exit(1);
         }
         if (o->events) {

@@ -428,7 +428,7 @@ static void requests_nobody_serves_are_refused_and_end_the_connection(void)
     }
 }
 
-static void a_gap_is_told_once_and_a_duplicate_acknowledged_again(void)
+static void a_gap_is_reported_once_and_a_duplicate_acknowledged_again(void)
 {
     struct pair p;
     struct soft_roce roce;
@@ -462,7 +462,7 @@ static void a_gap_is_told_once_and_a_duplicate_acknowledged_again(void)
     close_pair(&p);
 }
 
-static void the_errors_of_the_peer_are_told_apart(void)
+static void the_errors_of_the_peer_have_their_own_codes(void)
 {
     static const uint8_t status[] = {0, SOFT_WC_REM_INV_REQ_ERR, SOFT_WC_REM_ACCESS_ERR,
                                      SOFT_WC_REM_OP_ERR};
@@ -586,8 +586,8 @@ int main(void)
         TEST(a_peer_that_vanishes_under_load_costs_one_connection_only),
         TEST(packets_are_as_the_architecture_says),
         TEST(requests_nobody_serves_are_refused_and_end_the_connection),
-        TEST(a_gap_is_told_once_and_a_duplicate_acknowledged_again),
-        TEST(the_errors_of_the_peer_are_told_apart),
+        TEST(a_gap_is_reported_once_and_a_duplicate_acknowledged_again),
+        TEST(the_errors_of_the_peer_have_their_own_codes),
         TEST(a_connection_survives_or_ends_cleanly_whatever_comes),
     };
 

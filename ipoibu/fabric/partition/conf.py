@@ -41,8 +41,6 @@ from ipoibu.wire.sa import MTU_BYTES
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PATH: Final = "/etc/opensm/partitions.conf"
-
 
 def read(path: str | Path) -> Partitions:
     """Read a file and log its warnings; `UsageError` if it does not exist or is wrong."""

@@ -151,11 +151,6 @@ def _logging_kept() -> Iterator[None]:
         root.setLevel(level)
 
 
-def device_names() -> list[str]:
-    """Return the sorted names of the RDMA devices that libibverbs can open."""
-    return sorted(device.name.decode() for device in _devices(load()))
-
-
 def is_iwarp(name: str) -> bool:
     """Return whether the name is that of an iWARP device, which has connections only."""
     return _is_iwarp(load(), name)

@@ -7,13 +7,10 @@ import ipaddress
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from ipoibu.addr import Gid
 from ipoibu.errors import LinkError
 from ipoibu.limits import IB_MTUS, ROCE_OVERHEAD_BYTES
-
-DEFAULT_IB_MTU_NETDEV: Final = 2128  # carries the default InfiniBand MTU of 2048 (T1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet
     renewed(endpoint, 1)
 
 
-def test_thirty_renewals_leave_no_descriptor_and_no_thread_behind(subnet: Subnet) -> None:
+def test_thirty_heavy_flushes_leave_no_descriptor_and_no_thread_behind(subnet: Subnet) -> None:
     endpoint, port = subnet.host(), subnet.ports[0]
 
     def renew(times: int) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from ipoibu.host import route_message
 from ipoibu.host.route_message import RouteEntry, RouteReader
-from ipoibu.route import NextHop, network_of
+from ipoibu.route import NextHop
+from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 
 

@@ -28,7 +28,8 @@ from ipoibu.host.route_message import RouteEntry, RouteReader
 from ipoibu.host.route_rules import Rule
 from ipoibu.host.route_sync import RouteSync
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
-from ipoibu.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange, network_of
+from ipoibu.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange
+from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 
 

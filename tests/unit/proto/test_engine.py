@@ -120,7 +120,7 @@ def test_published_neighbours_carry_the_interface_s_mtu() -> None:
 # -- a mesh --------------------------------------------------------------------------------------
 
 
-def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
+def test_a_host_that_says_its_addresses_becomes_a_neighbour() -> None:
     bench = Bench()
     engine = bench.host.engine
     addresses: list[IpAddress] = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
@@ -134,7 +134,7 @@ def test_a_station_that_says_its_addresses_becomes_a_neighbour() -> None:
     assert bench.sent == []  # the engine asked no host
 
 
-def test_a_station_that_says_our_address_is_a_duplicate() -> None:
+def test_a_host_that_says_our_address_is_a_duplicate() -> None:
     bench = Bench()
     bench.host.carry_out(bench.host.engine.learned(bench.now, PEER, [OUR_V4]))
     assert bench.host.counts["address_conflict"] == 1

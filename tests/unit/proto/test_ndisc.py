@@ -79,9 +79,7 @@ def test_a_solicitation_for_somebody_else_is_silently_ignored() -> None:
     assert bench.host.effects == []
 
 
-def test_a_unicast_solicitation_without_an_address_is_answered_to_the_station_it_came_from() -> (
-    None
-):
+def test_a_unicast_solicitation_without_an_address_is_answered_to_the_host_it_came_from() -> None:
     bench = Bench()
     bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6))
     [(destination, _)] = bench.sent_nd()
@@ -262,7 +260,7 @@ def test_a_probe_from_a_new_queue_pair_makes_us_ask_the_neighbour() -> None:
 
 
 @pytest.mark.parametrize("hwaddr", [HwAddr(Qpn(0), PEER.gid), HwAddr(Qpn(0xFFFFFF), PEER.gid)])
-def test_an_option_that_names_no_station_is_counted_and_refused(hwaddr: HwAddr) -> None:
+def test_an_option_that_names_no_host_is_counted_and_refused(hwaddr: HwAddr) -> None:
     bench = Bench()
     bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, hwaddr))
     assert bench.host.counts == {"lladdr_not_unicast": 1}

@@ -279,7 +279,7 @@ def test_reachable_time_is_between_half_and_one_and_a_half_times_the_base() -> N
     assert 40.0 < max(times) <= 45.0
 
 
-def test_first_use_of_a_stale_entry_waits_five_seconds_then_probes_the_station_itself() -> None:
+def test_first_use_of_a_stale_entry_waits_five_seconds_then_probes_the_host_itself() -> None:
     bench = v6_in(State.STALE)
     bench.send(str(PEER_V6))
     assert state_of(bench) is State.DELAY

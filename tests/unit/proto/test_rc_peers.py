@@ -116,7 +116,7 @@ def test_in_the_rfcs_profile_too_and_the_next_packet_asks_by_itself() -> None:
     assert desk.connections.deadline() is None
 
 
-def test_a_newer_request_of_a_station_replaces_its_older_connection() -> None:
+def test_a_newer_request_of_a_host_replaces_its_older_connection() -> None:
     desk = Desk()
     first = desk.accept()
     second, _ = desk.request()
@@ -200,7 +200,7 @@ def test_a_packet_waits_for_the_request_that_is_under_way() -> None:
     assert pick(OpenQp, desk.want()) != []
 
 
-def test_of_two_requests_of_one_station_one_may_fail() -> None:
+def test_of_two_requests_of_one_host_one_may_fail() -> None:
     desk = Desk(RFC)
     first, _ = desk.request()
     second, _ = desk.request()
@@ -211,7 +211,7 @@ def test_of_two_requests_of_one_station_one_may_fail() -> None:
     assert desk.route().handle == second
 
 
-def test_a_station_that_asks_anew_has_lost_what_we_still_have() -> None:
+def test_a_host_that_asks_anew_has_lost_what_we_still_have() -> None:
     desk = Desk(RFC)
     first = desk.connect()
     handle, effects = desk.request()
@@ -306,7 +306,7 @@ def test_memory_of_a_ports_former_queue_pairs_is_bounded() -> None:
     assert connections.suspect(former[0])  # forgotten
 
 
-def test_two_stations_on_one_port_disturb_each_other_once_at_most() -> None:
+def test_two_hosts_on_one_port_disturb_each_other_once_at_most() -> None:
     desk = Desk()
     sibling = HwAddr(Qpn(0x60), PEER_GID)
     both = [PEER, sibling]

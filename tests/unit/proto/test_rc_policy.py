@@ -86,7 +86,7 @@ def test_a_neighbour_that_does_not_announce_rc_is_left_alone() -> None:
     assert desk.route(plain).tx_mode is TxMode.UD
 
 
-def test_flags_do_not_make_another_station() -> None:
+def test_flags_do_not_make_another_host() -> None:
     """A6: 0xC0 is RC and UC, the rest is ignored."""
     desk = Desk()
     desk.connect()

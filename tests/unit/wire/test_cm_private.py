@@ -27,7 +27,7 @@ def refusal(raw: bytes) -> str | None:
     return None
 
 
-def test_a_station_says_its_queue_pair_and_its_receive_mtu() -> None:
+def test_a_host_says_its_queue_pair_and_its_receive_mtu() -> None:
     assert Private(Qpn(0x48), 65524).pack() == LINUX
     assert cm_private.parse_untrusted(LINUX.ljust(92, b"\0")) == Private(Qpn(0x48), 65524)
 
@@ -85,7 +85,7 @@ def test_a_receive_mtu_that_carries_no_ip_is_refused(mtu_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("qpn", [0, 1, MULTICAST_QPN])
-def test_a_queue_pair_that_no_station_has_is_refused(qpn: int) -> None:
+def test_a_queue_pair_that_no_host_has_is_refused(qpn: int) -> None:
     assert refusal(qpn.to_bytes(4, "big") + LINUX[4:]) == "cm_private_qpn"
 
 

@@ -171,7 +171,7 @@ def test_an_ipv6_source_that_is_not_one_host_is_not_answered(source: str) -> Non
     assert answers(replace(V6_SMALL, source=IPv6Address(source))) == (False, False)
 
 
-def test_a_packet_to_an_ipv6_group_is_answered_by_too_big_alone_and_by_a_station() -> None:
+def test_a_packet_to_an_ipv6_group_is_answered_by_too_big_alone_and_by_a_host() -> None:
     # RFC 4443 §2.4 (e.3)
     packet = replace(V6_BIG, destination=IPv6Address("ff05::1"))
     assert answers(packet) == (False, False)

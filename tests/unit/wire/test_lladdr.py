@@ -45,7 +45,7 @@ def test_a1_no_other_length_is_a_link_layer_address(length: int) -> None:
         "00" * 20,
     ],
 )
-def test_a4_what_names_no_single_station_is_refused(raw: str) -> None:
+def test_a4_what_names_no_single_host_is_refused(raw: str) -> None:
     with pytest.raises(BadFrame) as caught:
         lladdr.parse_untrusted(bytes.fromhex(raw))
     assert caught.value.reason == "lladdr_not_unicast"

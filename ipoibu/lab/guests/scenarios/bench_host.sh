@@ -43,20 +43,20 @@ bench_stream() { # NAME SECONDS [OPTION...] of iperf3
 # 0 here: this times a run of many messages and a run of few. perftest waits two minutes for a lost
 # datagram; this gives up sooner.
 bench_perftest() { # MODE SECONDS
-    local options=(-d rxe0 -e -F) count size began turn patience=$((20 + 10 * $2))
+    local options=(-d rxe0 -e -F) count size began turn limit_s=$((20 + 10 * $2))
     case $1 in
         datagram) options+=(-c UD -m 4096) size=$IB_MTU count=$(($2 * 25000)) ;;
         connected) options+=(-c RC -m 4096) size=65536 count=$(($2 * 6000)) ;;
     esac
     for turn in 200 "$count"; do
         if ((LAB_INDEX == 1)); then
-            timeout "$patience" ib_send_bw "${options[@]}" -s "$size" -n "$turn" >/dev/null & listening 18515
+            timeout "$limit_s" ib_send_bw "${options[@]}" -s "$size" -n "$turn" >/dev/null & listening 18515
             meet "perftest-$turn" 40
             wait $!
         else
             meet "perftest-$turn" 40
             began=${EPOCHREALTIME/./}
-            timeout "$patience" ib_send_bw "${options[@]}" -s "$size" -n "$turn" 10.8.0.1 >/dev/null
+            timeout "$limit_s" ib_send_bw "${options[@]}" -s "$size" -n "$turn" 10.8.0.1 >/dev/null
             echo "$((turn * size)) $((${EPOCHREALTIME/./} - began))" >>/run/lab/perftest
         fi
     done

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The networks of a route's prefixes."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from ipoibu.addr import IpNetwork
+from ipoibu.route import address_of
+
+
+def network_of(prefix: bytes) -> IpNetwork:
+    """The inverse of `ipoibu.route.prefix_of`."""
+    address = address_of(prefix[1:])
+    bits = prefix[0] - (96 if address.version == 4 else 0)
+    return ipaddress.ip_network((address, bits))
