@@ -146,6 +146,18 @@ def arp_requests(target: Target, wanted: IPv4Address, *, broadcast: bool = False
     )
 
 
+def introductions(target: Target) -> Flood:
+    """ARP requests of senders that do not exist, each from the queue pair that its message names."""
+    message = arp.request(HwAddr(Qpn(0), STRANGER), IPv4Address("10.78.0.0"), target.ipv4)
+    frame = Encap(EtherType.ARP, message.pack()).pack()
+    options = (
+        f"count:{DATAGRAM - 3}:3",  # the source queue pair of the DETH
+        f"count:{ENCAP + 8 + 1}:3",  # the sender's QPN
+        f"count:{ENCAP + 8 + 20 + 2}:2",  # the end of its IP address
+    )
+    return Flood(_datagram(target, frame), options)
+
+
 def poison(target: Target, victim: IPv4Address) -> Flood:
     """ARP replies that give a neighbour of the target a false and changing hardware address."""
     message = arp.Arp(

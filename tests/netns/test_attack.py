@@ -5,13 +5,19 @@ than twice that."""
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 import pytest
 
+from ipoibu.addr import IpAddress
 from ipoibu.lab import Lab
-from ipoibu.lab.host import Host
+from ipoibu.lab.host import INTERFACE, Host
+from ipoibu.limits import CONTROL_STRANGERS
 from tests.attack import attacks
 from tests.attack.attacker import Attacker, gid
 from tests.attack.attacks import Flood, Target
@@ -137,3 +143,116 @@ def test_a_spoofing_host_that_knows_queue_pairs_ends_no_connection(
         with attacker.flood(far, near, attacks.naks(target, gid(2)), 50_000):
             assert stream.rate(2 * MEASURE_S) > 0
         assert (_known(near.ask("conn")), _known(far.ask("conn"))) == before
+
+
+# ARP and neighbour discovery
+
+FOREIGN_V4: Final = IPv4Address("10.77.0.250")  # nobody's
+NEIGHBOUR_FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
+    "ARP requests": lambda target: attacks.arp_requests(target, target.ipv4),
+    "ARP introductions": attacks.introductions,
+    "ARP requests to others": lambda target: attacks.arp_requests(
+        target, FOREIGN_V4, broadcast=True
+    ),
+    "ARP replies": lambda target: attacks.poison(target, FOREIGN_V4),
+    "solicitations": lambda target: attacks.solicitations(target, target.ipv6),
+}
+NEIGHBOUR_RATE: Final = 50_000
+RESOLVED_MS: Final = 1000.0
+INVENTED: Final = 16_800
+REFUSALS: Final = (
+    "rx_control_limited",
+    "engine.control_limited",
+)  # messages, and seconds with such
+
+
+def _new_addresses(kind: str) -> list[IpAddress]:
+    """Return addresses that no other test uses, of both families."""
+    first = 100 + 10 * list(NEIGHBOUR_FLOODS).index(kind)
+    numbers = range(first, first + TRIES)
+    v4: list[IpAddress] = [IPv4Address(f"10.77.0.{number}") for number in numbers]
+    return v4 + [IPv6Address(f"fd77::{number}") for number in numbers]
+
+
+def _counted(host: Host, name: str) -> int:
+    return int(host.ask("stats").get(name, 0))
+
+
+def _own(host: Host, addresses: list[IpAddress], until: Until) -> None:
+    """Give `host` the addresses, and wait until it answers for them."""
+    for address in addresses:
+        words = ["ip", "address", "add", f"{address}/{address.max_prefixlen}", "dev", INTERFACE]
+        assert host.run(words).returncode == 0
+
+    def is_ready() -> bool:
+        shown = {
+            str(entry["address"]).split("/")[0]: entry["state"]
+            for entry in host.ask("show")["addresses"]
+        }
+        return all(shown.get(str(address)) == "preferred" for address in addresses)
+
+    until(is_ready, timeout_s=20.0)
+
+
+def _answer_ms(host: Host, address: IpAddress) -> float:
+    """Return the time until the first answer of a host that `host` has to resolve first."""
+    assert str(address) not in {entry["ip"] for entry in host.ask("neigh")}
+    done = host.run(["ping", "-c", "1", "-W", "10", str(address)])
+    match = re.search(r"time=([\d.]+)", done.stdout)
+    return float(match[1]) if match else float("inf")
+
+
+@pytest.mark.parametrize("kind", NEIGHBOUR_FLOODS)
+def test_a_resolution_that_we_began_succeeds_within_a_second_beside_a_flood(
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until, kind: str
+) -> None:
+    near, far = labs("datagram").hosts
+    addresses = _new_addresses(kind)
+    _own(near, addresses, until)
+    flood = NEIGHBOUR_FLOODS[kind](_target(far, until, "datagram"))
+    with attacker.flood(near, far, flood, NEIGHBOUR_RATE):
+        time.sleep(0.5)
+        took = [_answer_ms(far, address) for address in addresses]
+    assert sorted(took)[len(took) // 2] < RESOLVED_MS, took
+
+
+@pytest.mark.parametrize("kind", ["ARP introductions", "solicitations"])
+def test_five_thousand_messages_a_second_leave_tcp_more_than_half(
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until, kind: str
+) -> None:
+    near, far = labs("datagram").hosts
+    flood = NEIGHBOUR_FLOODS[kind](_target(far, until, "datagram"))
+    with Stream(near, far) as stream:
+        shares: list[float] = []
+        while len(shares) < TRIES and max(shares, default=0.0) < 0.5:
+            full = stream.rate(MEASURE_S)
+            with attacker.flood(near, far, flood, 5000):
+                stream.rate(0.2)
+                shares.append(stream.rate(MEASURE_S) / full)
+    assert max(shares) >= 0.5, shares
+
+
+def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_once(
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until
+) -> None:
+    near, far = labs("datagram").hosts
+    refused, seconds = (_counted(far, name) for name in REFUSALS)
+    known = len(far.ask("neigh"))
+    began = time.monotonic()
+    flood = attacks.introductions(_target(far, until, "datagram"))
+    with attacker.flood(near, far, flood, INVENTED // 2):
+        until(lambda: _counted(far, REFUSALS[0]) - refused > INVENTED / 2, timeout_s=20.0)
+    near.stop()
+    near.start()
+    new = IPv4Address("10.77.0.200")
+    _own(near, [new], until)
+    pings = [
+        host.namespace.popen(["ping", "-c", "1", "-W", "5", *words], stdout=subprocess.DEVNULL)
+        for host, words in ((near, ["-I", str(new), str(far.ipv4.ip)]), (far, [str(new)]))
+    ]
+    assert [ping.wait(20) for ping in pings] == [0, 0]
+    took_s = time.monotonic() - began
+    assert 1 <= _counted(far, REFUSALS[1]) - seconds <= took_s + 1
+    lines = far.log().count("too many ARP and ND messages")  # of all tests: they share a rate
+    assert 1 <= lines <= _counted(far, REFUSALS[1])
+    assert len(far.ask("neigh")) - known <= CONTROL_STRANGERS * (took_s + 1) + 100
