@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Lists the clauses of docs/conformance.md with the code and the tests that cite them."""
+"""Lists the clauses of docs/conformance.md, the code that cites them and the tests that show them.
+
+Evidence for a clause is a test whose docstring begins with the clause's id, as in "E2." or "E2, E3: text";
+a test in C has such a comment directly above it.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).resolve().parents[1]
-_ROW = re.compile(r"^\| ([A-Z]\d+) \| (M|S|m) \| (met|later) \| (.*) \|$")
-_CODE = ("ipoibu/**/*.py", "ext/**/*.c", "ext/**/*.h", "ext/python/*.pyx")
-_TESTS = ("tests/**/*.py", "tests/**/*.c", "ext/tests/*.c", "ext/soft/tests/*.c")
+ROOT: Final = Path(__file__).resolve().parents[1]
+_ROW: Final = re.compile(r"^\| ([A-Z]\d+) \| (M|S|m) \| (met|later|deviates) \| (.*) \|$")
+_CODE: Final = ("ipoibu/**/*.py", "ext/**/*.c", "ext/**/*.h", "ext/python/*.pyx")
+_TESTS: Final = ("tests/**/test_*.py", "ext/tests/*.c", "ext/soft/tests/*.c", "ext/verbs/tests/*.c")
+_IDS: Final = r"([A-Z]\d{1,2}(?:, [A-Z]\d{1,2})*)[.:]"
+_C_TEST: Final = re.compile(rf"^/\* {_IDS}[^/]*\*/\nstatic void (\w+)\(void\)$", re.MULTILINE)
 
 
 @dataclass
 class Clause:
-    """One row of the page, with the files that cite its id."""
+    """One row of the page, the files that cite its id and the tests that show it."""
 
     id: str
     level: str
@@ -26,7 +35,7 @@ class Clause:
 
 
 def clauses() -> list[Clause]:
-    """Every clause of the page, in its order."""
+    """Every clause of the page, in its order; `ValueError` if a test names an unknown one."""
     page = (ROOT / "docs" / "conformance.md").read_text()
     listed = [
         Clause(row[1], row[2], row[3], row[4])
@@ -34,15 +43,36 @@ def clauses() -> list[Clause]:
         if (row := _ROW.match(line))
     ]
     by_id = {clause.id: clause for clause in listed}
-    for patterns, attribute in ((_CODE, "code"), (_TESTS, "tests")):
-        for pattern in patterns:
-            for path in sorted(ROOT.glob(pattern)):
-                name = str(path.relative_to(ROOT))
-                if attribute == "code" and "/tests/" in name:
-                    continue
-                for cited in _cited(path.read_text()) & by_id.keys():
-                    getattr(by_id[cited], attribute).append(name)
+    for path in _files(_CODE):
+        if "/tests/" not in str(path):
+            for cited in _cited(path.read_text()) & by_id.keys():
+                by_id[cited].code.append(str(path.relative_to(ROOT)))
+    for path in _files(_TESTS):
+        for name, ids in evidence(path):
+            test = f"{path.relative_to(ROOT)}::{name}"
+            for shown in ids:
+                if shown not in by_id:
+                    raise ValueError(f"{test} names {shown}, which is no clause of the page")
+                by_id[shown].tests.append(test)
     return listed
+
+
+def evidence(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each test of a file that shows clauses, and the clauses' ids."""
+    if path.suffix == ".c":
+        for ids, name in _C_TEST.findall(path.read_text()):
+            yield name, ids.split(", ")
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            match = re.match(_IDS, ast.get_docstring(node) or "")
+            if match:
+                yield node.name, match[1].split(", ")
+
+
+def _files(patterns: tuple[str, ...]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from sorted(ROOT.glob(pattern))
 
 
 def _cited(text: str) -> set[str]:

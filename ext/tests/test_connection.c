@@ -200,7 +200,7 @@ static void whatever_a_peer_sends_ends_in_a_counter(void)
     }
 }
 
-/* C9 */
+/* C9. */
 static void arp_by_a_connection_is_not_taken(void)
 {
     uint64_t token;

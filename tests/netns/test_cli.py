@@ -214,7 +214,7 @@ def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
 
 
 def test_the_link_local_address_is_made_from_the_port_guid(lab: Lab, cli: Cli) -> None:
-    # MAC 02:00:00:00:00:01 gives the GID fe80::ff:fe00:1 and thus the GUID 000000fffe000001 (I2)
+    """I1, I2: MAC 02:00:00:00:00:01 gives the GID fe80::ff:fe00:1 and the GUID 000000fffe000001."""
     (shown,) = _json(cli, lab.hosts[0], "show", "-j")
     assert shown["guid"] == "000000fffe000001"
     assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in shown["addresses"]}

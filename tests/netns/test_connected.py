@@ -145,10 +145,28 @@ def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> Non
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
 
 
+def test_new_addresses_are_resolved_by_datagram_beside_connections(
+    connected: Lab, sh: Sh, until: Until
+) -> None:
+    """N6: the requests and the answers go by datagram; ARP by a connection would count as `rx_type`."""
+    one, other = connected.hosts[:2]
+    _connect(sh, until, one, other)
+    before = one.ask("stats"), other.ask("stats")
+    for version, address in ((4, "10.77.0.99/24"), (6, "fd77::99/64")):
+        sh(other, f"ip address add {address} dev ib0")
+        ask = ["ping", f"-{version}", "-c1", "-W1", address.partition("/")[0]]
+        until(lambda ask=ask: one.run(ask).returncode == 0)
+        sh(other, f"ip address del {address} dev ib0")
+    for host, stats in zip((one, other), before, strict=True):
+        after = host.ask("stats")
+        assert after["rx_control"] >= stats["rx_control"] + 2
+        assert after["rx_type"] == stats["rx_type"]
+
+
 def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
     connected: Lab, sh: Sh, until: Until
 ) -> None:
-    """C2"""
+    """C2."""
     one, other = connected.hosts[:2]
     _connect(sh, until, one, other)
     before = one.ask("stats")

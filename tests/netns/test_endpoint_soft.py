@@ -87,7 +87,7 @@ PAIR = """
 
 
 def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str], str]) -> None:
-    """CONFORMANCE E6, E7: one Q_Key for the link; another key or partition hears nothing."""
+    """E6, E7: one Q_Key for the link; another key or partition hears nothing."""
     out = python(
         textwrap.dedent(PAIR)
         + textwrap.dedent("""

@@ -157,6 +157,7 @@ def _tshark(file: Path, filters: str, *fields: str) -> list[list[str]]:
 
 
 def test_tshark_reads_the_wire_as_rocev2_datagrams(bare: Lab, sh: Sh, tmp_path: Path) -> None:
+    """E1, E5, E6."""
     bare.start()
     first, second = bare.hosts
     file = tmp_path / "eth0.pcap"

@@ -65,6 +65,7 @@ def test_hosts_reach_each_other_by_paths_and_groups_of_opensm() -> None:
 
 
 def test_e7_two_partitions_are_isolated_from_each_other() -> None:
+    """E7."""
     partitions = (
         "Default=0x7fff : ALL=full;\n"
         f"red=0x1, ipoib : {members(1, 2)};\n"
@@ -114,6 +115,7 @@ def test_limited_members_talk_to_full_ones_and_not_to_each_other() -> None:
 def test_b2_what_does_not_fit_the_link_is_refused_by_name(
     partitions: str, lab: dict[str, Any], options: list[str], said: str
 ) -> None:
+    """B2."""
     with (
         pytest.raises(LabError) as refused,
         Lab(2, subnet=LabSubnet(2, partitions), options=options, **lab),

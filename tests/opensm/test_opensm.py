@@ -47,6 +47,7 @@ def known(fabric: Ibsim, gid: str) -> bool:
 
 
 def test_b1_the_broadcast_group_has_every_parameter_of_the_link(fabric: Ibsim, plug: Plug) -> None:
+    """B1."""
     fabric.start_opensm("Default=0x7fff, ipoib, mtu=3, rate=2, Q_Key=0x1b1b : ALL=full;")
     host = plug(2)
     record = host("broadcast", BROADCAST)
@@ -70,6 +71,7 @@ def test_the_port_is_seen_as_opensm_made_it(fabric: Ibsim, plug: Plug) -> None:
 
 
 def test_b6_a_path_leads_to_another_host_of_the_partition(fabric: Ibsim, plug: Plug) -> None:
+    """B6."""
     fabric.start_opensm(ONE_PARTITION)
     host, other = plug(2), plug(3)
     path = host("path", gid(3), 0xFFFF)
@@ -83,6 +85,7 @@ def test_b6_a_path_leads_to_another_host_of_the_partition(fabric: Ibsim, plug: P
 
 
 def test_m1_opensm_takes_senders_that_create_their_group(fabric: Ibsim, plug: Plug) -> None:
+    """M1."""
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     assert host("class_port_info")["sends"] is True
@@ -107,6 +110,7 @@ def test_m7_a_non_member_hears_a_group_and_does_not_keep_it(fabric: Ibsim, plug:
 
 
 def test_m2_subscriptions_to_groups_coming_and_going_are_taken(fabric: Ibsim, plug: Plug) -> None:
+    """M2."""
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     for trap in (66, 67):
@@ -130,6 +134,7 @@ def test_a_short_table_of_groups_is_read(fabric: Ibsim, plug: Plug) -> None:
 def test_m3_m4_a_hundred_groups_are_joined_and_left_and_saquery_agrees(
     fabric: Ibsim, plug: Plug
 ) -> None:
+    """M3, M4."""
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     host("broadcast", BROADCAST)
@@ -150,6 +155,7 @@ def test_m3_m4_a_hundred_groups_are_joined_and_left_and_saquery_agrees(
 
 
 def test_b2_a_wrong_mtu_or_rate_is_refused_with_the_right_one(fabric: Ibsim, plug: Plug) -> None:
+    """B2."""
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
     host("broadcast", BROADCAST)
@@ -166,6 +172,7 @@ def test_b2_a_wrong_mtu_or_rate_is_refused_with_the_right_one(fabric: Ibsim, plu
 def test_b2_a_group_beyond_the_port_is_refused_with_what_to_lower(
     fabric: Ibsim, plug: Plug
 ) -> None:
+    """B2."""
     fabric.start_opensm("Default=0x7fff, ipoib, mtu=5 : ALL=full;")
     error, text = plug(2)("broadcast", BROADCAST)
     assert error == "InvalidRequest"
@@ -175,6 +182,7 @@ def test_b2_a_group_beyond_the_port_is_refused_with_what_to_lower(
 def test_b4_a_missing_broadcast_group_names_the_line_that_makes_it(
     fabric: Ibsim, plug: Plug
 ) -> None:
+    """B4."""
     without = f"Default=0x7fff : ALL=full;\none=0x1 : 0x{port_guid(2):x}=full;\n"
     fabric.start_opensm(without)
     host = plug(2)
@@ -192,6 +200,7 @@ def test_b4_a_missing_broadcast_group_names_the_line_that_makes_it(
 def test_e7_a_partition_that_the_port_is_not_in_is_named_with_the_guid_to_add(
     fabric: Ibsim, plug: Plug
 ) -> None:
+    """E7."""
     there = f"two=0x2, ipoib : 0x{port_guid(3):x}=full"
     fabric.start_opensm(f"{ONE_PARTITION}{there};\n")
     host = plug(2)
@@ -392,6 +401,7 @@ def doctor(fabric: Ibsim, *options: str) -> str:
 def test_b4_the_doctor_prints_the_line_that_makes_a_missing_broadcast_group(
     fabric: Ibsim,
 ) -> None:
+    """B4."""
     fabric.start_opensm("Default=0x7fff : ALL=full;\n")
     said = doctor(fabric)
     assert "the link of 0xffff has no broadcast group" in said

@@ -34,6 +34,7 @@ class TestGid:
             Gid.parse(text)
 
     def test_a3_its_low_half_is_the_port_guid(self) -> None:
+        """A3."""
         assert GID.interface_id.hex() == "02155dfffd33ff0b"
 
     def test_it_is_multicast_if_it_begins_with_ff(self) -> None:
@@ -62,6 +63,7 @@ class TestQpn:
         )
 
     def test_e5_the_multicast_queue_pair_is_all_ones(self) -> None:
+        """E5."""
         assert Qpn(MULTICAST_QPN) == 0xFFFFFF
 
 
@@ -96,6 +98,7 @@ class TestPKey:
             PKey.parse(text)
 
     def test_e7_full_membership_is_bit_15(self) -> None:
+        """E7."""
         assert PKey(0x8001).is_full
         assert not PKey(0x7FFF).is_full
         assert PKey(0x7FFF).full == PKey(0xFFFF).full == PKey(0xFFFF)
@@ -107,25 +110,30 @@ class TestPKey:
 
 class TestHwAddr:
     def test_a1_it_is_flags_queue_pair_and_gid(self) -> None:
+        """A1."""
         hwaddr = HwAddr.unpack(RAW)
         assert (hwaddr.flags, hwaddr.qpn, hwaddr.gid) == (0x80, Qpn(0x48), GID)
         assert hwaddr.pack() == RAW
 
     @pytest.mark.parametrize("length", [0, 6, 19, 21])
     def test_a1_it_has_20_bytes(self, length: int) -> None:
+        """A1."""
         with pytest.raises(ValueError, match="a hardware address has 20 bytes"):
             HwAddr.unpack((RAW * 2)[:length])
 
     def test_a2_its_flags_are_zero_unless_given(self) -> None:
+        """A2."""
         assert HwAddr(Qpn(0x48), GID).pack() == b"\0" + RAW[1:]
 
     def test_a6_hosts_are_compared_without_the_flags(self) -> None:
+        """A6."""
         rc, plain = HwAddr.unpack(RAW), HwAddr(Qpn(0x48), GID)
         assert rc != plain
         assert rc.same_queue_pair(plain)
         assert plain.same_queue_pair(rc)
 
     def test_a5_a_new_queue_pair_is_another_host(self) -> None:
+        """A5."""
         assert not HwAddr(Qpn(0x48), GID).same_queue_pair(HwAddr(Qpn(0x49), GID))
 
     def test_a_new_gid_is_another_host(self) -> None:

@@ -34,7 +34,31 @@ def test_the_page_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: str(clause.id))
-def test_a_clause_that_is_met_is_cited_by_code_and_by_a_test(clause: Any) -> None:
+def test_a_clause_that_is_met_is_cited_by_code_and_shown_by_a_test(clause: Any) -> None:
     if clause.state == "met":
         assert clause.code
         assert clause.tests
+
+
+def test_evidence_is_a_test_whose_docstring_begins_with_the_clause(tmp_path: Path) -> None:
+    python, c = tmp_path / "test_it.py", tmp_path / "test_it.c"
+    python.write_text(
+        '''"""E1: a module is no evidence."""
+A4 = B4 = None
+
+def test_one():
+    """E2, E3: these."""
+
+def test_two():
+    """A test of something else (E4)."""
+
+def helper():
+    """E5."""
+'''
+    )
+    c.write_text(
+        "/* E6: this. */\nstatic void one(void)\n{}\n\nstatic void two(void)\n{ /* E7. */ }\n"
+    )
+    evidence = load().evidence
+    assert list(evidence(python)) == [("test_one", ["E2", "E3"])]
+    assert list(evidence(c)) == [("one", ["E6"])]

@@ -341,7 +341,7 @@ def test_a_bad_frame_is_a_counted_drop(hosts: tuple[Host, Host], frame: bytes, r
 
 
 def test_our_own_multicast_echo_is_dropped(hosts: tuple[Host, Host]) -> None:
-    """CONFORMANCE E8."""
+    """E8."""
     a, b = hosts
     group = ipaddress.ip_address("224.0.0.5")
     mgid = Gid.parse("ff12:401b:ffff::5")

@@ -236,6 +236,7 @@ def test_allmulticast_needs_a_subnet_administrator() -> None:
 
 
 def test_g3_an_ip_group_is_read_from_an_mgid_as_far_as_possible() -> None:
+    """G3."""
     assert ip_group(TO_TV) == TV
     all_nodes = ipaddress.ip_address("ff02::1")
     assert ip_group(mgid.of_group(all_nodes, DEFAULT)) == all_nodes

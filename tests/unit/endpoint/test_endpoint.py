@@ -450,7 +450,7 @@ def test_a_capture_that_raises_leaves_the_others_alone(
 def test_the_mtu_is_the_links_or_what_was_asked_for(
     ib_mtu: int, asked: int | None, expected: int
 ) -> None:
-    """CONFORMANCE T1."""
+    """T1."""
     port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"), active_mtu_bytes=ib_mtu)
     with Endpoint(EndpointConfig("a", "memory", mtu=asked), port=port) as endpoint:
         assert endpoint.mtu == expected

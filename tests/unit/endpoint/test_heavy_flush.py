@@ -102,6 +102,7 @@ def test_without_its_p_key_an_interface_is_down_until_it_is_back(subnet: Subnet)
 
 
 def test_e7_full_membership_that_became_limited_is_used_as_such(subnet: Subnet) -> None:
+    """E7."""
     endpoint = subnet.host()
     assert endpoint.show()["membership"] == "full"
     give(subnet.ports[0], 0x7FFF)
@@ -110,6 +111,7 @@ def test_e7_full_membership_that_became_limited_is_used_as_such(subnet: Subnet) 
 
 
 def test_b1_a_link_with_another_mtu_and_q_key_is_taken_over(subnet: Subnet) -> None:
+    """B1."""
     first = subnet.host()
     subnet.host()
     assert passes(subnet, 1, 2, b"before")
@@ -125,7 +127,7 @@ def test_b1_a_link_with_another_mtu_and_q_key_is_taken_over(subnet: Subnet) -> N
 
 
 def test_b1_a_link_with_another_rate_is_taken_over_for_its_groups_too(subnet: Subnet) -> None:
-    """A group has one rate: hosts that came before the change and after it have to agree on it."""
+    """B1. A group has one rate: hosts that came before the change and after it have to agree on it."""
     old, group = subnet.host(), mgid.of_group(TV, DEFAULT)
     subnet.sa.is_deaf = True
     subnet.sa.forget()
@@ -152,6 +154,7 @@ def test_another_mtu_is_reported_to_the_owner_of_the_interface(subnet: Subnet) -
 
 
 def test_t3_an_mtu_that_ends_ipv6_ends_the_interface(subnet: Subnet) -> None:
+    """T3."""
     endpoint = subnet.host()
     subnet.sa.forget()
     subnet.sa.make_broadcast(DEFAULT, mtu_bytes=1024)

@@ -52,6 +52,7 @@ def subnet() -> Iterator[Subnet]:
 
 
 def test_b1_the_link_is_as_the_broadcast_groups_record_says(subnet: Subnet) -> None:
+    """B1."""
     subnet.sa.make_broadcast(DEFAULT, qkey=0x1B1B, mtu_bytes=1024, sl=3)
     shown = subnet.host().show()
     assert (shown["qkey"], shown["ib_mtu"], shown["mtu"]) == ("0x00001b1b", 1024, 1020)
@@ -60,6 +61,7 @@ def test_b1_the_link_is_as_the_broadcast_groups_record_says(subnet: Subnet) -> N
 
 
 def test_b4_a_link_without_a_broadcast_group_is_refused_and_not_created(subnet: Subnet) -> None:
+    """B4."""
     subnet.sa.forget()
     with pytest.raises(InsufficientComponents, match="ipoib"):
         subnet.host()
@@ -67,6 +69,7 @@ def test_b4_a_link_without_a_broadcast_group_is_refused_and_not_created(subnet: 
 
 
 def test_b2_a_link_that_the_port_cannot_carry_is_refused_and_left(subnet: Subnet) -> None:
+    """B2."""
     subnet.sa.make_broadcast(DEFAULT, mtu_bytes=4096)
     with pytest.raises(LinkError, match=r"carries an InfiniBand MTU of 2048.*has 4096"):
         subnet.host()
@@ -92,6 +95,7 @@ def test_a_port_outside_of_the_partition_is_refused_with_its_p_keys_and_the_line
 
 
 def test_b3_a_controlled_q_key_needs_permission(subnet: Subnet) -> None:
+    """B3."""
     subnet.sa.make_broadcast(DEFAULT, qkey=0x80000001)
     port = subnet.port()
     with pytest.raises(NotPermitted, match="CAP_NET_RAW"):
@@ -118,6 +122,7 @@ def test_b3_an_endpoint_asks_its_port_for_the_permission(
 
 
 def test_b3_holds_without_an_sa_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B3."""
     port = MemoryPort(MemorySwitch(1), port_gid(2))
     config = EndpointConfig("h", "memory", qkey=0x80000001)
     with Endpoint(config, port=port) as endpoint:
@@ -130,7 +135,7 @@ def test_b3_holds_without_an_sa_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_m4_a_second_interface_in_a_partition_of_the_port_is_refused_and_the_first_unharmed(
     subnet: Subnet,
 ) -> None:
-    """As in the kernel (ENOTUNIQ): a leave of one interface would end the other's membership."""
+    """M4. As in the kernel (ENOTUNIQ): a leave of one interface would end the other's membership."""
     endpoint = subnet.host()
     with pytest.raises(UsageError, match="in partition 0xffff already"):
         endpoint.child(DEFAULT).open()
@@ -139,6 +144,7 @@ def test_m4_a_second_interface_in_a_partition_of_the_port_is_refused_and_the_fir
 
 
 def test_e7_a_limited_member_uses_its_limited_key(subnet: Subnet) -> None:
+    """E7."""
     shown = subnet.host(pkeys=(0x7FFF,)).show()
     assert (shown["pkey"], shown["membership"]) == ("0xffff", "limited")
 
@@ -170,6 +176,7 @@ def test_an_sa_that_does_not_answer_is_named(subnet: Subnet) -> None:
 
 
 def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
+    """B6."""
     subnet.host(), subnet.host()
     assert passes(subnet, 1, 2, b"there")
     assert passes(subnet, 2, 1, b"and back")
@@ -180,7 +187,7 @@ def test_b6_hosts_reach_each_other_by_paths(subnet: Subnet) -> None:
 def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
     subnet: Subnet,
 ) -> None:
-    """C12, C13: ICMP reports the path's MTU; narrower packets pass, and wide ones to other hosts."""
+    """B6, C12, C13: ICMP reports the path's MTU; narrower packets pass, and wide ones to other hosts."""
     subnet.sa.path_mtus[port_gid(3)] = 1024
     first, second = subnet.host(), subnet.host()
     subnet.host()
@@ -199,6 +206,7 @@ def test_b6_what_a_narrow_path_does_not_carry_is_dropped_counted_and_answered(
 
 
 def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> None:
+    """M1."""
     first, second = subnet.host(), subnet.host()
     tv = ipaddress.ip_address("239.1.2.3")
     group = mgid.of_group(tv, DEFAULT)
@@ -217,6 +225,7 @@ def test_m1_who_sends_to_a_group_is_a_send_only_member_of_it(subnet: Subnet) -> 
 def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers(
     subnet: Subnet,
 ) -> None:
+    """M1."""
     subnet.sa.capability2 = Capability2(0)
     first, router = subnet.host(), subnet.host()
     routers = ipaddress.ip_address("224.0.0.2")
@@ -231,6 +240,7 @@ def test_m1_where_senders_may_not_create_the_group_its_packets_go_to_the_routers
 def test_m4_the_routers_group_is_left_with_the_last_group_whose_packets_go_there(
     subnet: Subnet, others: tuple[str, ...]
 ) -> None:
+    """M4."""
     subnet.sa.capability2 = Capability2(0)
     first, router = subnet.host(), subnet.host()
     routers, tv = map(ipaddress.ip_address, ("224.0.0.2", "239.1.2.3"))
@@ -282,7 +292,7 @@ def test_an_sa_that_forgot_is_joined_again_while_traffic_goes_on(subnet: Subnet)
 
 
 def test_b1_an_sa_that_falls_silent_while_the_link_comes_up_is_asked_again(subnet: Subnet) -> None:
-    """The interface joins the broadcast group twice: before it has a queue pair, and to receive it."""
+    """B1. The interface joins the broadcast group twice: before it has a queue pair, and to receive it."""
 
     def die_after_one_join(answer: SaMad) -> list[SaMad]:
         subnet.sa.is_deaf |= answer.attribute == Attribute.MC_MEMBER_RECORD
@@ -299,6 +309,7 @@ def test_b1_an_sa_that_falls_silent_while_the_link_comes_up_is_asked_again(subne
 
 
 def test_m2_a_group_that_the_sa_reports_as_deleted_is_joined_again(subnet: Subnet) -> None:
+    """M2."""
     endpoint = subnet.host()
     tv = ipaddress.ip_address("239.1.2.3")
     group = mgid.of_group(tv, DEFAULT)
@@ -328,7 +339,7 @@ def test_a_change_of_lid_is_down_and_up(subnet: Subnet) -> None:
 
 
 def test_m2_at_another_lid_the_reports_are_asked_for_again(subnet: Subnet) -> None:
-    """The SA sends them to the LID that subscribed."""
+    """M2. The SA sends them to the LID that subscribed."""
     subnet.host()
     traps = Trap.GROUP_CREATED, Trap.GROUP_DELETED
     until(lambda: {(trap, 2) for trap in traps} <= subnet.sa.subscribers)

@@ -293,6 +293,7 @@ def test_a_capture_has_the_frames_of_all_tx_queues_in_the_order_of_time(
 def test_e8_multicast_of_any_tx_queue_is_our_own_echo_and_others_hear_it(
     hosts: tuple[Host, Host],
 ) -> None:
+    """E8."""
     a, b = hosts
     for host in hosts:
         host.ud.attach(MGID)

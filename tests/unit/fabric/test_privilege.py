@@ -29,6 +29,7 @@ def test_the_effective_set_counts(tmp_path: Path, effective: str, raw: bool, adm
 def test_b3_where_nothing_else_shows_it_the_attempt_will(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B3."""
     (tmp_path / "odd").write_text("CapEff:\tnot a number\n")
     assert is_capable(CAP_NET_RAW, tmp_path / "absent") is None
     assert is_capable(CAP_NET_RAW, tmp_path / "odd") is None

@@ -14,7 +14,7 @@ GUID = bytes.fromhex("00155dfffd33ff0b")
 
 
 def test_the_link_local_address_is_the_port_guid_with_its_universal_bit_set() -> None:
-    # RFC 4391 §8 (I1, I2); an interface of Linux ib_ipoib shows the same pair
+    """I1, I2: RFC 4391 §8; an interface of Linux ib_ipoib shows the same pair."""
     assert link_local(GUID) == ipaddress.ip_interface("fe80::215:5dff:fd33:ff0b/64")
 
 

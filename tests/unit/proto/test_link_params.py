@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_roce_profile() -> None:
 def test_the_mtu_is_2044_or_what_the_port_has_if_that_is_less(
     active: int, link: int, mtu: int
 ) -> None:
-    """T1, B2."""
+    """B2, T1."""
     params = partition_params(port(active))
     assert params.mtu_bytes == link
     assert ip_mtu(params, ipv6=False) == mtu

@@ -201,12 +201,13 @@ def test_no_queue_pair_is_a_failure_like_others() -> None:
     ],
 )
 def test_a_reply_that_does_not_do_is_rejected(private: bytes, counter: str) -> None:
+    """C3: the REJ has our UD queue pair, too."""
     desk = Desk()
     connect = desk.ask()
     effects = desk.event(Replied(connect.handle, attributes(), private))
     (reject,) = pick(Reject, effects)
     assert (reject.handle, reject.reason) == (connect.handle, Reason.CONSUMER)
-    assert parse_untrusted(reject.private) == Private(OURS.qpn, LINUX_MTU)  # C3
+    assert parse_untrusted(reject.private) == Private(OURS.qpn, LINUX_MTU)
     assert desk.count(counter) == 1
     assert desk.open_qps == set()
     assert desk.route().tx_mode is TxMode.UD

@@ -91,6 +91,7 @@ def test_an_error_about_a_too_small_port_names_what_to_lower() -> None:
 
 
 def test_m1_the_error_of_a_join_that_may_not_create_says_so() -> None:
+    """M1."""
     state = JoinState.SEND_ONLY_NON_MEMBER
     asked = replace(ASKED, record=replace(JOIN, join_state=state), group=None)
     assert "this kind of join may not create one" in text(0x0200, asked)
@@ -104,6 +105,7 @@ def test_a_wrong_leave_is_named() -> None:
 
 @pytest.mark.parametrize("status", [0x0300, 0x0600])
 def test_b4_a_missing_broadcast_group_is_named_with_the_line_to_add(status: int) -> None:
+    """B4."""
     asked = Asked("join", broadcast(DEFAULT), DEFAULT, guid=GUID, is_member=True)
     assert text(status, asked).endswith("Default=0x7fff, ipoib : ALL=full;")
     other = Asked("join", broadcast(OTHER), OTHER, guid=GUID, is_member=True)
@@ -115,6 +117,7 @@ def test_b4_a_missing_broadcast_group_is_named_with_the_line_to_add(status: int)
 
 @pytest.mark.parametrize("status", [0x0200, 0x0300, 0x0600, 0x0700])
 def test_e7_a_port_outside_the_partition_is_named_whatever_the_status(status: int) -> None:
+    """E7."""
     message = text(status, replace(ASKED, pkey=OTHER, is_member=False))
     assert "this port is not in the partition; add 0x0002c903000e0b72=full" in message
     assert "0x0001 in partitions.conf" in message

@@ -86,6 +86,7 @@ def known() -> Bed:
 
 
 def test_b6_a_neighbour_waits_for_its_path_and_gets_the_sas_parameters() -> None:
+    """B6."""
     bed = Bed()
     assert bed.put(SEND, SendPacket(b"a", IP)) == [FindPath(PEER), HELD]
     assert bed.path_resolved(PATH) == [
@@ -143,6 +144,7 @@ def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None
 
 
 def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:
+    """M1."""
     bed = Bed()
     assert bed.put(NOTIFY, SendPacket(b"a", TV))[0] == JoinToSend(GROUP, ROUTERS)
     assert bed.path_resolved(MEMBER) == [replace(NOTIFY, destination=MEMBER), SendPacket(b"a")]
@@ -163,6 +165,7 @@ def test_m5_a_group_that_was_refused_is_asked_for_when_somebody_creates_it() -> 
 
 
 def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
+    """M1."""
     bed = Bed()
     bed.put(NOTIFY)
     by = replace(MEMBER, gid=ROUTERS)
@@ -174,6 +177,7 @@ def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
 
 
 def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
+    """M8."""
     bed = Bed()
     bed.put(NOTIFY)
     bed.path_resolved(MEMBER)
@@ -202,6 +206,7 @@ def test_a_member_sends_without_asking_and_asks_when_it_is_none_any_more() -> No
 def test_m1_only_what_goes_beyond_the_link_may_go_by_the_routers(
     ip: str, detour: str | None
 ) -> None:
+    """M1."""
     address = ip_address(ip)
     group = mgid.of_group(address, TEMPLATE.params.pkey)
     by = mgid.of_group(ip_address(detour), TEMPLATE.params.pkey) if detour else None
@@ -251,6 +256,7 @@ def test_when_the_link_goes_down_all_paths_and_send_only_groups_go() -> None:
 
 
 def test_b6_a_path_narrower_than_the_link_bounds_the_neighbours_packets_until_it_widens() -> None:
+    """B6."""
     bed = Bed()
     bed.put(SEND)
     to = replace(PATH, qpn=PLAIN.qpn)
@@ -287,6 +293,7 @@ def up(machine: Engine) -> list[Effect]:
 
 
 def test_b1_broadcasts_go_where_the_broadcast_groups_record_says() -> None:
+    """B1."""
     published = [effect for effect in up(engine()) if isinstance(effect, Publish)]
     assert [effect.destination.dlid for effect in published if effect.destination] == [0xC000]
 
@@ -316,6 +323,7 @@ def test_a_group_whose_membership_the_sa_takes_away_is_sent_to_with_one_of_its_o
 
 
 def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
+    """B4."""
     machine = engine()
     up(machine)
     machine.sa_changed(1.0)
@@ -324,7 +332,7 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
 
 
 def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None:
-    """Its port may have another LID now: any answer to a solicitation would lead to the former path."""
+    """B6. Its port may have another LID now: any answer to a solicitation would lead to the former path."""
     machine = engine()
     up(machine)
     machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])

@@ -453,6 +453,7 @@ def report(tid: int = 9, trap: Trap = Trap.GROUP_CREATED) -> SaMad:
 
 
 def test_m2_a_report_is_notified_and_acknowledged_to_its_sender() -> None:
+    """M2."""
     client = Client()
     client.receive(report())
     assert client.events == [Notice(Trap.GROUP_CREATED, GROUP)]

@@ -33,6 +33,7 @@ def patched(payload: bytes, at: int, value: str) -> bytes:
 
 
 def test_r1_a_request_is_56_bytes_and_60_in_its_frame(golden: Callable[[str], bytes]) -> None:
+    """R1."""
     request = arp.request(A, A_IP, B_IP)
     assert request.pack() == golden("arp.request")
     assert len(request.pack()) == 56
@@ -42,12 +43,14 @@ def test_r1_a_request_is_56_bytes_and_60_in_its_frame(golden: Callable[[str], by
 def test_r1_a_reply_goes_back_to_the_sender_of_the_request(
     golden: Callable[[str], bytes],
 ) -> None:
+    """R1."""
     request = arp.parse_untrusted(golden("arp.request"))
     assert request.answer(B) == Arp(arp.REPLY, B, B_IP, A, A_IP)
     assert request.answer(B).pack() == golden("arp.reply")
 
 
 def test_a5_a_gratuitous_request_asks_for_its_own_address(golden: Callable[[str], bytes]) -> None:
+    """A5."""
     assert arp.request(A, A_IP, A_IP).pack() == golden("arp.gratuitous")
 
 
@@ -70,11 +73,13 @@ def test_a5_a_gratuitous_request_asks_for_its_own_address(golden: Callable[[str]
 def test_r1_a_field_with_another_value_than_rfc_4391_gives_is_refused(
     golden: Callable[[str], bytes], at: int, value: str, expected: str
 ) -> None:
+    """R1."""
     assert reason(patched(golden("arp.request"), at, value)) == expected
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 27, 28, 55])
 def test_r1_a_short_message_is_refused(golden: Callable[[str], bytes], length: int) -> None:
+    """R1."""
     assert reason(golden("arp.request")[:length]) == "arp_short"
 
 
@@ -87,6 +92,7 @@ def test_bytes_behind_the_message_are_ignored(golden: Callable[[str], bytes]) ->
 def test_r2_the_sender_is_readable_whatever_the_operation(
     golden: Callable[[str], bytes], operation: int
 ) -> None:
+    """R2."""
     raw = patched(golden("arp.request"), 6, f"{operation:04x}")
     parsed = arp.parse_untrusted(raw)
     assert (parsed.operation, parsed.sender_hwaddr, parsed.sender_ip) == (operation, A, A_IP)
@@ -98,10 +104,12 @@ def test_r2_the_sender_is_readable_whatever_the_operation(
 def test_r3_the_target_hardware_address_of_a_request_may_be_anything(
     golden: Callable[[str], bytes], value: str
 ) -> None:
+    """R3."""
     raw = patched(golden("arp.request"), 32, value)
     assert arp.parse_untrusted(raw).target_hwaddr.pack().hex() == value
 
 
 def test_a2_the_flags_octet_arrives_as_it_was_sent(golden: Callable[[str], bytes]) -> None:
+    """A2."""
     assert arp.parse_untrusted(golden("arp.reply")).sender_hwaddr.flags == 0x80
     assert arp.parse_untrusted(golden("arp.request")).sender_hwaddr.flags == 0

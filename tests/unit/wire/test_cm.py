@@ -192,7 +192,7 @@ def test_no_two_fields_of_the_vectors_have_one_value_by_accident() -> None:
 
 
 def test_the_request_of_linux_ipoib_is_understood() -> None:
-    """C7, C4, C11: the REQ of ib_ipoib of Linux 6.1 (ipoib_cm_send_req)."""
+    """C4, C7, C11: the REQ of ib_ipoib of Linux 6.1 (ipoib_cm_send_req)."""
     _, req = cm.parse_untrusted(LINUX_IPOIB_REQ)
     assert isinstance(req, Req)
     assert req.service_id == 0x1000000000000049

@@ -28,6 +28,7 @@ def refusal(raw: bytes) -> str | None:
 
 
 def test_a_host_says_its_queue_pair_and_its_receive_mtu() -> None:
+    """C3, C4."""
     assert Private(Qpn(0x48), 65524).pack() == LINUX
     assert cm_private.parse_untrusted(LINUX.ljust(92, b"\0")) == Private(Qpn(0x48), 65524)
 

@@ -31,11 +31,13 @@ def reason(area: bytes) -> str:
 def test_e4_e5_the_header_of_infiniband_names_source_and_group(
     golden: Callable[[str], bytes],
 ) -> None:
+    """E4, E5."""
     assert grh.parse_untrusted(golden("grh.infiniband")) == INFINIBAND
     assert INFINIBAND.pack() == golden("grh.infiniband")
 
 
 def test_e4_rocev2_over_ipv6_has_the_same_form(golden: Callable[[str], bytes]) -> None:
+    """E4."""
     raw = golden("grh.rxe-ipv6")
     assert grh.parse_untrusted(raw) == Grh(A, B, 96, 64, next_header=17)
     assert grh.parse_untrusted(raw).pack() == raw
@@ -45,11 +47,13 @@ def test_e4_rocev2_over_ipv6_has_the_same_form(golden: Callable[[str], bytes]) -
 def test_e4_rocev2_over_ipv4_fills_the_last_20_bytes(
     golden: Callable[[str], bytes], name: str
 ) -> None:
+    """E4."""
     expected = Grh(A_IPV4, B_IPV4, 96, 63, traffic_class=0x20, next_header=17)
     assert grh.parse_untrusted(golden(name)) == expected
 
 
 def test_e4_the_form_over_ipv4_is_20_zero_bytes_and_an_ipv4_header() -> None:
+    """E4."""
     area = Grh(A_IPV4, B_IPV4, 96, 63).pack_ipv4()
     assert area[:20] == bytes(20)
     # the checksum is the complement of 4500+0074+0000+0000+3f11+0a00+0001+0a00+0002
@@ -57,20 +61,24 @@ def test_e4_the_form_over_ipv4_is_20_zero_bytes_and_an_ipv4_header() -> None:
 
 
 def test_e4_a_datagram_without_payload_has_a_header_too() -> None:
+    """E4."""
     expected = Grh(A_IPV4, B_IPV4, 0, next_header=17)
     assert grh.parse_untrusted(Grh(A_IPV4, B_IPV4, 0).pack_ipv4()) == expected
 
 
 def test_e4_what_follows_the_40_bytes_is_not_looked_at(golden: Callable[[str], bytes]) -> None:
+    """E4."""
     assert grh.parse_untrusted(golden("grh.infiniband") + b"\x08\x00\x00\x00E") == INFINIBAND
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 39])
 def test_e4_less_than_40_bytes_are_refused(length: int) -> None:
+    """E4."""
     assert reason(INFINIBAND.pack()[:length]) == "grh_short"
 
 
 def test_e4_an_area_that_holds_no_header_is_refused(golden: Callable[[str], bytes]) -> None:
+    """E4."""
     assert reason(bytes(40)) == "grh_version"
     assert reason(b"\xff" * 40) == "grh_version"
     broken = bytearray(golden("grh.rxe-ipv4"))
@@ -80,12 +88,14 @@ def test_e4_an_area_that_holds_no_header_is_refused(golden: Callable[[str], byte
 
 def test_e4_an_ipv4_length_below_its_header_is_refused() -> None:
     # total length 19, checksum made right for it: 0x6777 + 0x0074 - 0x0013
+    """E4."""
     assert (
         reason(bytes(20) + bytes.fromhex("45000013000000003f1167d80a0000010a000002")) == "grh_short"
     )
 
 
 def test_e8_an_echo_of_our_own_multicast_shows_our_gid_as_the_source() -> None:
+    """E8."""
     received = grh.parse_untrusted(Grh(A, GROUP, 80).pack())
     assert received.sgid == A
     assert received.dgid.is_multicast

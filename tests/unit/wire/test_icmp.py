@@ -63,6 +63,7 @@ def test_address_unreachable_is_what_linux_sends(golden: Callable[[str], bytes])
 
 
 def test_c13_fragmentation_needed_quotes_up_to_576_bytes_as_linux_does() -> None:
+    """C13."""
     raw = icmp.too_big_untrusted(V4_BIG.pack(), 1280, V4_ROUTER)
     assert raw is not None
     assert len(raw) == 576
@@ -72,6 +73,7 @@ def test_c13_fragmentation_needed_quotes_up_to_576_bytes_as_linux_does() -> None
 
 
 def test_c13_packet_too_big_quotes_up_to_1280_bytes_as_linux_does() -> None:
+    """C13."""
     raw = icmp.too_big_untrusted(V6_BIG.pack(), 1280, V6_ROUTER)
     assert raw is not None
     assert len(raw) == 1280

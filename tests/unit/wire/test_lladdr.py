@@ -15,6 +15,7 @@ LLADDR: Final = bytes.fromhex("00000048fe8000000000000002155dfffd33ff0b")
 
 
 def test_a1_twenty_bytes_are_flags_queue_pair_and_gid() -> None:
+    """A1."""
     assert lladdr.parse_untrusted(LLADDR) == HwAddr(
         Qpn(0x48), Gid.parse("fe80::215:5dff:fd33:ff0b"), 0
     )
@@ -22,6 +23,7 @@ def test_a1_twenty_bytes_are_flags_queue_pair_and_gid() -> None:
 
 @pytest.mark.parametrize("flags", [0x80, 0x40, 0xC0, 0x3F, 0xFF])
 def test_a2_any_flags_are_accepted_and_kept(flags: int) -> None:
+    """A2."""
     claimed = lladdr.parse_untrusted(bytes((flags,)) + LLADDR[1:])
     assert claimed.flags == flags
     assert claimed.same_queue_pair(lladdr.parse_untrusted(LLADDR))
@@ -29,6 +31,7 @@ def test_a2_any_flags_are_accepted_and_kept(flags: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 6, 8, 19, 21, 32])
 def test_a1_no_other_length_is_a_link_layer_address(length: int) -> None:
+    """A1."""
     with pytest.raises(BadFrame) as caught:
         lladdr.parse_untrusted((LLADDR + LLADDR)[:length])
     assert caught.value.reason == "lladdr_length"
@@ -46,6 +49,7 @@ def test_a1_no_other_length_is_a_link_layer_address(length: int) -> None:
     ],
 )
 def test_a4_what_names_no_single_host_is_refused(raw: str) -> None:
+    """A4."""
     with pytest.raises(BadFrame) as caught:
         lladdr.parse_untrusted(bytes.fromhex(raw))
     assert caught.value.reason == "lladdr_not_unicast"

@@ -38,16 +38,19 @@ DEFAULT = PKey(0xFFFF)
 def test_g1_g2_g3_g4_groups_map_bit_for_bit(
     group: str, pkey: int, scope: int, expected: str
 ) -> None:
+    """G1, G2, G3, G4."""
     assert mgid.of_group(ip_address(group), PKey(pkey), scope).raw.hex() == expected
 
 
 def test_g4_the_broadcast_group_keeps_all_32_bits() -> None:
+    """G4."""
     assert str(mgid.broadcast(DEFAULT)) == "ff12:401b:ffff::ffff:ffff"
     assert mgid.broadcast(DEFAULT) == mgid.of_group(IPv4Address("255.255.255.255"), DEFAULT)
     assert mgid.broadcast(DEFAULT) != mgid.of_group(IPv4Address("239.255.255.255"), DEFAULT)
 
 
 def test_g3_ipv4_loses_only_the_class_d_prefix() -> None:
+    """G3."""
     low = mgid.of_group(IPv4Address("224.1.2.3"), DEFAULT)
     high = mgid.of_group(IPv4Address("239.1.2.3"), DEFAULT)
     assert low != high
@@ -55,12 +58,14 @@ def test_g3_ipv4_loses_only_the_class_d_prefix() -> None:
 
 
 def test_g3_ipv6_groups_that_differ_above_80_bits_share_an_mgid() -> None:
+    """G3."""
     one = mgid.of_group(IPv6Address("ff02::1:2"), DEFAULT)
     assert one == mgid.of_group(IPv6Address("ff05::1:2"), DEFAULT)
 
 
 @pytest.mark.parametrize("group", ["224.0.0.1", "239.1.2.3", "ff01::1", "ff05::2", "ff0e::3"])
 def test_g5_every_group_takes_the_scope_of_the_broadcast_group(group: str) -> None:
+    """G5."""
     for scope in (2, 5, 8, 0xE):
         gid = mgid.of_group(ip_address(group), DEFAULT, scope)
         assert mgid.parse_untrusted(gid).scope == scope
@@ -68,10 +73,12 @@ def test_g5_every_group_takes_the_scope_of_the_broadcast_group(group: str) -> No
 
 
 def test_g5_the_default_scope_is_link_local() -> None:
+    """G5."""
     assert mgid.broadcast(DEFAULT).raw[:2] == b"\xff\x12"
 
 
 def test_e7_the_full_membership_bit_is_set_for_a_limited_member() -> None:
+    """E7."""
     group = IPv4Address("224.0.0.1")
     assert mgid.of_group(group, PKey(0x7FFF)) == mgid.of_group(group, PKey(0xFFFF))
     assert mgid.broadcast(PKey(0x0001)).raw[4:6] == b"\x80\x01"
@@ -85,17 +92,20 @@ def test_a_unicast_address_has_no_mgid(address: str) -> None:
 
 @pytest.mark.parametrize("scope", [-1, 16])
 def test_g1_a_scope_has_four_bits(scope: int) -> None:
+    """G1."""
     with pytest.raises(ValueError, match="a scope has 4 bits"):
         mgid.broadcast(DEFAULT, scope)
 
 
 @pytest.mark.parametrize("parts", [Mgid(5, 2, DEFAULT, 1), Mgid(4, 2, DEFAULT, 1 << 80)])
 def test_g1_parts_that_do_not_fit_are_not_packed(parts: Mgid) -> None:
+    """G1."""
     with pytest.raises(ValueError, match=r"is not an IP version|has 80 bits"):
         parts.pack()
 
 
 def test_g1_an_mgid_comes_apart_into_its_fields() -> None:
+    """G1."""
     gid = Gid(bytes.fromhex("ff15601b80019abcdef0112233445566"))
     assert mgid.parse_untrusted(gid) == Mgid(6, 5, PKey(0x8001), 0x9ABCDEF0112233445566)
     assert mgid.parse_untrusted(gid).pack() == gid
@@ -112,6 +122,7 @@ def test_g1_an_mgid_comes_apart_into_its_fields() -> None:
     ],
 )
 def test_g1_g2_other_gids_are_no_ip_groups(gid: str, reason: str) -> None:
+    """G1, G2."""
     with pytest.raises(BadFrame) as caught:
         mgid.parse_untrusted(Gid.parse(gid))
     assert caught.value.reason == reason
@@ -125,10 +136,12 @@ def test_g1_g2_other_gids_are_no_ip_groups(gid: str, reason: str) -> None:
     ],
 )
 def test_n3_a_solicited_node_group_ends_in_the_low_24_bits(address: str, group: str) -> None:
+    """N3."""
     assert mgid.solicited_node(IPv6Address(address)) == IPv6Address(group)
     assert mgid.solicited_node(IPv6Address(group)) == IPv6Address(group)
 
 
 def test_e5_linux_prints_a_group_as_the_multicast_queue_pair_and_its_mgid() -> None:
+    """E5."""
     hwaddr = mgid.hwaddr(mgid.broadcast(DEFAULT))
     assert str(hwaddr) == "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff"

@@ -103,6 +103,7 @@ def patched(message: Message, at: int, value: str) -> bytes:
 def test_n1_messages_are_read_as_others_write_them(
     golden: Callable[[str], bytes], name: str, message: Message
 ) -> None:
+    """N1."""
     assert ndisc.parse_untrusted(golden(name)) == message
 
 
@@ -119,6 +120,7 @@ def test_n1_messages_are_read_as_others_write_them(
 def test_n1_messages_are_written_as_others_write_them(
     golden: Callable[[str], bytes], name: str, message: Message
 ) -> None:
+    """N1."""
     assert message.pack() == golden(name)
 
 
@@ -143,6 +145,7 @@ def test_a_redirect_keeps_the_redirected_header(golden: Callable[[str], bytes]) 
 
 
 def test_n3_a_multicast_solicitation_goes_to_the_solicited_node_group_with_our_address() -> None:
+    """N3."""
     packet = SOLICITATION.pack()
     assert packet[24:40].hex() == "ff0200000000000000000001ff33ff0c"
     assert packet[7] == 255
@@ -150,10 +153,12 @@ def test_n3_a_multicast_solicitation_goes_to_the_solicited_node_group_with_our_a
 
 
 def test_n4_the_answer_to_a_solicitation_is_solicited_overrides_and_announces_the_address() -> None:
+    """N4."""
     assert SOLICITATION.answer(B) == ANSWER
 
 
 def test_n4_the_answer_to_a_probe_goes_to_all_nodes_unsolicited() -> None:
+    """N4."""
     assert PROBE.answer(A, router=True) == ANSWER_TO_PROBE
 
 
@@ -217,6 +222,7 @@ class TestN2ForEveryMessage:
 
 
 def test_n2_n5_an_unspecified_source_may_not_announce_an_address() -> None:
+    """N2, N5."""
     assert reason(replace(PROBE, lladdr=A).pack()) == "nd_source"
     solicitation = RouterSolicitation(NOBODY, ndisc.ALL_ROUTERS, A)
     assert reason(solicitation.pack()) == "nd_source"
@@ -227,12 +233,14 @@ def test_n2_n5_an_unspecified_source_may_not_announce_an_address() -> None:
     "destination", ["fe80::215:5dff:fd33:ff0b", "ff02::1", "ff02::1:fe33:ff0b"]
 )
 def test_n2_a_probe_goes_to_a_solicited_node_group(destination: str) -> None:
+    """N2."""
     probe = replace(PROBE, destination=IPv6Address(destination))
     assert reason(probe.pack()) == "nd_destination"
 
 
 @pytest.mark.parametrize("target", ["ff02::1", "ff02::1:ff33:ff0b", "ff0e::1"])
 def test_n2_a_target_is_not_multicast(target: str) -> None:
+    """N2."""
     address = IPv6Address(target)
     assert reason(replace(SOLICITATION, target=address).pack()) == "nd_target"
     assert reason(replace(ANSWER, target=address).pack()) == "nd_target"
@@ -240,6 +248,7 @@ def test_n2_a_target_is_not_multicast(target: str) -> None:
 
 
 def test_n2_an_advertisement_to_a_group_is_not_solicited() -> None:
+    """N2."""
     assert reason(replace(ANSWER, destination=ndisc.ALL_NODES).pack()) == "nd_destination"
     unsolicited = replace(ANSWER, destination=ndisc.ALL_NODES, solicited=False)
     assert ndisc.parse_untrusted(unsolicited.pack()) == unsolicited
@@ -247,11 +256,13 @@ def test_n2_an_advertisement_to_a_group_is_not_solicited() -> None:
 
 @pytest.mark.parametrize("source", ["2001:db8::1", "::", "fec0::1"])
 def test_n2_a_router_speaks_from_its_link_local_address(source: str) -> None:
+    """N2."""
     assert reason(replace(ADVERTISEMENT, source=IPv6Address(source)).pack()) == "nd_source"
     assert reason(replace(REDIRECT, source=IPv6Address(source)).pack()) == "nd_source"
 
 
 def test_n2_a_redirect_names_a_router_or_the_destination_itself() -> None:
+    """N2."""
     assert reason(replace(REDIRECT, target=IPv6Address("2001:db8::8")).pack()) == "nd_target"
     on_link = replace(REDIRECT, target=GLOBAL)
     assert ndisc.parse_untrusted(on_link.pack()) == on_link
@@ -260,10 +271,12 @@ def test_n2_a_redirect_names_a_router_or_the_destination_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["80", "81", "83", "84", "8a", "8f", "00", "ff"])
 def test_n2_other_icmpv6_types_are_not_neighbour_discovery(kind: str) -> None:
+    """N2."""
     assert reason(patched(SOLICITATION, 0, kind)) == "nd_type"
 
 
 def test_n2_what_is_no_icmpv6_is_refused(golden: Callable[[str], bytes]) -> None:
+    """N2."""
     assert reason(golden("ip.v6-plain")) == "nd_not_icmpv6"
     assert reason(golden("ip.v4-options")) == "nd_not_icmpv6"
 
@@ -277,6 +290,7 @@ def test_rfc_6980_fragments_are_refused() -> None:
 
 
 def test_n1_an_ethernet_address_in_the_option_is_refused() -> None:
+    """N1."""
     packet = replace(SOLICITATION, lladdr=None).pack()
     ethernet = bytes.fromhex("0101020000000001")
     assert reason(sealed(packet, packet[40:] + ethernet)) == "lladdr_length"

@@ -20,12 +20,14 @@ B: Final = HwAddr(Qpn(0x49), Gid.parse("fe80::215:5dff:fd33:ff0c"), flags=0x80)
     ("kind", "start"), [(LinkLayer.SOURCE, "01030000"), (LinkLayer.TARGET, "02030000")]
 )
 def test_n1_the_link_layer_option_is_24_bytes(kind: LinkLayer, start: str) -> None:
+    """N1."""
     raw = ndopt.link_layer(kind, A).pack()
     assert raw.hex() == start + "00000048fe8000000000000002155dfffd33ff0b"
     assert ndopt.split_untrusted(kind, ndopt.parse_untrusted(raw)) == (A, ())
 
 
 def test_n1_the_two_zero_bytes_are_not_looked_at() -> None:
+    """N1."""
     option = Option(1, b"\xff\xff" + A.pack())
     assert ndopt.split_untrusted(LinkLayer.SOURCE, [option]) == (A, ())
 
@@ -51,6 +53,7 @@ def test_options_are_read_in_order() -> None:
     ],
 )
 def test_n2_an_empty_or_cut_option_is_refused(area: str) -> None:
+    """N2."""
     with pytest.raises(BadFrame) as caught:
         ndopt.parse_untrusted(bytes.fromhex(area))
     assert caught.value.reason == "nd_option"
@@ -58,12 +61,14 @@ def test_n2_an_empty_or_cut_option_is_refused(area: str) -> None:
 
 @pytest.mark.parametrize("body_bytes", [6, 14, 30])
 def test_n1_a_link_layer_option_of_another_medium_is_refused(body_bytes: int) -> None:
+    """N1."""
     with pytest.raises(BadFrame) as caught:
         ndopt.split_untrusted(LinkLayer.SOURCE, [Option(1, bytes(body_bytes))])
     assert caught.value.reason == "lladdr_length"
 
 
 def test_n1_a_link_layer_option_that_names_a_group_is_refused() -> None:
+    """N1."""
     group = HwAddr(Qpn(0xFFFFFF), Gid.parse("ff12:601b:ffff::1"))
     with pytest.raises(BadFrame) as caught:
         ndopt.split_untrusted(LinkLayer.TARGET, [ndopt.link_layer(LinkLayer.TARGET, group)])

@@ -201,12 +201,14 @@ def test_records_shorter_than_they_can_be_are_refused(record_bytes: int) -> None
 
 
 def test_b1_the_broadcast_groups_record_has_every_parameter_of_the_link() -> None:
+    """B1."""
     assert mcmember.parse_untrusted(data_of(JOINED)) == BROADCAST_RECORD
     assert BROADCAST_RECORD.pack() == data_of(JOINED)[: mcmember.RECORD_LEN]
 
 
 def test_b1_a_join_names_group_port_partition_and_state() -> None:
     # as Linux asks for the broadcast group; OpenSM took these bytes
+    """B1."""
     join = McMemberRecord(
         mgid=BROADCAST, port_gid=PORT, pkey=PKey(0xFFFF), join_state=JoinState.FULL_MEMBER
     )
@@ -218,6 +220,7 @@ def test_b1_a_join_names_group_port_partition_and_state() -> None:
 
 
 def test_m3_a_join_that_creates_says_exactly_which_mtu_and_rate() -> None:
+    """M3."""
     create = McMemberRecord(mtu_bytes=4096, rate=7, lifetime=18, sl=3, flow_label=5, hop_limit=9)
     raw = create.pack()
     assert (raw[38], raw[42], raw[43]) == (0x85, 0x87, 0x92)
@@ -314,12 +317,14 @@ def test_every_membership_survives_packing(record: McMemberRecord) -> None:
 
 
 def test_b6_a_path_announces_the_lid_the_service_level_and_the_mtu() -> None:
+    """B6."""
     path = pathrecord.parse_untrusted(data_of(PATH))
     assert path == PathRecord(PEER, PORT, 4, 3, PKey(0xFFFF), 0, 2048, 3, lifetime=18)
     assert path.pack() == data_of(PATH)
 
 
 def test_b6_one_reversible_path_is_asked_for() -> None:
+    """B6."""
     query = PathQuery(PEER, PORT, PKey(0xFFFF))
     assert query.mask == 0x380C
     assert query.pack() == hexed("""
@@ -369,6 +374,7 @@ def test_every_path_survives_packing(path: PathRecord) -> None:
 
 
 def test_m1_opensm_knows_send_only_full_members() -> None:
+    """M1."""
     info = sa.class_port_info_untrusted(data_of(CLASS_PORT_INFO))
     assert info == ClassPortInfo(0x2602, 0xB5E8, 16)
     assert info.has_send_only_full_member
@@ -377,6 +383,7 @@ def test_m1_opensm_knows_send_only_full_members() -> None:
 
 
 def test_m2_a_subscription_is_for_one_trap_of_every_lid() -> None:
+    """M2."""
     inform = InformInfo(Trap.GROUP_CREATED)
     assert inform.pack() == data_of(SUBSCRIBED)
     assert notice.inform_untrusted(data_of(SUBSCRIBED)) == inform
@@ -386,6 +393,7 @@ def test_m2_a_subscription_is_for_one_trap_of_every_lid() -> None:
 
 
 def test_m2_a_report_names_the_group() -> None:
+    """M2."""
     assert sa.parse_untrusted(REPORT).method == Method.REPORT
     assert notice.notice_untrusted(data_of(REPORT)) == CREATED
     assert CREATED.pack() == data_of(REPORT)

@@ -34,6 +34,7 @@ GROUP6: Final = IPv6Address("ff05::1:2345")
 
 
 def test_r1_scapy_reads_our_arp() -> None:
+    """R1."""
     raw = arp.request(A, IPv4Address("192.168.0.1"), IPv4Address("192.168.0.2")).answer(B).pack()
     judge = l2.ARP(raw)
     assert (judge.hwtype, judge.ptype, judge.hwlen, judge.plen, judge.op) == (32, 0x800, 20, 4, 2)
@@ -43,6 +44,7 @@ def test_r1_scapy_reads_our_arp() -> None:
 
 
 def test_r1_we_read_scapys_arp() -> None:
+    """R1."""
     judge = l2.ARP(hwtype=32, hwlen=20, plen=4, op=1, psrc="10.0.0.1", pdst="10.0.0.2")
     judge.hwsrc, judge.hwdst = A.pack(), bytes(20)
     expected = arp.request(A, IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2"))
@@ -92,6 +94,7 @@ def test_r1_we_read_scapys_arp() -> None:
 def test_n1_n2_scapy_reads_our_neighbour_discovery(
     message: ndisc.Message, judge_type: type[object], judged: dict[str, object]
 ) -> None:
+    """N1, N2."""
     raw = message.pack()
     judge = inet6.IPv6(raw)
     assert (judge.src, judge.dst) == (str(message.source), str(message.destination))
@@ -105,6 +108,7 @@ def test_n1_n2_scapy_reads_our_neighbour_discovery(
 
 
 def test_n1_we_read_what_scapy_seals() -> None:
+    """N1."""
     option = bytes.fromhex("01030000") + A.pack()
     mtu = bytes(inet6.ICMPv6NDOptMTU(mtu=2044))
     packet = (
@@ -130,6 +134,7 @@ def test_scapy_reads_our_stripped_router_advertisement() -> None:
 
 
 def test_m3_scapy_reads_our_igmp_report() -> None:
+    """M3."""
     source = IPv4Address("192.0.2.7")
     records = [Record(GROUP4, Filter.TO_EXCLUDE), Record(GROUP4, Filter.BLOCK, (source,))]
     raw = igmp.report(IPv4Address("10.0.0.1"), records).pack()
@@ -144,6 +149,7 @@ def test_m3_scapy_reads_our_igmp_report() -> None:
 
 @pytest.mark.parametrize(("kind", "join"), [(0x12, True), (0x16, True), (0x17, False)])
 def test_m3_we_read_scapys_igmp(kind: int, join: bool) -> None:
+    """M3."""
     packet = inet.IP(src="10.0.0.1", dst="239.1.2.3", ttl=1) / scapy_igmp.IGMP(
         type=kind, gaddr="239.1.2.3"
     )
@@ -153,6 +159,7 @@ def test_m3_we_read_scapys_igmp(kind: int, join: bool) -> None:
 
 
 def test_m3_scapy_reads_our_mld_report() -> None:
+    """M3."""
     source = IPv6Address("2001:db8::7")
     records = [Record(GROUP6, Filter.TO_EXCLUDE), Record(GROUP6, Filter.ALLOW, (source,))]
     raw = mld.report(A_IP, records).pack()
@@ -179,12 +186,14 @@ def test_m3_scapy_reads_our_mld_report() -> None:
     ],
 )
 def test_m3_we_read_scapys_mld(message: object, expected: Report | Query) -> None:
+    """M3."""
     hop_by_hop = inet6.IPv6ExtHdrHopByHop(options=[inet6.RouterAlert()])
     packet = inet6.IPv6(src=str(A_IP), dst=str(GROUP6), hlim=1) / hop_by_hop / message
     assert mld.parse_untrusted(bytes(packet)) == expected
 
 
 def test_c13_scapy_reads_our_icmp_errors() -> None:
+    """C13."""
     packet = inet.IP(src="10.0.0.1", dst="10.0.0.2", flags="DF") / inet.UDP(dport=9) / Raw(b"x")
     raw = icmp.too_big_untrusted(bytes(packet), 1020)
     assert raw is not None
@@ -197,6 +206,7 @@ def test_c13_scapy_reads_our_icmp_errors() -> None:
 
 
 def test_c13_scapy_reads_our_icmpv6_errors() -> None:
+    """C13."""
     packet = inet6.IPv6(src=str(A_IP), dst=str(B_IP)) / inet.UDP(dport=9) / Raw(b"x")
     too_big = icmp.too_big_untrusted(bytes(packet), 2044)
     unreachable = icmp.unreachable_untrusted(bytes(packet))

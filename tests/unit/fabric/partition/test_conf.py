@@ -380,12 +380,14 @@ def test_of_several_scopes_link_local_comes_first_unless_one_is_named() -> None:
 
 
 def test_b2_a_port_that_cannot_carry_the_mtu_is_refused() -> None:
+    """B2."""
     partition = only("p=0x1, ipoib, mtu=5 : ALL;")
     with pytest.raises(LinkError, match="carries an InfiniBand MTU of 1024, not 4096"):
         partition.params(replace(PORT, active_mtu_bytes=1024))
 
 
 def test_b4_a_partition_that_is_not_for_ipoib_names_the_line_to_add() -> None:
+    """B4."""
     with pytest.raises(LinkError, match="ib8001=0x0001, ipoib : ALL=full;"):
         only("p=0x1 : ALL;").params(PORT)
     with pytest.raises(LinkError, match="no partition 0x8009: add the line: ib8009=0x0009, ipoib"):

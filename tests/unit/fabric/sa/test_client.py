@@ -95,6 +95,8 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 def test_b1_the_broadcast_groups_record_gives_the_links_parameters() -> None:
+    """B1."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         record = await client.join(mgid.broadcast(DEFAULT))
         assert link_params(record) == PARAMS
@@ -118,6 +120,8 @@ def test_requests_go_to_the_sa_with_the_default_partitions_key() -> None:
 
 
 def test_m3_an_absent_group_is_created_with_the_links_parameters() -> None:
+    """M3."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         record = await client.join(group(1), FULL, PARAMS)
         assert (record.mtu_bytes, record.qkey, record.join_state) == (2048, 0x0B1B, FULL)
@@ -148,6 +152,8 @@ def test_an_unknown_rate_is_left_to_the_sa() -> None:
 def test_m1_a_sender_joins_as_the_sa_is_able_to_take_it(
     capability2: Capability2, state: JoinState
 ) -> None:
+    """M1."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         fake_sa.capability2 = capability2
         await client.join_to_send(mgid.broadcast(DEFAULT), PARAMS)
@@ -160,6 +166,8 @@ def test_m1_a_sender_joins_as_the_sa_is_able_to_take_it(
 
 
 def test_m1_a_sender_alone_gets_no_group_from_an_old_sa() -> None:
+    """M1."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         fake_sa.capability2 = Capability2(0)
         said = await refused(client.join_to_send(group(1), PARAMS), InvalidRequest)
@@ -170,6 +178,8 @@ def test_m1_a_sender_alone_gets_no_group_from_an_old_sa() -> None:
 
 
 def test_m4_leaving_as_a_sender_keeps_the_receiver() -> None:
+    """M4."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         await client.join(group(1), FULL, PARAMS)
         await client.join_to_send(group(1), PARAMS)
@@ -181,6 +191,8 @@ def test_m4_leaving_as_a_sender_keeps_the_receiver() -> None:
 
 
 def test_m4_what_the_kernel_may_hold_is_not_left() -> None:
+    """M4."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         await client.join(group(1), FULL, PARAMS)
         await client.leave(group(1))
@@ -202,6 +214,8 @@ def test_a_wrong_mtu_is_explained_by_the_group_as_it_is() -> None:
 
 
 def test_b4_a_missing_broadcast_group_names_the_line_to_add() -> None:
+    """B4."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         request = client.join(mgid.broadcast(PKey(0x8001)))
         said = await refused(request, InsufficientComponents)
@@ -211,6 +225,8 @@ def test_b4_a_missing_broadcast_group_names_the_line_to_add() -> None:
 
 
 def test_e7_a_partition_that_the_port_is_not_in_is_named_in_the_error() -> None:
+    """E7."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         fake_sa.make_broadcast(PKey(0x8002))
         said = await refused(client.join(mgid.broadcast(PKey(0x8002))), InvalidRequest)
@@ -292,6 +308,8 @@ def test_a_table_survives_lost_and_doubled_segments() -> None:
 
 
 def test_b6_a_path_leads_to_another_port_of_the_partition() -> None:
+    """B6."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         other = FakePort(fake_sa, host=3)
         path = await client.path(port_gid(3), DEFAULT)
@@ -320,6 +338,8 @@ def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
 
 
 def test_m2_reports_of_subscribed_traps_become_events() -> None:
+    """M2."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         await client.subscribe(Trap.GROUP_CREATED)
         await client.subscribe(Trap.GROUP_DELETED)
@@ -337,6 +357,8 @@ def test_m2_reports_of_subscribed_traps_become_events() -> None:
 
 
 def test_m2_reports_that_another_program_takes_cannot_be_subscribed_to() -> None:
+    """M2."""
+
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         port.hears_unasked = False
         said = await refused(client.subscribe(Trap.GROUP_CREATED), LinkError)

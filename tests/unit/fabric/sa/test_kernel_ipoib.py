@@ -18,6 +18,7 @@ def interface(net: Path, name: str, kind: int = 32, device: str = "mlx5_0", **fi
 
 
 def test_m4_the_kernels_interfaces_are_found_by_device_and_port(tmp_path: Path) -> None:
+    """M4."""
     interface(tmp_path, "ib0", pkey="0xffff", dev_port="0")
     interface(tmp_path, "ib0.8001", pkey="0x8001", dev_port="0")
     interface(tmp_path, "ib0.0002", pkey="0x0002", dev_port="0")  # limited: the same partition

@@ -37,6 +37,7 @@ def info(*pkeys: int) -> MadPortInfo:
 
 
 def test_a3_the_guid_is_the_gids_lower_half() -> None:
+    """A3."""
     assert info().guid == 0x0002C903000E0B72
 
 
@@ -51,6 +52,7 @@ def test_the_sa_is_asked_with_the_default_partitions_key(
 
 
 def test_e7_a_limited_member_is_in_the_partition_too() -> None:
+    """E7."""
     port = info(0xFFFF, 0x0001, 0x8002, 0)
     assert [port.has_pkey(PKey(key)) for key in (0x8001, 0x0002, 0x7FFF, 0x8003)] == [
         True,
