@@ -12,8 +12,7 @@ enum { ROUND_FRAMES = 64 }; /* frames in one direction before the other has its 
 
 static uint8_t frame[IPU_VNET_LEN + IPU_VNET_PACKET_MAX];
 
-/* Returns the number of moved frames, or a negative errno. Like a wire, the relay drops a frame
- * that the target refuses. */
+/* Like a wire, the relay drops a frame that the target refuses. */
 static int move(int from, int to)
 {
     for (int n = 0; n < ROUND_FRAMES; n++) {
@@ -26,15 +25,20 @@ static int move(int from, int to)
     return ROUND_FRAMES;
 }
 
-int ipu_relay_run(int first, int second)
+int ipu_relay_take_turns(int first, int second, ipu_relay_move *forth, ipu_relay_move *back)
 {
     struct pollfd fds[2] = {{.fd = first, .events = POLLIN}, {.fd = second, .events = POLLIN}};
     for (;;) {
-        int forth = move(first, second);
-        int back = forth < 0 ? forth : move(second, first);
-        if (back < 0)
-            return back;
-        if (forth + back == 0 && poll(fds, 2, -1) < 0 && errno != EINTR)
+        int sent = forth(first, second);
+        int received = sent < 0 ? sent : back(second, first);
+        if (received < 0)
+            return received;
+        if (sent + received == 0 && poll(fds, 2, -1) < 0 && errno != EINTR)
             return -errno;
     }
+}
+
+int ipu_relay_run(int first, int second)
+{
+    return ipu_relay_take_turns(first, second, move, move);
 }

@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/ip_header.h"
+#include "device/relay.h"
 #include "device/vnet.h"
 
 #ifndef UDP_SEGMENT
@@ -24,8 +24,7 @@ enum { TURN_FRAMES = 16 }; /* frames in one direction before the other has its t
 
 static uint8_t buffer[IPU_VNET_LEN + IPU_VNET_PACKET_MAX];
 
-/* Each returns the number of moved frames, or a negative errno, and like a wire drops a refused
- * frame. */
+/* Like a wire, each direction drops a refused frame. */
 
 static int send_turn(int tun, int udp)
 {
@@ -78,7 +77,7 @@ static int write_train(int tun, size_t len, size_t datagram)
     return frames;
 }
 
-static int receive_turn(int tun, int udp)
+static int receive_turn(int udp, int tun)
 {
     int frames = 0;
     while (frames < TURN_FRAMES) {
@@ -106,13 +105,5 @@ int ipu_tunnel_run(int tun, int udp, int segment_bytes)
     if (setsockopt(udp, SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes) < 0 ||
         setsockopt(udp, SOL_UDP, UDP_GRO, &on, sizeof on) < 0)
         return -errno;
-    struct pollfd fds[2] = {{.fd = tun, .events = POLLIN}, {.fd = udp, .events = POLLIN}};
-    for (;;) {
-        int sent = send_turn(tun, udp);
-        int received = sent < 0 ? sent : receive_turn(tun, udp);
-        if (received < 0)
-            return received;
-        if (sent + received == 0 && poll(fds, 2, -1) < 0 && errno != EINTR)
-            return -errno;
-    }
+    return ipu_relay_take_turns(tun, udp, send_turn, receive_turn);
 }

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from ipoibu.bench.statistic import Figures, ratio, spread
 
@@ -63,23 +64,13 @@ def summary(report: Report) -> dict[str, Any]:
     return {
         "median": medians,
         "ratio_to_vxlan": ratios,
-        "targets": [target(report) for target in TARGETS],
+        "targets": [target.judge(report) for target in TARGETS],
     }
 
 
-def _target(
-    text: str, limit: float, value: Callable[[Report], float | None], *, at_least: bool = True
-) -> Callable[[Report], dict[str, Any]]:
-    def judge(report: Report) -> dict[str, Any]:
-        got = value(report)
-        met = None if got is None else (got >= limit if at_least else got <= limit)
-        sign = ">=" if at_least else "<="
-        return {"target": f"{text} {sign} {limit:g}", "value": got, "met": met}
+def _to(name: str, other: str, figure: str) -> Callable[[Report], float | None]:
+    """Return the median ratio of a figure of two contenders."""
 
-    return judge
-
-
-def _against(name: str, other: str, figure: str) -> Callable[[Report], float | None]:
     def value(report: Report) -> float | None:
         ratios = ratio(figures(report, name, figure), figures(report, other, figure))
         return None if ratios is None else ratios.median
@@ -95,44 +86,39 @@ def _growth(report: Report) -> float | None:
     return float(rows[-1]["ns_per_packet"] / rows[0]["ns_per_packet"])
 
 
+class _Target(NamedTuple):
+    text: str
+    sign: Literal[">=", "<="]
+    limit: float
+    value: Callable[[Report], float | None]
+
+    def judge(self, report: Report) -> dict[str, Any]:
+        got = self.value(report)
+        met = None if got is None else _COMPARE[self.sign](got, self.limit)
+        return {"target": f"{self.text} {self.sign} {self.limit:g}", "value": got, "met": met}
+
+
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_WIREGUARD: Final = "wireguard-go"
+
+# fmt: off
 # Each target compares figures of one run: load of the machine changes ratios less than figures.
-TARGETS: Final = (
-    _target("connected TCP, to the tunnel", 1.0, _against("connected", YARDSTICK, "tcp_gbit_s")),
-    _target("datagram TCP, to the tunnel", 0.85, _against("datagram", YARDSTICK, "tcp_gbit_s")),
-    _target(
-        "connected CPU a byte, to the tunnel",
-        1.0,
-        _against("connected", YARDSTICK, "tcp_ns_per_byte"),
-        at_least=False,
-    ),
-    _target(
-        "datagram CPU a byte, to the tunnel",
-        1.25,
-        _against("datagram", YARDSTICK, "tcp_ns_per_byte"),
-        at_least=False,
-    ),
-    _target(
-        "datagram UDP in 64 KB, to the tunnel",
-        0.8,
-        _against("datagram", YARDSTICK, "super_gbit_s"),
-    ),
-    _target(
-        "datagram 64-byte packets, to the tunnel",
-        1.0,
-        _against("datagram", YARDSTICK, "packets_s"),
-    ),
-    _target(
-        "datagram ping p50, to the tunnel",
-        1.3,
-        _against("datagram", YARDSTICK, "ping_p50_us"),
-        at_least=False,
-    ),
-    _target("datagram TCP, to wireguard-go", 6, _against("datagram", "wireguard-go", "tcp_gbit_s")),
-    _target(
-        "connected TCP, to wireguard-go", 6, _against("connected", "wireguard-go", "tcp_gbit_s")
-    ),
-    _target("100 000 neighbours' packet, to 1 neighbour's", 1.2, _growth, at_least=False),
+TARGETS: Final[tuple[_Target, ...]] = (
+    _Target("connected TCP, to the tunnel", ">=", 1.0, _to("connected", YARDSTICK, "tcp_gbit_s")),
+    _Target("datagram TCP, to the tunnel", ">=", 0.85, _to("datagram", YARDSTICK, "tcp_gbit_s")),
+    _Target("connected CPU a byte, to the tunnel", "<=", 1.0, _to("connected", YARDSTICK, "tcp_ns_per_byte")),
+    _Target("datagram CPU a byte, to the tunnel", "<=", 1.25, _to("datagram", YARDSTICK, "tcp_ns_per_byte")),
+    _Target("datagram UDP in 64 KB, to the tunnel", ">=", 0.8, _to("datagram", YARDSTICK, "super_gbit_s")),
+    _Target("datagram 64-byte packets, to the tunnel", ">=", 1.0, _to("datagram", YARDSTICK, "packets_s")),
+    _Target("datagram ping p50, to the tunnel", "<=", 1.3, _to("datagram", YARDSTICK, "ping_p50_us")),
+    _Target("datagram TCP, to wireguard-go", ">=", 6, _to("datagram", _WIREGUARD, "tcp_gbit_s")),
+    _Target("connected TCP, to wireguard-go", ">=", 6, _to("connected", _WIREGUARD, "tcp_gbit_s")),
+    _Target("100 000 neighbours' packet, to 1 neighbour's", "<=", 1.2, _growth),
 )
+# fmt: on
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

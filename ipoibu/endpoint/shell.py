@@ -2,7 +2,14 @@
 """The engine's shell: feeds the engine the pump's events and the time, and carries its effects out.
 
 Everything here runs on one event loop, on one thread. The engine decides, the pump moves packets, and
-this file only translates: pump events into engine inputs, engine effects into pump commands.
+this file only translates. The walk of a packet to an unknown neighbour:
+
+1. `drain` reads the pump's events; EVENT_MISS has the packet and its next hop.
+2. `_dispatch` feeds it to `Engine.miss`, which keeps the packet and returns effects.
+3. `_carry_out` makes the effect `SendFrame`, an ARP or ND request, a command of the pump.
+4. The reply comes up as EVENT_FRAME, and `_dispatch` feeds it to `Engine.frame`.
+5. The effects `Publish` and `SendPacket` become commands, too: the neighbour's entry, then the packet.
+   Later packets to that neighbour never leave the pump.
 """
 
 from __future__ import annotations
