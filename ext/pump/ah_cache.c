@@ -166,11 +166,32 @@ static int create(struct ipu_ah_cache *cache, const struct ipu_dest *dest, uint3
     return 0;
 }
 
+/* The path is not in the hash, because a queue pair rarely has handles of two paths. */
+uint32_t ipu_ah_cache_hash(const struct ipu_ah_cache *cache, const struct in6_addr *gid,
+                           uint32_t qpn)
+{
+    struct in6_addr key = *gid;
+    key.s6_addr32[0] ^= qpn;
+    return (uint32_t)ipu_hash_16(&cache->seed, &key);
+}
+
+bool ipu_ah_cache_knows(const struct ipu_ah_cache *cache, const struct in6_addr *gid, uint32_t qpn,
+                        uint32_t hash)
+{
+    IPU_HASH_TABLE_PROBE(i, hash, cache->mask) {
+        const struct ipu_ah *ah = cache->slots[i];
+        if (!ah)
+            return false;
+        if (ah->hash == hash && ah->dest.qpn == qpn && memcmp(&ah->dest.gid, gid, sizeof *gid) == 0)
+            return true;
+    }
+}
+
 int ipu_ah_cache_get(struct ipu_ah_cache *cache, const struct ipu_dest *dest, struct ipu_ah **ah)
 {
     struct ipu_dest key = *dest;
     memset(key.pad, 0, sizeof key.pad);
-    uint32_t hash = (uint32_t)ipu_hash_32(&cache->seed, &key);
+    uint32_t hash = ipu_ah_cache_hash(cache, &key.gid, key.qpn);
     *ah = *slot_of(cache, &key, hash);
     if (!*ah) {
         int error = create(cache, &key, hash, ah);

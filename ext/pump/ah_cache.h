@@ -59,6 +59,14 @@ void ipu_ah_cache_free(struct ipu_ah_cache *cache);
  */
 int ipu_ah_cache_get(struct ipu_ah_cache *cache, const struct ipu_dest *dest, struct ipu_ah **ah);
 
+/* Returns a hash of a queue pair's address, by which the cache finds its handle. */
+uint32_t ipu_ah_cache_hash(const struct ipu_ah_cache *cache, const struct in6_addr *gid,
+                           uint32_t qpn);
+
+/* Returns whether the cache has a handle of the queue pair, by any path. */
+bool ipu_ah_cache_knows(const struct ipu_ah_cache *cache, const struct in6_addr *gid, uint32_t qpn,
+                        uint32_t hash);
+
 /* Gives a reference back, and ignores NULL. After the last one the cache may destroy the handle. */
 void ipu_ah_cache_put(struct ipu_ah_cache *cache, struct ipu_ah *ah);
 

@@ -19,6 +19,7 @@ struct packet {
     uint32_t start; /* of the transport header */
     uint32_t head_len;
     uint32_t seq;
+    uint32_t sender;
     uint16_t id;
     bool tcp;
     bool last; /* this packet ends its run */
@@ -125,6 +126,7 @@ static void begin(struct ipu_run *run, const struct packet *packet)
     run->next_seq = packet->seq + run->size_bytes;
     run->next_id = (uint16_t)(packet->id + 1);
     run->tcp = packet->tcp;
+    run->sender = packet->sender;
     run->iov[0] = (struct iovec){packet->ip - IPU_VNET_LEN, IPU_VNET_LEN + packet->len};
 }
 
@@ -173,11 +175,17 @@ static void write_headers(struct ipu_run *run)
                                       });
 }
 
-static void deliver(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len)
+static void sink_alone(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len)
 {
     struct iovec iov = {ip - IPU_VNET_LEN, IPU_VNET_LEN + len};
     memset(iov.iov_base, 0, IPU_VNET_LEN);
     coalesce->sink(coalesce->context, &iov, 1, len);
+}
+
+static void deliver(struct ipu_coalesce *coalesce, uint32_t sender, uint8_t *ip, size_t len)
+{
+    if (coalesce->admit(coalesce->context, sender, 1))
+        sink_alone(coalesce, ip, len);
 }
 
 static void end(struct ipu_coalesce *coalesce, uint32_t i)
@@ -185,9 +193,10 @@ static void end(struct ipu_coalesce *coalesce, uint32_t i)
     struct ipu_run *run = &coalesce->runs[i];
     coalesce->used &= ~(1u << i);
     if (run->packets == 1) {
-        deliver(coalesce, run->ip, run->len);
+        deliver(coalesce, run->sender, run->ip, run->len);
         return;
     }
+    (void)coalesce->admit(coalesce->context, run->sender, run->packets);
     write_headers(run);
     coalesce->sink(coalesce->context, run->iov, run->packets, run->bytes);
 }
@@ -206,14 +215,18 @@ static uint32_t make_room(struct ipu_coalesce *coalesce)
     return i;
 }
 
-void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len)
+void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint32_t sender, uint8_t *ip,
+                                size_t len)
 {
     struct packet packet;
     if (!find_flow(&packet, ip, len)) {
+        if (!coalesce->admit(coalesce->context, sender, 1))
+            return; /* without an end to the runs of others */
         ipu_coalesce_flush(coalesce);
-        deliver(coalesce, ip, len);
+        sink_alone(coalesce, ip, len);
         return;
     }
+    packet.sender = sender;
     uint32_t i = 0;
     while (i < IPU_COALESCE_RUNS &&
            !(coalesce->used & 1u << i && same_flow(&coalesce->runs[i], &packet)))
@@ -223,7 +236,7 @@ void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size
     if (!wanted || !may_merge(&packet)) {
         if (known)
             end(coalesce, i);
-        deliver(coalesce, ip, len);
+        deliver(coalesce, sender, ip, len);
         return;
     }
     if (known && fits(&coalesce->runs[i], &packet)) {
@@ -236,7 +249,7 @@ void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size
     if (known)
         end(coalesce, i);
     if (packet.last) {
-        deliver(coalesce, ip, len);
+        deliver(coalesce, sender, ip, len);
         return;
     }
     i = make_room(coalesce);
@@ -251,9 +264,10 @@ void ipu_coalesce_flush(struct ipu_coalesce *coalesce)
 }
 
 void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coalesce_sink *sink,
-                       void *context)
+                       ipu_coalesce_admit *admit, void *context)
 {
     coalesce->sink = sink;
+    coalesce->admit = admit;
     coalesce->context = context;
     coalesce->kinds = kinds;
     coalesce->oldest = 0;

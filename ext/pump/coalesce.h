@@ -36,6 +36,10 @@ enum {
 typedef void ipu_coalesce_sink(void *context, const struct iovec *iov, uint32_t packets,
                                size_t bytes);
 
+/* Counts a frame of a sender. Returns whether a packet may go to the sink that we did not merge;
+ * otherwise the context has counted its drop. */
+typedef bool ipu_coalesce_admit(void *context, uint32_t sender, uint32_t packets);
+
 struct ipu_run {
     uint8_t *ip; /* the first packet */
     uint32_t packets;
@@ -45,6 +49,7 @@ struct ipu_run {
     uint32_t size_bytes; /* payload of the first packet */
     uint32_t bytes;      /* bytes of all packets, each with its headers */
     uint32_t next_seq;
+    uint32_t sender; /* of the first packet */
     uint16_t next_id;
     bool tcp;
     struct iovec iov[IPU_COALESCE_PACKETS]; /* [0] from the vnet header on, then payloads */
@@ -52,6 +57,7 @@ struct ipu_run {
 
 struct ipu_coalesce {
     ipu_coalesce_sink *sink;
+    ipu_coalesce_admit *admit;
     void *context;
     uint32_t kinds;
     uint32_t oldest; /* the run that makes room next */
@@ -61,14 +67,15 @@ struct ipu_coalesce {
 
 /* kinds: IPU_COALESCE_*, the protocols of which the device takes super-frames. */
 void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coalesce_sink *sink,
-                       void *context);
+                       ipu_coalesce_admit *admit, void *context);
 
 /*
- * Adds a packet of len bytes, at least 20 (IPv4) or 40 (IPv6). Writes the IPU_VNET_LEN bytes of
- * room in front of it and, when it begins a run, its headers. The packet must stay until the sink
- * has had it, at the latest in ipu_coalesce_flush().
+ * Adds a packet of a sender, of len bytes, at least 20 (IPv4) or 40 (IPv6). Writes the IPU_VNET_LEN
+ * bytes of room in front of it and, when it begins a run, its headers. The packet must stay until
+ * the sink has had it, at the latest in ipu_coalesce_flush().
  */
-void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint8_t *ip, size_t len);
+void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint32_t sender, uint8_t *ip,
+                                size_t len);
 
 /* Gives all runs to the sink. */
 void ipu_coalesce_flush(struct ipu_coalesce *coalesce);

@@ -329,6 +329,10 @@ static int reap(struct ipu_pump *pump)
 static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_net_hdr header,
                           size_t len, uint32_t packets)
 {
+    if (pump->share.saturated) {
+        ipu_write_share_count(&pump->share, (uint32_t)len);
+        (void)ipu_write_share_spend(&pump->share, pump->share.current);
+    }
     ipu_coalesce_flush(&pump->coalesce); /* earlier packets go first */
     ipu_vnet_write(vnet, header);
     struct iovec frame = {.iov_base = vnet, .iov_len = len};
@@ -413,6 +417,7 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
         ipu_event_capture(pump,
                           ipu_capture_received(&pump->tap, NULL, message + head - IPU_ENCAP_LEN,
                                                done->byte_len - head + IPU_ENCAP_LEN));
+    pump->share.current = ipu_write_share_place(connection->id);
     if (connection->superframes)
         deliver_superframe(pump, message, done->byte_len);
     else

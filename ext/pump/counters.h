@@ -42,6 +42,7 @@
     X(rx_control)            /* ARP, ND, membership: given to the engine */                        \
     X(rx_unconcerned)        /* ARP or ND between others, of no neighbour */                       \
     X(rx_control_limited)    /* ARP or ND: too many messages */                                    \
+    X(rx_over_share)         /* single packets of a sender that has used up its share */           \
     X(rx_short)              /* no room for the encapsulation header */                            \
     X(rx_type)               /* a type that we do not carry (E3) */                                \
     X(rx_echo)               /* our own multicast (E8) */                                          \

@@ -46,8 +46,9 @@ static int step(struct ipu_pump *pump, int max)
     /* A command may take a frame of the slab, so run no more commands than we reap sends. */
     work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
-    work += ipu_receive_poll(pump, max);
-    work += ipu_connection_poll(pump, max);
+    int received = ipu_receive_poll(pump, max);
+    received += ipu_connection_poll(pump, max);
+    work += received;
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
     work += ipu_transmit_read(pump, max);
@@ -55,6 +56,7 @@ static int step(struct ipu_pump *pump, int max)
     ipu_ring_wake(&pump->events);
     if (pump->tap.snap_len > 0)
         ipu_ring_wake(&pump->captured);
+    ipu_write_share_end_round(&pump->share, (uint32_t)received, work == 0);
     return work;
 }
 

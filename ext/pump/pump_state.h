@@ -19,6 +19,7 @@
 #include "pump/route.h"
 #include "pump/route_answers.h"
 #include "pump/segment.h"
+#include "pump/write_share.h"
 
 /*
  * The pump's inside, shared by the files that each hold one side of it: pump.c (life and loop),
@@ -117,6 +118,7 @@ struct ipu_pump {
     uint64_t hold_ns; /* how long it, or the current super-frame, may still wait; 0: none waits */
 
     struct ipu_coalesce coalesce;
+    struct ipu_write_share share;
 
     /* The writes that the device has queued. */
     struct ipu_delivery writing[IPU_DEVICE_WRITES];

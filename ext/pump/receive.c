@@ -51,6 +51,19 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
     return total;
 }
 
+/* Returns the sender's place among the shares. Without a GRH the hardware vouches for the number of
+ * the queue pair. */
+static uint32_t place_of(const struct ipu_pump *pump, const uint8_t *grh, uint32_t src_qpn)
+{
+    struct in6_addr gid = IN6ADDR_ANY_INIT;
+    if (grh != NULL)
+        memcpy(&gid, grh + 8, sizeof gid);
+    uint32_t hash = ipu_ah_cache_hash(&pump->ahs, &gid, src_qpn);
+    if (grh != NULL && !ipu_ah_cache_knows(&pump->ahs, &gid, src_qpn, hash))
+        return IPU_WRITE_SHARE_STRANGERS;
+    return ipu_write_share_place(hash);
+}
+
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
 {
     bool grh = done->flags & IPU_RECEIVED_GRH;
@@ -67,6 +80,8 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     }
     if (pump->tap.snap_len > 0)
         ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
+    if (pump->share.saturated)
+        pump->share.current = place_of(pump, grh ? buf : NULL, done->src_qpn);
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
@@ -112,15 +127,27 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         IPU_COUNT(pump, rx_event_ring_full);
 }
 
+static bool admit(void *self, uint32_t sender, uint32_t packets)
+{
+    struct ipu_pump *pump = self;
+    if (ipu_write_share_spend(&pump->share, sender) || packets > 1)
+        return true;
+    IPU_COUNT(pump, rx_over_share);
+    return false;
+}
+
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
                                  const uint8_t *grh, uint32_t src_qpn)
 {
     uint8_t *ip = frame + IPU_ENCAP_LEN;
     switch (ipu_classify_rx_untrusted(frame, len)) {
     case IPU_RX_DELIVER:
+        if (pump->share.saturated)
+            ipu_write_share_count(&pump->share, (uint32_t)len);
         if (pump->coalesce.kinds != 0)
-            ipu_coalesce_add_untrusted(&pump->coalesce, ip, len - IPU_ENCAP_LEN);
-        else
+            ipu_coalesce_add_untrusted(&pump->coalesce, pump->share.current, ip,
+                                       len - IPU_ENCAP_LEN);
+        else if (admit(pump, pump->share.current, 1))
             ipu_receive_deliver(pump, ip - IPU_VNET_LEN, len - IPU_ENCAP_LEN);
         break;
     case IPU_RX_ENGINE:
@@ -150,7 +177,8 @@ void ipu_receive_init(struct ipu_pump *pump)
     uint32_t offload = pump->device->offload;
     uint32_t kinds = (offload & IPU_DEVICE_TCP ? IPU_COALESCE_TCP : 0) |
                      (offload & IPU_DEVICE_UDP ? IPU_COALESCE_UDP : 0);
-    ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, pump);
+    ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, admit, pump);
+    pump->share.disabled = pump->device->ops->take != NULL; /* an application's queue */
 }
 
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)

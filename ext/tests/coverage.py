@@ -23,7 +23,7 @@ PACKET_PATHS = [
         f"pump/{name}.c"
         for name in ("transmit", "next_hop", "flow_key", "segment", "classify", "batch")
     ),
-    *(f"pump/{name}.c" for name in ("receive", "coalesce", "connection")),
+    *(f"pump/{name}.c" for name in ("receive", "coalesce", "connection", "write_share")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
     *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_share", "rc_base")),
 ]

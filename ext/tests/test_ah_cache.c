@@ -314,6 +314,24 @@ static void a_long_random_run_keeps_every_cap_and_every_reference(void)
     CHECK_EQ(device.live, 0);
 }
 
+static void a_queue_pair_is_known_by_any_path_while_a_handle_is_kept(void)
+{
+    struct device device;
+    struct ipu_ah_cache cache;
+    init(&device, &cache, 100, 1);
+    for (uint32_t number = 1; number <= 100; number++)
+        get(&cache, number);
+    struct ipu_dest known = dest(7), unknown = dest(200);
+    struct in6_addr gid = {.s6_addr = {0xFE, 0x80, [15] = 2}};
+    uint32_t hash = ipu_ah_cache_hash(&cache, &known.gid, 7);
+    CHECK(ipu_ah_cache_knows(&cache, &known.gid, 7, hash));
+    hash = ipu_ah_cache_hash(&cache, &unknown.gid, 200);
+    CHECK(!ipu_ah_cache_knows(&cache, &unknown.gid, 200, hash));
+    hash = ipu_ah_cache_hash(&cache, &gid, 7);
+    CHECK(!ipu_ah_cache_knows(&cache, &gid, 7, hash));
+    ipu_ah_cache_free(&cache);
+}
+
 int main(void)
 {
     RUN(equal_destinations_share_one_handle);
@@ -326,6 +344,7 @@ int main(void)
     RUN(an_impossible_destination_costs_one_idle_handle_and_reports_its_error);
     RUN(freeing_destroys_the_idle_and_the_used_and_may_be_repeated);
     RUN(every_refused_allocation_is_an_error_that_leaves_nothing);
+    RUN(a_queue_pair_is_known_by_any_path_while_a_handle_is_kept);
     RUN(a_put_too_many_is_caught_in_debug_builds);
     RUN(a_long_random_run_keeps_every_cap_and_every_reference);
 }

@@ -45,6 +45,15 @@ static void collect(void *context, const struct iovec *iov, uint32_t packets, si
     out.frames[out.n++] = frame;
 }
 
+/* Refuses what is not merged of the senders from `refused` on. */
+static uint32_t refused = UINT32_MAX;
+
+static bool admit(void *context, uint32_t sender, uint32_t packets)
+{
+    CHECK(context == &out);
+    return packets > 1 || sender < refused;
+}
+
 static void forget(void)
 {
     while (out.n > 0)
@@ -200,9 +209,9 @@ static void run(struct batch *batch, uint32_t kinds)
 {
     static struct ipu_coalesce coalesce;
     forget();
-    ipu_coalesce_init(&coalesce, kinds, collect, &out);
+    ipu_coalesce_init(&coalesce, kinds, collect, admit, &out);
     for (int i = 0; i < batch->n; i++)
-        ipu_coalesce_add_untrusted(&coalesce, frame_ip(batch->frames[i]),
+        ipu_coalesce_add_untrusted(&coalesce, 0, frame_ip(batch->frames[i]),
                                    batch->frames[i].len - IPU_VNET_LEN);
     ipu_coalesce_flush(&coalesce);
     while (batch->n > 0)
@@ -556,6 +565,23 @@ static void what_is_no_tcp_or_udp_stays_behind_everything_before_it(void)
     }
 }
 
+static void a_packet_that_is_not_admitted_ends_no_run(void)
+{
+    struct batch batch = {.n = 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        put(&batch, tcp_packet(TCP(.id = (uint16_t)i, .seq = 10 * i, .payload = 10)));
+        struct frame icmp = udp_packet(false, 2, 1000, 10);
+        frame_ip(icmp)[9] = 1;
+        put(&batch, icmp);
+        put(&batch, udp_packet(false, (uint16_t)i, (uint16_t)(3000 + i), 10));
+    }
+    refused = 0;
+    run(&batch, BOTH);
+    refused = UINT32_MAX;
+    CHECK_EQ(out.n, 1);
+    CHECK_EQ(out.packets[0], 4);
+}
+
 static void udp_merges_by_its_rules(void)
 {
     struct batch batch = {.n = 0};
@@ -792,6 +818,7 @@ int main(void)
     RUN(more_flows_than_runs_still_all_come_out_in_their_order);
     RUN(control_segments_follow_the_data_before_them);
     RUN(what_is_no_tcp_or_udp_stays_behind_everything_before_it);
+    RUN(a_packet_that_is_not_admitted_ends_no_run);
     RUN(udp_merges_by_its_rules);
     RUN(only_what_the_device_takes_is_merged);
     RUN(cut_and_merged_again_a_frame_is_what_it_was);

@@ -21,6 +21,7 @@ RX_ENDS: Final = (
     "rx_control",
     "rx_control_limited",
     "rx_unconcerned",
+    "rx_over_share",
     "rx_short",
     "rx_type",
     "rx_echo",
