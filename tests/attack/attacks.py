@@ -182,12 +182,27 @@ def solicitations(target: Target, wanted: IPv6Address) -> Flood:
     return Flood(_datagram(target, Encap(EtherType.IPV6, message.pack()).pack()), options)
 
 
-def packets(target: Target) -> Flood:
-    """UDP packets of a host that does not exist to a closed port, for the host's IP stack."""
+def lying_advertisements(target: Target, victim: IPv6Address) -> Flood:
+    """Advertisements that give a neighbour of the target a false and changing hardware address."""
+    false = Gid.parse("fe80::bad:0:0:ffff")
+    message = ndisc.NeighbourAdvertisement(
+        victim, target.ipv6, victim, HwAddr(Qpn(0x666), false), solicited=True, override=True
+    )
+    frame = Encap(EtherType.IPV6, message.pack()).pack()
+    at = DATAGRAM + frame.index(false.raw) + 12
+    return Flood(_datagram(target, frame), (f"twin:{at}:{at + 2}",))
+
+
+def packets(target: Target, source: Gid = STRANGER, *, invented: bool = False) -> Flood:
+    """UDP packets of a host that does not exist to a closed port, for the host's IP stack.
+
+    Their datagrams have one source, or invented ones.
+    """
     udp = struct.pack("!HHHH", 9, 9, 8 + 200, 0) + bytes(200)
     packet = ip.Ipv4(IPv4Address("10.77.0.250"), target.ipv4, 17, udp)
     frame = Encap(EtherType.IPV4, packet.pack()).pack()
-    return Flood(_datagram(target, frame), (f"random:{ENCAP + 20}:2",))
+    options = (f"random:{ENCAP + 20}:2", *(("source:4",) if invented else ()))
+    return Flood(_datagram(target, frame), options, source)
 
 
 # Connections
