@@ -144,7 +144,7 @@ def test_a_replay_of_the_stream_does_not_stop_it(
         with attacker.replay(near, 5000) as sent:
             assert stream.rate(MEASURE_S) > 1e6
         assert sent.packets > 0
-        stream.resumes(full / 3, LATE_S)
+        stream.resumes(full / 3, FULL_WITHIN_S)
 
 
 def _known(connections: list[dict[str, Any]]) -> set[tuple[str, str]]:
