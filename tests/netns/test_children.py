@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ipoibu.daemon.children import CHILDREN_MAX
 from ipoibu.daemon.client import Client
 from ipoibu.errors import IpoibuError
 from ipoibu.lab import Lab, LabError
@@ -269,6 +270,26 @@ def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(
     host.ask("child-add", pkey="0x8001", mtu="1000")
     with pytest.raises(IpoibuError, match=r"needs 18 file descriptors.*ulimit -n"):
         host.ask("child-add", pkey="0x8002", mtu="1000")
+    assert "Traceback" not in host.log()
+    host.stop()
+
+
+def test_as_many_children_as_may_be_come_up_under_the_usual_limit_of_descriptors(
+    bare: Lab,
+) -> None:
+    host = bare.hosts[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        host.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for number in range(1, CHILDREN_MAX + 1):
+        host.ask("child-add", pkey=f"{0x8000 | number:#x}", mtu="1000")
+    assert len(os.listdir(f"/proc/{host.pid}/fd")) > 1024
+    assert len(links(host) & {f"ib0.{0x8000 | n:x}" for n in range(1, 256)}) == CHILDREN_MAX
+    with pytest.raises(IpoibuError, match=f"at most {CHILDREN_MAX} children"):
+        host.ask("child-add", pkey="0x80ff", mtu="1000")
     assert "Traceback" not in host.log()
     host.stop()
 
