@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The CM state of one connection: InfiniBand volume 1, §12.9, both sides in one machine.
+"""The CM state of one connection: InfiniBand volume 1, §12.9, both sides in one machine (X2-X4).
 
     CLOSED            no connection, or none any more
     REQ_SENT          active: REQ sent, no answer yet

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Our own addresses: probe for an address, then announce it. RFC 5227 (IPv4), RFC 4862 §5.4 (IPv6).
+"""Our own addresses: probe for an address, then announce it. RFC 5227 (IPv4, K1-K7), RFC 4862 §5.4 (IPv6,
+L1-L5).
 
     WAITING      for the link, and for the groups in which an owner would object
     TENTATIVE    probing; we neither use the address nor answer requests for it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Neighbour discovery for neighbours and addresses: RFC 4861 §7.2, §6, §8 (N1-N6).
+"""Neighbour discovery for neighbours and addresses: RFC 4861 §7.2, §6, §8 (N1-N7, L6).
 
 The local stack handles router solicitations, router advertisements and redirects. It cannot read their
 link-layer option: `NdResolver` takes the address from it, and delivers the packet without the option.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Neighbour unreachability detection, one machine for ARP and ND: RFC 4861 §7.3 and its Appendix C.
+"""Neighbour unreachability detection, one machine for ARP and ND: RFC 4861 §7.3 and its Appendix C
+(N10, N12).
 
     NONE         no entry; the pump reports a miss
     INCOMPLETE   asking all hosts; a few packets wait here

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Receives a table of several datagrams: InfiniBand volume 1, §13.6.6.
+"""Receives a table of several datagrams: InfiniBand volume 1, §13.6.6 (Q4, Q5).
 
 The sender may send segment 1 first, then the window of our last ACK. We acknowledge when the window is
 used up, when a segment comes twice (our ACK was lost) and at the end. A segment that arrives early waits

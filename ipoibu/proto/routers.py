@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The default routers that advertise themselves: which of them the local stack may use.
+"""The default routers that advertise themselves: which of them the local stack may use (N9, U1, U2).
 
 A TUN is a NOARP interface, so the kernel believes that every neighbour is reachable, and keeps the route
 of a router that is dead. `Routers` withdraws such a route: it gives the local stack a router advertisement

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Datagrams of communication management: class 7, version 2 (InfiniBand volume 1, §12.6).
+"""Datagrams of communication management: class 7, version 2 (InfiniBand volume 1, §12.6; X1).
 
 A datagram is the MAD header and a message of 232 bytes. REQ and REP are in `cm_setup`; the others
 (widths in bytes, with `b` in bits; "local" is the sender of the message):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""MCMemberRecord: a port's membership of a multicast group (InfiniBand volume 1, §15.2.5.17).
+"""MCMemberRecord: a port's membership of a multicast group (InfiniBand volume 1, §15.2.5.17; Q2).
 
 | MGID 16 | port GID 16 | Q_Key 4 | MLID 2 | selector 2b, MTU 6b | traffic class 1 | P_Key 2 |
 | selector 2b, rate 6b | selector 2b, packet lifetime 6b | SL 4b, flow label 20b, hop limit 8b |

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IGMP and MLD reports, in one form for all versions (M3, M4).
+"""IGMP and MLD reports, in one form for all versions (M3, M4, S1-S3).
 
 A report is a list of records: a group, a filter, a list of sources. The older versions have only
 "every source" and "no source". A record alone does not say whether its sender stays a member: a

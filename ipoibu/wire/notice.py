@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Subscriptions to the SA's events, and the events: InfiniBand volume 1, §13.4.8.2 and §13.4.8.3
-(M2).
+(M2, Q3).
 
     InformInfo  | GID 16 | LID from 2 | LID to 2 | reserved 2 | generic 1 | subscribe 1 | type 2 |
                 | trap 2 | QPN 24b, reserved 3b, response time 5b | reserved 8b, producer 24b |

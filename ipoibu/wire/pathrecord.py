@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PathRecord: the path to a port (InfiniBand volume 1, §15.2.5.16); B6.
+"""PathRecord: the path to a port (InfiniBand volume 1, §15.2.5.16); B6, Q1.
 
 | service id 8 | DGID 16 | SGID 16 | DLID 2 | SLID 2 |
 | raw 1b, reserved 3b, flow label 20b, hop limit 8b | traffic class 1 |

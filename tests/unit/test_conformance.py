@@ -40,6 +40,13 @@ def test_a_clause_that_is_met_is_cited_by_code_and_shown_by_a_test(clause: Any) 
         assert clause.tests
 
 
+def test_a_note_says_how_each_clause_deviates() -> None:
+    page = (SCRIPT.parent / "conformance.md").read_text()
+    deviating = {clause.id for clause in CLAUSES if clause.state == "deviates"}
+    assert deviating >= {"K3", "X3"}
+    assert not {clause for clause in deviating if f"\n- {clause}: " not in page}
+
+
 def test_evidence_is_a_test_whose_docstring_begins_with_the_clause(tmp_path: Path) -> None:
     python, c = tmp_path / "test_it.py", tmp_path / "test_it.c"
     python.write_text(

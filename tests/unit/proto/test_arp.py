@@ -177,6 +177,7 @@ def test_our_own_frames_that_come_back_are_ignored() -> None:
 
 
 def test_an_address_is_probed_for_three_times_from_nobody_then_announced_three_times() -> None:
+    """K2."""
     bench = Bench("10.0.0.1/24", ready=False)
     bench.run(10)
     messages = [message for _, message in bench.sent_arp()]
@@ -198,6 +199,7 @@ def test_a_tentative_address_is_not_answered_for() -> None:
 
 
 def test_a_probe_for_our_address_is_answered_and_makes_no_entry() -> None:
+    """K7."""
     bench = Bench()
     bench.arp(arp.request(PEER, NO_ADDRESS, OUR_V4), multicast=True)
     [(destination, message)] = bench.sent_arp()
@@ -229,6 +231,7 @@ def test_a_reply_from_nobody_is_counted() -> None:
 
 
 def test_another_probe_for_our_tentative_address_makes_it_a_duplicate() -> None:
+    """K4."""
     bench = Bench("10.0.0.1/24", ready=False)
     bench.run(0.1)
     bench.arp(arp.request(PEER, NO_ADDRESS, OUR_V4), multicast=True)

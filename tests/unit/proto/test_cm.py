@@ -142,6 +142,7 @@ def test_identifiers_and_sequence_numbers_are_random() -> None:
 
 
 def test_a_request_is_repeated_and_then_given_up_with_our_guid() -> None:
+    """X2."""
     desk = Desk()
     req = desk.connect()
     effects = desk.wait(WAIT_S * (CM_RETRIES + 0.5))

@@ -35,7 +35,7 @@ def test_an_address_waits_for_the_link_then_is_tentative_then_preferred() -> Non
 
 
 def test_an_ipv6_address_is_not_probed_for_before_its_group_is_joined() -> None:
-    """RFC 4862 §5.4.2: a host that cannot receive objections must not take silence for consent."""
+    """L1: RFC 4862 §5.4.2: a host that cannot receive objections must not take silence for consent."""
     group = of_group(solicited_node(OUR_V6), TEMPLATE.params.pkey)
     bench = Bench("fe80::1/64", ready=False)
     bench.host.refused.add(group)

@@ -81,6 +81,7 @@ def test_a_report_is_passed_on_to_the_group_it_is_for() -> None:
     ],
 )
 def test_the_older_versions_join_and_leave(join: int, leave: int, group: IpAddress) -> None:
+    """S3."""
     bench = Bench()
     old(bench, join, group)
     assert is_joined(bench, group)
@@ -98,7 +99,7 @@ def test_repeated_reports_make_one_user_and_one_leave_ends_it() -> None:
 
 
 def test_a_source_specific_group_is_left_with_its_last_source() -> None:
-    """RFC 3376 §5.1: the report for the change from {S1, S2} to {} is a BLOCK alone."""
+    """S2: RFC 3376 §5.1: the report for the change from {S1, S2} to {} is a BLOCK alone."""
     bench = Bench()
     report(bench, Record(TV, Filter.ALLOW, (S1,)))
     report(bench, Record(TV, Filter.ALLOW, (S2,)))

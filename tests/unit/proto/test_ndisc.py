@@ -135,6 +135,7 @@ def test_announcements_are_a_second_apart_behind_a_second_of_probing() -> None:
 
 @pytest.mark.parametrize("answer", ["probe", "advertisement"])
 def test_a_tentative_address_that_another_wants_or_has_is_a_duplicate(answer: str) -> None:
+    """L4."""
     bench = Bench("fe80::1/64", ready=False)
     bench.run(0.5)
     bench.clear()
@@ -149,6 +150,7 @@ def test_a_tentative_address_that_another_wants_or_has_is_a_duplicate(answer: st
 
 
 def test_a_tentative_address_is_not_answered_for() -> None:
+    """L3."""
     bench = Bench("fe80::1/64", ready=False)
     bench.run(0.5)
     bench.clear()
@@ -208,6 +210,7 @@ def test_a_disputed_advertisement_does_not_touch_the_router_flag() -> None:
 
 
 def test_a_router_advertisement_is_handed_on_without_its_option_and_teaches_the_router() -> None:
+    """L6, N7."""
     bench = Bench()
     message = RouterAdvertisement(PEER_V6, ALL_NODES, PEER, hop_limit=64, lifetime_s=1800)
     bench.nd(message, multicast=True)

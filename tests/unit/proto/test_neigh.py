@@ -162,6 +162,7 @@ def test_every_row_of_rfc_4861_appendix_c_holds(
     expected: State | None,
     moves: bool,
 ) -> None:
+    """N10."""
     bench = v6_in(state)
     before = address_of(bench)
     if event is None:
@@ -178,6 +179,7 @@ def test_every_row_of_rfc_4861_appendix_c_holds(
 @pytest.mark.parametrize("solicited", [True, False])
 @pytest.mark.parametrize("override", [True, False])
 def test_an_advertisement_makes_no_entry(solicited: bool, override: bool) -> None:
+    """N10."""
     bench = v6_in(State.NONE)
     advertise(bench, solicited=solicited, override=override)
     assert state_of(bench) is State.NONE
@@ -280,6 +282,7 @@ def test_reachable_time_is_between_half_and_one_and_a_half_times_the_base() -> N
 
 
 def test_first_use_of_a_stale_entry_waits_five_seconds_then_probes_the_host_itself() -> None:
+    """N12."""
     bench = v6_in(State.STALE)
     bench.send(str(PEER_V6))
     assert state_of(bench) is State.DELAY
@@ -295,6 +298,7 @@ def test_first_use_of_a_stale_entry_waits_five_seconds_then_probes_the_host_itse
 
 
 def test_three_unanswered_probes_forget_the_neighbour_and_the_next_packet_asks_everybody() -> None:
+    """N12."""
     bench = v6_in(State.PROBE)
     bench.run(2.9)
     assert len(bench.sent_nd()) == 2  # and one before

@@ -95,6 +95,7 @@ def bench() -> Bench:
 
 
 def test_a_silent_router_is_left_within_ten_seconds(bench: Bench) -> None:
+    """N9, U1, U2."""
     use(bench, HIGH, 30, HIGH)
     assert heard(bench) == []
     use(bench, HIGH, 9.5)

@@ -336,6 +336,7 @@ def test_memory_of_past_transactions_is_bounded() -> None:
 
 
 def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
+    """Q4."""
     client = Client()
     client.ask("a", LIST)
     [request] = client.sent
@@ -356,6 +357,7 @@ def test_a_table_in_segments_is_put_together_and_acknowledged() -> None:
 
 
 def test_a_transfer_that_stalls_is_aborted_and_asked_for_again() -> None:
+    """Q5."""
     client = Client()
     client.ask("a", LIST)
     client.receive(segment(client.sent[0], 1, 3))
@@ -453,7 +455,7 @@ def report(tid: int = 9, trap: Trap = Trap.GROUP_CREATED) -> SaMad:
 
 
 def test_m2_a_report_is_notified_and_acknowledged_to_its_sender() -> None:
-    """M2."""
+    """M2, Q3."""
     client = Client()
     client.receive(report())
     assert client.events == [Notice(Trap.GROUP_CREATED, GROUP)]

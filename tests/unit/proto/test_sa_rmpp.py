@@ -57,6 +57,7 @@ def test_the_first_segment_is_acknowledged_and_opens_the_window() -> None:
 
 
 def test_an_ack_is_due_when_the_window_is_used_up_and_at_the_end() -> None:
+    """Q4."""
     transfer = Transfer()
     table = pattern(200 * SA_WINDOW_SEGMENTS + 300)
     progress = [transfer.add(*segment) for segment in segments(table)]

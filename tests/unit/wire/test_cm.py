@@ -171,11 +171,13 @@ def refusal(raw: bytes) -> str | None:
 
 @every_vector
 def test_every_message_is_written_as_linux_lays_it_out(raw: bytes, message: cm.Spoken) -> None:
+    """X1."""
     assert cm.pack(TID, message).hex(" ", 4) == raw.hex(" ", 4)
 
 
 @every_vector
 def test_every_message_is_read_as_linux_lays_it_out(raw: bytes, message: cm.Spoken) -> None:
+    """X1."""
     assert cm.parse_untrusted(raw) == (TID, message)
     assert cm.parse_untrusted(memoryview(raw)) == (TID, message)
 

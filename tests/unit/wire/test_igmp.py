@@ -69,6 +69,7 @@ def test_dropping_the_only_source_is_a_block_and_ends_the_membership(
 def test_every_record_type_is_read_and_an_undefined_one_skipped(
     golden: Callable[[str], bytes],
 ) -> None:
+    """S1."""
     assert igmp.parse_untrusted(golden("igmp.v3-many")) == Report(
         tuple(
             Record(IPv4Address(f"239.0.0.{kind}"), Filter(kind), (IPv4Address(f"192.0.2.{kind}"),))

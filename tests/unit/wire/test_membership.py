@@ -82,7 +82,7 @@ def test_m4_the_interest_follows_the_records(
     sources: tuple[IPv4Address, ...],
     expected: set[IPv4Address] | None,
 ) -> None:
-    """M4."""
+    """M4, S2."""
     start = None if before is None else frozenset(before)
     result = after(start, Record(GROUP, filter_, sources))
     assert result == expected

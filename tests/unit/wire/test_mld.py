@@ -78,6 +78,7 @@ def test_dropping_the_only_source_is_a_block_and_ends_the_membership(
 def test_every_record_type_is_read_and_an_undefined_one_skipped(
     golden: Callable[[str], bytes],
 ) -> None:
+    """S1."""
     assert mld.parse_untrusted(golden("mld.v2-many")) == Report(
         tuple(
             Record(IPv6Address(f"ff05::{kind}"), Filter(kind), (IPv6Address(f"2001:db8::{kind}"),))

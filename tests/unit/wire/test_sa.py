@@ -256,6 +256,7 @@ def test_m3_a_join_that_creates_says_exactly_which_mtu_and_rate() -> None:
     ],
 )
 def test_the_component_mask_has_a_bit_for_each_field(field: str, value: Any, bits: int) -> None:
+    """Q2."""
     assert McMemberRecord(**{field: value}).mask == bits
 
 
@@ -324,7 +325,7 @@ def test_b6_a_path_announces_the_lid_the_service_level_and_the_mtu() -> None:
 
 
 def test_b6_one_reversible_path_is_asked_for() -> None:
-    """B6."""
+    """B6, Q1."""
     query = PathQuery(PEER, PORT, PKey(0xFFFF))
     assert query.mask == 0x380C
     assert query.pack() == hexed("""
@@ -383,7 +384,7 @@ def test_m1_opensm_knows_send_only_full_members() -> None:
 
 
 def test_m2_a_subscription_is_for_one_trap_of_every_lid() -> None:
-    """M2."""
+    """M2, Q3."""
     inform = InformInfo(Trap.GROUP_CREATED)
     assert inform.pack() == data_of(SUBSCRIBED)
     assert notice.inform_untrusted(data_of(SUBSCRIBED)) == inform
