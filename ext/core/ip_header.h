@@ -11,11 +11,13 @@ enum {
     IPU_IPV4_LEN = 2,
     IPU_IPV4_ID = 4,
     IPU_IPV4_FRAGMENT = 6,
+    IPU_IPV4_PROTOCOL = 9,
     IPU_IPV4_CSUM = 10,
     IPU_IPV4_DESTINATION = 16,
 
     IPU_IPV6_HEADER = 40,
     IPU_IPV6_LEN = 4,
+    IPU_IPV6_NEXT_HEADER = 6,
     IPU_IPV6_DESTINATION = 24,
 
     IPU_TCP_HEADER = 20,
@@ -34,6 +36,11 @@ enum {
 static inline bool ipu_ip_is_v4(const uint8_t *ip)
 {
     return ip[0] >> 4 == 4;
+}
+
+static inline bool ipu_ip_is_v6(const uint8_t *ip)
+{
+    return ip[0] >> 4 == 6;
 }
 
 /* Fields are big-endian, at any alignment. */

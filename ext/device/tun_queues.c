@@ -58,16 +58,16 @@ uint32_t ipu_tun_queues_choose(const struct ipu_tun_queues *tun, const uint8_t *
     if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
         size_t header = (size_t)(ip[0] & 15) * 4;
         bool is_fragment = (ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK) != 0;
-        if (has_ports(ip[9]) && !is_fragment && header >= IPU_IPV4_HEADER &&
+        if (has_ports(ip[IPU_IPV4_PROTOCOL]) && !is_fragment && header >= IPU_IPV4_HEADER &&
             header + PORTS_LEN <= len)
-            protocol = ip[9];
+            protocol = ip[IPU_IPV4_PROTOCOL];
         return choose(tun, ip + 12, 4, ip + (protocol != 0 ? header : 0), protocol);
     }
-    if (len >= IPU_IPV6_HEADER && ip[0] >> 4 == 6) {
+    if (len >= IPU_IPV6_HEADER && ipu_ip_is_v6(ip)) {
         /* Behind an extension header, such as that of a fragment, the packet need not have
          * ports. */
-        if (has_ports(ip[6]) && IPU_IPV6_HEADER + PORTS_LEN <= len)
-            protocol = ip[6];
+        if (has_ports(ip[IPU_IPV6_NEXT_HEADER]) && IPU_IPV6_HEADER + PORTS_LEN <= len)
+            protocol = ip[IPU_IPV6_NEXT_HEADER];
         return choose(tun, ip + 8, 16, ip + (protocol != 0 ? IPU_IPV6_HEADER : 0), protocol);
     }
     return 0;

@@ -28,7 +28,7 @@ struct in6_addr ipu_classify_map4(const uint8_t v4[4])
 static int icmp6_type(const uint8_t *ip, size_t len)
 {
     size_t at = IPU_IPV6_HEADER;
-    uint8_t next = ip[6];
+    uint8_t next = ip[IPU_IPV6_NEXT_HEADER];
     if (next == IPPROTO_HOPOPTS && len >= at + 8) {
         next = ip[at];
         at += 8u * (ip[at + 1] + 1u);
@@ -45,7 +45,7 @@ static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flo
     flow->type = IPU_TYPE_IPV4;
     flow->dst = ipu_classify_map4(ip + 16);
     flow->group = (ip[16] & 0xf0) == 0xe0 || (ip[16] & ip[17] & ip[18] & ip[19]) == 0xff;
-    return ip[9] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
+    return ip[IPU_IPV4_PROTOCOL] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
 }
 
 static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flow)
@@ -89,11 +89,13 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
     case IPU_TYPE_IPV4:
         return n >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip) ? IPU_RX_DELIVER : IPU_RX_MALFORMED;
     case IPU_TYPE_IPV6:
-        if (n < IPU_IPV6_HEADER || ip[0] >> 4 != 6)
+        if (n < IPU_IPV6_HEADER || !ipu_ip_is_v6(ip))
             return IPU_RX_MALFORMED;
         /* RFC 6980: ND has no fragment header; we do not accept ND behind other extension
          * headers. */
-        type = ip[6] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER ? ip[IPU_IPV6_HEADER] : -1;
+        type = ip[IPU_IPV6_NEXT_HEADER] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER
+                   ? ip[IPU_IPV6_HEADER]
+                   : -1;
         return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
     case IPU_TYPE_ARP:
         return IPU_RX_ENGINE;

@@ -31,7 +31,7 @@ struct packet {
 static bool find_flow(struct packet *packet, uint8_t *ip, size_t len)
 {
     bool v4 = ipu_ip_is_v4(ip);
-    uint8_t protocol = v4 ? ip[9] : ip[6];
+    uint8_t protocol = v4 ? ip[IPU_IPV4_PROTOCOL] : ip[IPU_IPV6_NEXT_HEADER];
     *packet = (struct packet){.ip = ip,
                               .len = (uint32_t)len,
                               .start = v4 ? IPU_IPV4_HEADER : IPU_IPV6_HEADER,

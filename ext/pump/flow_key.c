@@ -33,7 +33,7 @@ struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len)
         key.dst = ipu_classify_map4(ip + IPU_IPV4_DESTINATION);
         key.tos = ip[1];
         if ((ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK) == 0) {
-            key.protocol = ip[9];
+            key.protocol = ip[IPU_IPV4_PROTOCOL];
             take_ports(&key, ip, len, (size_t)(ip[0] & 15) * 4);
         }
         return key;
@@ -42,8 +42,8 @@ struct ipu_flow_key ipu_flow_key_of(const uint8_t *ip, size_t len)
     memcpy(&key.dst, ip + IPU_IPV6_DESTINATION, sizeof key.dst);
     key.tos = (uint8_t)(ip[0] << 4 | ip[1] >> 4);
     /* Behind an extension header, such as that of a fragment, the packet need not have ports. */
-    if (ip[6] != IPPROTO_FRAGMENT) {
-        key.protocol = ip[6];
+    if (ip[IPU_IPV6_NEXT_HEADER] != IPPROTO_FRAGMENT) {
+        key.protocol = ip[IPU_IPV6_NEXT_HEADER];
         take_ports(&key, ip, len, IPU_IPV6_HEADER);
     }
     return key;

@@ -18,14 +18,14 @@ static uint32_t find_transport(const uint8_t *ip, uint32_t len, uint8_t *protoco
     if (len >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip)) {
         uint32_t start = (ip[0] & 15u) * 4;
         bool fragment = ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK;
-        *protocol = ip[9];
+        *protocol = ip[IPU_IPV4_PROTOCOL];
         return start >= IPU_IPV4_HEADER && ipu_ip_get16(ip + 2) == len && !fragment ? start : 0;
     }
-    if (len < IPU_IPV6_HEADER || ip[0] >> 4 != 6 ||
+    if (len < IPU_IPV6_HEADER || !ipu_ip_is_v6(ip) ||
         IPU_IPV6_HEADER + (uint32_t)ipu_ip_get16(ip + 4) != len)
         return 0;
     uint32_t start = IPU_IPV6_HEADER;
-    *protocol = ip[6];
+    *protocol = ip[IPU_IPV6_NEXT_HEADER];
     while (*protocol == IPPROTO_HOPOPTS || *protocol == IPPROTO_ROUTING ||
            *protocol == IPPROTO_DSTOPTS) {
         if (start + 8 > len)

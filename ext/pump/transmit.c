@@ -4,6 +4,7 @@
 
 #include "core/csum.h"
 #include "core/frame.h"
+#include "core/ip_header.h"
 #include "device/vnet.h"
 #include "pump/pump_state.h"
 
@@ -358,7 +359,7 @@ static int cut(struct ipu_pump *pump)
 {
     struct ipu_segment *segment = &pump->cut;
     struct ipu_connection *connection = pump->cut_connection;
-    uint16_t type = segment->ip[0] >> 4 == 4 ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6;
+    uint16_t type = ipu_ip_is_v4(segment->ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6;
     uint32_t vnet_len = connection != NULL && connection->superframes ? IPU_TX_ENCAP : 0;
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
