@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ipoibu.cli.main import main
 from ipoibu.daemon import control
 from ipoibu.daemon.client import Client, running
 from ipoibu.daemon.control import ControlServer
@@ -90,6 +92,26 @@ def test_a_long_list_is_encoded_in_parts_and_is_one_answer(
             return await asyncio.to_thread(_ask_blocking, "neigh")
 
         assert _with_server(endpoint, talk) == neighbours
+
+
+def test_ipoibu_neigh_prints_a_hundred_thousand_neighbours(
+    endpoint: Any,
+    runtime: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = ipaddress.ip_address("10.1.0.0")
+    row = {"hwaddr": None, "state": "stale", "age_s": 1.0, "pending": 0, "router": False}
+    neighbours = [{"ip": str(first + n), **row} for n in range(100_000)]
+    monkeypatch.setattr(endpoint, "neighbours", lambda: neighbours)
+
+    async def talk(server: ControlServer) -> int:
+        return await asyncio.to_thread(main, ["neigh", "ib0"])
+
+    assert _with_server(endpoint, talk) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 100_000
+    assert lines[-1] == f"{first + 99_999} dev ib0 STALE age 1.0s"
 
 
 def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
