@@ -109,18 +109,31 @@ def udp(source: int, target: str, data: bytes) -> bytes:
 
 
 def passes(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
-    """Whether the packet arrives, perhaps after others that waited for the same path.
+    """Whether the packet arrives, perhaps after others that waited for the same path."""
+    packet = udp(source, f"10.0.0.{target}", data)
+    subnet.endpoints[source - 1].send([packet])
+    return _arrives(subnet, target, packet, 10)
 
-    The source repeats it: until its engine has handled a message of the target's new queue pair, packets
-    go to the old one.
+
+def passes_again(subnet: Subnet, source: int, target: int, data: bytes) -> bool:
+    """Whether the packet arrives when the source repeats it.
+
+    Until its engine has handled a message of the target's new queue pair, packets go to the old one.
     """
     packet = udp(source, f"10.0.0.{target}", data)
     end = time.monotonic() + 10
     while time.monotonic() < end:
         subnet.endpoints[source - 1].send([packet])
-        while received := subnet.endpoints[target - 1].recv(timeout=0.5):
-            if packet in received:
-                return True
+        if _arrives(subnet, target, packet, 0.5):
+            return True
+    return False
+
+
+def _arrives(subnet: Subnet, target: int, packet: bytes, within_s: float) -> bool:
+    end = time.monotonic() + within_s
+    while received := subnet.endpoints[target - 1].recv(timeout=max(0, end - time.monotonic())):
+        if packet in received:
+            return True
     return False
 
 
