@@ -72,6 +72,7 @@ class Ibsim:
         self._opensm: subprocess.Popen[bytes] | None = None
         self._standby: subprocess.Popen[bytes] | None = None
         self._starts = 0
+        self._standby_directory = directory / "standby"
 
     def __enter__(self) -> Self:
         try:
@@ -107,10 +108,7 @@ class Ibsim:
     def close(self) -> None:
         """End OpenSM and ibsim; a second call does nothing."""
         self.kill_opensm()
-        if self._standby is not None:
-            self._standby.kill()
-            self._standby.wait()
-            self._standby = None
+        self.kill_standby()
         if self._ibsim is not None:
             if self._ibsim.stdin is not None:
                 self._ibsim.stdin.close()
@@ -140,9 +138,10 @@ class Ibsim:
 
     def start_standby(self, host: int) -> None:
         """Start a second OpenSM, which takes over about three seconds after the first one dies."""
-        directory = self.directory / "standby"
-        directory.mkdir()
+        directory = self._standby_directory
+        directory.mkdir(exist_ok=True)
         options, log = directory / "opensm.conf", directory / "opensm.log"
+        log.unlink(missing_ok=True)
         options.write_text("sminfo_polling_timeout 1000\npolling_retry_number 2\n", "ascii")
         environment = self.environment(host) | {
             "OSM_TMP_DIR": str(directory),
@@ -155,9 +154,16 @@ class Ibsim:
         is_standby = lambda: log.exists() and b"STANDBY" in log.read_bytes()  # noqa: E731
         self._await(is_standby, self._standby, output)
 
+    def kill_standby(self) -> None:
+        """Kill the standby, or the master that it has become."""
+        if self._standby is not None:
+            self._standby.kill()
+            self._standby.wait()
+            self._standby = None
+
     def await_standby(self) -> None:
         """Wait until the standby manages the subnet."""
-        log = self.directory / "standby" / "opensm.log"
+        log = self._standby_directory / "opensm.log"
         assert self._standby is not None, "start_standby comes first"
         self._await(lambda: b"SUBNET UP" in log.read_bytes(), self._standby, log)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,16 @@ class LabSubnet:
         """Kill OpenSM, and wait until the standby manages the subnet."""
         self.ibsim.kill_opensm()
         self.ibsim.await_standby()
+        self.ibsim.refresh(self._hosts + 2)
+
+    def restart(self, pause_s: float = 0.0) -> None:
+        """Kill OpenSM and its standby, and start both anew on their hosts after `pause_s`."""
+        self.ibsim.kill_opensm()
+        self.ibsim.kill_standby()
+        time.sleep(pause_s)
+        self.ibsim.start_opensm(self.partitions)
+        if self._has_standby:
+            self.ibsim.start_standby(self._hosts + 3)
         self.ibsim.refresh(self._hosts + 2)
 
     def query(self, *command: str) -> str:

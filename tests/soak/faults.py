@@ -38,7 +38,7 @@ class Faults:
         if subnet is None:
             self.kinds += [self._kill, self._loss, self._netdev_mtu]
         else:
-            self.kinds += [self._sweep]
+            self.kinds += [self._sweep, self._sm_restart, self._sm_handover]
 
     def draw(self) -> tuple[str, contextlib.AbstractContextManager[None]]:
         """Return the description of the next fault, and the block during which the fault lasts."""
@@ -149,3 +149,17 @@ class Faults:
         assert self._subnet is not None
         self._subnet.reload(ONE_LINK)
         yield
+
+    def _sm_restart(self, _host: Host) -> Iterator[None]:
+        """OpenSM and its standby die, and both start anew."""
+        assert self._subnet is not None
+        self._subnet.restart(self._random.uniform(0, 2))
+        yield
+
+    def _sm_handover(self, _host: Host) -> Iterator[None]:
+        """OpenSM dies, and its standby takes over; then that one dies, too."""
+        assert self._subnet is not None
+        self._subnet.hand_over()
+        self._pause(0.2, 2)
+        yield
+        self._subnet.restart()

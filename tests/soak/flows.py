@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ipoibu.addr import IpAddress
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 
@@ -41,9 +42,12 @@ class Flow:
         return f"{self.source.name} -> {self.target.name} over IPv{self.version}"
 
     @property
+    def target_ip(self) -> IpAddress:
+        return (self.target.ipv4 if self.version == 4 else self.target.ipv6).ip
+
+    @property
     def address(self) -> tuple[str, int]:
-        interface = self.target.ipv4 if self.version == 4 else self.target.ipv6
-        return str(interface.ip), PORT
+        return str(self.target_ip), PORT
 
     def arrived(self, number: int, sent_at: float) -> None:
         self.received += 1

@@ -85,6 +85,8 @@ def miscounted(host: Host) -> list[str]:
     ends = sum(stats[name] for name in RX_ENDS)
     if delivered != ends:
         found.append(f"{host.name}: {delivered} packets delivered, the pump counts {ends}")
+    if found:
+        found.append(f"{host.name}: { ({name: value for name, value in stats.items() if value}) }")
     return found
 
 
