@@ -152,7 +152,7 @@ def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
     reason = ""
     if flags & NLM_F_ACK_TLVS:
         at = offset + 20 + (16 if kind == NLMSG_ERROR else 0)  # NETLINK_CAP_ACK: header only
-        while at + 4 <= offset + length:
+        while at + 4 <= min(offset + length, len(data)):
             size, attribute = struct.unpack_from("=HH", data, at)
             if size < 4:
                 break

@@ -220,10 +220,14 @@ def hops_by_number(
     for number, group in groups:
         hops[number] = tuple(
             hop._replace(weight=(high << 8 | low) + 1)
-            for member, low, high, _ in _MEMBER.iter_unpack(group)
+            for member, low, high, _ in _MEMBER.iter_unpack(_whole_members(group))
             for hop in hops.get(member, ())
         )
     return hops
+
+
+def _whole_members(group: bytes) -> bytes:
+    return group[: len(group) - len(group) % _MEMBER.size]
 
 
 def route_type(data: bytes, offset: int) -> int:
@@ -237,7 +241,7 @@ def output_interface(data: bytes, offset: int) -> int:
     for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
         if number == _RTA_OIF:
             return number_of(value)
-        if number == _RTA_MULTIPATH:
+        if number == _RTA_MULTIPATH and len(value) >= _HOP.size:
             return int(_HOP.unpack_from(value)[3])
     return 0
 
