@@ -5,7 +5,7 @@
     python3 coverage.py BUILD_DIRECTORY...
 
 The directories hold what `make COVERAGE=1` built and ran. A line counts when any program ran it. The
-exit status is 1 when the packet paths together have less than FLOOR_PERCENT.
+exit status is 1 when a file of the packet paths has less than FLOOR_PERCENT.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PACKET_PATHS = [
         f"pump/{name}.c"
         for name in ("transmit", "next_hop", "flow_key", "segment", "classify", "batch")
     ),
-    *(f"pump/{name}.c" for name in ("receive", "coalesce", "connection", "write_share")),
+    *(f"pump/{name}.c" for name in ("receive", "admission", "write_share")),
+    *(f"pump/{name}.c" for name in ("coalesce", "connection")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
     *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_share", "rc_base")),
 ]
@@ -64,19 +65,21 @@ def main(directories: list[str]) -> int:
     for directory in directories:
         count(Path(directory), lines)
     total = ran = 0
+    low = []
     print("| file | lines | run | not run |\n|---|---|---|---|")
     for name in PACKET_PATHS:
         runs = lines[name]
         missed = sorted(number for number, times in runs.items() if times == 0)
         total, ran = total + len(runs), ran + len(runs) - len(missed)
         percent = 100 * (len(runs) - len(missed)) / max(len(runs), 1)
+        if percent < FLOOR_PERCENT:
+            low.append(f"ext/{name}")
         print(f"| `ext/{name}` | {len(runs)} | {percent:.1f} % | {ranges(missed)} |")
     percent = 100 * ran / max(total, 1)
     print(f"| together | {total} | {percent:.1f} % | |")
-    if percent >= FLOOR_PERCENT:
-        return 0
-    print(f"coverage.py: the packet paths have less than {FLOOR_PERCENT} %", file=sys.stderr)
-    return 1
+    if low:
+        print(f"coverage.py: below {FLOOR_PERCENT} %: {', '.join(low)}", file=sys.stderr)
+    return 1 if low else 0
 
 
 if __name__ == "__main__":

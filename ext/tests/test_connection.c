@@ -214,6 +214,37 @@ static void arp_by_a_connection_is_not_taken(void)
     end();
 }
 
+/* Returns the encapsulation's type and the length of the next captured frame, which begins there.
+ */
+static uint32_t next_captured(uint32_t *ip_len)
+{
+    uint32_t len;
+    const struct ipu_captured *record = ipu_ring_peek(ipu_pump_captured(pump), &len);
+    CHECK(record != NULL);
+    const uint8_t *encap = (const uint8_t *)(record + 1) + IPU_GRH_LEN;
+    *ip_len = record->wire_len - IPU_GRH_LEN - IPU_ENCAP_LEN;
+    uint32_t type = (uint32_t)encap[0] << 8 | encap[1];
+    ipu_ring_release(ipu_pump_captured(pump));
+    return type;
+}
+
+static void a_capture_sees_both_ends_of_a_message_without_its_vnet_header(void)
+{
+    for (int superframes = 0; superframes <= 1; superframes++) {
+        uint32_t len;
+        begin();
+        connect_peer(superframes);
+        command((struct ipu_command){.type = IPU_COMMAND_CAPTURE, .capture.snap_len = 100});
+        offer(1500);
+        step();
+        for (int side = 0; side < 2; side++) {
+            CHECK_EQ(next_captured(&len), 0x0800);
+            CHECK_EQ(len, 1500);
+        }
+        end();
+    }
+}
+
 static void arrive_numbered(uint8_t number, bool superframes)
 {
     uint8_t message[IPU_VNET_LEN + 1000] = {
@@ -274,6 +305,7 @@ int main(void)
     RUN(a_broken_connection_is_reported_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(arp_by_a_connection_is_not_taken);
+    RUN(a_capture_sees_both_ends_of_a_message_without_its_vnet_header);
     RUN(whatever_a_peer_sends_ends_in_a_counter);
     return 0;
 }

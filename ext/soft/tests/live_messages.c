@@ -247,6 +247,46 @@ static void many_qps_get_what_is_theirs(void)
     close_both(&a, &b);
 }
 
+/* A TX queue's packets leave from a port of its own, in the name of the queue pair that it names.
+ */
+static void a_tx_queue_sends_over_a_socket_of_its_own(void)
+{
+    struct soft_hca *tx_queue;
+    struct soft_cq *cq;
+    struct soft_qp *qp;
+    struct soft_ah *ah;
+    struct soft_wc wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    enter(place[0].netns);
+    CHECK_EQUAL(soft_hca_open_tx_queue(a.hca, SOFT_PKEY_DEFAULT, &tx_queue), 0);
+    leave();
+    CHECK(soft_udp_port(tx_queue->udp) != SOFT_UDP_PORT);
+    CHECK_EQUAL(soft_cq_create(tx_queue, 4, &cq), 0);
+    struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
+                                .send_cq = cq,
+                                .recv_cq = cq,
+                                .max_send_wr = 4,
+                                .max_recv_wr = 1,
+                                .qkey = QKEY,
+                                .source_qpn = soft_qp_qpn(a.qp)};
+    CHECK_EQUAL(soft_qp_create(tx_queue, &attr, &qp), 0);
+    ah = ah_to(tx_queue, gid_of(b.hca));
+    struct soft_send_wr wr = message(ah, soft_qp_qpn(b.qp), "hi", 2);
+    wr.flags = SOFT_SEND_SIGNALED;
+    CHECK_EQUAL(soft_qp_post_send(qp, &wr, 1), 1);
+    await(cq, 1, &wc);
+    CHECK_EQUAL(wc.status, SOFT_WC_SUCCESS);
+    await(b.cq, 1, &wc);
+    CHECK_EQUAL(wc.src_qp, soft_qp_qpn(a.qp));
+    CHECK(memcmp(b.frame[wc.wr_id] + 40, "hi", 2) == 0);
+    soft_ah_destroy(ah);
+    soft_hca_close(tx_queue);
+    exchange(&a, &b);
+    close_both(&a, &b);
+}
+
 const struct test live_messages[] = {
     TEST(messages_of_all_sizes_arrive_with_their_grh),
     TEST(bursts_travel_as_trains),
@@ -255,5 +295,6 @@ const struct test live_messages[] = {
     TEST(narrow_completion_queues_slow_down_and_lose_nothing),
     TEST(messages_within_one_hca_need_no_wire),
     TEST(many_qps_get_what_is_theirs),
+    TEST(a_tx_queue_sends_over_a_socket_of_its_own),
     {NULL, NULL},
 };

@@ -27,6 +27,7 @@ enum action {
     FAULTS,
     ROUTE,
     ANSWER,
+    OWN,
     ACTIONS,
 };
 
@@ -217,6 +218,16 @@ static void answer_route(struct input *in)
     world_command(&command, data, command.len);
 }
 
+/* Which ARP and ND messages concern us. */
+static void set_own(struct input *in)
+{
+    uint8_t which = input_u8(in);
+    struct ipu_command command = {
+        .type = IPU_COMMAND_OWN_SET,
+        .own_set = {.ip = world_hop(which, which & 64), .ours = !(which & 128)}};
+    world_command(&command, NULL, 0);
+}
+
 typedef void action(struct input *in);
 
 static void step(struct input *in)
@@ -229,7 +240,7 @@ static action *const actions[ACTIONS] = {
     [DATAGRAM] = datagram,   [MESSAGE] = message,         [FRAME] = frame,
     [STEP] = step,           [NEIGHBOUR] = set_neighbour, [CONNECTION] = set_connection,
     [TX_MODE] = set_tx_mode, [ENGINE] = engine,           [FAULTS] = set_faults,
-    [ROUTE] = set_route,     [ANSWER] = answer_route,
+    [ROUTE] = set_route,     [ANSWER] = answer_route,     [OWN] = set_own,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

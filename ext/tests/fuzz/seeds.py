@@ -219,6 +219,18 @@ def route(which: int, how: int) -> bytes:
     return struct.pack("<BBB", 9, which, how)
 
 
+def own(which: int) -> bytes:
+    return struct.pack("<BB", 11, which)
+
+
+def arp_request(sender: int, target: int) -> bytes:
+    """An ARP message of 10.0.0.`sender`, or a probe if that is 0, for 10.0.0.`target`."""
+    hwaddr = bytes(20)
+    owner = bytes((10, 0, 0, sender)) if sender else bytes(4)
+    ends = hwaddr + owner + hwaddr + bytes((10, 0, 0, target))
+    return datagram(struct.pack("!HHBBH", 32, 0x0800, 20, 4, 1) + ends, ARP)
+
+
 def super_frame(version: int, data: bytes, size: int, *, is_tcp: bool) -> bytes:
     """[vnet 16][IP]: what a kernel with TSO or USO gives, the checksum that of the pseudo header."""
     start = 20 if version == 4 else 40
@@ -380,6 +392,23 @@ def pump_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
         + sized(plain),
         "out_one_piece": bytes([TCP_ALL | 4]) + frame(cut_in_two),
         "device_failed": bytes([TCP_ALL]) + faults(64) + frame(plain) + faults(128) + frame(plain),
+    }
+    # The neighbours are 10.0.0.1 and the like; we take their addresses for ours here.
+    question = struct.pack("!HHBBH", 32, 0x0800, 20, 4, 1) + bytes(44) + b"\x0a\0\0\x63"
+    seeds |= {
+        "own_arp": bytes([TCP_ALL])
+        + own(0)
+        + arp_request(200, 100)
+        + arp_request(200, 1)
+        + arp_request(2, 100)
+        + arp_request(0, 2)
+        + own(128)
+        + arp_request(200, 1),
+        "own_answered": bytes([TCP_ALL])
+        + own(0)
+        + engine(0, ARP + question)
+        + arp_request(0x63, 1) * 17,
+        "own_flood": bytes([TCP_ALL]) + own(0) + arp_request(200, 1) * 190,
     }
     for name, data in golden.items():
         kind = IPV6 if name.startswith(("nd", "mld", "ip6")) else ARP if "arp" in name else IPV4

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which ARP and ND messages the pump gives to the engine: a fabric delivers them to a pump that is
+ * stepped by hand. */
+#include <errno.h>
+#include <sys/eventfd.h>
+
+#include "check.h"
+#include "core/frame.h"
+#include "core/ip_header.h"
+#include "device/device.h"
+#include "fake_fabric.h"
+#include "pump/admission.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
+
+enum { MTU = 2044, GRH = 40, ARP_LEN = 56, ND_LEN = 64, FRAMES = 16, OURS = 1, OTHER = 2 };
+
+static struct {
+    struct ipu_recv posted[FRAMES];
+    int posted_count;
+    struct ipu_received arrived[FRAMES];
+    int arrived_count;
+} fabric_state;
+
+static int fabric_fd, device_fd;
+static struct ipu_pump *pump;
+
+static int no_send(void *self, const struct ipu_send *sends, int n)
+{
+    (void)self, (void)sends;
+    return n;
+}
+
+static int no_sent(void *self, uint64_t *cookies, int max)
+{
+    (void)self, (void)cookies, (void)max;
+    return 0;
+}
+
+static int keep_posts(void *self, const struct ipu_recv *recvs, int n)
+{
+    (void)self;
+    for (int i = 0; i < n; i++)
+        fabric_state.posted[fabric_state.posted_count++] = recvs[i];
+    return n;
+}
+
+static int give_arrived(void *self, struct ipu_received *done, int max)
+{
+    int n = fabric_state.arrived_count < max ? fabric_state.arrived_count : max;
+    (void)self;
+    for (int i = 0; i < n; i++)
+        done[i] = fabric_state.arrived[--fabric_state.arrived_count];
+    return n;
+}
+
+static int arm(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static int the_fabric_fd(void *self)
+{
+    (void)self;
+    return fabric_fd;
+}
+
+static ssize_t device_read(void *self, void *buf, size_t cap)
+{
+    (void)self, (void)buf, (void)cap;
+    return -EAGAIN;
+}
+
+static int device_write(void *self, const void *buf, size_t len)
+{
+    (void)self, (void)buf, (void)len;
+    return 0;
+}
+
+static int the_device_fd(void *self)
+{
+    (void)self;
+    return device_fd;
+}
+
+static const struct ipu_fabric_ops fabric_ops = {
+    .memory = fake_memory,
+    .ah_create = fake_ah_create,
+    .ah_destroy = fake_ah_destroy,
+    .send = no_send,
+    .post = keep_posts,
+    .sent = no_sent,
+    .received = give_arrived,
+    .arm = arm,
+    .fd = the_fabric_fd,
+};
+static const struct ipu_device_ops device_ops = {
+    .read = device_read, .write = device_write, .fd = the_device_fd};
+static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
+static struct ipu_device device = {.ops = &device_ops};
+
+static struct in6_addr address4(uint8_t last)
+{
+    return (struct in6_addr){{{[10] = 0xff, [11] = 0xff, 10, 0, 0, last}}};
+}
+
+static struct in6_addr address6(uint8_t last)
+{
+    return (struct in6_addr){{{0xfe, 0x80, [15] = last}}};
+}
+
+static void run(struct ipu_command given)
+{
+    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof given);
+    CHECK(record != NULL);
+    *record = given;
+    ipu_ring_commit(ipu_pump_commands(pump), sizeof given);
+    while (ipu_pump_step(pump, 64) > 0)
+        continue;
+}
+
+static void own(struct in6_addr ip, bool ours)
+{
+    run((struct ipu_command){.type = IPU_COMMAND_OWN_SET, .own_set = {.ip = ip, .ours = ours}});
+}
+
+static void know(struct in6_addr ip)
+{
+    run((struct ipu_command){
+        .type = IPU_COMMAND_NEIGH_SET,
+        .neigh_set = {.next_hop = ip, .dest = {.qpn = 0x55, .gid = {{{0xfe, 0x80}}}}, .mtu = MTU}});
+}
+
+static void begin(uint32_t event_bytes)
+{
+    struct ipu_pump_config config = {
+        .fabric = &fabric,
+        .device = &device,
+        .mtu = MTU,
+        .rx_frames = FRAMES,
+        .tx_frames = FRAMES,
+        .neigh_max = 16,
+        .route_max = 16,
+        .ah_max = 16,
+        .command_bytes = 1 << 17,
+        .event_bytes = event_bytes,
+        .capture_bytes = 1 << 12,
+    };
+    memset(&fabric_state, 0, sizeof fabric_state);
+    fabric_fd = eventfd(0, EFD_NONBLOCK);
+    device_fd = eventfd(0, EFD_NONBLOCK);
+    CHECK_EQ(ipu_pump_create(&config, &pump), 0);
+    own(address4(OURS), true);
+    own(address6(OURS), true);
+}
+
+static void end(void)
+{
+    ipu_pump_destroy(pump);
+    close(fabric_fd);
+    close(device_fd);
+}
+
+static uint64_t counter(const char *name)
+{
+    uint64_t values[IPU_COUNTERS_N];
+    ipu_counters_read(ipu_pump_counters(pump), values);
+    for (int i = 0; i < IPU_COUNTERS_N; i++)
+        if (strcmp(ipu_counters_names[i], name) == 0)
+            return values[i];
+    CHECK(!"a counter of that name");
+    return 0;
+}
+
+/* A datagram of the queue pair `qpn`, with a GRH if `grh`. */
+static void arrive(const uint8_t *frame, size_t len, uint32_t qpn, bool grh)
+{
+    CHECK(fabric_state.posted_count > 0);
+    struct ipu_recv to = fabric_state.posted[--fabric_state.posted_count];
+    memset(to.addr, 0, GRH);
+    ((uint8_t *)to.addr)[23] = (uint8_t)qpn;
+    memcpy((uint8_t *)to.addr + GRH, frame, len);
+    fabric_state.arrived[fabric_state.arrived_count++] =
+        (struct ipu_received){.cookie = to.cookie,
+                              .byte_len = (uint32_t)(GRH + len),
+                              .src_qpn = qpn,
+                              .flags = grh ? IPU_RECEIVED_GRH : 0};
+    while (ipu_pump_step(pump, 64) > 0)
+        continue;
+}
+
+/* An ARP request of 10.0.0.`sender` for 10.0.0.`target`. */
+static void ask4(uint8_t sender, uint8_t target, uint32_t qpn)
+{
+    uint8_t frame[IPU_ENCAP_LEN + ARP_LEN] = {0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1};
+    memcpy(frame + IPU_ENCAP_LEN + 28, (uint8_t[]){10, 0, 0, sender}, 4);
+    memcpy(frame + IPU_ENCAP_LEN + 52, (uint8_t[]){10, 0, 0, target}, 4);
+    if (sender == 0) /* a probe */
+        memset(frame + IPU_ENCAP_LEN + 28, 0, 4);
+    arrive(frame, sizeof frame, qpn, true);
+}
+
+/* An ND message of type `type` from fe80::`sender` about fe80::`target`. */
+static void nd(uint8_t type, uint8_t sender, uint8_t target, uint32_t qpn, bool grh)
+{
+    uint8_t frame[IPU_ENCAP_LEN + ND_LEN] = {0x86, 0xdd, 0, 0, 0x60, [9] = ND_LEN - 40, 58, 255};
+    struct in6_addr from = address6(sender), about = address6(target);
+    memcpy(frame + IPU_ENCAP_LEN + 8, &from, 16);
+    memcpy(frame + IPU_ENCAP_LEN + 24, &(struct in6_addr){{{0xff, 2, [15] = 1}}}, 16);
+    frame[IPU_ENCAP_LEN + 40] = type;
+    memcpy(frame + IPU_ENCAP_LEN + 48, &about, 16);
+    arrive(frame, sizeof frame, qpn, grh);
+}
+
+static void drain(void)
+{
+    uint32_t len;
+    while (ipu_ring_peek(ipu_pump_events(pump), &len) != NULL)
+        ipu_ring_release(ipu_pump_events(pump));
+}
+
+static void a_question_for_others_of_a_stranger_is_dropped(void)
+{
+    begin(1 << 17);
+    ask4(9, OTHER, 7);
+    nd(135, 9, OTHER, 7, true);
+    CHECK_EQ(counter("rx_unconcerned"), 2);
+    CHECK_EQ(counter("rx_control"), 0);
+    ask4(9, OURS, 7);
+    nd(135, 9, OURS, 7, false);
+    CHECK_EQ(counter("rx_control"), 2);
+    own(address4(OURS), false);
+    ask4(9, OURS, 7);
+    CHECK_EQ(counter("rx_unconcerned"), 3);
+    end();
+}
+
+static void what_a_neighbour_says_concerns_us(void)
+{
+    begin(1 << 17);
+    know(address4(9));
+    know(address6(9));
+    ask4(9, OTHER, 7);
+    nd(135, 9, OTHER, 7, true);
+    nd(136, 8, 9, 7, true); /* an advertisement about the neighbour */
+    ask4(0, 9, 7);          /* a probe for the neighbour's address */
+    CHECK_EQ(counter("rx_control"), 4);
+    CHECK_EQ(counter("rx_unconcerned"), 0);
+    end();
+}
+
+static void one_sender_and_all_strangers_together_have_a_bound(void)
+{
+    begin(1 << 20);
+    for (int i = 0; i < 2000; i++) {
+        ask4(9, OURS, 7);
+        drain();
+    }
+    uint64_t passed = counter("rx_control");
+    CHECK(passed >= IPU_ADMISSION_PER_SENDER); /* the clock's second may change meanwhile */
+    CHECK_EQ(passed + counter("rx_control_limited"), 2000);
+    CHECK(counter("rx_control_limited") > 0);
+    for (uint32_t i = 0; i < 2000; i++) {
+        ask4(9, OURS, 100 + i);
+        drain();
+    }
+    CHECK_EQ(counter("rx_control") + counter("rx_control_limited"), 4000);
+    CHECK(counter("rx_control") - passed >= IPU_ADMISSION_STRANGERS - IPU_ADMISSION_PER_SENDER);
+    end();
+}
+
+/* Nobody reads the events: the strangers leave room for answers that the engine asked for. */
+static void an_answer_finds_room_that_strangers_leave(void)
+{
+    begin(1 << 13);
+    for (uint32_t i = 0; i < 200; i++)
+        ask4(9, OURS, i);
+    uint64_t passed = counter("rx_control");
+    CHECK(passed < 200);
+    CHECK_EQ(counter("rx_event_ring_full"), 0);
+    uint8_t question[sizeof(struct ipu_command) + IPU_ENCAP_LEN + ARP_LEN] = {0};
+    uint8_t *frame = question + sizeof(struct ipu_command);
+    memcpy(frame, (uint8_t[]){0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1}, 12);
+    memcpy(frame + IPU_ENCAP_LEN + 52, (uint8_t[]){10, 0, 0, 77}, 4);
+    struct ipu_command command = {.type = IPU_COMMAND_SEND_FRAME,
+                                  .len = IPU_ENCAP_LEN + ARP_LEN,
+                                  .send_frame.dest = {.qpn = 0x55}};
+    memcpy(question, &command, sizeof command);
+    void *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof question);
+    CHECK(record != NULL);
+    memcpy(record, question, sizeof question);
+    ipu_ring_commit(ipu_pump_commands(pump), sizeof question);
+    ask4(77, OURS, 7);
+    CHECK_EQ(counter("rx_control"), passed + 1);
+    end();
+}
+
+int main(void)
+{
+    RUN(a_question_for_others_of_a_stranger_is_dropped);
+    RUN(what_a_neighbour_says_concerns_us);
+    RUN(one_sender_and_all_strangers_together_have_a_bound);
+    RUN(an_answer_finds_room_that_strangers_leave);
+    return 0;
+}
