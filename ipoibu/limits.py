@@ -75,12 +75,12 @@ CONTROL_STRANGERS: Final = 500  # of all hosts that are no neighbours
 CONTROL_KNOWN: Final = 2000  # about neighbours: as many restart at once at most
 CONTROL_ANSWERS: Final = 16  # to each question of ours
 # Fair shares of a saturated pump's writes (ext/pump/write_share.h). A write takes about as long as
-# the receipt of three packets, or of 12 KiB.
+# the receipt of three packets (bench/notes/floods.md).
 WRITE_SHARE_UNIT_BYTES: Final = 4096  # the longest datagram
 WRITE_SHARE_BACKLOG: Final = 1024  # packets without a pause: 4 full rounds, some 3 ms
 WRITE_SHARE_IDLE: Final = 64  # packets that a round without work takes off: a full batch
 WRITE_SHARE_WINDOW: Final = 256  # units: a full round
-WRITE_SHARE_LEAST: Final = 32  # writes of a sender in a window: a stream's acknowledgements fit
+WRITE_SHARE_LEAST: Final = 32  # writes of a sender in a window; a stream has 5 acknowledgements
 WRITE_SHARE_SENDERS: Final = 64  # places; senders with the same hash share one
 PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
 PEER_LOGS_BURST: Final = 5.0  # such lines at once
