@@ -228,6 +228,20 @@ static uint32_t next_captured(uint32_t *ip_len)
     return type;
 }
 
+static void a_connection_is_added_once(void)
+{
+    begin();
+    connect_peer(false);
+    CHECK_EQ(counter("commands_bad"), 0);
+    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_ADD,
+                                 .connection_add = {.id = ID, .native = &connection}});
+    CHECK_EQ(counter("commands_bad"), 1);
+    offer(1500);
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 1);
+    end();
+}
+
 static void a_capture_sees_both_ends_of_a_message_without_its_vnet_header(void)
 {
     for (int superframes = 0; superframes <= 1; superframes++) {
@@ -305,6 +319,7 @@ int main(void)
     RUN(a_broken_connection_is_reported_once_and_datagrams_go_on);
     RUN(a_connection_is_let_go_when_its_sends_have_ended);
     RUN(arp_by_a_connection_is_not_taken);
+    RUN(a_connection_is_added_once);
     RUN(a_capture_sees_both_ends_of_a_message_without_its_vnet_header);
     RUN(whatever_a_peer_sends_ends_in_a_counter);
     return 0;
