@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""For each clause of docs/conformance.md one change of the code that breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """Replaces `old`, which is once in `file`, by `new`: then a test that shows the clause must fail."""
+
+    clause: str
+    file: str
+    old: str
+    new: str
+
+
+_WIRE: Final = "ipoibu/wire/"
+_PROTO: Final = "ipoibu/proto/"
+
+MUTATIONS: Final = (
+    Mutation("E2", _WIRE + "encap.py", r'b"\0\0" + self.payload', r'b"\0\1" + self.payload'),
+    Mutation("E3", _WIRE + "encap.py", "RARP = 0x8035", "RARP = 0x8036"),
+    Mutation("E5", _WIRE + "mgid.py", "HwAddr(Qpn(MULTICAST_QPN), gid)", "HwAddr(Qpn(1), gid)"),
+    Mutation(
+        "E7",
+        _WIRE + "mgid.py",
+        "Mgid(group.version, scope, pkey.full,",
+        "Mgid(group.version, scope, pkey,",
+    ),
+    Mutation(
+        "A1",
+        "ipoibu/addr.py",
+        'int.from_bytes(raw[1:4], "big")), Gid',
+        'int.from_bytes(raw[2:4], "big")), Gid',
+    ),
+    Mutation(
+        "A2",
+        _WIRE + "lladdr.py",
+        "HwAddr.unpack(bytes(raw))",
+        r'HwAddr.unpack(b"\0" + bytes(raw[1:]))',
+    ),
+    Mutation("A3", "ipoibu/addr.py", "return self.raw[8:]", "return self.raw[:8]"),
+    Mutation("A4", _WIRE + "lladdr.py", "hwaddr.qpn in (0, MULTICAST_QPN)", "hwaddr.qpn == 0"),
+    Mutation(
+        "A5",
+        _PROTO + "arp.py",
+        "self._neighbours.suspect(now, target, message.sender_hwaddr)",
+        "pass",
+    ),
+    Mutation(
+        "A6",
+        "ipoibu/addr.py",
+        "return self.qpn == other.qpn and self.gid == other.gid",
+        "return self == other",
+    ),
+    Mutation(
+        "G1", _WIRE + "mgid.py", "bytes((0xFF, 0x10 | self.scope))", "bytes((0xFF, self.scope))"
+    ),
+    Mutation("G2", _WIRE + "mgid.py", "6: 0x601B}", "6: 0x601C}"),
+    Mutation("G3", _WIRE + "mgid.py", "(28 if group.version == 4", "(24 if group.version == 4"),
+    Mutation("G4", _WIRE + "mgid.py", "pkey.full, 0xFFFFFFFF)", "pkey.full, 0x0FFFFFFF)"),
+    Mutation(
+        "G5", _WIRE + "mgid.py", "Mgid(group.version, scope, pkey", "Mgid(group.version, 2, pkey"
+    ),
+    Mutation(
+        "B2",
+        _PROTO + "link_params.py",
+        "return min(DEFAULT_IB_MTU, port.active_mtu_bytes)",
+        "return DEFAULT_IB_MTU",
+    ),
+    Mutation(
+        "B3",
+        "ipoibu/endpoint/link.py",
+        "if params.qkey & CONTROLLED_QKEY and not may_control():",
+        "if False:",
+    ),
+    Mutation(
+        "M6",
+        "ipoibu/endpoint/allmulticast.py",
+        'counts["group_join_refused"] += 1',
+        'counts["defect"] += 1',
+    ),
+    Mutation("T1", _WIRE + "encap.py", "return ib_mtu_bytes - ENCAP_LEN", "return ib_mtu_bytes"),
+    Mutation("T3", _PROTO + "link_params.py", "if ipv6 and mtu_bytes < IPV6_MIN_MTU:", "if False:"),
+    Mutation("R1", _WIRE + "arp.py", "if hardware != HARDWARE_INFINIBAND:", "if False:"),
+    Mutation(
+        "R2",
+        _PROTO + "arp.py",
+        "self._neighbours.introduced(now, sender, hwaddr)",
+        "message.operation == arp.REQUEST and self._neighbours.introduced(now, sender, hwaddr)",
+    ),
+    Mutation(
+        "R3",
+        _WIRE + "arp.py",
+        "HwAddr.unpack(target[:hwaddr_len])",
+        "lladdr.parse_untrusted(target[:hwaddr_len])",
+    ),
+    Mutation("N1", _WIRE + "ndopt.py", "bytes(2) + hwaddr.pack()", "hwaddr.pack() + bytes(2)"),
+    Mutation("N2", _WIRE + "ndisc.py", "if header.hop_limit != _HOP_LIMIT:", "if False:"),
+    Mutation("N3", _WIRE + "mgid.py", "int(address) & 0xFFFFFF)", "int(address) & 0xFFFF)"),
+    Mutation(
+        "N4",
+        _WIRE + "ndisc.py",
+        "destination=self.source if solicited else ALL_NODES",
+        "destination=ALL_NODES",
+    ),
+    Mutation("I1", "ipoibu/host/interface.py", "+ guid[1:]", "+ guid[:7]"),
+    Mutation("I2", "ipoibu/host/interface.py", "guid[0] | 0x02", "guid[0]"),
+    Mutation("C3", _PROTO + "rc_policy.py", "self.config.private(has_superframes=False)", 'b""'),
+    Mutation(
+        "C4",
+        _WIRE + "cm_private.py",
+        "join((0, 8), (self.qpn, 24))",
+        "join((1, 8), (self.qpn, 24))",
+    ),
+    Mutation(
+        "C5",
+        _PROTO + "rc_connection.py",
+        "min(ours, theirs.receive_mtu_bytes) - ENCAP_LEN",
+        "theirs.receive_mtu_bytes - ENCAP_LEN",
+    ),
+    Mutation("C6", _PROTO + "rc_policy.py", "pack() < replace(other", "pack() > replace(other"),
+    Mutation("C7", _WIRE + "cm_private.py", "LINUX = 0x10 << 56", "LINUX = 0x11 << 56"),
+    Mutation(
+        "C13",
+        _WIRE + "icmp.py",
+        "V4_ERROR_MAX_BYTES: Final = 576",
+        "V4_ERROR_MAX_BYTES: Final = 577",
+    ),
+)
