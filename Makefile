@@ -98,6 +98,7 @@ nightly: test
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
+	$(PY) -m tests.mutation.run
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py
 	@$(MAKE) --no-print-directory soak
 

@@ -63,11 +63,17 @@ def evidence(path: Path) -> Iterator[tuple[str, list[str]]]:
         for ids, name in _C_TEST.findall(path.read_text()):
             yield name, ids.split(", ")
         return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+    yield from _shown(ast.parse(path.read_text()).body, "")
+
+
+def _shown(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, list[str]]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _shown(node.body, f"{prefix}{node.name}::")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             match = re.match(_IDS, ast.get_docstring(node) or "")
             if match:
-                yield node.name, match[1].split(", ")
+                yield prefix + node.name, match[1].split(", ")
 
 
 def _files(patterns: tuple[str, ...]) -> Iterator[Path]:

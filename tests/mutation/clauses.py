@@ -34,7 +34,7 @@ MUTATIONS: Final = (
         "A1",
         "ipoibu/addr.py",
         'int.from_bytes(raw[1:4], "big")), Gid',
-        'int.from_bytes(raw[2:4], "big")), Gid',
+        'int.from_bytes(raw[1:3], "big")), Gid',
     ),
     Mutation(
         "A2",

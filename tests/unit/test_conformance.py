@@ -3,29 +3,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.mutation.clauses import MUTATIONS, Mutation
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "docs" / "list_clauses.py"
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("list_clauses", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from tests.mutation.page import ROOT, load
 
 CLAUSES = load().clauses()
 
@@ -44,7 +28,7 @@ def test_a_clause_that_is_met_is_cited_by_code_and_shown_by_a_test(clause: Any) 
 
 
 def test_a_note_says_how_each_clause_deviates() -> None:
-    page = (SCRIPT.parent / "conformance.md").read_text()
+    page = (ROOT / "docs" / "conformance.md").read_text()
     deviating = {clause.id for clause in CLAUSES if clause.state == "deviates"}
     assert deviating >= {"K3", "X3"}
     assert not {clause for clause in deviating if f"\n- {clause}: " not in page}

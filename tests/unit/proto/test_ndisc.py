@@ -271,6 +271,7 @@ def test_an_option_that_names_no_host_is_counted_and_refused(hwaddr: HwAddr) -> 
 
 
 def test_a_hop_limit_below_255_is_counted_and_refused() -> None:
+    """N2."""
     bench = Bench()
     packet = bytearray(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, PEER).pack())
     packet[7] = 254

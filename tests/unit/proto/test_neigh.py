@@ -325,7 +325,7 @@ def test_a_stale_entry_that_nobody_uses_is_forgotten_after_an_hour() -> None:
 
 
 def test_flags_of_an_address_are_kept_and_do_not_make_it_another() -> None:
-    """RFC 4755 §3.3, A6: byte 0 is masked when comparing."""
+    """A6: RFC 4755 §3.3 masks byte 0 in comparisons."""
     bench = v6_in(State.REACHABLE)
     connected = HwAddr(PEER.qpn, PEER.gid, flags=0x80)
     advertise(bench, solicited=False, override=True, lladdr=connected)

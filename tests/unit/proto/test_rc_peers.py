@@ -145,7 +145,7 @@ def test_one_port_cannot_take_all_the_room() -> None:
 
 
 def test_of_two_requests_that_cross_the_larger_address_wins_and_we_are_larger() -> None:
-    """C6, RFC 4755 §3.3: accept only if local < remote, else REJ 28."""
+    """C6: RFC 4755 §3.3: accept only if local < remote, else REJ 28."""
     desk = Desk(RFC)
     connect = desk.ask(SMALLER)
     handle, effects = desk.request(SMALLER)
