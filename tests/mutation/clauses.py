@@ -130,4 +130,72 @@ MUTATIONS: Final = (
         "V4_ERROR_MAX_BYTES: Final = 576",
         "V4_ERROR_MAX_BYTES: Final = 577",
     ),
+    Mutation(
+        "K2", _PROTO + "arp.py", "self._ask(_NO_ADDRESS, _v4(", "self._ask(_v4(address), _v4("
+    ),
+    Mutation(
+        "K4", _PROTO + "dad.py", "_I.PROBED):     (_S.DUPLICATE,", "_I.PROBED):     (_S.TENTATIVE,"
+    ),
+    Mutation("K7", _PROTO + "arp.py", "elif self._addresses.is_ours(target):", "elif False:"),
+    Mutation("L1", _PROTO + "dad.py", "if self._is_joined(address.ip):", "if True:"),
+    Mutation(
+        "L3",
+        _PROTO + "ndisc.py",
+        "if not self._addresses.is_ours(message.target):",
+        "if message.target not in self._addresses:",
+    ),
+    Mutation(
+        "L4", _PROTO + "dad.py", "_I.CLAIMED):    (_S.DUPLICATE,", "_I.CLAIMED):    (_S.TENTATIVE,"
+    ),
+    Mutation("N7", _PROTO + "ndisc.py", "message.lladdr, is_router=True)", "None, is_router=True)"),
+    Mutation("N9", _PROTO + "routers.py", "if router.state is State.SILENT:", "if False:"),
+    Mutation(
+        "N10",
+        _PROTO + "nud.py",
+        "(True, False, Cached.OTHER): Input.DISPUTED",
+        "(True, False, Cached.OTHER): Input.REPLACED",
+    ),
+    Mutation(
+        "N12",
+        _PROTO + "nud.py",
+        "(_D, Input.TIMEOUT):   (_P, (_A.PROBE,",
+        "(_D, Input.TIMEOUT):   (_P, (_A.ASK,",
+    ),
+    Mutation(
+        "U1",
+        _PROTO + "routers.py",
+        "if lifetime_s else advertisement.flags & ~_PREFERENCE",
+        "",
+    ),
+    Mutation(
+        "U2",
+        _PROTO + "routers.py",
+        'left_s(_route_s(each)).to_bytes(4, "big")',
+        "each.body[2:6]",
+    ),
+    Mutation("S1", _WIRE + "membership.py", "if kind in _FILTERS:", "if True:"),
+    Mutation("S2", _WIRE + "membership.py", "else before - sources", "else before"),
+    Mutation("S3", _WIRE + "igmp.py", "Filter.TO_INCLUDE", "Filter.IS_EXCLUDE"),
+    Mutation("X1", _WIRE + "cm_setup.py", "(0, 6), (self.rate, 6)", "(self.rate, 6), (0, 6)"),
+    Mutation(
+        "X2",
+        _PROTO + "cm_state.py",
+        "(_S.REQ_SENT, _I.TIMEOUT):    (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM))",
+        "(_S.REQ_SENT, _I.TIMEOUT):    (_S.REQ_SENT, (_A.ARM,))",
+    ),
+    Mutation("Q1", _WIRE + "pathrecord.py", "_REVERSIBLE | 1, self.pkey", "1, self.pkey"),
+    Mutation("Q2", _WIRE + "mcmember.py", "mask |= bit", "mask |= Component(1)"),
+    Mutation("Q3", _WIRE + "notice.py", "ALL_LIDS: Final = 0xFFFF", "ALL_LIDS: Final = 0xFFFE"),
+    Mutation(
+        "Q4",
+        _PROTO + "rmpp.py",
+        "if len(self._parts) in (1, self._window_last):",
+        "if len(self._parts) == 1:",
+    ),
+    Mutation(
+        "Q5",
+        _PROTO + "sa_transaction.py",
+        "_I.TIMEOUT):  (_S.WAITING, (_A.ABORT, _A.SEND,",
+        "_I.TIMEOUT):  (_S.WAITING, (_A.SEND,",
+    ),
 )
