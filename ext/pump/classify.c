@@ -45,7 +45,7 @@ static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flo
     flow->type = IPU_TYPE_IPV4;
     flow->dst = ipu_classify_map4(ip + 16);
     flow->group = (ip[16] & 0xf0) == 0xe0 || (ip[16] & ip[17] & ip[18] & ip[19]) == 0xff;
-    return ip[IPU_IPV4_PROTOCOL] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
+    return flow->group && ip[IPU_IPV4_PROTOCOL] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
 }
 
 static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flow)
@@ -61,9 +61,8 @@ static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flo
     int type = icmp6_type(ip, len);
     if (type == ICMP6_NS || type == ICMP6_NA)
         return IPU_TX_ND;
-    if ((type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT)
-        return IPU_TX_HOST;
-    return IPU_TX_FORWARD;
+    bool mld = (type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT;
+    return flow->group && mld ? IPU_TX_HOST : IPU_TX_FORWARD;
 }
 
 enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow *flow)

@@ -275,6 +275,21 @@ def test_igmp_and_mld_go_to_the_engine_and_host_nd_nowhere(hosts: tuple[Host, Ho
     assert a.moved() == {"tx_missed": 2, "tx_host_nd": 1}
 
 
+def test_igmp_and_mld_to_one_host_take_its_route(hosts: tuple[Host, Host]) -> None:
+    """A query that names its receiver, and IGMP of a multicast routing daemon (DVMRP, mtrace)."""
+    a, b = hosts
+    a.pump.route_set(key_of(ipaddress.ip_address("192.168.0.0")), 96 + 16, GATEWAY, key_of(B6))
+    a.pump.neigh_set(key_of(B6), SEND, b.destination, MTU)
+    igmp = ipv4("10.0.0.1", "192.168.7.7", bytes(16), protocol=2)
+    mld = ipv6(
+        "fe80::1", "fd00::2", b"\x3a\x00\x05\x02\x00\x00\x01\x00\x8f" + bytes(19), next_header=0
+    )
+    a.queue.send([igmp, mld])
+    settle(a, b)
+    assert b.queue.recv(9) == [igmp, mld]
+    assert a.pump.events() == []
+
+
 @pytest.mark.parametrize(
     "packet",
     [
