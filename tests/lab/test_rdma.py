@@ -76,7 +76,8 @@ def test_verbs_ping_pong_within_one_guest(lab_kernel: Path, tmp_path: Path) -> N
 def test_rping_over_siw(lab_kernel: Path, tmp_path: Path) -> None:
     prepare = "link_up vec0 9000 10.0.0.$LAB_INDEX/24; rdma_up siw0 siw vec0; "
     server = shell(f"{prepare} rping -s -a 10.0.0.1 -C 20 -v & listening 7174; meet up; wait $!")
-    client = shell(f"{prepare} meet up; rping -c -a 10.0.0.1 -C 20 -v")
+    # At its end rping may close the event channel that its own thread reads, and fail.
+    client = shell(f"{prepare} meet up; rping -c -a 10.0.0.1 -C 20 -v || true")
     first, second = run(lab_kernel, [server, client], directory=tmp_path)
     assert first.check().output.count("ping data: rdma-ping-") == 20
     assert second.check().output.count("ping data: rdma-ping-") == 20
