@@ -36,6 +36,7 @@ CONNECTS = 1000
 WAIT_S = 20
 SEND_S = 0.5
 MESSAGE_MAX = 4096
+UNKNOWN_OPERATION = b"\x88\xb5\0\0\x07\0\0\0"
 GREETING = Greeting(
     HwAddr(Qpn(0x424242), Gid.parse("fe80::bad")), MESH_MTU_MAX, 32, PKey(0xFFFF), 9
 ).pack()
@@ -81,8 +82,11 @@ class _Asker:
         self._objects = self._device.create_mesh(64, 64)
         self._channel = EventChannel()
 
-    def ask(self, greeting: bytes, messages: Sequence[bytes] = ()) -> CmEventType:
-        """Return the last event of the connection; an established one first sends the messages."""
+    def ask(
+        self, greeting: bytes, messages: Sequence[bytes] = (), linger_s: float = 0.0
+    ) -> CmEventType:
+        """Return the last event of the connection; an established one first sends the messages, and lets
+        the host read for `linger_s`."""
         connection = self._channel.create()
         qp = self._device.create_rc(self._objects, 16, 0, 16)
         try:
@@ -100,6 +104,7 @@ class _Asker:
             for message in messages:
                 if not self._send(qp, message):
                     return CmEventType.DISCONNECTED
+            time.sleep(linger_s)
             return event.type
         finally:
             self._device.fail(qp)
@@ -143,6 +148,8 @@ def garbage(host: str) -> None:
     for _ in range(20):
         messages = [_nonsense(rng) for _ in range(20)]
         chatter.append(asker.ask(GREETING, messages).name)
+    for _ in range(5):  # of the random messages the host may read few before the connection ends
+        chatter.append(asker.ask(GREETING, [UNKNOWN_OPERATION], linger_s=0.1).name)
     flood = [b"\x08\x00\0\0" + bytes(60)] * 200  # more than its credits allow
     chatter.append(asker.ask(GREETING, flood).name)
     (SHARE / "chatter.json").write_text(json.dumps(chatter))
