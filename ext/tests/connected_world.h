@@ -6,14 +6,11 @@
  * test gives the device one packet at a time. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <sys/eventfd.h>
 
-#include "check.h"
 #include "fake_fabric.h"
+#include "stepped_pump.h"
 #include "core/frame.h"
 #include "device/vnet.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
 
 enum {
     DATAGRAM_MTU = 2044,
@@ -55,8 +52,6 @@ static struct {
     int writes;
 } device_state;
 
-static int fabric_fd, device_fd;
-
 static inline int fake_send(void *self, const struct ipu_send *sends, int n)
 {
     (void)self;
@@ -76,18 +71,6 @@ static inline int fake_sent(void *self, uint64_t *cookies, int max)
     return n;
 }
 
-static inline int fake_arm(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static inline int fake_fd(void *self)
-{
-    (void)self;
-    return fabric_fd;
-}
-
 static const struct ipu_fabric_ops fake_ops = {
     .memory = fake_memory,
     .ah_create = fake_ah_create,
@@ -96,8 +79,8 @@ static const struct ipu_fabric_ops fake_ops = {
     .post = fake_post,
     .sent = fake_sent,
     .received = fake_received,
-    .arm = fake_arm,
-    .fd = fake_fd,
+    .arm = fake_arm_none,
+    .fd = the_fabric_fd,
 };
 
 static inline int loop_add(void *self, struct ipu_connection *connection)
@@ -218,12 +201,6 @@ static inline int device_writev(void *self, const struct iovec *iov, int n)
     return 0;
 }
 
-static inline int the_device_fd(void *self)
-{
-    (void)self;
-    return device_fd;
-}
-
 static const struct ipu_device_ops device_ops = {
     .read = device_read, .write = device_write, .writev = device_writev, .fd = the_device_fd};
 
@@ -231,7 +208,6 @@ static struct ipu_fabric fabric = {
     .ops = &fake_ops, .connected = &loop_ops, .qpn = 0x48, .mtu = DATAGRAM_MTU + IPU_ENCAP_LEN};
 static struct ipu_device device = {.ops = &device_ops, .offload = IPU_DEVICE_TCP | IPU_DEVICE_UDP};
 static struct ipu_connection connection;
-static struct ipu_pump *pump;
 
 static const struct ipu_dest peer = {.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
 
@@ -255,8 +231,7 @@ static inline void begin_with(struct ipu_device *packets, uint32_t tx_frames)
     memset(&fabric_state, 0, sizeof fabric_state);
     memset(&device_state, 0, sizeof device_state);
     memset(&connection, 0, sizeof connection);
-    fabric_fd = eventfd(0, EFD_NONBLOCK);
-    device_fd = eventfd(0, EFD_NONBLOCK);
+    open_descriptors();
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
 }
 
@@ -267,9 +242,7 @@ static inline void begin(void)
 
 static inline void end(void)
 {
-    ipu_pump_destroy(pump);
-    close(fabric_fd);
-    close(device_fd);
+    destroy_pump();
 }
 
 static inline void step(void)
@@ -280,10 +253,7 @@ static inline void step(void)
 
 static inline void command(struct ipu_command given)
 {
-    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof *record);
-    CHECK(record != NULL);
-    *record = given;
-    ipu_ring_commit(ipu_pump_commands(pump), sizeof *record);
+    give(given, NULL);
     step();
 }
 
@@ -298,17 +268,6 @@ static inline uint32_t next_event(uint64_t *token)
     *token = event->connection.id;
     ipu_ring_release(ipu_pump_events(pump));
     return type;
-}
-
-static inline uint64_t counter(const char *name)
-{
-    uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_read(ipu_pump_counters(pump), values);
-    for (int i = 0; i < IPU_COUNTERS_N; i++)
-        if (strcmp(ipu_counters_names[i], name) == 0)
-            return values[i];
-    CHECK(!"a counter of that name");
-    return 0;
 }
 
 static inline struct in6_addr hop(void)

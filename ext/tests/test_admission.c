@@ -2,16 +2,13 @@
 /* Which ARP and ND messages the pump gives to the engine: a fabric delivers them to a pump that is
  * stepped by hand. */
 #include <errno.h>
-#include <sys/eventfd.h>
 
-#include "check.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "device/device.h"
 #include "fake_fabric.h"
+#include "stepped_pump.h"
 #include "pump/admission.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
 
 enum { MTU = 2044, GRH = 40, ARP_LEN = 56, ND_LEN = 64, FRAMES = 16, OURS = 1, OTHER = 2 };
 
@@ -21,21 +18,6 @@ static struct {
     struct ipu_received arrived[FRAMES];
     int arrived_count;
 } fabric_state;
-
-static int fabric_fd, device_fd;
-static struct ipu_pump *pump;
-
-static int no_send(void *self, const struct ipu_send *sends, int n)
-{
-    (void)self, (void)sends;
-    return n;
-}
-
-static int no_sent(void *self, uint64_t *cookies, int max)
-{
-    (void)self, (void)cookies, (void)max;
-    return 0;
-}
 
 static int keep_posts(void *self, const struct ipu_recv *recvs, int n)
 {
@@ -54,18 +36,6 @@ static int give_arrived(void *self, struct ipu_received *done, int max)
     return n;
 }
 
-static int arm(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static int the_fabric_fd(void *self)
-{
-    (void)self;
-    return fabric_fd;
-}
-
 static ssize_t device_read(void *self, void *buf, size_t cap)
 {
     (void)self, (void)buf, (void)cap;
@@ -78,21 +48,15 @@ static int device_write(void *self, const void *buf, size_t len)
     return 0;
 }
 
-static int the_device_fd(void *self)
-{
-    (void)self;
-    return device_fd;
-}
-
 static const struct ipu_fabric_ops fabric_ops = {
     .memory = fake_memory,
     .ah_create = fake_ah_create,
     .ah_destroy = fake_ah_destroy,
-    .send = no_send,
+    .send = fake_send_all,
     .post = keep_posts,
-    .sent = no_sent,
+    .sent = fake_none_sent,
     .received = give_arrived,
-    .arm = arm,
+    .arm = fake_arm_none,
     .fd = the_fabric_fd,
 };
 static const struct ipu_device_ops device_ops = {
@@ -112,10 +76,7 @@ static struct in6_addr address6(uint8_t last)
 
 static void run(struct ipu_command given)
 {
-    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof given);
-    CHECK(record != NULL);
-    *record = given;
-    ipu_ring_commit(ipu_pump_commands(pump), sizeof given);
+    give(given, NULL);
     while (ipu_pump_step(pump, 64) > 0)
         continue;
 }
@@ -148,8 +109,7 @@ static void begin(uint32_t event_bytes)
         .capture_bytes = 1 << 12,
     };
     memset(&fabric_state, 0, sizeof fabric_state);
-    fabric_fd = eventfd(0, EFD_NONBLOCK);
-    device_fd = eventfd(0, EFD_NONBLOCK);
+    open_descriptors();
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     own(address4(OURS), true);
     own(address6(OURS), true);
@@ -157,20 +117,7 @@ static void begin(uint32_t event_bytes)
 
 static void end(void)
 {
-    ipu_pump_destroy(pump);
-    close(fabric_fd);
-    close(device_fd);
-}
-
-static uint64_t counter(const char *name)
-{
-    uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_read(ipu_pump_counters(pump), values);
-    for (int i = 0; i < IPU_COUNTERS_N; i++)
-        if (strcmp(ipu_counters_names[i], name) == 0)
-            return values[i];
-    CHECK(!"a counter of that name");
-    return 0;
+    destroy_pump();
 }
 
 /* A datagram of the queue pair `qpn`, with a GRH if `grh`. */

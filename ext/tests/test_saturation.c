@@ -4,15 +4,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
-#include <sys/eventfd.h>
 
-#include "check.h"
 #include "fake_fabric.h"
+#include "stepped_pump.h"
 #include "core/csum.h"
 #include "core/frame.h"
 #include "device/vnet.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
 
 enum {
     MTU = 2044,
@@ -41,9 +38,6 @@ static struct {
     int read_us;   /* how long a read takes */
     bool is_empty; /* has no frame any more */
 } device_state;
-
-static struct ipu_pump *pump;
-static int fabric_fd, device_fd;
 
 static const struct ipu_dest peer = {.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}};
 static const struct ipu_dest other = {.qpn = 0x56, .gid = {{{0xfe, 0x80, [15] = 3}}}};
@@ -86,18 +80,6 @@ static int some_sent(void *self, uint64_t *cookies, int max)
     return n;
 }
 
-static int fake_arm(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static int the_fabric_fd(void *self)
-{
-    (void)self;
-    return fabric_fd;
-}
-
 static const struct ipu_fabric_ops fabric_ops = {
     .memory = fake_memory,
     .ah_create = count_ah_create,
@@ -106,22 +88,11 @@ static const struct ipu_fabric_ops fabric_ops = {
     .post = fake_post,
     .sent = some_sent,
     .received = fake_received,
-    .arm = fake_arm,
+    .arm = fake_arm_none,
     .fd = the_fabric_fd,
 };
 
 /* ---- the engine */
-
-static void give(struct ipu_command given, const void *data)
-{
-    uint32_t len = (uint32_t)sizeof given + given.len;
-    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), len);
-    CHECK(record != NULL);
-    *record = given;
-    if (given.len > 0)
-        memcpy(record + 1, data, given.len);
-    ipu_ring_commit(ipu_pump_commands(pump), len);
-}
 
 static void give_sync(void)
 {
@@ -193,12 +164,6 @@ static int device_write(void *self, const void *buf, size_t len)
     return 0;
 }
 
-static int the_device_fd(void *self)
-{
-    (void)self;
-    return device_fd;
-}
-
 static const struct ipu_device_ops device_ops = {
     .read = device_read, .write = device_write, .fd = the_device_fd};
 
@@ -206,17 +171,6 @@ static const struct ipu_device_ops device_ops = {
 
 static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
 static struct ipu_device device = {.ops = &device_ops, .offload = IPU_DEVICE_TCP | IPU_DEVICE_UDP};
-
-static uint64_t counter(const char *name)
-{
-    uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_read(ipu_pump_counters(pump), values);
-    for (int i = 0; i < IPU_COUNTERS_N; i++)
-        if (strcmp(ipu_counters_names[i], name) == 0)
-            return values[i];
-    CHECK(!"a counter of that name");
-    return 0;
-}
 
 static int step(void)
 {
@@ -243,8 +197,7 @@ static void begin(int segments, uint32_t ah_max)
     memset(&device_state, 0, sizeof device_state);
     fabric_state.takes = fabric_state.ends = ALL;
     device_state.segments = segments;
-    fabric_fd = eventfd(0, EFD_NONBLOCK);
-    device_fd = eventfd(0, EFD_NONBLOCK);
+    open_descriptors();
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     give((struct ipu_command){.type = IPU_COMMAND_NEIGH_SET,
                               .neigh_set = {.next_hop = hop(), .dest = peer, .mtu = MTU}},
@@ -255,10 +208,8 @@ static void begin(int segments, uint32_t ah_max)
 
 static void end(void)
 {
-    ipu_pump_destroy(pump);
+    destroy_pump();
     CHECK_EQ(fabric_state.handles, 0);
-    close(fabric_fd);
-    close(device_fd);
 }
 
 static void a_command_runs_in_the_next_round_however_many_segments(void)

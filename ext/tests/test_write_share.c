@@ -2,16 +2,14 @@
 /* Senders that compete for the writes of a saturated pump, which is stepped by hand: one round
  * receives what the test queues before it. */
 #include <errno.h>
-#include <sys/eventfd.h>
 
-#include "check.h"
+#include "pump/pump_state.h" /* comes first: it has parameters that are called pump */
+
 #include "fake_fabric.h"
+#include "stepped_pump.h"
 #include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
-#include "pump/pump_state.h"
 #include "pump/write_share.h"
 
 enum {
@@ -37,9 +35,6 @@ static struct {
 } fabric_state;
 
 static uint64_t written[ROUND * ROUNDS]; /* packets, by sender */
-
-static struct ipu_pump *pump;
-static int fabric_fd, device_fd;
 
 /* ---- a fabric that receives what the test queues */
 
@@ -97,39 +92,15 @@ static int some_received(void *self, struct ipu_received *done, int max)
     return n;
 }
 
-static int some_send(void *self, const struct ipu_send *sends, int n)
-{
-    (void)self, (void)sends;
-    return n;
-}
-
-static int no_sent(void *self, uint64_t *cookies, int max)
-{
-    (void)self, (void)cookies, (void)max;
-    return 0;
-}
-
-static int fake_arm(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static int the_fabric_fd(void *self)
-{
-    (void)self;
-    return fabric_fd;
-}
-
 static const struct ipu_fabric_ops fabric_ops = {
     .memory = fake_memory,
     .ah_create = fake_ah_create,
     .ah_destroy = fake_ah_destroy,
-    .send = some_send,
+    .send = fake_send_all,
     .post = some_post,
-    .sent = no_sent,
+    .sent = fake_none_sent,
     .received = some_received,
-    .arm = fake_arm,
+    .arm = fake_arm_none,
     .fd = the_fabric_fd,
 };
 
@@ -172,12 +143,6 @@ static uint32_t no_back(void *self)
     return IPU_SLAB_NONE;
 }
 
-static int the_device_fd(void *self)
-{
-    (void)self;
-    return device_fd;
-}
-
 static const struct ipu_device_ops tun_ops = {
     .read = device_read, .write = device_write, .writev = device_writev, .fd = the_device_fd};
 static const struct ipu_device_ops queue_ops = {.read = device_read,
@@ -194,28 +159,15 @@ static struct ipu_device tun = {.ops = &tun_ops, .offload = IPU_DEVICE_TCP | IPU
 static struct ipu_device plain_tun = {.ops = &tun_ops};
 static struct ipu_device queue = {.ops = &queue_ops, .offload = IPU_DEVICE_TCP | IPU_DEVICE_UDP};
 
-static uint64_t counter(const char *name)
-{
-    uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_read(ipu_pump_counters(pump), values);
-    for (int i = 0; i < IPU_COUNTERS_N; i++)
-        if (strcmp(ipu_counters_names[i], name) == 0)
-            return values[i];
-    CHECK(!"a counter of that name");
-    return 0;
-}
-
 static void know(uint32_t sender)
 {
-    struct ipu_command given = {
-        .type = IPU_COMMAND_NEIGH_SET,
-        .neigh_set = {.next_hop = gid_of(sender),
-                      .dest = {.qpn = sender, .gid = gid_of(sender), .flow_label = sender},
-                      .mtu = MTU}};
-    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), sizeof given);
-    CHECK(record != NULL);
-    *record = given;
-    ipu_ring_commit(ipu_pump_commands(pump), sizeof given);
+    give(
+        (struct ipu_command){
+            .type = IPU_COMMAND_NEIGH_SET,
+            .neigh_set = {.next_hop = gid_of(sender),
+                          .dest = {.qpn = sender, .gid = gid_of(sender), .flow_label = sender},
+                          .mtu = MTU}},
+        NULL);
 }
 
 static uint32_t place_of(struct in6_addr gid, uint32_t sender)
@@ -249,8 +201,7 @@ static void begin(struct ipu_device *device)
         .capture_bytes = 1 << 12,
     };
     memset(written, 0, sizeof written);
-    fabric_fd = eventfd(0, EFD_NONBLOCK);
-    device_fd = eventfd(0, EFD_NONBLOCK);
+    open_descriptors();
     for (bool ready = false; !ready; ready = share_no_place()) {
         if (pump != NULL)
             ipu_pump_destroy(pump);
@@ -269,10 +220,7 @@ static void end(void)
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         ends += written[i];
     CHECK_EQ(ends, counter("rx_packets"));
-    ipu_pump_destroy(pump);
-    pump = NULL;
-    close(fabric_fd);
-    close(device_fd);
+    destroy_pump();
 }
 
 static void queue_packets(uint32_t sender, int n)
@@ -307,10 +255,7 @@ static void saturate(int bulk, int singles, int light)
 /* Written before the warm-up, which end() would miss. */
 static void end_saturated(void)
 {
-    ipu_pump_destroy(pump);
-    pump = NULL;
-    close(fabric_fd);
-    close(device_fd);
+    destroy_pump();
 }
 
 static void a_lone_sender_of_single_packets_loses_none(void)

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_TESTS_STEPPED_PUMP_H
+#define IPU_TESTS_STEPPED_PUMP_H
+
+/* A pump that a test steps by hand, and the descriptors of its fake fabric and device. */
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "pump/pump.h"
+#include "pump/pump_abi.h"
+
+static struct ipu_pump *pump;
+static int fabric_fd, device_fd;
+
+static inline int the_fabric_fd(void *self)
+{
+    (void)self;
+    return fabric_fd;
+}
+
+static inline int the_device_fd(void *self)
+{
+    (void)self;
+    return device_fd;
+}
+
+static inline void open_descriptors(void)
+{
+    fabric_fd = eventfd(0, EFD_NONBLOCK);
+    device_fd = eventfd(0, EFD_NONBLOCK);
+}
+
+static inline void destroy_pump(void)
+{
+    ipu_pump_destroy(pump);
+    pump = NULL;
+    close(fabric_fd);
+    close(device_fd);
+}
+
+/* Puts a command, with `given.len` bytes of data behind it, into the pump's ring. */
+static inline void give(struct ipu_command given, const void *data)
+{
+    uint32_t len = (uint32_t)sizeof given + given.len;
+    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), len);
+    CHECK(record != NULL);
+    *record = given;
+    if (data != NULL)
+        memcpy(record + 1, data, given.len);
+    ipu_ring_commit(ipu_pump_commands(pump), len);
+}
+
+static inline uint64_t counter(const char *name)
+{
+    uint64_t values[IPU_COUNTERS_N];
+    ipu_counters_read(ipu_pump_counters(pump), values);
+    for (int i = 0; i < IPU_COUNTERS_N; i++)
+        if (strcmp(ipu_counters_names[i], name) == 0)
+            return values[i];
+    CHECK(!"a counter of that name");
+    return 0;
+}
+
+#endif
