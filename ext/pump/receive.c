@@ -85,12 +85,23 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
+/* Returns an event of this type about a frame. */
+static struct ipu_event event_of(uint32_t type, const uint8_t *grh, uint32_t src_qpn)
+{
+    struct ipu_event event = {.type = type, .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
+    if (grh != NULL) { /* E4: only then is the area valid */
+        memcpy(&event.frame.sgid, grh + 8, 16);
+        memcpy(&event.frame.dgid, grh + 24, 16);
+    }
+    return event;
+}
+
 /* Lets the engine know, once a second, that messages are refused. */
-static void report_limit(struct ipu_pump *pump, const struct ipu_frame_received *frame)
+static void report_limit(struct ipu_pump *pump, const uint8_t *grh, uint32_t src_qpn)
 {
     if (pump->admission.reported)
         return;
-    struct ipu_event event = {.type = IPU_EVENT_CONTROL_LIMITED, .frame = *frame};
+    struct ipu_event event = event_of(IPU_EVENT_CONTROL_LIMITED, grh, src_qpn);
     pump->admission.reported = ipu_event_emit(pump, &event, NULL);
 }
 
@@ -102,13 +113,6 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
                                                 .qpn = src_qpn};
     uint32_t room = ipu_ring_free_bytes(&pump->events) /
                     (pump->events.capacity_bytes / IPU_ADMISSION_ROOM_PARTS);
-    struct ipu_event event = {.type = IPU_EVENT_FRAME,
-                              .len = (uint32_t)len,
-                              .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-    if (grh != NULL) { /* E4: only then is the area valid */
-        memcpy(&event.frame.sgid, grh + 8, 16);
-        memcpy(&event.frame.dgid, grh + 24, 16);
-    }
     switch (
         ipu_admission_judge_untrusted(&pump->admission, &pump->neigh, &sender, frame, len, room)) {
     case IPU_ADMIT_UNCONCERNED:
@@ -116,11 +120,13 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         return;
     case IPU_ADMIT_NOT:
         IPU_COUNT(pump, rx_control_limited);
-        report_limit(pump, &event.frame);
+        report_limit(pump, grh, src_qpn);
         return;
     case IPU_ADMIT:
         break;
     }
+    struct ipu_event event = event_of(IPU_EVENT_FRAME, grh, src_qpn);
+    event.len = (uint32_t)len;
     if (ipu_event_emit(pump, &event, frame))
         IPU_COUNT(pump, rx_control);
     else
