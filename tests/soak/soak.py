@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs hosts under seeded faults for a long time; checks invariants meanwhile and at the end.
 
-    python -m tests.soak.soak [--hours H] [--hosts N] [--seed S] [--opensm | --no-opensm]
+    python -m tests.soak.soak [--hours H] [--hosts N] [--seed S] [--resume S]
+                            [--opensm | --no-opensm]
 
 An eighth of the time goes to hosts under an OpenSM, which dies and starts anew. Every flow moves again
 within `--resume` seconds after each fault. At the end descriptors and memory of each daemon are what
@@ -170,12 +171,11 @@ def main() -> int:
     args = parser.parse_args()
     share = SM_SHARE if args.opensm is None else float(args.opensm)
     failures = 0
-    for part, hosts in ((1 - share, args.hosts), (share, SM_HOSTS)):
+    for opensm, part, hosts in ((False, 1 - share, args.hosts), (True, share, SM_HOSTS)):
         if part:
-            under_sm = hosts == SM_HOSTS and part == share
             seconds = args.hours * 3600 * part
-            report = run(hosts, seconds, args.seed, args.resume, opensm=under_sm)
-            print("under an OpenSM:" if under_sm else "on Ethernet:", report, sep="\n", flush=True)
+            report = run(hosts, seconds, args.seed, args.resume, opensm=opensm)
+            print("under an OpenSM:" if opensm else "on Ethernet:", report, sep="\n", flush=True)
             failures += len(report.failures)
     return 1 if failures else 0
 
