@@ -28,7 +28,7 @@ enum flood_value {
 struct flood_field {
     enum flood_value value;
     uint32_t offset;
-    uint32_t bytes; /* at most 8; of a twin: where the complement is */
+    uint32_t bytes; /* at most 8; of a twin this is the offset of the complement */
 };
 
 struct flood {
