@@ -146,6 +146,7 @@ static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
         return -ENOBUFS;
     uint8_t *frame = ipu_slab_at(&pump->tx, index);
     memcpy(frame + IPU_VNET_LEN, data_of(command), command->len);
+    IPU_COUNT(pump, rx_from_engine);
     ipu_receive_deliver(pump, frame, command->len);
     ipu_receive_flush(pump);
     ipu_slab_put(&pump->tx, index);

@@ -39,6 +39,7 @@
     X(rx_superframes)        /* of them: super-frames of the peer, whole */                        \
     X(rx_bad_superframe)     /* a vnet header that does not fit its packet */                      \
     X(rx_too_many_segments)  /* a super-frame that asks for too many or too small packets */       \
+    X(rx_from_engine)        /* the engine's own packets for the host, and ND that it passes on */ \
     X(rx_control)            /* ARP, ND, membership: given to the engine */                        \
     X(rx_unconcerned)        /* ARP or ND between others, of no neighbour */                       \
     X(rx_control_limited)    /* ARP or ND: too many messages */                                    \

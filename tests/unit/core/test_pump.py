@@ -376,6 +376,7 @@ def test_the_engine_delivers_and_reinjects_packets(hosts: tuple[Host, Host]) -> 
     a.pump.deliver(packet)
     a.step()
     assert a.queue.recv(1) == [packet]
+    assert a.counter("rx_packets") == a.counter("rx_from_engine") == 1
     waiting = ipv4("10.0.0.1", "10.0.0.2", b"waited")
     a.pump.send_packet(waiting)  # still unresolved: dropped, not a second miss
     a.step()
