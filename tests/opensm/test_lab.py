@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +45,15 @@ def hears(source: Host, target: Host, timeout_s: float = 2.0) -> bool:
     count = str(int(timeout_s))
     done = source.run(["ping", "-c", count, "-W", "1", "-i", "0.5", str(target.ipv4.ip)])
     return done.returncode == 0
+
+
+def unanswered(flow: subprocess.Popen[bytes]) -> int:
+    """End a ping(8); return how many requests it has no answer to. The last answer may be under way."""
+    flow.send_signal(signal.SIGINT)
+    output, _ = flow.communicate(timeout=5)
+    counts = re.search(rb"(\d+) packets transmitted, (\d+) received", output)
+    assert counts is not None, output
+    return int(counts[1]) - int(counts[2])
 
 
 def counters(host: Host) -> dict[str, int]:
@@ -146,9 +156,7 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
             "not every host joined again",
         )
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
-        flow.send_signal(signal.SIGINT)
-        said, _ = flow.communicate(timeout=5)
-        assert b" 0% packet loss" in said
+        assert unanswered(flow) <= 1
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 
@@ -339,7 +347,5 @@ def test_another_subnet_manager_takes_over_under_traffic() -> None:
         )
         assert hears(second, third)  # a flow that began under the new manager
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
-        flow.send_signal(signal.SIGINT)
-        said, _ = flow.communicate(timeout=5)
-        assert b" 0% packet loss" in said
+        assert unanswered(flow) <= 1
         assert all("engine.renewals" not in counters(host) for host in lab.hosts)
