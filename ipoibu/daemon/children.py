@@ -110,7 +110,7 @@ class Children:
             self._running[pkey] = child
         await child.settle()
         if self._running.get(pkey) is not child:
-            raise IpoibuError(f"{config.name}: it was removed while it came up")
+            raise IpoibuError(f"{config.name}: another command removed the child while it came up")
         return child.summary()
 
     def _check_new(self, pkey: PKey) -> None:
@@ -136,7 +136,7 @@ class Children:
             await child.close()
         except Exception as error:
             # An error here must not keep the other children and the parent from ending.
-            _log.error("%s: error while ending: %s", child.config.name, error)
+            _log.error("%s: the child did not close cleanly: %s", child.config.name, error)
 
     def _failed(self, pkey: PKey, reason: str) -> None:
         """Remove a child that cannot go on; the parent goes on."""
@@ -145,7 +145,9 @@ class Children:
     async def _drop(self, pkey: PKey, reason: str) -> None:
         async with self._turn:
             if pkey in self._running:
-                _log.error("%s: %s: removed", self._running[pkey].config.name, reason)
+                _log.error(
+                    "%s: %s: the parent removes this child", self._running[pkey].config.name, reason
+                )
                 await self._end(pkey)
 
 

@@ -140,7 +140,7 @@ class ControlServer:
         raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         _, uid, _ = struct.unpack("=iII", raw)
         if uid not in (0, os.geteuid()):
-            _log.warning("control socket: refused user %d", uid)
+            _log.warning("the control socket refused user %d", uid)
             return "only the owner of this interface and root may connect"
         if len(self._clients) > CLIENTS_MAX:
             return f"more than {CLIENTS_MAX} clients at a time; try again later"

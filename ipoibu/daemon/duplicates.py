@@ -50,7 +50,7 @@ class Duplicates:
             _log.error("%s: %s", self._name, error)
         if backoff.refusals.add():
             _log.error(
-                "%s: %s is another host's address: removed%s%s",
+                "%s: %s is another host's address: the interface removes it%s%s",
                 self._name,
                 address,
                 f", to try again in {wait_s:.0f} s" if is_ours else "",

@@ -46,7 +46,11 @@ def _device(tun: Tun) -> TunPacketDevice:
     try:
         return TunRing(tun.fd, tun.offload, tun.more)
     except OSError as error:
-        _log.info("%s: a system call for each packet, as there is no io_uring: %s", tun.name, error)
+        _log.info(
+            "%s: the TUN takes a system call for each packet, as io_uring failed: %s",
+            tun.name,
+            error,
+        )
         return TunDevice(tun.fd, tun.offload, tun.more)
 
 

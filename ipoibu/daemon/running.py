@@ -229,14 +229,16 @@ class RunningInterface:
         if before is None:
             return
         if before.up and not link.up:
-            _log.warning("%s: another program set it down: no traffic", link.name)
+            _log.warning(
+                "%s: another program set the interface down: it carries no traffic", link.name
+            )
         try:
             self._interface.hold_mtu(link)
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
         # When it is down, or below 1280 bytes, the kernel removes IPv6 addresses and some routes.
         if _carries_ipv6(link) and not _carries_ipv6(before):
-            _log.warning("%s: up again", link.name)
+            _log.warning("%s: the interface is up again", link.name)
             self._interface.restore()
 
 

@@ -83,7 +83,7 @@ class HeavyFlush:
         if self._task is not None:
             self._changed.set()
             return
-        _log.warning("%s: %s: the queue pair is made anew", self._interface.place, why)
+        _log.warning("%s: %s: the interface makes a new queue pair", self._interface.place, why)
         self._interface.counts["renewals"] += 1
         self._interface.sever()
         self._task = self._interface.loop.create_task(self._run())

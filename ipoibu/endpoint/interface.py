@@ -207,7 +207,9 @@ class Interface:
             if self.rc is not None:
                 self.rc.rename(hwaddr)
         except LinkError as error:
-            _log.warning("%s: its new address is not taken yet: %s", hwaddr.gid, error)
+            _log.warning(
+                "%s: connected mode does not listen at the new address yet: %s", hwaddr.gid, error
+            )
             return False
         return True
 

@@ -179,7 +179,10 @@ class Shell:
             if event.working:
                 _log.warning("%s: the queue pair works again", self._path.port.info.device)
             else:
-                _log.error("%s: the queue pair failed; recovering it", self._path.port.info.device)
+                _log.error(
+                    "%s: the queue pair failed; the interface recovers it",
+                    self._path.port.info.device,
+                )
         elif kind == _core.EVENT_DEVICE:
             self._on_failure("the packet device failed: it was deleted or closed")
 

@@ -263,7 +263,7 @@ class Subnet:
             else:
                 self._loop.call_soon_threadsafe(self._interface.flush, change)
         except RuntimeError:  # the interface is closed
-            _log.debug("%s after the end", change)
+            _log.debug("%s came after the interface closed", change)
 
     def _group_changed(self, notice: Notice) -> None:
         exists = notice.trap is Trap.GROUP_CREATED
@@ -341,6 +341,6 @@ class Subnet:
 
         def ended(done: Any) -> None:
             if not done.cancelled() and done.exception() is not None:
-                _log.info("%s", done.exception())
+                _log.info("a request to the subnet administrator failed: %s", done.exception())
 
         self.sa.submit(question).add_done_callback(ended)

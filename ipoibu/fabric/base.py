@@ -86,7 +86,7 @@ class Port(ABC):
 
     def open_connected(self, params: PartitionParams) -> Fabric:
         """As `open_ud`, for a fabric that has connections as well."""
-        raise LinkError(f"{self._place}: no connected mode on this device")
+        raise LinkError(f"{self._place}: this device has no connected mode")
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
         """As `open_ud`, for a fabric that connects to the peers that `options` name."""
@@ -94,7 +94,7 @@ class Port(ABC):
 
     def cm(self) -> CmService:
         """Return the communication manager for all interfaces of the port; `close` ends it."""
-        raise LinkError(f"{self._place}: no connected mode on this device")
+        raise LinkError(f"{self._place}: this device has no connected mode")
 
     @abstractmethod
     def close(self) -> None:
@@ -146,11 +146,11 @@ class Fabric(ABC):
 
         The queues share the fabric's counters, follow its port and end with it.
         """
-        raise LinkError("no further TX queues on this device")
+        raise LinkError("this device has one TX queue only")
 
     def open_connection(self) -> RcQueuePair:
         """Open a connection's queue pair, in INIT; all connections share one receive queue."""
-        raise LinkError("no connected mode on this device")
+        raise LinkError("this device has no connected mode")
 
     def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
         """In a mesh: send the interface's addresses to every peer, now and when it connects."""

@@ -198,7 +198,7 @@ class Interface:
             self._netlink.add_address(self.index, address)
         except LinkError as error:
             # IPv4 works without it. If the user gave IPv6 addresses, adding them raises the error.
-            _log.warning("%s: no IPv6: %s", self.spec.name, error)
+            _log.warning("%s: the interface works without IPv6: %s", self.spec.name, error)
 
 
 def disable_ipv6(name: str) -> None:

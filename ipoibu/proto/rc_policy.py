@@ -171,7 +171,9 @@ class RcPolicy:
         conn = self._connections.get(handle)
         if conn is not None:
             self._count("connection_no_qp")
-            self._log(logging.WARNING, f"no queue pair for {conn.hwaddr}: {reason}")
+            self._log(
+                logging.WARNING, f"the connection to {conn.hwaddr} gets no queue pair: {reason}"
+            )
             conn.refusal, conn.cause = Reason.NO_QP, Cause.BROKEN
             self._feed(now, conn, _ConnectionInput.UNOPENED)
         return self._take()

@@ -65,7 +65,7 @@ def confine(name: str, needs: Needs, last: Stage) -> None:
             carried_out.append(carry_out(needs))
         except Unavailable as error:
             _log.warning(
-                "%s: sandbox stage %d (%s) is left out: %s", name, stage, stage.name.lower(), error
+                "%s: the sandbox lacks stage %d (%s): %s", name, stage, stage.name.lower(), error
             )
     _log.info("%s: sandbox: %s", name, ", ".join(filter(None, carried_out)) or "off")
 

@@ -265,7 +265,7 @@ def test_an_interface_set_down_and_up_again_works_again(bare: Lab, sh: Sh, until
     for target in targets:
         until(lambda target=target: _reaches(first, target))
     sh(first, "ip link set ib0 down")
-    until(lambda: "another program set it down" in first.log())
+    until(lambda: "another program set the interface down" in first.log())
     assert not _reaches(first, "10.77.0.2")
     sh(first, "ip link set ib0 up")
     for target in targets:

@@ -189,7 +189,7 @@ class RdmaCm(CmService):
         try:
             gid = Gid.of_ip(event.id.target.ip)
         except LinkError as error:
-            _log.info("a request cannot be answered: %s", error)
+            _log.info("rdma_cm cannot answer a request: %s", error)
             event.id.close()
             return
         handle = Handle(Role.PASSIVE, next(self._passive))

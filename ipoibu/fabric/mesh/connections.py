@@ -199,7 +199,7 @@ class MeshConnections(Worker):
                 self._device.destroy(wire.qp)
         self._wires.clear()
         if given_up:  # the kernel ends these with the process
-            _log.info("%d connections were still being made", len(given_up))
+            _log.info("the mesh closed before %d connections were complete", len(given_up))
             return
         self._channel.close()
 
@@ -252,7 +252,7 @@ class MeshConnections(Worker):
         try:
             act()
         except (OSError, IpoibuError) as error:
-            _log.info("a connection of the mesh cannot go on: %s", error)
+            _log.info("the mesh ends a connection: %s", error)
             self._counts["mesh_failed"] += 1
             self._lose(wire)
 
@@ -302,7 +302,7 @@ class MeshConnections(Worker):
             if wire.is_over:
                 self._destroy(wire)
             elif failure is not None and not wire.is_leaving:
-                _log.info("a connection of the mesh cannot be made: %s", failure)
+                _log.info("the mesh cannot make a connection: %s", failure)
                 self._counts["mesh_failed"] += 1
                 self._lose(wire)
             self._wake()
@@ -347,7 +347,7 @@ class MeshConnections(Worker):
         try:
             wire = _Wire(handle, self._channel.create(), True)
         except OSError as error:
-            _log.warning("no more connections: %s", error)
+            _log.warning("the mesh cannot open another connection: %s", error)
             self._effects.perform(self._mesh.ended(time.monotonic(), handle))
             return
         self._wires[handle] = self._by_id[wire.id] = wire

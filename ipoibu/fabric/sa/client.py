@@ -178,7 +178,7 @@ class SaClient:
                     task.cancel()
                 for task in done:
                     if not task.cancelled() and task.exception() is not None:
-                        _log.warning("on closing: %s", task.exception())
+                        _log.warning("the SA client did not leave cleanly: %s", task.exception())
         finally:
             self.abort()
 
@@ -262,7 +262,7 @@ class SaClient:
         refused = await self._memberships.rejoin()
         for error in await all_of(self.subscribe(trap) for trap in self._traps):
             if error is not None:
-                _log.warning("%s", error)
+                _log.warning("the SA client could not subscribe again: %s", error)
         return refused
 
     @_on_loop
@@ -320,7 +320,7 @@ class SaClient:
             Method.SET, Attribute.INFORM_INFO, inform, asked, _inform_untrusted
         )
         if (answer.subscribe, answer.trap) != (inform.subscribe, inform.trap):
-            raise SaError(f"{asked}: the subnet administrator did not do it")
+            raise SaError(f"{asked}: the subnet administrator answered, but did not carry it out")
 
     def events(self) -> AsyncIterator[Event]:
         """Yield notices, and changes of the SA, until the client is closed; for one reader.
@@ -364,7 +364,7 @@ class SaClient:
         try:
             after = self._transport.look()
         except IpoibuError as error:
-            _log.warning("%s", error)
+            _log.warning("the SA client cannot read its port: %s", error)
             return []
         before, self._watched_info = self._watched_info, after
         flushes = flushes_of(before, after)
@@ -393,7 +393,9 @@ class SaClient:
             elif event is Change.RETURNED:
                 # Broadcast groups first; then each interface asks for its paths and groups.
                 for (group, _), error in (await self.rejoin()).items():
-                    _log.warning("after the subnet administrator's return: %s: %s", group, error)
+                    _log.warning(
+                        "the subnet administrator returned, but refuses %s: %s", group, error
+                    )
                 self.counts["sa_rejoined"] += 1
                 self._notify(Flush.LIGHT)
 
@@ -416,7 +418,7 @@ class SaClient:
                 except NoRecords:
                     self.reregister()
                 except SaError as error:
-                    _log.debug("%s", error)
+                    _log.debug("the SA client could not confirm its membership: %s", error)
 
     async def _subscribe_to_groups(self) -> None:
         """Subscribe to the reports of M2. Without them an interface learns of new and deleted groups only
@@ -425,7 +427,7 @@ class SaClient:
             try:
                 await self.subscribe(trap)
             except LinkError as error:
-                _log.info("%s", error)
+                _log.info("the SA client subscribes to no reports of groups: %s", error)
 
     def _flush(self, flush: Flush) -> None:
         if flush is Flush.LIGHT:

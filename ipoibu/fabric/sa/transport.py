@@ -197,7 +197,7 @@ class SaTransport:
         try:
             self.look()
         except IpoibuError as error:
-            _log.warning("%s", error)
+            _log.warning("the SA client cannot read its port: %s", error)
 
     def _poll_port(self) -> None:
         """Read all datagrams, and again soon: the loop cannot watch the descriptor."""

@@ -103,7 +103,7 @@ def _close(item: Any) -> None:
     try:
         item.close()
     except Exception as error:  # PyverbsError, by whichever import
-        _log.warning("closing a %s: %s", type(item).__name__, error)
+        _log.warning("a %s did not close: %s", type(item).__name__, error)
 
 
 def load() -> SimpleNamespace:
@@ -391,7 +391,7 @@ class VerbsDevice:
         try:
             self._modify(qp, attr)
         except IpoibuError as error:
-            _log.info("%s", error)
+            _log.info("a queue pair did not change its state: %s", error)
 
     def destroy(self, qp: Any) -> None:
         _close(qp)

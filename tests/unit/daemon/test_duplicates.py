@@ -66,7 +66,10 @@ def test_the_waits_double_and_the_log_is_thinned(
     assert waits == [DUPLICATE_RETRY_MIN_S * 2**n for n in range(4)]
     assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"] * 4
     assert len(caplog.records) == 2
-    assert "ib0: 10.0.0.1 is another host's address: removed, to try again in 10 s" in caplog.text
+    assert (
+        "ib0: 10.0.0.1 is another host's address: the interface removes it, to try again in 10 s"
+        in caplog.text
+    )
 
 
 def test_an_address_that_is_free_again_is_kept_and_begins_anew(
@@ -108,7 +111,7 @@ def test_the_log_is_thinned_for_an_address_of_another_program_too(
     assert caplog.messages[-1].endswith("(2 times)")
     assert duplicates.won(ADDRESS)
     duplicates.lost(ADDRESS, holder)
-    assert caplog.messages[-1].endswith("address: removed")
+    assert caplog.messages[-1].endswith("address: the interface removes it")
 
 
 def test_the_oldest_addresses_of_other_programs_are_forgotten_at_the_cap(clock: Clock) -> None:
