@@ -48,7 +48,7 @@ static int do_neigh_del(struct ipu_pump *pump, const struct ipu_command *command
     struct ipu_ah *former = NULL;
     int error = ipu_neigh_delete(&pump->neigh, &command->neigh_del.next_hop, &former);
     ipu_ah_cache_put(&pump->ahs, former);
-    return error;
+    return error == -ENOENT ? 0 : error; /* there is no entry now, as the engine wants it */
 }
 
 /* Takes a frame of `tx` for the engine's packet, if the batch has room; or IPU_SLAB_NONE. */

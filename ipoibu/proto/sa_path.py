@@ -3,8 +3,9 @@
 
 Only the SA knows the LID, service level and rate of a destination. The other machines decide as if there
 was no SA. Their effects pass through `PathTable`, which holds back entries and packets for a destination
-without a path until the SA answers. A path stays in use while the table asks for it again, so that traffic
-goes on when the SA does not answer (light flush).
+without a path until the SA answers. Meanwhile the pump has no entry for the neighbour, so the next packets
+come here and wait, too, until the queue is full. A path stays in use while the table asks for it again, so
+that traffic goes on when the SA does not answer (light flush).
 
 NONE     we send nothing there
 ASKED    we asked the SA, and it has not answered
@@ -75,6 +76,7 @@ class Action(enum.Enum):
     LEARN = "use the path, and send the packets that wait"
     COMPLAIN = "count and log the refusal"
     DROP = "drop the packets that wait"
+    BLOCK = "let the pump drop the next packets"
     ARM = "start the state's timer"
     LEAVE = "leave the group at the SA, if it is one"
 
@@ -87,7 +89,7 @@ MACHINE: Final = Table("SA path", State.NONE, {
     (_S.NONE, _I.RESOLVED):      (_S.KNOWN, (_A.LEARN,)),
     (_S.ASKED, _I.WANTED):       (_S.ASKED, ()),
     (_S.ASKED, _I.RESOLVED):     (_S.KNOWN, (_A.LEARN,)),
-    (_S.ASKED, _I.REFUSED):      (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.ARM)),
+    (_S.ASKED, _I.REFUSED):      (_S.BACKOFF, (_A.COMPLAIN, _A.DROP, _A.BLOCK, _A.ARM)),
     (_S.ASKED, _I.REVALIDATE):   (_S.ASKED, ()),
     (_S.ASKED, _I.UNUSED):       (_S.NONE, (_A.DROP, _A.LEAVE)),
     (_S.KNOWN, _I.WANTED):       (_S.KNOWN, ()),
@@ -137,6 +139,11 @@ class _Entry:
     )
     published: dict[IpAddress, Publish] = field(default_factory=dict)
     waiting: deque[Waiting] = field(default_factory=deque)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a further packet would not wait: then the pump may as well drop it."""
+        return self.state is State.BACKOFF or len(self.waiting) >= SA_PATH_PENDING_PACKETS
 
 
 class PathTable:
@@ -230,8 +237,12 @@ class PathTable:
         if self._next_hops.get(next_hop) != destination.gid:
             self._unlink(next_hop)
         entry = self._want(now, destination.gid, wanted)
-        path = entry.path if entry is not None else None
-        self._out.append(_routed(wanted, path) if path else _held(wanted))
+        if entry is None:
+            self._out.append(_held(wanted))
+        elif entry.path is not None:
+            self._out.append(_routed(wanted, entry.path))
+        else:
+            self._out.append(_held(wanted) if entry.is_closed else Withdraw(next_hop))
 
     def _unlink(self, next_hop: IpAddress) -> None:
         gid = self._next_hops.pop(next_hop, None)
@@ -276,6 +287,8 @@ class PathTable:
             self._out.append(Count("way_pending_full"))
         else:
             entry.waiting.append(effect)
+            if entry.is_closed:
+                self._out += map(_held, entry.published.values())
 
     def _feed(
         self,
@@ -310,6 +323,8 @@ class PathTable:
             case Action.DROP:
                 self._out += [Count("way_unresolved")] * len(entry.waiting)
                 entry.waiting.clear()
+            case Action.BLOCK:
+                self._out += map(_held, entry.published.values())
             case Action.ARM:
                 self._machine.arm(entry.gid, now + entry.backoff.next_s())
             case Action.LEAVE:

@@ -88,7 +88,7 @@ def known() -> Bed:
 def test_b6_a_neighbour_waits_for_its_path_and_gets_the_sas_parameters() -> None:
     """B6."""
     bed = Bed()
-    assert bed.put(SEND, SendPacket(b"a", IP)) == [FindPath(PEER), HELD]
+    assert bed.put(SEND, SendPacket(b"a", IP)) == [FindPath(PEER), Withdraw(IP)]
     assert bed.path_resolved(PATH) == [
         replace(SEND, destination=replace(PATH, qpn=PLAIN.qpn)),
         SendPacket(b"a"),
@@ -100,7 +100,7 @@ def test_one_path_serves_all_queue_pairs_of_a_port_and_is_asked_for_once() -> No
     bed = Bed()
     other = replace(PLAIN, qpn=Qpn(0x99))
     frame = SendFrame(other, b"arp")
-    assert bed.put(SEND, frame) == [FindPath(PEER), HELD]
+    assert bed.put(SEND, frame) == [FindPath(PEER), Withdraw(IP)]
     assert bed.path_resolved(PATH)[1] == SendFrame(replace(PATH, qpn=other.qpn), b"arp")
     assert bed.put(frame) == [SendFrame(replace(PATH, qpn=other.qpn), b"arp")]
 
@@ -111,6 +111,20 @@ def test_few_packets_wait_for_a_path_and_the_others_are_counted() -> None:
     out = bed.put(*frames)
     assert out.count(Count("way_pending_full")) == 2
     assert len(bed.path_resolved(PATH)) == SA_PATH_PENDING_PACKETS
+
+
+def test_the_pump_drops_packets_by_itself_once_the_queue_is_full_or_the_sa_has_refused() -> None:
+    bed = Bed()
+    bed.put(SEND)
+    packets = [SendPacket(bytes((n,)), IP) for n in range(SA_PATH_PENDING_PACKETS)]
+    assert bed.put(*packets[:-1]) == []  # the pump has no entry: it reports each packet
+    assert bed.put(packets[-1]) == [HELD]
+    assert bed.put(SEND) == [HELD]
+    assert len(bed.path_resolved(PATH)) == 1 + SA_PATH_PENDING_PACKETS
+    refused = Bed()
+    refused.put(SEND, packets[0])
+    assert HELD in refused.refused(PEER)
+    assert refused.put(SEND) == [HELD]
 
 
 def test_a_refusal_drops_what_waits_says_so_and_is_asked_again_with_back_off() -> None:
@@ -219,7 +233,7 @@ def test_a_neighbour_that_moves_takes_the_path_of_its_new_port() -> None:
     bed = known()
     other = Gid.parse("fe80::10:7")
     moved = replace(SEND, destination=Destination(other, Qpn(0x50)))
-    assert bed.put(moved) == [FindPath(other), HELD]
+    assert bed.put(moved) == [FindPath(other), Withdraw(IP)]
     assert bed.path_resolved(replace(PATH, gid=other))[0].destination.gid == other  # type: ignore[union-attr]
 
 
