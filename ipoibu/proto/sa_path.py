@@ -236,13 +236,23 @@ class PathTable:
     ) -> None:
         if self._next_hops.get(next_hop) != destination.gid:
             self._unlink(next_hop)
+        known = self._entries.get(destination.gid)
+        former = known.published.get(next_hop) if known is not None else None
         entry = self._want(now, destination.gid, wanted)
+        if former is not None and former.destination != destination and entry is not None:
+            self._returned(now, entry)
         if entry is None:
             self._out.append(_held(wanted))
         elif entry.path is not None:
             self._out.append(_routed(wanted, entry.path))
         else:
             self._out.append(_held(wanted) if entry.is_closed else Withdraw(next_hop))
+
+    def _returned(self, now: float, entry: _Entry) -> None:
+        """The neighbour has a new queue pair, so its port is back: ask at once for a path that the SA
+        refused."""
+        if entry.state is State.BACKOFF:
+            self._feed(now, entry.gid, Input.REVALIDATE)
 
     def _unlink(self, next_hop: IpAddress) -> None:
         gid = self._next_hops.pop(next_hop, None)

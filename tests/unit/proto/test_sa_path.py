@@ -237,6 +237,16 @@ def test_a_neighbour_that_moves_takes_the_path_of_its_new_port() -> None:
     assert bed.path_resolved(replace(PATH, gid=other))[0].destination.gid == other  # type: ignore[union-attr]
 
 
+def test_a_neighbour_that_returns_with_a_new_queue_pair_needs_no_back_off_to_be_over() -> None:
+    bed = Bed()
+    bed.put(SEND)
+    bed.refused(PEER)
+    assert bed.put(SEND) == [HELD]  # nothing new
+    back = replace(SEND, destination=replace(PLAIN, qpn=Qpn(0x77)))
+    assert bed.put(back, SendPacket(b"a", IP)) == [FindPath(PEER), Withdraw(IP)]
+    assert bed.path_resolved(PATH)[1] == SendPacket(b"a")
+
+
 def test_a_late_answer_and_one_for_nobody_change_nothing() -> None:
     bed = Bed()
     assert bed.path_resolved(PATH) == []
