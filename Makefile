@@ -34,7 +34,8 @@ BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fast
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
-                 opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2
+                 opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
+                 prometheus python3-prometheus-client
 
 .PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
         lint format lab-kernel venv build deps deps-test clean

@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "mcast",
     "conn",
     "stats",
+    "metrics",
     "capture",
     "doctor",
     "completion",

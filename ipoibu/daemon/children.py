@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from ipoibu.addr import PKey
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
+from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.options import options_of
 from ipoibu.errors import IpoibuError, NoSuchDevice, UsageError
 
@@ -27,6 +28,9 @@ class Child(Protocol):
     """The part of `RunningInterface` that `Children` uses."""
 
     config: InterfaceConfig
+
+    @property
+    def endpoint(self) -> Observed: ...
 
     async def start(self) -> None: ...
     async def settle(self) -> None: ...
@@ -57,6 +61,11 @@ class Children:
             "child-del": self._child_del,
             "child-list": self._child_list,
         }
+
+    @property
+    def running(self) -> list[Child]:
+        """The children that are up; any thread may ask."""
+        return list(self._running.values())
 
     async def close(self) -> None:
         """End every child, and refuse new ones."""

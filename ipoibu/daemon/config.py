@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.addr import IpInterface, PKey
 from ipoibu.daemon.options import BY_NAME, OPTIONS, Option
@@ -21,6 +21,9 @@ from ipoibu.host.tun import check_name
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
+
+if TYPE_CHECKING:
+    from ipoibu.daemon.metrics_server import ListenAddress
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 
@@ -49,6 +52,9 @@ class InterfaceConfig:
     cpu_latency: int | None = None
 
     log_level: str = "warning"
+
+    # Where an HTTP server offers the metrics, if anywhere
+    metrics: ListenAddress | None = None
 
     # The user that the process becomes, and the last stage of what it gives up (docs/sandbox.md)
     user: User | None = None

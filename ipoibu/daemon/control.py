@@ -23,9 +23,12 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from ipoibu.daemon.metrics import observe
+from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
 from ipoibu.daemon.runtime import make_namespace_dir, remove_namespace_dir, socket_path
 from ipoibu.errors import IpoibuError, UsageError
@@ -40,19 +43,6 @@ HEARTBEAT_S: Final = 0.25
 CAPTURE_PENDING_BYTES: Final = 8 << 20  # per capture; the server drops and counts frames beyond it
 
 _log = logging.getLogger(__name__)
-
-
-class Observed(Protocol):
-    """The part of `Endpoint` that the control socket shows."""
-
-    def show(self) -> dict[str, Any]: ...
-    def neighbours(self) -> list[dict[str, Any]]: ...
-    def groups(self) -> list[dict[str, Any]]: ...
-    def connections(self) -> list[dict[str, Any]]: ...
-    def stats(self) -> dict[str, int]: ...
-    def capture(
-        self, sink: Callable[[Sequence[Frame]], None], snap_bytes: int, /
-    ) -> Callable[[], None]: ...
 
 
 # A command that changes something, on the event loop; it gets the unchecked request.
@@ -85,6 +75,7 @@ class ControlServer:
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
             "stats": endpoint.stats,
+            "metrics": partial(observe, endpoint),
         }
         self._actions = dict(actions or {})
 

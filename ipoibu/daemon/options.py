@@ -25,6 +25,7 @@ from ipoibu.daemon.parsers import (
     parse_busy_poll,
     parse_faults,
     parse_file,
+    parse_metrics,
     parse_peer,
     parse_route,
     parse_sandbox,
@@ -267,6 +268,16 @@ OPTIONS: Final = (
         field="sandbox",
         example="3",
         commands=("up", "lab"),
+    ),
+    Option(
+        "metrics",
+        "ADDR:PORT",
+        parse_metrics,
+        "serve the metrics of the interface and its children to Prometheus, over HTTP at ADDR:PORT;"
+        " needs the library prometheus_client",
+        field="metrics",
+        example="127.0.0.1:9838",
+        is_inherited=False,
     ),
     Option(
         "log-level",

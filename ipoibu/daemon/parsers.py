@@ -16,6 +16,7 @@ from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
+    from ipoibu.daemon.metrics_server import ListenAddress
     from ipoibu.fabric.faults import FaultSpec
     from ipoibu.host.interface import RouteSpec
     from ipoibu.sandbox.stages import Stage
@@ -127,6 +128,12 @@ def parse_user(text: str) -> User:
     from ipoibu.sandbox.user import User
 
     return User.parse(text)
+
+
+def parse_metrics(text: str) -> ListenAddress:
+    from ipoibu.daemon.metrics_server import ListenAddress
+
+    return ListenAddress.parse(text)
 
 
 def parse_busy_poll(text: str) -> int | None:

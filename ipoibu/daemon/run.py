@@ -7,18 +7,20 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ipoibu.daemon.children import Children
+from ipoibu.daemon.children import Child, Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.descriptors import raise_limit
+from ipoibu.daemon.metrics import Observation, observe
+from ipoibu.daemon.metrics_server import MetricsServer
 from ipoibu.daemon.notify import notify
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.errors import LinkError
+from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.tun import Tun
 
@@ -74,12 +76,16 @@ class Daemon:
         self._confine = confine
         self._failure: str | None = None
         self._endpoint: Endpoint | None = None
+        self._metrics: MetricsServer | None = None
 
     def run(self) -> None:
         raise_limit()
         with contextlib.ExitStack() as stack:
             if self._config.cpu_latency is not None:  # only root may open this device
                 stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
+            if self._config.metrics is not None:  # the sandbox lets nobody listen later
+                self._metrics = MetricsServer(self._config.metrics)
+                stack.callback(self._metrics.close)
             self._confine(self._config)
             asyncio.run(self._main())
 
@@ -102,6 +108,9 @@ class Daemon:
             await interface.start()
             stack.push_async_callback(interface.close)
             stack.push_async_callback(children.close)
+            if self._metrics is not None:
+                self._metrics.start(lambda: _observations([interface, *children.running]))
+                stack.callback(self._metrics.close)
             await interface.settle()
             if not self._stop.is_set():
                 self._announce(interface.summary())
@@ -161,6 +170,12 @@ class Daemon:
         if self._failure is None:
             self._failure = reason
         self._stop.set()
+
+
+def _observations(interfaces: Iterable[Child]) -> Iterator[Observation]:
+    for interface in interfaces:
+        with contextlib.suppress(IpoibuError):  # a child that ends meanwhile
+            yield observe(interface.endpoint)
 
 
 def _traceback(error: BaseException | None) -> BaseException | None:

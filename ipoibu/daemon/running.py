@@ -19,9 +19,10 @@ from typing import Final, ParamSpec, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.control import Action, ControlServer, Observed
+from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.observed import Observed
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed

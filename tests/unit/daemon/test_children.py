@@ -13,6 +13,7 @@ from ipoibu.addr import PKey
 from ipoibu.daemon.children import CHILDREN_MAX, Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
+from ipoibu.daemon.observed import Observed
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 
 Talk = Callable[[Children], Awaitable[None]]
@@ -34,6 +35,10 @@ class FakeChild:
         self.config, self.on_failure, self.actions = config, on_failure, actions
         self.state = "made"
         self.made.append(self)
+
+    @property
+    def endpoint(self) -> Observed:
+        raise NotImplementedError("nobody observes it here")
 
     async def start(self) -> None:
         await self.gate.wait()

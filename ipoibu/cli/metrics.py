@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu metrics`: the counters and the state of interfaces as Prometheus reads them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipoibu.errors import IpoibuError
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "metrics",
+        help="print counters for Prometheus",
+        description="Print counters and state of interfaces in Prometheus' text format.",
+    )
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="interfaces; all of this namespace by default"
+    )
+    parser.add_argument(
+        "--textfile",
+        metavar="FILE",
+        type=Path,
+        help="write FILE (in one step) for node_exporter's textfile collector, such as"
+        " /var/lib/prometheus/node-exporter/ipoibu.prom",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ipoibu.cli.view import ask
+    from ipoibu.daemon.metrics import registry
+
+    made = registry(tuple)  # complain about a missing library first
+    names = options.names or [None]
+    observations = [answer for name in names for _, answer in ask("metrics", name)]
+    made = registry(lambda: observations)
+    from prometheus_client import generate_latest, write_to_textfile
+
+    if options.textfile is None:
+        sys.stdout.write(generate_latest(made).decode())
+        return 0
+    try:
+        write_to_textfile(str(options.textfile), made)
+    except OSError as error:
+        raise IpoibuError(f"{options.textfile}: {os.strerror(error.errno or 0)}") from error
+    return 0

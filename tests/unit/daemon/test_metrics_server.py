@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The HTTP server of metrics, for scrapes and for clients that are slow or many."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from ipoibu.daemon import metrics_server
+from ipoibu.daemon.metrics_server import ListenAddress, MetricsServer
+from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.limits import METRICS_REQUESTS_MAX
+
+pytest.importorskip("prometheus_client")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    server = MetricsServer(ListenAddress.parse(f"127.0.0.1:{_free_port()}"))
+    yield server
+    server.close()
+
+
+def _connect(server: MetricsServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def _scrape(server: MetricsServer) -> tuple[int, str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer:
+        return answer.status, answer.headers["Content-Type"]
+
+
+def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer) -> None:
+    server.start(tuple)
+    status, kind = _scrape(server)
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+
+
+def test_a_request_before_the_start_waits_for_it(server: MetricsServer) -> None:
+    with _connect(server) as early:
+        early.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        server.start(tuple)
+        assert early.recv(64).startswith(b"HTTP/1.0 200")
+
+
+def test_a_client_that_sends_nothing_is_dropped(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "METRICS_REQUEST_S", 0.1)
+    server.start(tuple)
+    with _connect(server) as silent:
+        assert silent.recv(64) == b""
+    assert _scrape(server)[0] == 200
+
+
+def test_more_requests_than_the_limit_are_refused(server: MetricsServer) -> None:
+    server.start(tuple)
+    silent = [_connect(server) for _ in range(METRICS_REQUESTS_MAX)]
+    with _connect(server) as late:
+        assert late.recv(64) == b""
+    for each in silent:
+        each.close()
+
+
+def test_rubbish_gets_an_answer_of_http(server: MetricsServer) -> None:
+    server.start(tuple)
+    with _connect(server) as client:
+        client.sendall(b"\xff\x00 rubbish more words\r\n\r\n")
+        assert b"400" in client.recv(4096)
+
+
+def test_a_closed_server_listens_no_more() -> None:
+    server = MetricsServer(ListenAddress.parse(f"[::1]:{_free_port()}"))
+    port = server.port
+    server.start(tuple)
+    server.close()
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("::1", port))
+
+
+def test_a_port_that_is_taken_is_an_error_with_its_address(server: MetricsServer) -> None:
+    with pytest.raises(IpoibuError) as refused:
+        MetricsServer(ListenAddress.parse(f"127.0.0.1:{server.port}"))
+    assert str(refused.value) == (
+        f"--metrics 127.0.0.1:{server.port}: cannot listen there: Address already in use"
+    )
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:9838", "[::1]:1", "0.0.0.0:65535"])
+def test_an_address_is_printed_as_it_is_read(text: str) -> None:
+    assert str(ListenAddress.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9838", ":9838", "localhost:9838", "::1:9838", "[127.0.0.1]:1", "[::1]", "1.2.3.4"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"no address with a port"):
+        ListenAddress.parse(text)
+
+
+@pytest.mark.parametrize("port", ["", "0", "65536", "-1", "x", "²", "9" * 5000])
+def test_what_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(UsageError, match="a port is a number from 1 to 65535"):
+        ListenAddress.parse(f"127.0.0.1:{port}")
