@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "conn",
     "stats",
     "metrics",
+    "monitor",
     "capture",
     "doctor",
     "completion",

@@ -95,6 +95,14 @@ class Client:
             if head.get("end"):
                 return
 
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of `daemon.event_stream` until `DaemonEnded`; this connection takes no other
+        request."""
+        self.request("monitor")
+        self._socket.settimeout(None)
+        while True:
+            yield self._line()
+
     def _send(self, request: dict[str, object]) -> None:
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")

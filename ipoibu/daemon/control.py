@@ -7,6 +7,9 @@ After its answer, `capture` streams: a JSON line `{"frames", "bytes", "dropped"}
 bytes of pcap records, at least every HEARTBEAT_S, until the client shuts its side down; the last
 line has `end`.
 
+After its answer, `monitor` streams a JSON line for each event (`daemon/event_stream.py`) until the
+client shuts its side down.
+
 Only the daemon's user and root may connect. Every request, answer and wait is bounded, so that no
 client can delay the daemon or another client. The data path does not depend on the control socket.
 """
@@ -27,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ipoibu.daemon.event_stream import EventStreams
 from ipoibu.daemon.metrics import observe
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
@@ -78,6 +82,7 @@ class ControlServer:
             "metrics": partial(observe, endpoint),
         }
         self._actions = dict(actions or {})
+        self._streams = EventStreams(name, endpoint, executor)
 
     async def start(self) -> None:
         """Listen. Replaces the socket of a dead daemon; raises `NameTaken` if the daemon lives."""
@@ -152,6 +157,10 @@ class ControlServer:
                 command, request = _parse_untrusted(line)
                 if command == "capture":
                     await self._capture(request, reader, writer)
+                    return
+                if command == "monitor":
+                    begin = partial(writer.write, _encode({"ok": True, "result": None}))
+                    await self._streams.serve(reader, writer, begin)
                     return
                 answer = await self._query(command, request)
             except IpoibuError as error:

@@ -42,6 +42,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.link_params import ip_mtu
 from ipoibu.proto.rc_connection import Profile, RcConfig
+from ipoibu.proto.transition import Observer
 
 PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
@@ -136,7 +137,9 @@ class DataPath:
         polling shows them."""
         return self.fabric.event_fd
 
-    def connect(self, loop: asyncio.AbstractEventLoop, counts: Counter[str]) -> RcShell | None:
+    def connect(
+        self, loop: asyncio.AbstractEventLoop, counts: Counter[str], observe: Observer
+    ) -> RcShell | None:
         """Make connected mode over this data path; None in datagram mode."""
         if self.config.mode != "connected":
             return None
@@ -154,7 +157,9 @@ class DataPath:
             pkey=self.params.own_pkey,
             idle_s=self.config.connection_idle_s,
         )
-        return RcShell(loop, self.pump, self.fabric, cm, config=config, counts=counts)
+        return RcShell(
+            loop, self.pump, self.fabric, cm, config=config, counts=counts, observe=observe
+        )
 
     def close(self) -> None:
         """Destroy the queue pair and free the pump, which the caller has stopped. Safe to repeat."""

@@ -29,6 +29,7 @@ from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import STATUS_PAGE
 from ipoibu.proto.engine import Engine
+from ipoibu.proto.transition import Transition
 from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
 
 _Result = TypeVar("_Result")
@@ -465,6 +466,19 @@ class Endpoint:
         def end() -> None:
             if self._interface is interface:
                 self._call(interface.tap.remove, sink)
+
+        return end
+
+    def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:
+        """Hand each transition of the link, addresses, neighbours, groups, connections and paths to
+        `sink`, on the engine's thread; call the result to end it. The sink must not block.
+        """
+        interface = self._opened()
+        self._call(interface.transitions.add, sink)
+
+        def end() -> None:
+            if self._interface is interface:
+                self._call(interface.transitions.remove, sink)
 
         return end
 

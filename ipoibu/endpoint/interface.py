@@ -24,6 +24,7 @@ from ipoibu.endpoint.datapath import DataPath
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.shell import Shell
 from ipoibu.endpoint.subnet import Subnet
+from ipoibu.endpoint.transitions import Transitions
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
@@ -31,6 +32,7 @@ from ipoibu.ib import PartitionParams
 from ipoibu.proto.context import Dad
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
+from ipoibu.proto.transition import Topic, Transition
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class Interface:
             dad_ipv4=Dad(self.config.dad_ipv4),
             dad_ipv6=Dad(self.config.dad_ipv6),
         )
-        self.engine = Engine(link, random.Random())
+        self.transitions = Transitions()
+        self.engine = Engine(link, random.Random(), self.transitions.note)
         self._carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
@@ -74,7 +77,7 @@ class Interface:
         self._port_active = True
         self._gid = self.port.info.gid
         try:
-            self.rc = self.shell.rc = path.connect(loop, self.counts)
+            self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
             self.subnet: Subnet | None = None
             self._heavy_flush: HeavyFlush | None = None
@@ -234,6 +237,7 @@ class Interface:
         subnet, heavy_flush = self.subnet, self._heavy_flush
         if subnet is None or heavy_flush is None:
             return  # the interface stopped before the SA client's notice arrived
+        self._note_sa(f"{level.name.lower()} flush", why or "the subnet changed")
         if heavy_flush.is_under_way:
             heavy_flush.demand(level.name)
         elif level is Flush.LIGHT:
@@ -246,6 +250,13 @@ class Interface:
             why = why or subnet.why_heavy()
             if why is not None:
                 heavy_flush.demand(why)
+
+    def sa_silent(self) -> None:
+        """The SA does not answer any more; a light flush follows when it does."""
+        self._note_sa("silent", "the subnet administrator does not answer")
+
+    def _note_sa(self, state: str, cause: str) -> None:
+        self.transitions.note(Transition(Topic.SA, self.place, "", state, cause))
 
     def sever(self) -> None:
         """Take the link down and end the queue pair; no packet passes until `resume`."""
@@ -276,7 +287,7 @@ class Interface:
         path = DataPath.open(self.config, self.port, before.device, params)
         try:
             self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes)
-            rc = path.connect(self.loop, self.counts)
+            rc = path.connect(self.loop, self.counts, self.transitions.note)
         except BaseException as error:
             path.close()
             if isinstance(error, UsageError):

@@ -29,6 +29,7 @@ from ipoibu.proto.rc_connection import CloseQp, OpenQp, ProgramQp, RcConfig, RcE
 from ipoibu.proto.rc_events import Event, Handle
 from ipoibu.proto.rc_peer import TxMode, TxRoute
 from ipoibu.proto.rc_policy import RcPolicy
+from ipoibu.proto.transition import Observer, ignore
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +69,10 @@ class RcShell:
         *,
         config: RcConfig,
         counts: Counter[str],
+        observe: Observer = ignore,
     ) -> None:
         self._loop = loop
+        self._observe = observe
         self._pump = pump
         self._fabric = fabric
         self._cm = cm
@@ -87,7 +90,7 @@ class RcShell:
         self._effects = TimedEffectLoop(loop, self._policy, self._carry_out)
 
     def _begin(self, config: RcConfig) -> RcPolicy:
-        policy = RcPolicy(config, random.Random(), self._cm.serials)
+        policy = RcPolicy(config, random.Random(), self._cm.serials, self._observe)
         self._subscriber = self._cm.subscribe(policy.service_ids, self._deliver, config.pkey)
         return policy
 

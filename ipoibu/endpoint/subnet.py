@@ -43,6 +43,7 @@ from ipoibu.proto.engine import Engine
 from ipoibu.proto.sa_errors import InvalidRequest, NoAnswer, NoRecords
 from ipoibu.proto.sa_path import SaPath
 from ipoibu.proto.sa_records import link_params, path_from_record, path_to_group
+from ipoibu.proto.sa_requests import Change
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Notice, Trap
@@ -74,6 +75,8 @@ class SubnetInterface(Protocol):
     def perform(self, effects: Iterable[Effect]) -> None: ...
 
     def flush(self, level: Flush, why: str | None = None) -> None: ...
+
+    def sa_silent(self) -> None: ...
 
 
 class Subnet:
@@ -255,11 +258,13 @@ class Subnet:
 
     # ---- reports of the SA client
 
-    def _notified(self, change: Flush | Notice) -> None:
+    def _notified(self, change: Flush | Notice | Change) -> None:
         """Take a change on the SA client's thread."""
         try:
             if isinstance(change, Notice):
                 self._loop.call_soon_threadsafe(self._group_changed, change)
+            elif isinstance(change, Change):
+                self._loop.call_soon_threadsafe(self._interface.sa_silent)
             else:
                 self._loop.call_soon_threadsafe(self._interface.flush, change)
         except RuntimeError:  # the interface is closed

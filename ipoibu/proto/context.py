@@ -26,6 +26,7 @@ from ipoibu.proto.effects import Count, Effect, Log, SendFrame
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.sa_path import PathTable
 from ipoibu.proto.timers import Timers
+from ipoibu.proto.transition import Observer, ignore
 from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 
@@ -128,12 +129,13 @@ class Resolver(Protocol):
 class EngineContext:
     """What the machines of one engine share: configuration, identity, timers, randomness, effects."""
 
-    def __init__(self, config: LinkConfig, rng: random.Random) -> None:
+    def __init__(self, config: LinkConfig, rng: random.Random, observe: Observer = ignore) -> None:
         self.config = config
+        self.observe = observe
         self.hwaddr = config.hwaddr
         self.rng = rng
         self.timers = Timers()
-        self.paths = PathTable(self.timers) if config.has_sa else None
+        self.paths = PathTable(self.timers, observe=observe) if config.has_sa else None
         self._effects: list[Effect] = []
         self._warnings: dict[str, TokenBucket] = {}  # by counter
         self._groups = {group.mgid: group for group in config.params.groups}

@@ -43,6 +43,7 @@ from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.context import Dad, EngineContext, Resolver
 from ipoibu.proto.effects import AddressVerdict, Log, OwnAddress
 from ipoibu.proto.table import Machine, Table
+from ipoibu.proto.transition import Topic, step
 
 
 class State(enum.Enum):
@@ -280,6 +281,7 @@ class Addresses:
         before, actions = self._machine.feed(address, address.ip, fed)
         if address.state is not before:
             address.sent = 0
+            self._context.observe(step(Topic.ADDRESS, address.ip, before, address.state, fed))
         for action in actions:
             self._act(now, address, action)
 

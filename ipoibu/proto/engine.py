@@ -39,6 +39,7 @@ from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import SaPath
+from ipoibu.proto.transition import Observer, ignore
 from ipoibu.wire import encap, ip
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
@@ -60,8 +61,8 @@ class AddressInfo:
 class Engine:
     """All decisions of an interface beside the pump's hit path; see the module."""
 
-    def __init__(self, config: LinkConfig, rng: random.Random) -> None:
-        self._context = context = EngineContext(config, rng)
+    def __init__(self, config: LinkConfig, rng: random.Random, observe: Observer = ignore) -> None:
+        self._context = context = EngineContext(config, rng, observe)
         resolvers: dict[int, Resolver] = {}
         self._errors = IcmpErrors(context)
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
@@ -74,7 +75,7 @@ class Engine:
         self._groups = Groups(context)
         self._memberships = Listeners(self._groups)
         self._explicit: Counter[IpAddress] = Counter()
-        self._link = IpoibLink(self._act)
+        self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
             if group.version == 4 or config.carries_ipv6:
                 self._groups.join(0.0, group)

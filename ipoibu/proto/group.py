@@ -24,7 +24,7 @@ import enum
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipoibu.addr import Gid, IpAddress
@@ -39,6 +39,7 @@ from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Attach, Detach, Log, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.table import Machine, Table
+from ipoibu.proto.transition import Topic, step
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 
 
@@ -314,7 +315,11 @@ class Groups:
             )
 
     def _feed(self, now: float, group: _Group, fed: MemberInput, reason: str = "") -> None:
-        _, actions = self._membership.feed(group, group.mgid, fed)
+        before, actions = self._membership.feed(group, group.mgid, fed)
+        if group.state is not before:
+            detail = Kind.FULL.value
+            transition = step(Topic.GROUP, group.mgid, before, group.state, fed, detail=detail)
+            self._context.observe(replace(transition, cause=reason or transition.cause))
         for action in actions:
             match action:
                 case MemberAction.ATTACH:
@@ -359,7 +364,12 @@ class Groups:
             self._make_room(now)
             sender = _Sender(self._context.mgid(via or ip), Sender.NONE, now)
             self._senders[ip] = sender
-        _, actions = self._sending.feed(sender, ip, fed)
+        before, actions = self._sending.feed(sender, ip, fed)
+        if Sender.NONE in (before, sender.state) and sender.state is not before:
+            detail = Kind.SEND_ONLY.value
+            self._context.observe(
+                step(Topic.GROUP, sender.mgid, before, sender.state, fed, detail=detail)
+            )
         if fed is not SenderInput.TIMEOUT:
             sender.since = now
             self._senders.move_to_end(ip)

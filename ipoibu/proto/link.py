@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ipoibu.proto.table import Table
+from ipoibu.proto.transition import Observer, Topic, ignore, step
 
 
 class State(enum.Enum):
@@ -72,8 +73,9 @@ PORT_EVENTS: Final = {"up": Input.PORT_UP, "down": Input.PORT_DOWN, "gid": Input
 class IpoibLink:
     """The state of the link; `act(now, action)` carries an action out."""
 
-    def __init__(self, act: Callable[[float, Action], None]) -> None:
+    def __init__(self, act: Callable[[float, Action], None], observe: Observer = ignore) -> None:
         self._act = act
+        self._observe = observe
         self.state = MACHINE.initial
 
     @property
@@ -81,6 +83,9 @@ class IpoibLink:
         return self.state is State.UP
 
     def feed(self, now: float, fed: Input) -> None:
-        self.state, actions = MACHINE.step(self.state, fed)
+        before = self.state
+        self.state, actions = MACHINE.step(before, fed)
+        if self.state is not before:
+            self._observe(step(Topic.LINK, "", before, self.state, fed))
         for action in actions:
             self._act(now, action)

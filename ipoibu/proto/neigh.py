@@ -40,6 +40,7 @@ from ipoibu.proto.nud import (
     State,
 )
 from ipoibu.proto.table import Machine
+from ipoibu.proto.transition import Topic, step
 from ipoibu.wire.ip import parse_untrusted
 
 
@@ -271,12 +272,18 @@ class Neighbours:
             if entry is None:
                 self._context.count("neigh_table_full")
                 return
+        former = entry.hwaddr
         before, actions = self._machine.feed(entry, ip, fed)
         if entry.state is not before:
             entry.since, entry.probes = now, 0
         self._rank(entry, fed)
         for action in actions:
             self._act(now, entry, action, packet, hwaddr)
+        if entry.state is not before or entry.hwaddr != former:
+            after = entry.state
+            self._context.observe(
+                step(Topic.NEIGHBOUR, ip, before, after, fed, hwaddr=entry.hwaddr)
+            )
         if self.watcher is not None:
             if fed is Input.EXHAUSTED:
                 self.watcher.failed(now, ip)

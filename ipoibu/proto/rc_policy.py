@@ -62,6 +62,7 @@ from ipoibu.proto.rc_events import (
 from ipoibu.proto.rc_peer import RESTING, RcPeer, TxMode, TxRoute
 from ipoibu.proto.table import Machine
 from ipoibu.proto.timers import Timers
+from ipoibu.proto.transition import Observer, Topic, ignore, step
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private
@@ -81,8 +82,10 @@ class RcPolicy:
         config: RcConfig,
         rng: random.Random,
         serials: Iterator[int] | None = None,
+        observe: Observer = ignore,
     ) -> None:
         self.config = config
+        self._observe = observe
         self._rng = rng
         self._serials = serials if serials is not None else itertools.count()
         self._timers = Timers()
@@ -309,7 +312,10 @@ class RcPolicy:
     # -- connections -----------------------------------------------------------------------------
 
     def _feed(self, now: float, conn: RcConnection, fed: rc_connection.Input) -> None:
-        _, actions = self._connection_machine.feed(conn, conn.handle, fed)
+        before, actions = self._connection_machine.feed(conn, conn.handle, fed)
+        if conn.state is not before:
+            role = conn.handle.role.value
+            self._observe(step(Topic.CONNECTION, conn.hwaddr, before, conn.state, fed, detail=role))
         for action in actions:
             self._act(now, conn, fed, action)
 

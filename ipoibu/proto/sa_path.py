@@ -51,6 +51,7 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
+from ipoibu.proto.transition import Observer, Topic, ignore, step
 from ipoibu.wire import mgid
 
 
@@ -150,8 +151,9 @@ class PathTable:
     """All paths of one link, at most `cap`: the least recently used path that no neighbour uses makes
     room."""
 
-    def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX) -> None:
+    def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX, observe: Observer = ignore) -> None:
         self._timers = timers
+        self._observe = observe
         self._cap = cap
         self._machine = Machine(MACHINE, timers, self._ring)
         self._entries: OrderedDict[Gid, _Entry] = OrderedDict()  # used longest ago first
@@ -311,7 +313,10 @@ class PathTable:
         entry = self._entries.get(gid)
         if entry is None:
             return
-        _, actions = self._machine.feed(entry, gid, fed)
+        before, actions = self._machine.feed(entry, gid, fed)
+        if entry.state is not before:
+            transition = step(Topic.PATH, gid, before, entry.state, fed)
+            self._observe(replace(transition, cause=reason or transition.cause))
         for action in actions:
             self._act(now, entry, action, path, reason)
         if entry.state is State.NONE:

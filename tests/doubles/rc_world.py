@@ -42,6 +42,7 @@ from ipoibu.proto.rc_events import (
 )
 from ipoibu.proto.rc_peer import TxMode, TxRoute
 from ipoibu.proto.rc_policy import RcPolicy
+from ipoibu.proto.transition import Transition
 from ipoibu.wire.mad import GSI_QPN
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
 
@@ -66,7 +67,8 @@ class RcHost:
     """One interface, its connections, its port's manager, its queue pairs.
 
     Tests read the public attributes: `effects` and `events` in their order, `qps` by handle, `routes` from
-    the policy, `received` messages by sender, `counts`, `log`. A host with `has_qps` False cannot make queue
+    the policy, `received` messages by sender, `counts`, `log`,
+    `transitions`. A host with `has_qps` False cannot make queue
     pairs; for the roles in `slow` it does not report that it has made one.
     """
 
@@ -74,7 +76,10 @@ class RcHost:
         self, world: World, config: RcConfig, cm_config: CmConfig, rng: random.Random
     ) -> None:
         self.world = world
-        self.connections = RcPolicy(config, random.Random(rng.random()))
+        self.transitions: list[Transition] = []
+        self.connections = RcPolicy(
+            config, random.Random(rng.random()), observe=self.transitions.append
+        )
         self.cm = Cm(cm_config, random.Random(rng.random()))
         self.effects: list[RcEffect | CmEffect] = []
         self.events: list[Requested | Replied | Established | Ended] = []

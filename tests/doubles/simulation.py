@@ -37,6 +37,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource, LinkConfig
+from ipoibu.proto.transition import Transition
 from ipoibu.wire import ip
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
@@ -63,14 +64,15 @@ class Host:
     """One engine, with the next-hop table of its pump.
 
     Tests read the public attributes: `effects` in their order, `received` and `delivered` packets,
-    `counts`, `log`, `verdicts`, the pump's `table`, the fabric's `groups`. The fabric refuses to attach
-    the groups in `refused`.
+    `counts`, `log`, `verdicts`, `transitions`, the pump's `table`, the fabric's `groups`. The fabric
+    refuses to attach the groups in `refused`.
     """
 
     def __init__(
         self, clock: VirtualClock, network: Network, config: LinkConfig, rng: random.Random
     ) -> None:
-        self.engine = Engine(config, rng)
+        self.transitions: list[Transition] = []
+        self.engine = Engine(config, rng, self.transitions.append)
         self.config = config
         self.table: dict[IpAddress, Publish] = {}
         self.effects: list[Effect] = []

@@ -50,7 +50,7 @@ LEAVE_S: Final = 2.0  # `aclose` waits so long for the SA to confirm that we lef
 LOOK_S: Final = 1.0  # the longest delay until we notice a change of LID, SM or P_Keys
 CONFIRM_S: Final = 10.0  # the longest delay until we notice that an SA restarted and forgot us
 
-Listener = Callable[[Flush | Notice], None]
+Listener = Callable[[Flush | Notice | Change], None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -337,8 +337,8 @@ class SaClient:
     # ---- the watch over the port, for listeners
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` on the client's thread with changes of the subnet, and with notices of created
-        and deleted groups (M2), until `unlisten`."""
+        """Call `listener` on the client's thread with changes of the subnet, with notices of created and
+        deleted groups (M2), and when the SA falls silent, until `unlisten`."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Listener) -> None:
@@ -388,9 +388,9 @@ class SaClient:
 
     async def _read_events(self) -> None:
         async for event in self.events():
-            if isinstance(event, Notice):
+            if event is not Change.RETURNED:
                 self._notify(event)
-            elif event is Change.RETURNED:
+            else:
                 # Broadcast groups first; then each interface asks for its paths and groups.
                 for (group, _), error in (await self.rejoin()).items():
                     _log.warning(
@@ -437,7 +437,7 @@ class SaClient:
         if flush is Flush.NORMAL:  # the SA sends reports to the LID that subscribed
             self._begin(self._subscribe_to_groups())
 
-    def _notify(self, change: Flush | Notice) -> None:
+    def _notify(self, change: Flush | Notice | Change) -> None:
         for listener in list(self._listeners):
             listener(change)
 

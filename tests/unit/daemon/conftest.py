@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ipoibu.proto.transition import Transition
+
 
 @dataclass(frozen=True)
 class FakeFrame:
@@ -29,6 +31,7 @@ class FakeEndpoint:
         self.sinks: list[Callable[[Sequence[FakeFrame]], None]] = []
         self.snap_bytes = 0
         self.ring_drops = 0
+        self.watchers: list[Callable[[Transition], None]] = []
 
     def show(self) -> dict[str, Any]:
         self.gate.wait()
@@ -45,6 +48,10 @@ class FakeEndpoint:
 
     def stats(self) -> dict[str, int]:
         return {"tx_packets": 7, "capture_dropped": self.ring_drops}
+
+    def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:
+        self.watchers.append(sink)
+        return lambda: self.watchers.remove(sink)
 
     def capture(
         self, sink: Callable[[Sequence[FakeFrame]], None], snap_bytes: int

@@ -69,6 +69,8 @@ class Endpoint:
     def capture(self, *_: Any) -> Any:
         raise NotImplementedError
 
+    watch = capture
+
 
 def exposed(*endpoints: Endpoint) -> str:
     observations = [json.loads(json.dumps(metrics.observe(it))) for it in endpoints]

@@ -25,6 +25,7 @@ from ipoibu.endpoint.interface import Interface
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
+from ipoibu.proto.transition import Transition
 from ipoibu.route import NextHop, RouteChange, Target, prefix_of
 from ipoibu.wire.ip import checksum
 
@@ -414,6 +415,22 @@ def test_a_capture_sees_arp_and_the_packet(make_hosts: Hosts) -> None:
     assert len(frames) == len(kinds)
 
 
+def test_a_watch_sees_a_neighbour_until_it_ends(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    for host in (a, b):
+        until(lambda host=host: preferred(host))  # type: ignore[misc]
+    seen: list[Transition] = []
+    end = a.watch(seen.append)
+    a.send([udp4(1, "10.0.0.2", b"seen")])
+    assert b.recv(timeout=10)
+    until(lambda: "reachable" in [it.after for it in seen if str(it.subject) == "10.0.0.2"])
+    end()
+    count = len(seen)
+    a.send([udp4(1, "10.0.0.9", b"not seen")])
+    until(lambda: any(it["ip"] == "10.0.0.9" for it in a.neighbours()))
+    assert len(seen) == count
+
+
 def test_a_capture_that_raises_leaves_the_others_alone(
     make_hosts: Hosts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -495,6 +512,7 @@ def test_everything_raises_closed_before_open_and_after_close() -> None:
             lambda: endpoint.route_added(ipaddress.ip_network("10.0.0.0/8"), None),
             lambda: endpoint.route_removed(ipaddress.ip_network("10.0.0.0/8")),
             lambda: endpoint.capture(lambda frames: None),
+            lambda: endpoint.watch(lambda transition: None),
             lambda: endpoint.port,
             lambda: endpoint.hwaddr,
             lambda: endpoint.mtu,

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu monitor`: the events of interfaces as they happen, in the manner of `ip monitor`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ipoibu.errors import IpoibuError, NoSuchDevice
+
+if TYPE_CHECKING:
+    from ipoibu.cli.parser import Parser
+    from ipoibu.daemon.client import Client
+
+LOOK_S: Final = 1.0  # the longest delay until we notice a new interface
+TOPICS: Final = ("link", "addr", "neigh", "mcast", "conn", "path", "sa")
+
+Event = dict[str, Any]
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "monitor",
+        help="print events as they happen",
+        description="Print changes of links, addresses, neighbours, groups, connections and paths as they"
+        " happen.",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="the interface; by default all of this namespace, also those that start later",
+    )
+    parser.add_argument(
+        "-j", "--json", action="store_true", help="print a line of JSON for each event"
+    )
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        choices=TOPICS,
+        help=f"only events of this topic: {', '.join(TOPICS)}; may be repeated",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    form = json.dumps if options.json else text
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the command
+        for event in events(options.name):
+            if options.topic is None or event["topic"] in (*options.topic, "lost"):
+                print(form(event), flush=True)
+    return 0
+
+
+def text(event: Event) -> str:
+    """Return one line: time, interface, topic, subject, states and cause."""
+    stamp = datetime.fromtimestamp(event["time"]).isoformat(" ", "milliseconds")
+    if event["topic"] == "lost":
+        return f"{stamp} {event['dev']} lost {event['lost']} events: this reader is too slow"
+    fields = [stamp, event["dev"], event["topic"], event["subject"], event["detail"]]
+    fields += [f"{event['before']} -> {event['state']}" if event["before"] else event["state"]]
+    if event["hwaddr"]:
+        fields.append(f"lladdr {event['hwaddr']}")
+    cause = f": {event['cause']}" if event["cause"] else ""
+    return " ".join(filter(None, fields)) + cause
+
+
+def events(name: str | None) -> Iterator[Event]:
+    """Yield the events of one interface until `DaemonEnded`, or of all interfaces for ever."""
+    from ipoibu.daemon.client import Client
+
+    if name is not None:
+        with Client(name) as client:
+            yield from client.events()
+    readers = _Readers()
+    while True:
+        readers.start_new()
+        yield from readers.take(LOOK_S)
+
+
+class _Readers:
+    """A thread for each interface reads its events."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._came: queue.SimpleQueue[Event | IpoibuError] = queue.SimpleQueue()
+
+    def start_new(self) -> None:
+        """Start to read interfaces that have come up."""
+        from ipoibu.daemon.runtime import names
+
+        for name in set(names()) - self._names:
+            with contextlib.suppress(NoSuchDevice):  # a dead daemon has left its socket
+                self._start(name)
+
+    def _start(self, name: str) -> None:
+        from ipoibu.daemon.client import Client
+
+        client = Client(name)
+        self._names.add(name)
+        threading.Thread(target=self._read, args=(client,), daemon=True).start()
+
+    def _read(self, client: Client) -> None:
+        from ipoibu.daemon.client import DaemonEnded
+
+        try:
+            for event in client.events():
+                self._came.put(event)
+        except IpoibuError as error:
+            self._came.put(error)
+            if isinstance(error, DaemonEnded):  # `start_new` finds the next one of this name
+                self._names.discard(client.name)
+
+    def take(self, timeout_s: float) -> Iterator[Event]:
+        """Yield the events that have come; wait `timeout_s` at most for the first."""
+        with contextlib.suppress(queue.Empty):
+            came = self._came.get(timeout=timeout_s)
+            while True:
+                if isinstance(came, IpoibuError):
+                    print(f"ipoibu: {came}", file=sys.stderr)
+                else:
+                    yield came
+                came = self._came.get_nowait()

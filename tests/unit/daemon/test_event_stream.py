@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Streams of events over the control socket, to clients that read, are slow, or are many."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.addr import HwAddr
+from ipoibu.daemon import event_stream
+from ipoibu.daemon.control import ControlServer
+from ipoibu.daemon.event_stream import KEYS, event
+from ipoibu.limits import MONITORS_MAX
+from ipoibu.proto.transition import Topic, Transition
+
+HWADDR = HwAddr.parse("00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b")
+LINK_UP = Transition(Topic.LINK, "", "joining", "up", "the broadcast group is joined")
+NEIGHBOUR = Transition(
+    Topic.NEIGHBOUR,
+    ipaddress.ip_address("10.0.0.2"),
+    "incomplete",
+    "reachable",
+    "an answer gives another address",
+    hwaddr=HWADDR,
+)
+
+Monitor = tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+def _served(endpoint: Any, talk: Callable[[ControlServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            server = ControlServer("ib0", endpoint, executor)
+            await server.start()
+            try:
+                async with asyncio.timeout(60):
+                    await talk(server)
+            finally:
+                while _writers:
+                    _writers.pop().transport.abort()
+                await server.close()
+
+    asyncio.run(main())
+
+
+_writers: list[asyncio.StreamWriter] = []
+
+
+async def _monitor(server: ControlServer) -> Monitor:
+    reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 20)
+    _writers.append(writer)
+    writer.write(b'{"command": "monitor"}\n')
+    return reader, writer, json.loads(await reader.readline())
+
+
+async def _until(question: Callable[[], bool]) -> None:
+    while not question():
+        await asyncio.sleep(0.01)
+
+
+def test_an_event_has_the_documented_keys() -> None:
+    assert event("ib0", 1.5, NEIGHBOUR) == {
+        "time": 1.5,
+        "dev": "ib0",
+        "topic": "neigh",
+        "subject": "10.0.0.2",
+        "before": "incomplete",
+        "state": "reachable",
+        "cause": "an answer gives another address",
+        "hwaddr": str(HWADDR),
+        "detail": None,
+    }
+    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    table = page.split("## ipoibu monitor\n")[1].split("\n## ")[0]
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == [
+        *KEYS,
+        "lost",
+    ]
+
+
+def test_events_come_in_order_until_the_client_ends(endpoint: Any) -> None:
+    async def talk(server: ControlServer) -> None:
+        reader, writer, answer = await _monitor(server)
+        assert answer == {"ok": True, "result": None}
+        (sink,) = endpoint.watchers
+        await asyncio.to_thread(lambda: [sink(LINK_UP), sink(NEIGHBOUR)])
+        topics = [json.loads(await reader.readline())["topic"] for _ in range(2)]
+        assert topics == ["link", "neigh"]
+        writer.write_eof()
+        assert await reader.read() == b""
+        await _until(lambda: not endpoint.watchers)
+
+    _served(endpoint, talk)
+
+
+def test_a_slow_reader_loses_events_which_the_stream_counts(
+    endpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "EVENTS_PENDING_MAX", 3)
+
+    async def talk(server: ControlServer) -> None:
+        reader, _, _ = await _monitor(server)
+        (sink,) = endpoint.watchers
+        for _ in range(10):  # the loop, on which this runs, cannot take any meanwhile
+            sink(NEIGHBOUR)
+        lines = [json.loads(await reader.readline()) for _ in range(4)]
+        assert [line["topic"] for line in lines] == ["neigh"] * 3 + ["lost"]
+        assert lines[-1]["lost"] == 7
+        assert set(lines[-1]) == {*KEYS, "lost"}
+        sink(LINK_UP)
+        assert json.loads(await reader.readline())["topic"] == "link"
+
+    _served(endpoint, talk)
+
+
+def test_a_reader_that_never_reads_stalls_nobody(
+    endpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "EVENTS_PENDING_MAX", 1000)
+
+    async def talk(server: ControlServer) -> None:
+        await _monitor(server)  # reads its answer only
+        reader, _, _ = await _monitor(server)
+        for _ in range(20):
+            for sink in list(endpoint.watchers):
+                for _ in range(1000):
+                    sink(NEIGHBOUR)
+            for _ in range(1000):
+                assert json.loads(await reader.readline())["topic"] == "neigh"
+
+    _served(endpoint, talk)
+
+
+def test_more_monitors_than_the_limit_are_refused(endpoint: Any) -> None:
+    async def talk(server: ControlServer) -> None:
+        monitors = [await _monitor(server) for _ in range(MONITORS_MAX)]
+        _, _, refusal = await _monitor(server)
+        assert refusal == {
+            "ok": False,
+            "error": f"{MONITORS_MAX} clients monitor ib0; end one of them",
+        }
+        monitors[0][1].close()
+        await _until(lambda: len(endpoint.watchers) == MONITORS_MAX - 1)
+        assert (await _monitor(server))[2]["ok"]
+
+    _served(endpoint, talk)
