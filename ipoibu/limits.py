@@ -119,10 +119,14 @@ GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this t
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
 GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
+KERNEL_GROUPS_LIST_S: Final = (
+    10.0  # the longest effect of a change of which the kernel sends no notice
+)
+KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
-INTERFACE_DESCRIPTORS: Final = 18  # a child on the built-in HCA has 14
+INTERFACE_DESCRIPTORS: Final = 20  # a child on the built-in HCA has at most 16
 TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 

@@ -221,7 +221,7 @@ OPTIONS: Final = (
         "allmulticast",
         "on|off",
         parse_switch,
-        "receive every group of the link, for multicast routers; needs a subnet administrator",
+        "receive every group of the link even if no multicast router asks; needs a subnet administrator",
         field="endpoint.allmulticast",
         example="on",
     ),

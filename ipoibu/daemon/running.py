@@ -2,7 +2,7 @@
 """One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
 They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, route
-sync, control socket. They end in reverse order; when the TUN closes, last, the kernel removes the
+sync, group sync, control socket. They end in reverse order; when the TUN closes, last, the kernel removes the
 interface.
 """
 
@@ -22,10 +22,12 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.group_watch import GroupWatch
 from ipoibu.daemon.observed import Observed
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed
+from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.route_sync import RouteSync, Stack
@@ -41,7 +43,7 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
-class RunnableEndpoint(Stack, Observed, Protocol):
+class RunnableEndpoint(Stack, GroupStack, Observed, Protocol):
     """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
@@ -126,6 +128,10 @@ class RunningInterface:
         self._link = self._route_sync.refresh()
         self._watch()
         stack.callback(self._unwatch)
+        group_sync = GroupSync(self._interface.index, self.endpoint, netlink)
+        groups = GroupWatch(group_sync, self._loop, self._fail)
+        stack.callback(groups.close)
+        groups.start()
         stack.callback(self._duplicates.close)
         control = ControlServer(config.name, self.endpoint, self._executor, self._actions)
         stack.push_async_callback(control.close)

@@ -304,6 +304,16 @@ class Endpoint:
         """
         self._call(lambda: self._engine.router_changed(is_router))
 
+    def memberships_changed(self, groups: Iterable[IpAddress]) -> None:
+        """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of
+        IGMP and MLD reports come on top."""
+        self._call(lambda: self._input(self._engine.memberships_changed, groups))
+
+    def allmulticast_changed(self, is_wanted: bool) -> None:
+        """Receive every group of the link, as with `EndpointConfig.allmulticast`, or no longer. Without a
+        subnet administrator nothing changes, because nothing else knows which groups there are."""
+        self._call(lambda: self._opened().follow_allmulticast(is_wanted))
+
     def join(self, group: IpAddress) -> None:
         """Receive the multicast group, as the kernel's IGMP and MLD request it for a TUN."""
         if not group.is_multicast:

@@ -72,6 +72,8 @@ class Interface:
             on_failure=callbacks.on_failure,
             on_link=self._carrier.link_changed,
         )
+        self.receives_all = self.config.allmulticast
+        """Whether a multicast router needs all groups of the link."""
         self._callbacks = callbacks
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
@@ -224,6 +226,20 @@ class Interface:
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
             self.loop.call_soon_threadsafe(learn)
+
+    def follow_allmulticast(self, is_wanted: bool) -> None:
+        """Receive all groups of the link if a program wants that, or the configuration."""
+        before, self.receives_all = self.receives_all, is_wanted or self.config.allmulticast
+        if self.receives_all == before:
+            return
+        if self.subnet is not None:
+            self.subnet.follow_allmulticast()
+        elif self.receives_all:
+            _log.warning(
+                "%s: a program wants all multicast groups, and only a subnet administrator knows them: "
+                "the interface receives the groups that this host joins",
+                self.config.name,
+            )
 
     # ---- flushes, with the subnet
 

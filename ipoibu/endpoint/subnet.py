@@ -59,6 +59,7 @@ class SubnetInterface(Protocol):
     config: EndpointConfig
     counts: Counter[str]
     engine: Engine
+    receives_all: bool  # for a multicast router
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -102,8 +103,7 @@ class Subnet:
 
     def renewed(self) -> None:
         """The interface has a queue pair on the link of its `params`."""
-        is_router = self._interface.config.allmulticast
-        self._all = AllMulticast(self._interface, self) if is_router else None
+        self._all = AllMulticast(self._interface, self) if self._interface.receives_all else None
 
     @property
     def _params(self) -> PartitionParams:
@@ -245,6 +245,13 @@ class Subnet:
         if group not in self._received:
             self._interface.fabric.detach(group)
         self._later(lambda: self.sa.leave(group, ALL_GROUPS_STATE))
+
+    def follow_allmulticast(self) -> None:
+        """Begin or end to receive for a router, as the interface says."""
+        self.close_all_groups()
+        self.renewed()
+        if self._all is not None and self._broadcast in self._received:
+            self._all.open()
 
     def close_all_groups(self) -> None:
         """Stop receiving for a router, because the link goes down."""

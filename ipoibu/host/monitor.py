@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's notices of changes of links, addresses, routes, rules and nexthop objects."""
+"""The kernel's notices of changes of links, addresses, groups, routes, rules and nexthop objects."""
 
 from __future__ import annotations
 
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ipoibu.host.netsocket import RECEIVE_BYTES, split
+from ipoibu.host.netsocket import RECEIVE_BYTES, SOL_NETLINK, split
 from ipoibu.limits import NOTICE_BUFFER_BYTES
 
 SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
@@ -33,6 +33,7 @@ MONITOR_GROUPS: Final = (
     | RTMGRP_IPV6_RULE
     | RTMGRP_NEXTHOP
 )
+NETLINK_ADD_MEMBERSHIP: Final = 1  # linux/netlink.h
 _INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
 
 
@@ -46,14 +47,18 @@ class Notice(NamedTuple):
 
     @property
     def interface(self) -> int:
-        """The index of the interface in a notice of a link or of an address."""
+        """The index of the interface in a notice of a link, an address or a multicast group."""
         return int(struct.unpack_from("=I", self.data, self.offset + _INDEX_AT)[0])
 
 
 class Monitor:
-    """A socket to which the kernel sends its notices. `overruns` counts how often notices got lost."""
+    """A socket to which the kernel sends its notices. `overruns` counts how often notices got lost.
 
-    def __init__(self) -> None:
+    `mask` has a bit for each wanted kind of notices (RTMGRP_*), `numbers` the RTNLGRP_* of kinds that old
+    kernels may lack; those that this kernel lacks are `unknown`.
+    """
+
+    def __init__(self, mask: int = MONITOR_GROUPS, numbers: Sequence[int] = ()) -> None:
         self._socket = socket.socket(
             socket.AF_NETLINK,
             socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
@@ -61,11 +66,19 @@ class Monitor:
         )
         try:
             _enlarge(self._socket)
-            self._socket.bind((0, MONITOR_GROUPS))
+            self._socket.bind((0, mask))
+            self.unknown = frozenset(number for number in numbers if not self._add(number))
         except BaseException:
             self._socket.close()
             raise
         self.overruns = 0
+
+    def _add(self, number: int) -> bool:
+        try:
+            self._socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, number)
+        except OSError:
+            return False
+        return True
 
     def fileno(self) -> int:
         return self._socket.fileno()

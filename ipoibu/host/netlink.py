@@ -23,6 +23,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import LinkError, NoSuchDevice
+from ipoibu.host.group_message import read_group, request
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -56,6 +57,9 @@ RTM_GETROUTE: Final = 26
 RTM_NEWRULE: Final = 32
 RTM_DELRULE: Final = 33
 RTM_GETRULE: Final = 34
+RTM_NEWMULTICAST: Final = 56
+RTM_DELMULTICAST: Final = 57
+RTM_GETMULTICAST: Final = 58
 RTM_NEWNEXTHOP: Final = 104
 RTM_DELNEXTHOP: Final = 105
 RTM_GETNEXTHOP: Final = 106
@@ -63,6 +67,7 @@ RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
 RTPROT_STATIC: Final = 4
 IFF_UP: Final = 0x1
+IFF_ALLMULTI: Final = 0x200
 IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
 IFA_F_STABLE_PRIVACY: Final = 0x800
@@ -71,7 +76,11 @@ IN6_ADDR_GEN_MODE_NONE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface as the kernel lists it; `is_router` says whether it forwards IPv6 packets."""
+    """A network interface as the kernel lists it.
+
+    `is_router` says whether it forwards IPv6 packets, `receives_all` whether a program wants all multicast
+    groups: a multicast router, a packet socket (both since Linux 6.0), or `ip link set allmulticast on`.
+    """
 
     index: int
     name: str
@@ -80,6 +89,7 @@ class Link:
     hwaddr: str | None
     is_router: bool = False
     master: int | None = None
+    receives_all: bool = False
 
 
 def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
@@ -121,6 +131,7 @@ class Netlink(NetlinkSocket):
             hwaddr=link.get_attr("IFLA_ADDRESS"),
             is_router=_forwards_ipv6(link),
             master=link.get_attr("IFLA_MASTER"),
+            receives_all=bool(link["flags"] & IFF_ALLMULTI or link.get_attr("IFLA_ALLMULTI")),
         )
 
     def set_link(
@@ -237,6 +248,24 @@ class Netlink(NetlinkSocket):
         message["index"] = index
         message["attrs"] = [["IFA_LOCAL", str(address.ip)], ["IFA_ADDRESS", str(address.ip)]]
         return message
+
+    # Groups
+
+    def groups(self, index: int, family: int) -> set[IpAddress] | None:
+        """Return the multicast groups that the kernel's stack receives on the interface; None if this
+        kernel cannot list them (IPv4 before Linux 6.15, or a kernel without that family)."""
+        try:
+            answers = self.exchange_all(
+                RTM_GETMULTICAST, request(family, index), "listing multicast groups"
+            )
+        except NoSuchDevice:
+            return set()
+        except LinkError as error:
+            if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+                return None
+            raise
+        found = (read_group(data, offset) for data, offset in answers)
+        return {group for at, group in found if at == index and group is not None}
 
     # Routes
 

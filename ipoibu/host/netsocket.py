@@ -114,6 +114,14 @@ class NetlinkSocket:
         self._socket.send(struct.pack("=IHHII", length, kind, flags, self._sequence, 0) + body)
         return self._answers(action)
 
+    def exchange_all(self, kind: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
+        """As `exchange_raw` for a dump, which it repeats if the kernel's state changed meanwhile."""
+        for _ in range(_DUMP_TRIES):
+            answers = list(self.exchange_raw(kind, NLM_F_DUMP, body, action))
+            if not self.was_interrupted:
+                break
+        return answers
+
     def _answers(self, action: str) -> Iterator[tuple[bytes, int]]:
         while True:
             data = self._socket.recv(RECEIVE_BYTES)

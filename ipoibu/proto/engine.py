@@ -8,7 +8,7 @@ input raise: a bad one ends in a `Count`. An input raises only for a caller's mi
     frame ----> arp, ndisc ----> neighbours (neigh) ---.
                      '---------> addresses (dad) ------+----> effects
     miss, used ----> neighbours, groups (group) -------'
-    host_packet ---> membership ----> groups
+    host_packet, memberships_changed ---> listeners ----> groups
     attached, port_event ----> link: opens and closes groups and addresses
 """
 
@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
 from ipoibu.errors import BadFrame, UsageError
@@ -34,7 +33,7 @@ from ipoibu.proto.effects import Effect, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.icmp import IcmpErrors
 from ipoibu.proto.link import IpoibLink
-from ipoibu.proto.listeners import Listeners
+from ipoibu.proto.listeners import ALL_HOSTS, Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.routers import Routers
@@ -46,8 +45,6 @@ from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
 from ipoibu.wire.ndisc import ALL_NODES
 
 __all__ = ["AddressInfo", "Engine", "FrameSource", "LinkConfig"]
-
-ALL_HOSTS: Final = IPv4Address("224.0.0.1")  # RFC 1112 §4: every host is a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +276,12 @@ class Engine:
         broadcast = interface.network.broadcast_address
         if not self._is_group(broadcast):
             self._groups.withdraw(now, broadcast)
+        return self._context.take(now)
+
+    def memberships_changed(self, now: float, groups: Iterable[IpAddress]) -> list[Effect]:
+        """Take all groups that the kernel's stack receives now; T3: IPv6 ones only where IPv6 works."""
+        carried = (it for it in groups if it.version == 4 or self._context.config.carries_ipv6)
+        self._memberships.listed(now, carried)
         return self._context.take(now)
 
     def join(self, now: float, group: IpAddress) -> list[Effect]:

@@ -212,10 +212,8 @@ class Groups:
         group = self._groups.get(mgid)
         if group is None:
             if len(self._groups) >= self._cap:
-                self._context.count("group_table_full")
-                self._context.emit(
-                    Log(logging.WARNING, f"group {ip} not joined: {self._cap} groups are joined")
-                )
+                text = f"group {ip} not joined: {self._cap} groups are joined"
+                self._context.warn("group_table_full", now, text)
                 return False
             group = self._groups[mgid] = _Group(mgid)
         was_wanted = bool(group.users)

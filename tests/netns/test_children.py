@@ -268,7 +268,9 @@ def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(
     room = used + 4 + INTERFACE_DESCRIPTORS + PROCESS_SPARE_DESCRIPTORS  # 4: for the request
     resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (room, room))
     host.ask("child-add", pkey="0x8001", mtu="1000")
-    with pytest.raises(IpoibuError, match=r"needs 18 file descriptors.*ulimit -n"):
+    with pytest.raises(
+        IpoibuError, match=rf"needs {INTERFACE_DESCRIPTORS} file descriptors.*ulimit -n"
+    ):
         host.ask("child-add", pkey="0x8002", mtu="1000")
     assert "Traceback" not in host.log()
     host.stop()

@@ -228,6 +228,41 @@ def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> No
     assert left == [TO_TV]
 
 
+def test_m7_a_program_that_wants_all_groups_gets_them_while_it_does(subnet: Subnet) -> None:
+    """M7: a multicast router on the kernel's interface, without an option."""
+    endpoint, other = subnet.host(), subnet.host()
+    other.join(TV)
+    until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
+    endpoint.allmulticast_changed(True)
+    until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
+    endpoint.allmulticast_changed(True)
+    assert kinds(endpoint, TO_TV) == ["non-member"]
+    endpoint.allmulticast_changed(False)
+    until(lambda: not states(subnet.sa, TO_TV, 2))
+    assert kinds(endpoint, TO_TV) == []
+
+
+def test_no_program_ends_what_the_configuration_asks_for(subnet: Subnet) -> None:
+    endpoint, other = router(subnet), subnet.host()
+    other.join(TV)
+    until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
+    endpoint.allmulticast_changed(True)
+    endpoint.allmulticast_changed(False)
+    report(subnet, Trap.GROUP_CREATED, TO_TV)
+    until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
+
+
+def test_without_a_subnet_administrator_a_program_that_wants_all_groups_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = MemoryPort(MemorySwitch(1), port_gid(2))
+    with Endpoint(EndpointConfig("h", "memory"), port=port) as endpoint:
+        for is_wanted in (True, True, False):
+            endpoint.allmulticast_changed(is_wanted)
+    lines = [line for line in caplog.messages if "all multicast groups" in line]
+    assert len(lines) == 1
+
+
 def test_allmulticast_needs_a_subnet_administrator() -> None:
     port = MemoryPort(MemorySwitch(1), port_gid(2))
     endpoint = Endpoint(EndpointConfig("h", "memory", allmulticast=True), port=port)

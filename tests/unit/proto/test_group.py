@@ -161,7 +161,8 @@ def test_joins_beyond_the_cap_are_refused_and_counted() -> None:
         bench.host.join(str(first + i))
     assert len(bench.host.engine.groups(bench.now)) == GROUPS_MAX
     over = bench.host.counts["group_table_full"]
-    assert over == len(bench.host.log) > 5
+    assert over > 5
+    assert 0 < len(bench.host.log) <= over  # the log names some
     bench.host.leave(str(first))
     bench.run(2)
     bench.host.join("239.77.77.77")

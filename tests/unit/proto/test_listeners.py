@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""IGMP and MLD reports of the local stack become joins and leaves, and are sent on."""
+"""The local stack's list of groups, and its IGMP and MLD reports, become joins and leaves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
 from ipoibu.addr import IpAddress
-from ipoibu.limits import MEMBERSHIP_SOURCES_MAX
+from ipoibu.limits import GROUPS_MAX, MEMBERSHIP_SOURCES_MAX
 from ipoibu.wire import igmp, ip, mld
 from ipoibu.wire.membership import Filter, Record
 from ipoibu.wire.mgid import of_group
@@ -205,3 +206,94 @@ def test_an_ipv6_group_is_counted_apart_from_ipv4_ones() -> None:
     report(bench, Record(ip_address("ff02::fb"), Filter.TO_EXCLUDE))
     assert not is_joined(bench, ip_address("224.0.0.251"))
     assert is_joined(bench, ip_address("ff02::fb"))
+
+
+def listed(bench: Bench, *groups: str) -> None:
+    now = bench.now
+    bench.host.carry_out(bench.host.engine.memberships_changed(now, map(ip_address, groups)))
+    bench.run(2)
+
+
+@pytest.mark.parametrize("group", [IPv4Address("224.0.0.18"), TV, TV6])
+def test_the_kernel_s_list_joins_and_leaves_without_reports(group: IpAddress) -> None:
+    """M3, M4."""
+    bench = Bench()
+    listed(bench, str(group))
+    assert is_joined(bench, group)
+    listed(bench, str(group))
+    listed(bench)
+    assert not is_joined(bench, group)
+    assert bench.host.counts == {}
+
+
+def test_a_group_that_the_list_and_reports_name_has_one_user() -> None:
+    bench = Bench()
+    report(bench, Record(TV, Filter.TO_EXCLUDE))
+    listed(bench, str(TV))
+    report(bench, Record(TV, Filter.IS_EXCLUDE))
+    users = [info.users for info in bench.host.engine.groups(bench.now) if TV in info.ips]
+    assert users == [1]
+
+
+def test_a_lost_report_of_leaving_does_not_keep_the_group() -> None:
+    bench = Bench()
+    report(bench, Record(TV, Filter.TO_EXCLUDE))
+    listed(bench, str(TV))
+    listed(bench)
+    assert not is_joined(bench, TV)
+
+
+def test_a_report_of_leaving_does_not_take_a_group_from_the_list() -> None:
+    """The list is the newer of the two, or the next one comes at once."""
+    bench = Bench()
+    listed(bench, str(TV))
+    report(bench, Record(TV, Filter.TO_EXCLUDE))
+    report(bench, Record(TV, Filter.TO_INCLUDE))
+    assert is_joined(bench, TV)
+    listed(bench)
+    assert not is_joined(bench, TV)
+    assert bench.host.counts == {}
+
+
+def test_a_group_that_is_on_no_list_follows_its_reports() -> None:
+    """An ipvlan interface in a container reports its groups here; our namespace does not list them."""
+    bench = Bench()
+    report(bench, Record(TV, Filter.TO_EXCLUDE))
+    listed(bench, "239.9.9.9")
+    listed(bench)
+    assert is_joined(bench, TV)
+    report(bench, Record(TV, Filter.TO_INCLUDE))
+    assert not is_joined(bench, TV)
+
+
+def test_groups_that_hosts_never_report_change_nothing() -> None:
+    bench = Bench()
+    before = set(bench.host.groups)
+    listed(bench, "224.0.0.1", "ff02::1", "ff01::1", "ff01::2")
+    assert bench.host.groups == before
+    listed(bench)
+    assert bench.host.groups == before
+
+
+def test_without_ipv6_the_list_s_ipv6_groups_are_not_joined() -> None:
+    """T3."""
+    bench = Bench("10.0.0.1/24", template=replace(TEMPLATE, mtu_bytes=1000))
+    before = set(bench.host.groups)
+    listed(bench, "ff02::fb", str(TV))
+    assert bench.host.groups == before | {of_group(TV, TEMPLATE.params.pkey)}
+
+
+def test_a_listed_group_without_room_is_joined_by_a_later_list() -> None:
+    bench = Bench("10.0.0.1/24")
+    first = IPv4Address("239.0.0.0")
+    for i in range(GROUPS_MAX):
+        bench.host.join(str(first + i))
+    wanted = [f"239.77.0.{i}" for i in range(50)]
+    listed(bench, *wanted)
+    assert bench.host.counts["group_table_full"] >= len(wanted)
+    assert len([line for line in bench.host.log if "not joined" in str(line)]) < 30
+    for i in range(len(wanted), 2 * len(wanted)):
+        bench.host.leave(str(first + i))
+    bench.run(2)
+    listed(bench, *wanted)
+    assert all(is_joined(bench, ip_address(group)) for group in wanted)

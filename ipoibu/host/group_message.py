@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's multicast memberships: netlink messages (RTM_NEWMULTICAST) and /proc/net/igmp."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from ipoibu.addr import IpAddress
+from ipoibu.host.route_message import attributes
+
+_IFA_MULTICAST: Final = 7  # linux/if_addr.h
+_LENGTH: Final = struct.Struct("=I")
+_HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
+_FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
+
+
+def request(family: int, index: int) -> bytes:
+    """The body of a request for the groups of the interface `index`."""
+    return _HEADER.pack(family, 0, 0, 0, index)
+
+
+def read_group(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
+    """Return the interface and the group of the message at `offset`."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    index = _HEADER.unpack_from(data, offset + 16)[4]
+    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        if number == _IFA_MULTICAST:
+            return index, IPv4Address(value) if len(value) == 4 else IPv6Address(value)
+    return index, None
+
+
+def read_igmp_table(lines: Iterable[str], index: int) -> set[IpAddress]:
+    """Return the groups of the interface `index` in /proc/net/igmp.
+
+    A line with an interface precedes the lines with its groups, which begin with a tab. The kernel
+    prints the four bytes of a group as a number of the machine.
+    """
+    groups: set[IpAddress] = set()
+    is_ours = False
+    for line in lines:
+        words = line.split()
+        if not line.startswith("\t"):
+            is_ours = words[:1] == [str(index)]
+        elif is_ours and words:
+            groups.add(IPv4Address(int(words[0], 16).to_bytes(4, sys.byteorder)))
+    return groups

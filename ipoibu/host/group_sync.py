@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Group sync: copies the multicast groups that the kernel receives on an interface into an endpoint.
+
+The kernel's list is the truth about the groups of its sockets. IGMP and MLD reports, which the endpoint
+sees on the TUN, are not: the kernel sends none for 224.0.0.x under net.ipv4.igmp_link_local_mcast_reports=0,
+and reports get lost. Since Linux 6.14 the kernel sends a notice of each change; older kernels send none,
+so the group sync lists the groups every second there. A packet socket changes the all-multicast mode
+without a notice, so it lists the groups now and then on every kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final, Protocol
+
+from ipoibu.addr import IpAddress
+from ipoibu.host.group_message import read_igmp_table
+from ipoibu.host.monitor import Monitor
+from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
+from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
+
+# linux/rtnetlink.h
+_RTNLGRP_IPV4_NETCONF: Final = 24  # a multicast router begins or ends to use the interface
+_RTNLGRP_IPV6_NETCONF: Final = 25
+_RTNLGRP_IPV4_MCADDR: Final = 37
+_RTNLGRP_IPV6_MCADDR: Final = 38
+_RTMGRP_LINK: Final = 0x1
+_NOTICES: Final = (
+    _RTNLGRP_IPV4_NETCONF,
+    _RTNLGRP_IPV6_NETCONF,
+    _RTNLGRP_IPV4_MCADDR,
+    _RTNLGRP_IPV6_MCADDR,
+)
+_OF_ONE_INTERFACE: Final = (RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK)
+_IGMP_TABLE: Final = "/proc/thread-self/net/igmp"
+_PIECE_BYTES: Final = 1 << 16
+
+
+class GroupStack(Protocol):
+    """The part of `Endpoint` that follows the kernel's groups."""
+
+    def memberships_changed(self, groups: frozenset[IpAddress], /) -> None: ...
+    def allmulticast_changed(self, is_wanted: bool, /) -> None: ...
+
+
+class GroupSync:
+    """Keeps the groups of `stack` equal to those of the kernel's interface `index`.
+
+    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    True, at the start, and at least every `list_s` seconds.
+    """
+
+    def __init__(self, index: int, stack: GroupStack, netlink: Netlink) -> None:
+        self._index = index
+        self._stack = stack
+        self._netlink = netlink
+        self._igmp_table: int | None = None  # a descriptor, where netlink does not list IPv4 groups
+        self._receives_all = False
+        self._monitor = Monitor(_RTMGRP_LINK, _NOTICES)
+        self._overruns = 0
+        has_notices = _RTNLGRP_IPV4_MCADDR not in self._monitor.unknown
+        self.list_s = KERNEL_GROUPS_LIST_S if has_notices else KERNEL_GROUPS_POLL_S
+
+    def close(self) -> None:
+        self._monitor.close()
+        if self._igmp_table is not None:
+            os.close(self._igmp_table)
+            self._igmp_table = None
+
+    def fileno(self) -> int:
+        return self._monitor.fileno()
+
+    def changed(self) -> bool:
+        """Read the waiting notices; return whether the caller has to call `refresh`."""
+        relevant = False
+        for notice in self._monitor.notices():
+            relevant |= notice.kind not in _OF_ONE_INTERFACE or notice.interface == self._index
+        if self._monitor.overruns != self._overruns:
+            self._overruns = self._monitor.overruns
+            relevant = True
+        return relevant
+
+    def refresh(self) -> None:
+        """Publish the kernel's groups, and whether a program wants all groups of the link."""
+        self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6()))
+        link = self._netlink.link(self._index)
+        if link is not None and link.receives_all != self._receives_all:
+            self._receives_all = link.receives_all
+            self._stack.allmulticast_changed(link.receives_all)
+
+    def _ipv6(self) -> set[IpAddress]:
+        return self._netlink.groups(self._index, socket.AF_INET6) or set()
+
+    def _ipv4(self) -> set[IpAddress]:
+        if self._igmp_table is None:
+            groups = self._netlink.groups(self._index, socket.AF_INET)
+            if groups is not None:
+                return groups
+            self._igmp_table = os.open(_IGMP_TABLE, os.O_RDONLY | os.O_CLOEXEC)
+        return read_igmp_table(self._read(self._igmp_table).splitlines(), self._index)
+
+    @staticmethod
+    def _read(descriptor: int) -> str:
+        text = b""
+        while piece := os.pread(descriptor, _PIECE_BYTES, len(text)):
+            text += piece
+        return text.decode()

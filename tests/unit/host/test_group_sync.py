@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from ipoibu.addr import IpAddress
+from ipoibu.host import group_sync
+from ipoibu.host.group_sync import GroupSync
+from ipoibu.host.monitor import Monitor, Notice
+from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Link, Netlink
+from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
+
+INDEX, OTHER = 7, 8
+VRRP = ipaddress.ip_address("224.0.0.18")
+MDNS6 = ipaddress.ip_address("ff02::fb")
+RTM_NEWNETCONF = 80
+
+
+class Kernel(Netlink):
+    """An interface whose groups the test sets, with the socket of its notices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.present = True
+        self.lists_ipv4 = True
+        self.receives_all = False
+        self.held: set[IpAddress] = set()
+        self.waiting: list[Notice] = []
+        self.overruns = 0
+
+    def link(self, name: str | int) -> Link | None:
+        link = Link(INDEX, "ib0", 2044, True, None, receives_all=self.receives_all)
+        return link if self.present else None
+
+    def groups(self, index: int, family: int) -> set[IpAddress] | None:
+        if family == socket.AF_INET and not self.lists_ipv4:
+            return None
+        version = 4 if family == socket.AF_INET else 6
+        return {group for group in self.held if group.version == version}
+
+    def notices(self) -> Iterator[Notice]:
+        waiting, self.waiting = self.waiting, []
+        return iter(waiting)
+
+
+class Stack:
+    def __init__(self) -> None:
+        self.groups: frozenset[IpAddress] = frozenset()
+        self.log: list[bool] = []
+
+    def memberships_changed(self, groups: frozenset[IpAddress]) -> None:
+        self.groups = groups
+
+    def allmulticast_changed(self, is_wanted: bool) -> None:
+        self.log.append(is_wanted)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.kernel, self.stack = Kernel(), Stack()
+        self.sync = GroupSync(INDEX, self.stack, self.kernel)
+
+    def changed(self, kind: int, index: int = INDEX) -> bool:
+        data = struct.pack("=IHHIIBBBBI", 24, kind, 0, 0, 0, 2, 0, 0, 0, index)
+        self.kernel.waiting.append(Notice(kind, 0, data, 0))
+        return self.sync.changed()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench()
+    with monkeypatch.context() as patch:
+        monitor = bench.sync._monitor
+        patch.setattr(bench.sync, "_monitor", bench.kernel)
+        yield bench
+        monitor.close()
+    bench.kernel.close()
+
+
+def test_a_refresh_publishes_the_groups_of_both_families(bench: Bench) -> None:
+    bench.kernel.held = {VRRP, MDNS6}
+    bench.sync.refresh()
+    assert bench.stack.groups == {VRRP, MDNS6}
+    bench.kernel.held = {VRRP}
+    bench.sync.refresh()
+    assert bench.stack.groups == {VRRP}
+
+
+@pytest.mark.parametrize("kind", [RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK])
+def test_only_notices_of_this_interface_call_for_a_refresh(bench: Bench, kind: int) -> None:
+    assert bench.changed(kind)
+    assert not bench.changed(kind, OTHER)
+    assert not bench.sync.changed()
+
+
+def test_a_notice_of_a_multicast_router_calls_for_a_refresh(bench: Bench) -> None:
+    assert bench.changed(RTM_NEWNETCONF, OTHER)
+
+
+def test_lost_notices_call_for_a_refresh(bench: Bench) -> None:
+    bench.kernel.overruns = 1
+    assert bench.sync.changed()
+    assert not bench.sync.changed()
+
+
+def test_the_all_multicast_mode_is_published_when_it_changes(bench: Bench) -> None:
+    bench.sync.refresh()
+    assert bench.stack.log == []
+    for wanted in (True, True, False):
+        bench.kernel.receives_all = wanted
+        bench.sync.refresh()
+    assert bench.stack.log == [True, False]
+
+
+def test_an_interface_that_is_gone_changes_no_mode(bench: Bench) -> None:
+    bench.kernel.present = False
+    bench.sync.refresh()
+    assert bench.stack.log == []
+
+
+def test_a_kernel_that_does_not_list_ipv4_groups_has_a_table_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Linux 6.15; the table of this machine has the loopback interface at least."""
+    bench.kernel.lists_ipv4 = False
+    bench.kernel.held = {MDNS6}
+    seen: list[list[str]] = []
+
+    def read(lines: list[str], index: int) -> set[IpAddress]:
+        seen.append(lines)
+        return {VRRP}
+
+    monkeypatch.setattr(group_sync, "read_igmp_table", read)
+    monkeypatch.setattr(group_sync, "_PIECE_BYTES", 100)
+    for _ in range(2):
+        bench.sync.refresh()
+    assert bench.stack.groups == {VRRP, MDNS6}
+    assert [lines[0].split()[:2] for lines in seen] == [["Idx", "Device"]] * 2
+
+
+def test_without_notices_the_groups_are_listed_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Netlink() as netlink:
+        for unknown, list_s in (
+            (frozenset(), KERNEL_GROUPS_LIST_S),
+            (frozenset({37, 38}), KERNEL_GROUPS_POLL_S),
+        ):
+            monkeypatch.setattr(
+                Monitor,
+                "_add",
+                lambda self, number, unknown=unknown: number not in unknown,
+            )
+            sync = GroupSync(INDEX, Stack(), netlink)
+            assert sync.list_s == list_s
+            sync.close()
