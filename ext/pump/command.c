@@ -185,6 +185,13 @@ static int do_capture(struct ipu_pump *pump, const struct ipu_command *command)
     return 0;
 }
 
+static int do_busy_poll(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    pump->busy_poll_ns = command->busy_poll.busy_poll_us * (uint64_t)IPU_NS_PER_US;
+    pump->adaptive = command->busy_poll.adaptive != 0;
+    return 0;
+}
+
 static int do_sync(struct ipu_pump *pump, const struct ipu_command *command)
 {
     struct ipu_event event = {.type = IPU_EVENT_SYNC, .sync = command->sync};

@@ -18,9 +18,8 @@
 #include "pump/adaptive_poll.h"
 #include "pump/pump_state.h"
 
-#define NS_PER_S  1000000000
-#define NS_PER_US 1000
-#define LATER_NS  2000000 /* the end of a send may stay unknown for this time */
+#define NS_PER_S 1000000000
+#define LATER_NS 2000000 /* the end of a send may stay unknown for this time */
 
 enum {
     ROUND_PACKETS = 256,   /* in each direction; we merge runs of packets within a round */
@@ -166,6 +165,12 @@ static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, u
     return ipu_adaptive_poll_ns(poll, moved, now_ns);
 }
 
+/* Where system calls are slow, polling for a reply costs more than it saves. */
+static bool looks(const struct ipu_pump *pump, uint64_t call_ns)
+{
+    return pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
+}
+
 static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
@@ -173,8 +178,6 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0, rested_bytes = 0;
     uint64_t call_ns = ipu_syscall_cost_ns();
     int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
-    /* Where system calls are slow, polling for a reply costs more than it saves. */
-    bool looks = pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
     bool dry = false;
     while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
@@ -184,7 +187,7 @@ static void *run(void *arg)
             yields = 0;
             continue;
         }
-        if (looks && (!dry || look_until_ns > 0)) {
+        if (looks(pump, call_ns) && (!dry || look_until_ns > 0)) {
             uint64_t now_ns = ipu_clock_ns();
             if (!dry)
                 look_until_ns = now_ns + look_ns(pump, &poll, now_ns);
@@ -443,7 +446,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->device = config->device;
     pump->mtu = config->mtu;
     pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
-    pump->busy_poll_ns = config->busy_poll_us * (uint64_t)NS_PER_US;
+    pump->busy_poll_ns = config->busy_poll_us * (uint64_t)IPU_NS_PER_US;
     pump->adaptive = config->adaptive;
     pump->epoll_fd = -1;
     pump->rx_index = IPU_SLAB_NONE;

@@ -71,6 +71,12 @@ struct ipu_capture_set {
     uint32_t snap_len; /* bytes kept of each frame; 0 ends the capture */
 };
 
+/* As the fields of struct ipu_pump_config. */
+struct ipu_busy_poll_set {
+    uint32_t busy_poll_us;
+    uint32_t adaptive;
+};
+
 /* IPU_EVENT_SYNC answers with the same token. */
 struct ipu_sync {
     uint64_t token;
@@ -107,6 +113,7 @@ struct ipu_tx_mode_set {
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
     X(OWN_SET, own_set)                                                                            \
     X(CAPTURE, capture)                                                                            \
+    X(BUSY_POLL, busy_poll)                                                                        \
     X(SYNC, sync)                                                                                  \
     X(CONNECTION_ADD, connection_add)                                                              \
     X(CONNECTION_DEL, connection_del)                                                              \
@@ -132,6 +139,7 @@ struct ipu_command {
         struct ipu_route_answer_set route_answer;
         struct ipu_send_frame send_frame;
         struct ipu_capture_set capture;
+        struct ipu_busy_poll_set busy_poll;
         struct ipu_sync sync;
         struct ipu_connection_add connection_add;
         struct ipu_connection_del connection_del;

@@ -27,6 +27,7 @@
  * thread touches it.
  */
 enum {
+    IPU_NS_PER_US = 1000,
     IPU_BATCH = 64,
     /* Room in the batch for the engine's frames alone, so that a saturated device does not block
      * them. */

@@ -47,6 +47,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t send
     struct ipu_send_frame:
         ipu_dest dest
+    struct ipu_busy_poll_set:
+        uint32_t busy_poll_us
+        uint32_t adaptive
     struct ipu_capture_set:
         uint32_t snap_len
     struct ipu_sync:
@@ -74,6 +77,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_route_answer_set route_answer
         ipu_send_frame send_frame
         ipu_capture_set capture
+        ipu_busy_poll_set busy_poll
         ipu_sync sync
         ipu_connection_add connection_add
         ipu_connection_del connection_del
@@ -126,6 +130,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_SEND_PACKET
         IPU_COMMAND_DELIVER
         IPU_COMMAND_CAPTURE
+        IPU_COMMAND_BUSY_POLL
         IPU_COMMAND_SYNC
         IPU_COMMAND_CONNECTION_ADD
         IPU_COMMAND_CONNECTION_DEL
@@ -515,6 +520,12 @@ cdef class Pump:
             raise ValueError("a capture keeps at least the 44 bytes of GRH and header")
         self.command.capture.snap_len = snap_len
         self.put(IPU_COMMAND_CAPTURE, None, True)
+
+    def busy_poll(self, busy_poll_us: int | None) -> None:
+        """Poll for so long after the last packet, before the pump sleeps; None: adaptively."""
+        self.command.busy_poll.adaptive = busy_poll_us is None
+        self.command.busy_poll.busy_poll_us = 0 if busy_poll_us is None else busy_poll_us
+        self.put(IPU_COMMAND_BUSY_POLL, None, True)
 
     def sync(self, uint64_t token) -> None:
         """Ask for an EVENT_SYNC with this token, after everything queued before."""

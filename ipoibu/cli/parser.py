@@ -22,6 +22,8 @@ COMMANDS: Final = (
     "stats",
     "metrics",
     "monitor",
+    "set",
+    "log",
     "capture",
     "doctor",
     "completion",

@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from typing import Final, ParamSpec, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.daemon.changes import Changes
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
@@ -52,6 +53,9 @@ class RunnableEndpoint(Stack, GroupStack, Observed, Protocol):
     def hwaddr(self) -> HwAddr: ...
     @property
     def mtu(self) -> int: ...
+    @property
+    def busy_poll_us(self) -> int | None: ...
+    def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
     def open(self) -> None: ...
     def close(self) -> None: ...
 
@@ -133,7 +137,8 @@ class RunningInterface:
         stack.callback(groups.close)
         groups.start()
         stack.callback(self._duplicates.close)
-        control = ControlServer(config.name, self.endpoint, self._executor, self._actions)
+        actions = {**self._actions, **Changes(self, self._executor).actions}
+        control = ControlServer(config.name, self.endpoint, self._executor, actions)
         stack.push_async_callback(control.close)
         await control.start()
 
@@ -162,6 +167,25 @@ class RunningInterface:
             f"{self.config.name}: up, hwaddr {self.endpoint.hwaddr}, mtu {self.endpoint.mtu},"
             f" addresses {' '.join(addresses) or 'none'}"
         )
+
+    # What changes while it runs
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def busy_poll_us(self) -> int | None:
+        return self.endpoint.busy_poll_us
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        self.endpoint.set_busy_poll(busy_poll_us)
+
+    def mtu(self) -> int:
+        assert self._link is not None, "`start` has set it"
+        return self._link.mtu_bytes
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        self._interface.set_mtu(mtu_bytes)
 
     # Events while it runs, all on the event loop's thread
 

@@ -15,7 +15,7 @@ from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.endpoint import status
 from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
-from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.config import BUSY_POLL, EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump, queues_of
 from ipoibu.endpoint.inbox import Inbox
 from ipoibu.endpoint.interface import Interface
@@ -421,6 +421,17 @@ class Endpoint:
     def params(self) -> PartitionParams:
         """The parameters that all members of the link agree on."""
         return self._opened().params
+
+    @property
+    def busy_poll_us(self) -> int | None:
+        """The time for which the data path polls before it sleeps; None: adaptive."""
+        return self._opened().config.busy_poll_us
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        """Change that time while the endpoint runs."""
+        if busy_poll_us is not None:
+            BUSY_POLL.check("busy_poll_us", busy_poll_us)
+        self._call(self._opened().set_busy_poll, busy_poll_us)
 
     def show(self) -> dict[str, Any]:
         """Return the interface as plain values; the keys are stable."""

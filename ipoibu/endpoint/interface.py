@@ -14,6 +14,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from ipoibu.addr import HwAddr, IpAddress
@@ -136,6 +137,12 @@ class Interface:
     def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the engine."""
         self.shell.perform(effects)
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        """Poll for another time; a data path that follows a heavy flush does so, too."""
+        self.config = replace(self.config, busy_poll_us=busy_poll_us)
+        if not self.shell.is_severed:
+            self.path.pump.busy_poll(busy_poll_us)
 
     def _run_path(self) -> None:
         self.shell.start()

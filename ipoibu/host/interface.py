@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 from ipoibu.limits import IPV6_MIN_MTU
 
@@ -141,6 +141,16 @@ class Interface:
                 self.spec.mtu_bytes,
             )
             self._netlink.set_link(self.index, mtu_bytes=self.spec.mtu_bytes)
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        """Give the kernel's interface another MTU; `UsageError` if link or addresses do not allow it."""
+        if mtu_bytes > self.spec.mtu_bytes:
+            raise UsageError(f"MTU {mtu_bytes}: the link carries at most {self.spec.mtu_bytes}")
+        if mtu_bytes < IPV6_MIN_MTU and self.spec.ipv6:
+            raise UsageError(
+                f"MTU {mtu_bytes}: the interface carries IPv6, which needs {IPV6_MIN_MTU}"
+            )
+        self._netlink.set_link(self.index, mtu_bytes=mtu_bytes)
 
     def follow_mtu(self, mtu_bytes: int, link: Link) -> None:
         """Take over the new MTU of the link, unless a program has set a smaller one."""

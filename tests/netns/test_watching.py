@@ -40,6 +40,27 @@ def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: Lab, sh: Sh, until
         monitor.communicate(timeout=30)
 
 
+def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
+    host = lab.hosts[0]
+    done = cli(host, "set", "ib0", "busy-poll", "50", "-j")
+    assert json.loads(done.stdout) == {
+        "dev": "ib0",
+        "option": "busy-poll",
+        "value": "50",
+        "before": "auto",
+    }
+    assert cli(host, "set", "ib0", "busy-poll", "auto").stdout.endswith("(before: 50)\n")
+    assert cli(host, "set", "ib0", "mtu", "1400").stdout == "ib0: mtu 1400 (before: 2044)\n"
+    assert "mtu 1400" in sh(host, "ip link show ib0")
+    until(lambda: "before: 1400" in cli(host, "set", "ib0", "mtu", "2044").stdout, 30)
+    for mtu in ("1279", "4092"):
+        refused = cli(host, "set", "ib0", "mtu", mtu)
+        assert (refused.returncode, f"MTU {mtu}: " in refused.stderr) == (1, True)
+    assert cli(host, "log", "ib0", "info").stdout == "ib0: log-level info (before: warning)\n"
+    assert cli(host, "log", "ib0", "warning").returncode == 0
+    assert "ib0: log-level is info now, not warning" in host.log()
+
+
 def _is_readable(process: subprocess.Popen[bytes]) -> bool:
     assert process.stdout is not None
     return bool(select.select([process.stdout], [], [], 0)[0])

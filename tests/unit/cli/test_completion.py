@@ -32,6 +32,8 @@ def test_bash_completes_the_options_of_the_command() -> None:
     assert _complete("show", "--w") == ["--watch"]
     assert _complete("completion", "z") == ["zsh"]
     assert _complete("child", "a") == ["add"]
+    assert _complete("set", "ib0", "b") == ["busy-poll"]
+    assert _complete("log", "ib0", "d") == ["debug"]
     assert _complete("child", "add", "ib0", "0x8001", "--a") == ["--address"]
 
 

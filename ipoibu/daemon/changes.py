@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Options that change while the interface runs, for `ipoibu set` and `ipoibu log`.
+
+`_CHANGES` names them. Every other option needs a new queue pair, TUN or process, so the daemon refuses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Final, Protocol
+
+from ipoibu.daemon.options import BY_NAME
+from ipoibu.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+
+class Changeable(Protocol):
+    """The part of a running interface that changes."""
+
+    @property
+    def name(self) -> str: ...
+    def busy_poll_us(self) -> int | None: ...
+    def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
+    def mtu(self) -> int: ...
+    def set_mtu(self, mtu_bytes: int, /) -> None: ...
+
+
+class Changes:
+    """The action `set` of one interface's control socket."""
+
+    def __init__(self, interface: Changeable, executor: Executor) -> None:
+        self._interface = interface
+        self._executor = executor
+        self.actions: Final = {"set": self._set}
+
+    async def _set(self, request: Mapping[str, Any]) -> object:
+        name, text = request.get("option"), request.get("value")
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise UsageError('"option" and "value" are texts such as "busy-poll" and "50"')
+        change, value = _CHANGES[check(name)], BY_NAME[name].read(text)
+        before = await change(self._interface, self._executor, value)
+        _log.warning("%s: %s is %s now, not %s", self._interface.name, name, text, before)
+        return {"dev": self._interface.name, "option": name, "value": text, "before": before}
+
+
+def check(name: str) -> str:
+    """Return the option's name; `UsageError` says why if it cannot change while the interface runs."""
+    if name not in BY_NAME:
+        raise UsageError(f"{name[:40]!r} is no option; these can change: {', '.join(CHANGEABLE)}")
+    if name not in _CHANGES:
+        raise UsageError(
+            f"{name} cannot change while the interface runs ({', '.join(CHANGEABLE)} can):"
+            f" end `ipoibu up` and start it with another --{name}"
+        )
+    return name
+
+
+async def _busy_poll(interface: Changeable, executor: Executor, value: Any) -> str:
+    before = interface.busy_poll_us()
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(executor, interface.set_busy_poll, value)
+    return "auto" if before is None else str(before)
+
+
+async def _mtu(interface: Changeable, executor: Executor, value: Any) -> str:
+    before = interface.mtu()
+    interface.set_mtu(value)
+    return str(before)
+
+
+async def _log_level(interface: Changeable, executor: Executor, value: Any) -> str:
+    root = logging.getLogger()
+    before = logging.getLevelName(root.level).lower()
+    root.setLevel(logging.getLevelNamesMapping()[value.upper()])
+    return str(before)
+
+
+_CHANGES: Final[dict[str, Callable[[Changeable, Executor, Any], Awaitable[str]]]] = {
+    "busy-poll": _busy_poll,
+    "mtu": _mtu,
+    "log-level": _log_level,
+}
+
+CHANGEABLE: Final = tuple(_CHANGES)

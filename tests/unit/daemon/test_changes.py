@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Options that change while the interface runs, and the refusal of all others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.cli.main import main
+from ipoibu.daemon.changes import CHANGEABLE, Changes
+from ipoibu.daemon.options import OPTIONS
+from ipoibu.errors import UsageError
+
+
+class Interface:
+    """An interface that keeps what it is given."""
+
+    name = "ib0"
+
+    def __init__(self) -> None:
+        self.poll: int | None = None
+        self.mtu_bytes = 2044
+
+    def busy_poll_us(self) -> int | None:
+        return self.poll
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        self.poll = busy_poll_us
+
+    def mtu(self) -> int:
+        return self.mtu_bytes
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        self.mtu_bytes = mtu_bytes
+
+
+def _set(interface: Interface, option: Any, value: Any) -> Any:
+    with ThreadPoolExecutor(1) as executor:
+        action = Changes(interface, executor).actions["set"]
+        return asyncio.run(action({"option": option, "value": value}))
+
+
+@pytest.fixture
+def root_level() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.WARNING)
+    yield root
+    root.setLevel(before)
+
+
+def test_busy_polling_changes_and_the_answer_has_the_value_before() -> None:
+    interface = Interface()
+    done = _set(interface, "busy-poll", "50")
+    assert done == {"dev": "ib0", "option": "busy-poll", "value": "50", "before": "auto"}
+    assert interface.poll == 50
+    assert _set(interface, "busy-poll", "auto")["before"] == "50"
+    assert interface.poll is None
+
+
+def test_the_mtu_changes() -> None:
+    interface = Interface()
+    assert _set(interface, "mtu", "1400")["before"] == "2044"
+    assert interface.mtu_bytes == 1400
+
+
+def test_the_log_level_of_the_process_changes(root_level: logging.Logger) -> None:
+    assert _set(Interface(), "log-level", "debug")["before"] == "warning"
+    assert root_level.level == logging.DEBUG
+
+
+@pytest.mark.parametrize("option", [it.name for it in OPTIONS if it.name not in CHANGEABLE])
+def test_every_other_option_is_refused_with_its_name(option: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{option} cannot change while .* another --{option}$"):
+        _set(Interface(), option, "1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("colour", "red", "'colour' is no option; these can change: busy-poll, mtu, log-level"),
+        ("busy-poll", "soon", "'soon'"),
+        ("log-level", "loud", "'loud' is no log level"),
+        (7, "50", '"option" and "value" are texts'),
+        ("mtu", None, '"option" and "value" are texts'),
+    ],
+)
+def test_a_bad_request_is_refused(option: object, value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        _set(Interface(), option, value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["set", "ib0", "mode", "connected"],
+        ["set", "ib0", "colour", "red"],
+        ["set", "ib0", "mtu", "x"],
+        ["log", "ib0", "loud"],
+    ],
+)
+def test_the_command_refuses_before_it_asks(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_page_names_what_can_change() -> None:
+    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    table = page.split("## ipoibu set, ipoibu log\n")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == CHANGEABLE
