@@ -149,7 +149,7 @@ class RouteReader:
             table=number_of(values.get(_RTA_TABLE)) or table,
             metric=number_of(values.get(_RTA_PRIORITY)),
             tos=tos,
-            preference=_PREFERENCES.get(values.get(_RTA_PREF, b"\0")[0], 0),
+            preference=_PREFERENCES.get(int.from_bytes(values.get(_RTA_PREF, b"")), 0),
             source=(
                 values.get(_RTA_PREFSRC, b"")
                 if family == _AF_INET

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ipoibu.host.netsocket import NLM_F_ACK_TLVS, NLMSG_DONE, NLMSG_ERROR, split, verdict
@@ -49,6 +49,7 @@ def _message(head: bytes, given: list[tuple[int, bytes]]) -> bytes:
 
 
 @given(headers, listed, st.booleans())
+@example((2, 0, 0, 0, 0, 0, 0, 1, 0), [(20, b"")], False)
 def test_a_route_message_is_an_entry_or_of_no_interest(
     head: tuple[int, ...], given: list[tuple[int, bytes]], removed: bool
 ) -> None:
