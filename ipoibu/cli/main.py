@@ -37,7 +37,7 @@ def _run(argv: list[str]) -> int:
     from ipoibu.cli.parser import build
 
     arguments, rest = argv, []
-    if argv[:1] == ["lab"] and "--" in argv:  # other commands leave it to argparse
+    if argv[:1] in (["lab"], ["run"]) and "--" in argv:  # other commands leave it to argparse
         at = argv.index("--")
         arguments, rest = argv[:at], argv[at + 1 :]
     options = build().parse_args(arguments)

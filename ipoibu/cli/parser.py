@@ -12,6 +12,7 @@ from ipoibu.errors import UsageError
 
 COMMANDS: Final = (
     "up",
+    "run",
     "child",
     "lab",
     "bench",

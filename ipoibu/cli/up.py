@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ipoibu.cli.log_format import log_format
 from ipoibu.cli.options import add_options, given
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-
-
-STDERR: Final = 2
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -39,17 +36,9 @@ def run(options: argparse.Namespace) -> int:
 
     config = InterfaceConfig.build(options.name, given(options, "up"), options.config)
     # Call this before pyverbs, which would configure the root logger, is imported.
-    logging.basicConfig(level=config.logging_level, format=_format())
+    logging.basicConfig(level=config.logging_level, format=log_format())
     Daemon(config, announce=_announce, confine=confine_daemon).run()
     return 0
-
-
-def _format() -> str:
-    """The form of a log line; the journal has time stamps of its own (systemd.exec(5))."""
-    status = os.fstat(STDERR)
-    goes_to_journal = os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
-    stamp = "" if goes_to_journal else "%(asctime)s "
-    return f"{stamp}ipoibu: %(levelname)s: %(message)s"
 
 
 def _announce(line: str) -> None:

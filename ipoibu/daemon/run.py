@@ -61,7 +61,8 @@ class Daemon:
 
     `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
     the interface failed. It calls `announce` with one line when the interface is up. Before it starts
-    any thread it calls `confine`, which gives up what the process does not need.
+    any thread it calls `confine`, which gives up what the process does not need. `executor` has the
+    threads that open endpoints, at least two.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Daemon:
         *,
         announce: Callable[[str], None] = print,
         confine: Callable[[InterfaceConfig], None] = lambda config: None,
+        executor: ThreadPoolExecutor | None = None,
     ) -> None:
         self._config = config
+        self._given = executor
         self._announce = announce
         self._confine = confine
         self._failure: str | None = None
@@ -93,14 +96,13 @@ class Daemon:
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         loop.set_exception_handler(self._defect)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
-            loop.add_signal_handler(signal.SIGHUP, self._stop.set)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                loop.add_signal_handler(number, self._stop.set)
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # their default would end the interface
             loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
-            self._executor = stack.enter_context(ThreadPoolExecutor(2, "control"))
+            self._executor = self._given or stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
             interface = self._interface(
                 self._config, self._parent_endpoint, self._fail, children.actions

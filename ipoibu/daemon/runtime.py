@@ -2,14 +2,18 @@
 """Paths of the control sockets of running interfaces: one directory per network namespace.
 
 Interface names are unique per namespace only, and namespaces usually share /run. So the path is
-`/run/ipoibu/net-<inode of the namespace>/NAME.sock`. IPOIBU_RUNTIME_DIR replaces /run/ipoibu.
+`/run/ipoibu/net-<inode of the namespace>/NAME.sock`. For an ordinary user, $XDG_RUNTIME_DIR/ipoibu
+replaces /run/ipoibu; for everyone, IPOIBU_RUNTIME_DIR does. The namespace in which `ipoibu run` started has
+a link NAME@PID.sock to the socket in the command's namespace.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +24,15 @@ SOCKET_PATH_MAX: Final = 107  # sun_path without its final NUL
 
 
 def runtime_dir() -> Path:
-    return Path(os.environ.get("IPOIBU_RUNTIME_DIR") or "/run/ipoibu")
+    return Path(os.environ.get("IPOIBU_RUNTIME_DIR") or _default_dir())
+
+
+@functools.cache  # a daemon that becomes another user keeps its directory
+def _default_dir() -> str:
+    if os.geteuid() == 0:
+        return "/run/ipoibu"
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    return f"{session}/ipoibu" if session else f"/tmp/ipoibu-{os.geteuid()}"
 
 
 def namespace_dir(namespace: str | Path = "/proc/self/ns/net") -> Path:
@@ -53,6 +65,34 @@ def names() -> list[str]:
         ) from error
 
 
+def outside_links(name: str) -> list[str]:
+    """Return NAME@PID of each `ipoibu run` of this namespace whose interface is `name`, or that one."""
+    return [each for each in names() if each == name or each.rpartition("@")[0] == name]
+
+
+@contextlib.contextmanager
+def link_outside(name: str, pid: int) -> Iterator[None]:
+    """Let commands in this namespace reach the interface `name` in that of the process `pid`."""
+    directory = make_namespace_dir()
+    _remove_dead_links(directory)
+    link = directory / f"{name}@{pid}.sock"
+    link.symlink_to(socket_path(name, f"/proc/{pid}/ns/net"))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            link.unlink()
+        remove_namespace_dir()
+
+
+def _remove_dead_links(directory: Path) -> None:
+    """Remove the links whose `ipoibu run` was killed."""
+    for link in directory.glob("*@*.sock"):
+        if link.is_symlink() and not link.exists():
+            with contextlib.suppress(OSError):
+                link.unlink()
+
+
 def make_namespace_dir(user: User | None = None) -> Path:
     """Create the directory for this namespace, with access for its owner only; `NotPermitted` if the
     directory is another user's and not empty. Root may create it for `user`."""
@@ -60,6 +100,10 @@ def make_namespace_dir(user: User | None = None) -> Path:
     uid = user.uid if user is not None else os.geteuid()
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if "IPOIBU_RUNTIME_DIR" not in os.environ and _is_foreign(directory.parent, os.geteuid()):
+            raise NotPermitted(
+                f"{directory.parent} belongs to another user: set XDG_RUNTIME_DIR, or remove it"
+            )
         if user is not None:
             directory.parent.chmod(0o711)
         if _is_foreign(directory, uid):

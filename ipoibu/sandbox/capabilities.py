@@ -22,6 +22,7 @@ _VERSION_3: Final = 0x20080522  # linux/capability.h: two words of 32 bits for e
 _PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_RAISE: Final = 2
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
@@ -48,12 +49,21 @@ def keep(capabilities: Collection[int]) -> frozenset[int]:
     return kept
 
 
-def _set(mask: int) -> None:
-    """Make `mask` the permitted and the effective set, and empty the inheritable one."""
+def keep_for_programs(capabilities: Collection[int]) -> None:
+    """Drop all capabilities but these, which programs that this thread executes get as well (the ambient
+    set, Linux 4.3)."""
+    mask = sum(1 << each for each in capabilities)
+    _set(mask, inheritable=mask)
+    for each in capabilities:
+        prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, each)
+
+
+def _set(mask: int, inheritable: int = 0) -> None:
+    """Make `mask` the permitted and the effective set."""
     header, data = _read()
     for word in range(2):
         data[word].effective = data[word].permitted = mask >> 32 * word & 0xFFFFFFFF
-        data[word].inheritable = 0
+        data[word].inheritable = inheritable >> 32 * word & 0xFFFFFFFF
     checked(libc.capset(header, data))
 
 

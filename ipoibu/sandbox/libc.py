@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The functions of the C library that Python does not offer: prctl, capget, capset and syscall."""
+"""The functions of the C library that Python does not offer: prctl, capget, capset, setns, unshare and
+syscall."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ struct cap_data { uint32_t effective, permitted, inheritable; };
 int capget(struct cap_header *header, struct cap_data *data);
 int capset(struct cap_header *header, const struct cap_data *data);
 int prctl(int option, ...);
+int setns(int fd, int kind);
+int unshare(int flags);
 long syscall(long number, ...);
 """)
 libc: Final[Any] = ffi.dlopen(None)

@@ -47,14 +47,15 @@ class Needs:
     abstract_sockets: bool = False
 
 
-def confine(name: str, needs: Needs, last: Stage) -> None:
+def confine(name: str, needs: Needs, last: Stage, *, threads: int = 1) -> None:
     """Carry out the stages up to `last`; log each one that this machine lacks.
 
-    `NotPermitted` if the process may not become `needs.user`.
+    `threads` is the number of those that do so, each for itself. `NotPermitted` if the process may not
+    become `needs.user`.
     """
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1 and last > Stage.OFF:
-        _log.warning("%s: %d threads run outside the sandbox", name, threads - 1)
+    outside = len(os.listdir("/proc/self/task")) - threads
+    if outside > 0 and last > Stage.OFF:
+        _log.warning("%s: %d threads run outside the sandbox", name, outside)
     if last >= Stage.SECCOMP:
         seccomp.load()
     carried_out = []

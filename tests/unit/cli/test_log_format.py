@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 PROGRAM = (
-    "import logging; from ipoibu.cli import up;"
-    " logging.basicConfig(format=up._format()); logging.error('x')"
+    "import logging; from ipoibu.cli.log_format import log_format;"
+    " logging.basicConfig(format=log_format()); logging.error('x')"
 )
 
 

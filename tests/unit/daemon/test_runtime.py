@@ -19,9 +19,41 @@ def test_names_are_kept_apart_by_network_namespace(runtime: Path) -> None:
     assert paths.socket_path("ib0", other).parent.name == f"net-{other.stat().st_ino}"
 
 
-def test_the_default_is_below_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("uid", "session", "directory"),
+    [
+        (0, None, "/run/ipoibu"),
+        (0, "/run/user/0", "/run/ipoibu"),
+        (1000, "/run/user/1000", "/run/user/1000/ipoibu"),
+        (1000, None, "/tmp/ipoibu-1000"),
+    ],
+)
+def test_the_default_depends_on_the_user(
+    monkeypatch: pytest.MonkeyPatch, uid: int, session: str | None, directory: str
+) -> None:
     monkeypatch.delenv("IPOIBU_RUNTIME_DIR", raising=False)
-    assert paths.runtime_dir() == Path("/run/ipoibu")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", session or "")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    paths._default_dir.cache_clear()
+    assert paths.runtime_dir() == Path(directory)
+    monkeypatch.undo()
+    paths._default_dir.cache_clear()
+
+
+def test_a_run_is_linked_outside_as_long_as_it_lasts(runtime: Path) -> None:
+    with paths.link_outside("ib0", os.getpid()):
+        link = runtime / f"net-{os.stat('/proc/self/ns/net').st_ino}" / f"ib0@{os.getpid()}.sock"
+        assert os.readlink(link) == str(paths.socket_path("ib0"))
+        assert paths.outside_links("ib0") == paths.outside_links(link.stem) == [link.stem]
+        assert paths.outside_links("ib") == []
+    assert not runtime.exists()
+
+
+def test_the_link_of_a_killed_run_goes_with_the_next_one(runtime: Path) -> None:
+    directory = paths.make_namespace_dir()
+    (directory / "ib0@1.sock").symlink_to("/no/such.sock")
+    with paths.link_outside("ib0", os.getpid()):
+        assert paths.names() == [f"ib0@{os.getpid()}"]
 
 
 def test_a_path_too_long_for_a_socket_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

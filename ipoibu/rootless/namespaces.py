@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""User and network namespaces that an ordinary user may create (user_namespaces(7)).
+
+The process keeps its user and group: files belong to whom they belonged before. It gets all capabilities
+over the new namespaces, and none over anything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from ipoibu.errors import IpoibuError, NotPermitted
+from ipoibu.fabric.privilege import CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.sandbox import capabilities
+from ipoibu.sandbox.libc import checked, libc
+
+# linux/sched.h
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWNET: Final = 0x40000000
+
+CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
+
+# What a command may do with the network of its namespace, as root may with the host's
+NETWORK: Final = frozenset((CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW))
+
+_SYSCTL: Final = Path("/proc/sys")
+
+# (setting, the value that forbids namespaces, a value that permits them)
+_SETTINGS: Final = (
+    ("kernel/unprivileged_userns_clone", 0, 1),  # Debian before 11
+    ("user/max_user_namespaces", 0, 10000),
+    ("user/max_net_namespaces", 0, 10000),
+    ("kernel/apparmor_restrict_unprivileged_userns", 1, 0),  # Ubuntu from 23.10 on
+)
+
+
+def create() -> None:
+    """Move this process, which has one thread, into a new user and a new network namespace.
+
+    `NotPermitted` names the setting that forbids it.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET))
+        Path("/proc/self/setgroups").write_text("deny")  # else only root may map its group
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError as error:
+        raise refusal(error) from error
+
+
+def join_user(pid: int) -> None:
+    """Move this process, which has one thread, into the user namespace of `pid`."""
+    _join(pid, "user", CLONE_NEWUSER)
+
+
+def join_network(pid: int) -> None:
+    """Move the calling thread into the network namespace of `pid`; others stay where they are."""
+    _join(pid, "net", CLONE_NEWNET)
+
+
+def keep_network_capabilities(kept: Collection[int] = NETWORK) -> None:
+    """Keep these capabilities, and none else, over the execution of a program."""
+    capabilities.keep_for_programs(kept)
+
+
+def _join(pid: int, kind: str, flag: int) -> None:
+    try:
+        fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            checked(libc.setns(fd, flag))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise NotPermitted(
+            f"cannot enter the {kind} namespace of process {pid}: {reason}"
+        ) from error
+
+
+def refusal(error: OSError, settings: Path = _SYSCTL) -> IpoibuError:
+    """The error that names the setting by which the kernel refused a namespace."""
+    if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EINVAL, errno.ENOSYS):
+        return IpoibuError(f"no user namespace: {os.strerror(error.errno or 0)}")
+    for setting, forbidden, permitted in _SETTINGS:
+        try:
+            value = int((settings / setting).read_text())
+        except (OSError, ValueError):
+            continue
+        if value == forbidden:
+            name = setting.replace("/", ".")
+            return NotPermitted(
+                f"this machine forbids user namespaces: run `sysctl -w {name}={permitted}` as root"
+            )
+    return NotPermitted(
+        f"this machine forbids user namespaces ({os.strerror(error.errno or 0)}):"
+        " a container's seccomp profile or SELinux may do so; `ipoibu up` as root needs none"
+    )
