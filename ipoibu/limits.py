@@ -40,6 +40,7 @@ NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
+PINGS_MAX: Final = 64  # questions of `ipoibu ping` that wait for an answer
 MONITORS_MAX: Final = 8  # of one interface: each costs the engine some microseconds a transition
 EVENTS_PENDING_MAX: Final = 16_384  # of one monitor: the flush of as many neighbours fits
 METRICS_REQUESTS_MAX: Final = 4  # scrapes at a time: Prometheus makes one, a second server another

@@ -79,6 +79,7 @@ class ControlServer:
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
             "stats": endpoint.stats,
+            "path": endpoint.paths,
             "metrics": partial(observe, endpoint),
         }
         self._actions = dict(actions or {})

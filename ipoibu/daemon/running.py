@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Final, ParamSpec, Protocol
+from typing import Any, Final, ParamSpec, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.daemon.changes import Changes
@@ -25,6 +25,7 @@ from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.group_watch import GroupWatch
 from ipoibu.daemon.observed import Observed
+from ipoibu.daemon.pings import pings
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed
@@ -56,6 +57,7 @@ class RunnableEndpoint(Stack, GroupStack, Observed, Protocol):
     @property
     def busy_poll_us(self) -> int | None: ...
     def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
+    async def aping(self, target: IpAddress | HwAddr, timeout: float, /) -> dict[str, Any]: ...
     def open(self) -> None: ...
     def close(self) -> None: ...
 
@@ -137,7 +139,8 @@ class RunningInterface:
         stack.callback(groups.close)
         groups.start()
         stack.callback(self._duplicates.close)
-        actions = {**self._actions, **Changes(self, self._executor).actions}
+        actions: dict[str, Action] = dict(self._actions)
+        actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
         control = ControlServer(config.name, self.endpoint, self._executor, actions)
         stack.push_async_callback(control.close)
         await control.start()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -444,9 +445,17 @@ class Endpoint:
         """
         interface = self._opened()
         ips = self._call(interface.engine.neighbour_ips)
+        return self._in_pages(status.neighbours, interface, ips)
+
+    def _in_pages(
+        self,
+        show: Callable[[Interface, Sequence[Any]], list[dict[str, Any]]],
+        interface: Interface,
+        keys: Sequence[Any],
+    ) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
-        for first in range(0, len(ips), STATUS_PAGE):
-            entries += self._call(status.neighbours, interface, ips[first : first + STATUS_PAGE])
+        for first in range(0, len(keys), STATUS_PAGE):
+            entries += self._call(show, interface, keys[first : first + STATUS_PAGE])
         return entries
 
     def connections(self) -> list[dict[str, Any]]:
@@ -489,6 +498,41 @@ class Endpoint:
                 self._call(interface.tap.remove, sink)
 
         return end
+
+    def ping(self, target: IpAddress | HwAddr, timeout: float = 1.0) -> dict[str, Any]:
+        """Ask a host on the link once by ARP or neighbour discovery, and wait `timeout` seconds at most.
+
+        The keys of the answer: ip, hwaddr, method ("arp" or "nd"), rtt_ms, and reason: why there was no
+        answer, None if there was one. Of a hardware address without a known neighbour the method asks for
+        the link-local address.
+        """
+        self._check_thread()
+        return self._ping(target, timeout).result()
+
+    async def aping(self, target: IpAddress | HwAddr, timeout: float = 1.0) -> dict[str, Any]:
+        """As `ping`, on the caller's event loop."""
+        return await asyncio.wrap_future(self._ping(target, timeout))
+
+    def _ping(
+        self, target: IpAddress | HwAddr, timeout_s: float
+    ) -> concurrent.futures.Future[dict[str, Any]]:
+        with self._life:
+            interface = self._opened()
+            return submit(interface.loop, lambda: interface.shell.pinger.ping(target, timeout_s))
+
+    def paths(self) -> list[dict[str, Any]]:
+        """Every path to a port or group: gid, state, lid, sl, rate, hop_limit, traffic_class,
+        flow_label, mtu, next_hops (the IP addresses that use it) and waiting (packets).
+
+        Under a subnet administrator these are its path records, and unknown values are None. Without one,
+        all hosts share the link's parameters, `state` is "static" and `lid` None.
+        """
+        interface = self._opened()
+        if interface.port.sa is None:
+            mtu_bytes = interface.path.datagram_mtu_bytes
+            return status.shared_paths(interface.params, mtu_bytes, self.neighbours())
+        gids = self._call(interface.engine.path_gids)
+        return self._in_pages(status.paths, interface, gids)
 
     def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:
         """Hand each transition of the link, addresses, neighbours, groups, connections and paths to

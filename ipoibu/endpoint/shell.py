@@ -23,6 +23,7 @@ from typing import Final
 from ipoibu import _core
 from ipoibu.addr import Gid, IpAddress, Qpn
 from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.ping import Pinger
 from ipoibu.endpoint.rc_shell import EVENTS as RC_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.subnet import Subnet
@@ -32,6 +33,7 @@ from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
+    Answered,
     Attach,
     Count,
     Deliver,
@@ -93,6 +95,7 @@ class Shell:
         self._on_failure = on_failure
         self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
+        self.pinger = Pinger(loop, engine, self._effects.perform)
         self._routes: dict[bytes, Target] = {}  # by prefix
         self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
         self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
@@ -226,6 +229,8 @@ class Shell:
                 self.announce()
             case LinkChanged(is_up):
                 self._on_link(is_up)
+            case Answered(ip, hwaddr):
+                self.pinger.answered(ip, hwaddr)
             case Count(reason):
                 self._counts[reason] += 1
             case Log(level, text):

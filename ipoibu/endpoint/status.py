@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ipoibu.addr import IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.endpoint.allmulticast import ip_group
 from ipoibu.endpoint.interface import Interface
+from ipoibu.ib import PartitionParams
 from ipoibu.wire import mgid
 
 
@@ -83,6 +84,52 @@ def groups(interface: Interface) -> list[dict[str, Any]]:
             "idle_s": None,
         }
         for group in for_router
+    ]
+
+
+def paths(interface: Interface, gids: Iterable[Gid]) -> list[dict[str, Any]]:
+    """The paths of a subnet administrator."""
+    return [
+        {
+            "gid": str(info.gid),
+            "state": info.state,
+            "lid": getattr(info.destination, "dlid", None),
+            "sl": getattr(info.destination, "sl", None),
+            "rate": getattr(info.destination, "static_rate", None),
+            "hop_limit": getattr(info.destination, "hop_limit", None),
+            "traffic_class": getattr(info.destination, "traffic_class", None),
+            "flow_label": getattr(info.destination, "flow_label", None),
+            "mtu": info.mtu_bytes,
+            "next_hops": [str(ip) for ip in info.next_hops],
+            "waiting": info.waiting,
+        }
+        for info in interface.engine.paths(gids)
+    ]
+
+
+def shared_paths(
+    params: PartitionParams, mtu_bytes: int, neighbours: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The paths to the ports of these neighbours, on a link without a subnet administrator."""
+    users: dict[str, list[str]] = {}
+    for entry in neighbours:
+        if entry["hwaddr"] is not None:
+            users.setdefault(str(HwAddr.parse(entry["hwaddr"]).gid), []).append(entry["ip"])
+    return [
+        {
+            "gid": gid,
+            "state": "static",
+            "lid": None,
+            "sl": params.sl,
+            "rate": params.rate,
+            "hop_limit": params.hop_limit,
+            "traffic_class": params.traffic_class,
+            "flow_label": params.flow_label,
+            "mtu": mtu_bytes,
+            "next_hops": ips,
+            "waiting": 0,
+        }
+        for gid, ips in users.items()
     ]
 
 

@@ -169,6 +169,11 @@ class Addresses:
         """Return whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
         return ip in self._broadcasts
 
+    def shares_network(self, ip: IpAddress) -> bool:
+        """Return whether `ip` is in a network of one of our addresses."""
+        interfaces = (each for address in self._addresses.values() for each in address.interfaces)
+        return any(ip in each.network for each in interfaces)
+
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """Return the address to ask from: the source of the waiting packet, an address in the target's
         subnet, or any.

@@ -135,6 +135,14 @@ class AddressVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """The host of `ip` answered while a ping waits for it; `hwaddr` is None if the answer has none."""
+
+    ip: IpAddress
+    hwaddr: HwAddr | None
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """Add one to the named counter; `reason` is from a fixed set (docs/counters.md)."""
 
@@ -163,6 +171,7 @@ Effect = (
     | LeaveToSend
     | LinkChanged
     | AddressVerdict
+    | Answered
     | Count
     | Log
 )

@@ -36,8 +36,9 @@ from ipoibu.proto.link import IpoibLink
 from ipoibu.proto.listeners import ALL_HOSTS, Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
+from ipoibu.proto.ping import Pings
 from ipoibu.proto.routers import Routers
-from ipoibu.proto.sa_path import SaPath
+from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
 from ipoibu.wire import encap, ip
 from ipoibu.wire.encap import EtherType
@@ -69,6 +70,7 @@ class Engine:
         self._neighbours.watcher = self._routers
         self._nd = NdResolver(context, self._neighbours, self._addresses, self._routers)
         resolvers.update({4: self._arp, 6: self._nd})
+        self.pings = Pings(context, self._neighbours, self._addresses)
         self._groups = Groups(context)
         self._memberships = Listeners(self._groups)
         self._explicit: Counter[IpAddress] = Counter()
@@ -249,6 +251,11 @@ class Engine:
         self._errors.too_big(now, packet, mtu_bytes)
         return self._context.take(now)
 
+    def ping(self, now: float, ip: IpAddress, hwaddr: HwAddr | None = None) -> list[Effect]:
+        """Ask for `ip`, all hosts or `hwaddr` alone: `Answered` follows each answer until `pings.end`."""
+        self.pings.ask(now, ip, hwaddr)
+        return self._context.take(now)
+
     # -- addresses and groups --------------------------------------------------------------------
 
     def address_added(
@@ -327,6 +334,14 @@ class Engine:
 
     def groups(self, now: float) -> list[GroupInfo]:
         return list(self._groups.snapshot(now))
+
+    def path_gids(self) -> list[Gid]:
+        """Return the GIDs of all paths of the SA, so that the caller can ask for a few at a time."""
+        return self._context.paths.gids() if self._context.paths is not None else []
+
+    def paths(self, gids: Iterable[Gid]) -> list[PathInfo]:
+        """Return the paths to those of `gids` that still have one."""
+        return self._context.paths.snapshot(gids) if self._context.paths is not None else []
 
     def addresses(self) -> list[AddressInfo]:
         return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]

@@ -26,7 +26,7 @@ from ipoibu.limits import (
     NEIGH_REFUSALS_MAX,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
-from ipoibu.proto.effects import NeighAction, Publish, SendPacket, Withdraw
+from ipoibu.proto.effects import Answered, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.nud import (
     DURATION_S,
     EVICTABLE,
@@ -103,6 +103,7 @@ class Neighbours:
         self._pending = 0
         self._gateways: set[IpAddress] = set()  # of our host's routes
         self.watcher: Watcher | None = None
+        self.is_pinged: Callable[[IpAddress], bool] = lambda ip: False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -153,6 +154,8 @@ class Neighbours:
 
         Return whether the rest of the advertisement is valid, too.
         """
+        if solicited and self.is_pinged(ip):
+            self._context.emit(Answered(ip, hwaddr))
         entry = self._entries.get(ip)
         cached = Cached.NOTHING
         if entry is not None and entry.hwaddr is not None:
@@ -173,6 +176,10 @@ class Neighbours:
         entry = self._entries.get(ip)
         if entry is not None and entry.hwaddr and not entry.hwaddr.same_queue_pair(prober):
             self._feed(now, ip, Input.SUSPECTED)
+
+    def solicit(self, now: float, ip: IpAddress, known: HwAddr | None) -> None:
+        """Ask for `ip` once, whatever the state of its entry."""
+        self._resolvers[ip.version].solicit(now, ip, known, None)
 
     def hwaddr(self, ip: IpAddress) -> HwAddr | None:
         """Return the address that we have for `ip`, confirmed or not."""

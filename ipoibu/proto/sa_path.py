@@ -128,6 +128,18 @@ class SaPath:
     mtu_bytes: int = IP_PACKET_MAX_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class PathInfo:
+    """A path as `ipoibu path` shows it; the destination and the MTU are None until the SA gives them."""
+
+    gid: Gid
+    state: str
+    destination: Destination | None
+    mtu_bytes: int | None
+    next_hops: tuple[IpAddress, ...]
+    waiting: int = 0
+
+
 @dataclass(slots=True)
 class _Entry:
     gid: Gid
@@ -166,6 +178,24 @@ class PathTable:
 
     def state(self, gid: Gid) -> State:
         return self._entries[gid].state if gid in self._entries else State.NONE
+
+    def gids(self) -> list[Gid]:
+        return list(self._entries)
+
+    def snapshot(self, gids: Iterable[Gid]) -> list[PathInfo]:
+        """Return the paths to those of `gids` that still have an entry."""
+        return [
+            PathInfo(
+                entry.gid,
+                entry.state.value,
+                entry.path.destination if entry.path is not None else None,
+                entry.path.mtu_bytes if entry.path is not None else None,
+                tuple(entry.published),
+                len(entry.waiting),
+            )
+            for entry in map(self._entries.get, gids)
+            if entry is not None
+        ]
 
     def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
         """Return the effects that may happen now, and those that became possible since the last call."""

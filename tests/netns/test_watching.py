@@ -40,6 +40,25 @@ def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: Lab, sh: Sh, until
         monitor.communicate(timeout=30)
 
 
+def test_ping_and_path_know_the_other_host(lab: Lab, cli: Cli) -> None:
+    host, other = lab.hosts
+    hwaddr = other.ask("show")["hwaddr"]
+    for target, ip in (("10.77.0.2", "10.77.0.2"), ("fd77::2", "fd77::2")):
+        done = cli(host, "ping", "-j", "-c", "1", "-W", "10000", target)
+        answer = json.loads(done.stdout)
+        assert (answer["ip"], answer["hwaddr"], answer["reason"]) == (ip, hwaddr, None), answer
+    by_hwaddr = json.loads(cli(host, "ping", "-j", "-c", "1", "-W", "10000", hwaddr).stdout)
+    assert (by_hwaddr["hwaddr"], by_hwaddr["reason"]) == (hwaddr, None)
+    silent = cli(host, "ping", "-c", "1", "-W", "10", "10.77.0.77")
+    assert (silent.returncode, silent.stderr) == (1, "")
+    assert silent.stdout.startswith("1: 10.77.0.77 dev ib0: no answer\n")
+    cli(host, "ping", "10.77.0.2", "-c", "1")
+    sh_ping = host.run(["ping", "-c", "1", "-W", "10", "10.77.0.2"])
+    assert sh_ping.returncode == 0
+    (path,) = json.loads(cli(host, "path", "ib0", "-j").stdout)
+    assert "10.77.0.2" in path["next_hops"]
+
+
 def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
     host = lab.hosts[0]
     done = cli(host, "set", "ib0", "busy-poll", "50", "-j")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.cli import mcast, neigh, show, stats, view
+from ipoibu.cli import mcast, neigh, path, show, stats, view
 from ipoibu.cli.main import main
 from ipoibu.errors import NoSuchDevice
 
@@ -67,6 +67,35 @@ MCAST = [
         "idle_s": None,
     }
 ]
+
+
+PATH: dict[str, Any] = {
+    "gid": "fe80::10:5",
+    "state": "known",
+    "lid": 7,
+    "sl": 3,
+    "rate": 2,
+    "hop_limit": 0,
+    "traffic_class": 0,
+    "flow_label": 0,
+    "mtu": 2044,
+    "next_hops": ["10.0.0.2", "fd00::2"],
+    "waiting": 0,
+}
+
+
+def test_a_path_is_one_line_without_what_is_unknown() -> None:
+    asked = dict.fromkeys(PATH) | {
+        "gid": "fe80::1",
+        "state": "asked",
+        "next_hops": [],
+        "waiting": 2,
+    }
+    assert path.text([("ib0", [PATH, asked])]) == (
+        "fe80::10:5 dev ib0 KNOWN lid 7 sl 3 rate 2 mtu 2044 for 10.0.0.2,fd00::2\n"
+        "fe80::1 dev ib0 ASKED waiting 2"
+    )
+    assert path.data([("ib0", [PATH])]) == [{"dev": "ib0", **PATH}]
 
 
 def test_an_interface_is_shown_with_its_20_byte_address() -> None:

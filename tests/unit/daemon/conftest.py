@@ -49,6 +49,9 @@ class FakeEndpoint:
     def stats(self) -> dict[str, int]:
         return {"tx_packets": 7, "capture_dropped": self.ring_drops}
 
+    def paths(self) -> list[dict[str, Any]]:
+        return []
+
     def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:
         self.watchers.append(sink)
         return lambda: self.watchers.remove(sink)

@@ -135,7 +135,9 @@ def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
     done, refused, unknown = asyncio.run(main())
     assert done == {"ok": True, "result": {"grown": 2}}
     assert refused == {"ok": False, "error": "by nothing"}
-    assert unknown["error"].endswith("(known: show, neigh, mcast, conn, stats, metrics, grow)")
+    assert unknown["error"].endswith(
+        "(known: show, neigh, mcast, conn, stats, path, metrics, grow)"
+    )
 
 
 def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) -> None:

@@ -69,7 +69,7 @@ class Endpoint:
     def capture(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    watch = capture
+    watch = paths = capture
 
 
 def exposed(*endpoints: Endpoint) -> str:

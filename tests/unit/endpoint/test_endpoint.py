@@ -415,6 +415,52 @@ def test_a_capture_sees_arp_and_the_packet(make_hosts: Hosts) -> None:
     assert len(frames) == len(kinds)
 
 
+def test_a_ping_has_the_time_or_the_reason(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    for host in (a, b):
+        until(lambda host=host: preferred(host))  # type: ignore[misc]
+    answer = a.ping(ipaddress.ip_address("10.0.0.2"), timeout=20)
+    assert (answer["ip"], answer["hwaddr"]) == ("10.0.0.2", str(b.hwaddr))
+    assert (answer["method"], answer["reason"]) == ("arp", None)
+    assert 0 < answer["rtt_ms"] < 20_000
+    a.send([udp4(1, "10.0.0.2", b"known from now on")])
+    assert b.recv(timeout=10)
+    assert a.ping(b.hwaddr, timeout=20)["ip"] == "10.0.0.2"
+    silent = a.ping(ipaddress.ip_address("10.0.0.9"), timeout=0.01)
+    assert (silent["rtt_ms"], silent["reason"]) == (None, "no answer")
+    assert a.ping(ipaddress.ip_address("10.0.0.1"))["reason"].startswith("it is an address of")
+    assert asyncio.run(a.aping(ipaddress.ip_address("10.0.0.2"), 20))["reason"] is None
+
+
+def test_pings_beyond_the_cap_are_refused(
+    make_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipoibu.endpoint.ping.PINGS_MAX", 2)
+    a, _ = make_hosts(2)
+    until(lambda: preferred(a))
+
+    async def ask() -> list[dict[str, Any] | BaseException]:
+        target = ipaddress.ip_address("10.0.0.9")
+        pings = [a.aping(target, 0.5) for _ in range(3)]
+        outcomes = await asyncio.gather(*pings, return_exceptions=True)
+        return list(outcomes)
+
+    outcomes = asyncio.run(ask())
+    assert sum(isinstance(it, LinkError) for it in outcomes) == 1
+    assert a.ping(ipaddress.ip_address("10.0.0.9"), 0.01)["reason"] == "no answer"
+
+
+def test_a_path_without_an_administrator_is_the_links(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    for host in (a, b):
+        until(lambda host=host: preferred(host))  # type: ignore[misc]
+    a.send([udp4(1, "10.0.0.2", b"known from now on")])
+    assert b.recv(timeout=10)
+    (path,) = a.paths()
+    assert (path["gid"], path["state"], path["lid"]) == (str(b.hwaddr.gid), "static", None)
+    assert path["next_hops"] == ["10.0.0.2"]
+
+
 def test_a_watch_sees_a_neighbour_until_it_ends(make_hosts: Hosts) -> None:
     a, b = make_hosts(2)
     for host in (a, b):

@@ -374,3 +374,14 @@ def test_without_an_sa_nothing_is_asked() -> None:
     up(machine)
     assert machine.sa_changed(1.0) == []
     assert machine.path_resolved(1.0, PEER, SaPath(PATH)) == []
+
+
+def test_a_snapshot_shows_what_the_administrator_gave_and_who_uses_it() -> None:
+    bed = Bed()
+    bed.put(SEND)
+    (asked,) = bed.paths.snapshot(bed.paths.gids())
+    assert (asked.gid, asked.state, asked.destination) == (PEER, "asked", None)
+    bed.path_resolved(PATH, 2044)
+    (known,) = bed.paths.snapshot([PEER, GROUP])
+    assert (known.state, known.destination, known.mtu_bytes) == ("known", PATH, 2044)
+    assert known.next_hops == (IP,)
