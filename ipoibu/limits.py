@@ -59,6 +59,7 @@ NEIGH_STALE_KEEP_S: Final = 3600.0  # the time after which an unused entry is re
 ANNOUNCE_COUNT: Final = 3  # gratuitous ARP, unsolicited NA: RFC 4861 §10 MAX_NEIGHBOR_ADVERTISEMENT
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
+HOST_ADDRESSES_MAX: Final = 1024  # of other interfaces; the engine logs and ignores further ones
 ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly; a restarted host must be reachable in 3 s.
@@ -123,11 +124,12 @@ ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
 KERNEL_GROUPS_LIST_S: Final = (
     10.0  # the longest effect of a change of which the kernel sends no notice
 )
+SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
-INTERFACE_DESCRIPTORS: Final = 20  # a child on the built-in HCA has at most 16
+INTERFACE_DESCRIPTORS: Final = 21  # a child on the built-in HCA has at most 17
 TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 

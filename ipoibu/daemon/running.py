@@ -2,8 +2,8 @@
 """One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
 They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, route
-sync, group sync, control socket. They end in reverse order; when the TUN closes, last, the kernel removes the
-interface.
+sync, group sync, ARP sync, control socket. They end in reverse order; when the TUN closes, last, the
+kernel removes the interface.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.duplicates import Duplicates
-from ipoibu.daemon.group_watch import GroupWatch
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
+from ipoibu.daemon.sync_watch import Sync, SyncWatch
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed
+from ipoibu.host.arp_sync import ArpStack, ArpSync
 from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
@@ -45,7 +46,7 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
-class RunnableEndpoint(Stack, GroupStack, Observed, Protocol):
+class RunnableEndpoint(Stack, GroupStack, ArpStack, Observed, Protocol):
     """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
@@ -134,16 +135,20 @@ class RunningInterface:
         self._link = self._route_sync.refresh()
         self._watch()
         stack.callback(self._unwatch)
-        group_sync = GroupSync(self._interface.index, self.endpoint, netlink)
-        groups = GroupWatch(group_sync, self._loop, self._fail)
-        stack.callback(groups.close)
-        groups.start()
+        index = self._interface.index
+        self._run(stack, GroupSync(index, self.endpoint, netlink))
+        self._run(stack, ArpSync(index, self.endpoint, netlink))
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
         control = ControlServer(config.name, self.endpoint, self._executor, actions)
         stack.push_async_callback(control.close)
         await control.start()
+
+    def _run(self, stack: contextlib.AsyncExitStack, sync: Sync) -> None:
+        watch = SyncWatch(sync, self._loop, self._fail)
+        stack.callback(watch.close)
+        watch.start()
 
     def _spec(self) -> InterfaceSpec:
         return InterfaceSpec(

@@ -8,6 +8,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -30,6 +31,7 @@ from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import STATUS_PAGE
 from ipoibu.proto.engine import Engine
+from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy
 from ipoibu.proto.transition import Transition
 from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
 
@@ -273,6 +275,13 @@ class Endpoint:
     def address_removed(self, address: IpInterface) -> None:
         self._call(lambda: self._input(self._engine.address_removed, address))
         self._call(self._shell.announce)
+
+    def arp_changed(
+        self, others: frozenset[IPv4Address], policy: ArpPolicy = DEFAULT_ARP_POLICY
+    ) -> None:
+        """Take the IPv4 addresses of the host's other interfaces, for which we answer ARP requests, too,
+        as Linux does unless `policy` says otherwise."""
+        self._call(lambda: self._input(self._engine.arp_changed, others, policy))
 
     def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
         """Packets to `network` go to the gateway `via` (of either family); without one they are on-link.

@@ -126,8 +126,8 @@ class Shell:
         self._path, self._pump, self.rc = path, path.pump, rc
         self.is_severed = False
         self.start()
-        for info in self._engine.addresses():
-            self._pump.own_set(key_of(info.address), True)
+        for address in self._engine.owned():
+            self._pump.own_set(key_of(address), True)
         for prefix, target in self._routes.items():
             self._put_route(prefix, target)
 

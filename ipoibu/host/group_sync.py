@@ -15,7 +15,7 @@ import socket
 from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress
-from ipoibu.host.group_message import read_igmp_table
+from ipoibu.host.address_message import read_igmp_table
 from ipoibu.host.monitor import Monitor
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
 from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S

@@ -23,7 +23,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import LinkError, NoSuchDevice
-from ipoibu.host.group_message import read_group, request
+from ipoibu.host.address_message import read_address, read_group, request
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -65,6 +65,7 @@ RTM_DELNEXTHOP: Final = 105
 RTM_GETNEXTHOP: Final = 106
 RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
+RT_SCOPE_HOST: Final = 254
 RTPROT_STATIC: Final = 4
 IFF_UP: Final = 0x1
 IFF_ALLMULTI: Final = 0x200
@@ -215,6 +216,21 @@ class Netlink(NetlinkSocket):
         except NoSuchDevice:
             return []
         return [answer for answer in answers if answer["index"] == index]
+
+    def other_addresses(self, index: int, widest: int) -> set[ipaddress.IPv4Address]:
+        """Return the IPv4 addresses that other interfaces have and this one has not; of scopes (RT_SCOPE_*)
+        up to `widest`."""
+        try:
+            answers = self.exchange_all(
+                RTM_GETADDR, request(socket.AF_INET, 0), "listing addresses"
+            )
+        except LinkError as error:
+            if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+                return set()
+            raise
+        found = [read_address(data, offset) for data, offset in answers]
+        own = {address for at, _, address in found if at == index}
+        return {ip for _, scope, ip in found if ip and scope <= widest} - own
 
     def add_address(self, index: int, address: IpInterface, *, nodad: bool = False) -> None:
         """Add or refresh an address, with its subnet's broadcast address as `ip address add ... brd +`

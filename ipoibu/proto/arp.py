@@ -4,8 +4,8 @@
 The effect of a message on the neighbour cache, in the terms of RFC 4861 §7.2.5:
 
     a unicast reply to us         solicited, override     confirms an entry, or replaces its address
-    any other message to one      introduction            makes an entry, or moves one (R2)
-    of our addresses
+    any other message to an       introduction            makes an entry, or moves one (R2)
+    address that we answer for
     any other message             override                moves an existing entry (R2), as the
                                                           gratuitous ARP of a restarted peer does (A5)
     a probe (sender 0.0.0.0)      none, by RFC 5227 §2.1; see `Neighbours.suspect`
@@ -21,6 +21,7 @@ from typing import Final
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
+from ipoibu.proto.host_addresses import HostAddresses
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.wire import arp
 from ipoibu.wire.encap import EtherType
@@ -33,16 +34,21 @@ class ArpResolver:
     """Sends and receives ARP for IPv4; a `Resolver`."""
 
     def __init__(
-        self, context: EngineContext, neighbours: Neighbours, addresses: Addresses
+        self,
+        context: EngineContext,
+        neighbours: Neighbours,
+        addresses: Addresses,
+        host: HostAddresses,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
+        self._host = host
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
     ) -> None:
-        source = self._addresses.source_for(target, preferred)
+        source = self._host.source_for(target, preferred)
         if source is None:
             self._context.count("arp_no_source")
             return
@@ -70,12 +76,12 @@ class ArpResolver:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
             self._take_probe(now, message)
-        elif not is_host(sender) or self._addresses.is_directed_broadcast(sender):
+        elif not self._is_sender(sender):
             self._context.count("arp_sender")
-        elif not self._addresses.is_ours(message.target_ip):
-            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
         elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
+        elif not self._host.answers(sender, message.target_ip):
+            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
@@ -83,18 +89,25 @@ class ArpResolver:
 
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)
-        return is_reply and self._addresses.is_ours(message.target_ip)
+        return is_reply and self._host.is_ours(message.target_ip)
+
+    def _is_sender(self, ip: IPv4Address) -> bool:
+        """Return whether another host may have `ip`."""
+        return (
+            is_host(ip) and not self._addresses.is_directed_broadcast(ip) and ip not in self._host
+        )
 
     def _take_probe(self, now: float, message: arp.Arp) -> None:
         target = message.target_ip
         if message.operation != arp.REQUEST:
             self._context.count("arp_sender")
-        elif target not in self._addresses:
-            self._neighbours.suspect(now, target, message.sender_hwaddr)
-        elif self._addresses.is_ours(target):
-            self._answer(message)
-        else:
+        elif self._host.is_ours(target):
+            if self._host.answers(_NO_ADDRESS, target):
+                self._answer(message)
+        elif target in self._addresses:
             self._addresses.probed(now, target)
+        else:
+            self._neighbours.suspect(now, target, message.sender_hwaddr)
 
     def _answer(self, message: arp.Arp) -> None:
         """Answer the asker alone, by datagram (R1, N6)."""

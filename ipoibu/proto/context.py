@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import logging
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from ipoibu.limits import (
     PEER_LOGS_BURST,
     PEER_LOGS_PER_S,
 )
-from ipoibu.proto.effects import Count, Effect, Log, SendFrame
+from ipoibu.proto.effects import Count, Effect, Log, OwnAddress, SendFrame
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.sa_path import PathTable
 from ipoibu.proto.timers import Timers
@@ -136,6 +137,7 @@ class EngineContext:
         self.rng = rng
         self.timers = Timers()
         self.paths = PathTable(self.timers, observe=observe) if config.has_sa else None
+        self._own: Counter[IpAddress] = Counter()
         self._effects: list[Effect] = []
         self._warnings: dict[str, TokenBucket] = {}  # by counter
         self._groups = {group.mgid: group for group in config.params.groups}
@@ -148,6 +150,22 @@ class EngineContext:
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
+
+    def own(self, ip: IpAddress) -> None:
+        """Have the pump pass requests for `ip` up; each `own` needs one `disown`."""
+        self._own[ip] += 1
+        if self._own[ip] == 1:
+            self.emit(OwnAddress(ip, is_ours=True))
+
+    def disown(self, ip: IpAddress) -> None:
+        self._own[ip] -= 1
+        if not self._own[ip]:
+            del self._own[ip]
+            self.emit(OwnAddress(ip, is_ours=False))
+
+    def owned(self) -> list[IpAddress]:
+        """Return the addresses for which the pump passes requests up."""
+        return list(self._own)
 
     def count(self, reason: str) -> None:
         self._effects.append(Count(reason))

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.addr import HwAddr, IpAddress, IpInterface
+from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork
 from ipoibu.limits import (
     ADDRESSES_MAX,
     ARP_PROBE_INTERVAL_MAX_S,
@@ -41,7 +41,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.context import Dad, EngineContext, Resolver
-from ipoibu.proto.effects import AddressVerdict, Log, OwnAddress
+from ipoibu.proto.effects import AddressVerdict, Log
 from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.transition import Topic, step
 
@@ -171,8 +171,17 @@ class Addresses:
 
     def shares_network(self, ip: IpAddress) -> bool:
         """Return whether `ip` is in a network of one of our addresses."""
-        interfaces = (each for address in self._addresses.values() for each in address.interfaces)
-        return any(ip in each.network for each in interfaces)
+        return any(ip in network for network in self.networks())
+
+    def networks(self) -> Iterator[IpNetwork]:
+        """Yield the subnets of the interface."""
+        for address in self._addresses.values():
+            yield from (interface.network for interface in address.interfaces)
+
+    def shares_subnet(self, own: IpAddress, other: IpAddress) -> bool:
+        """Return whether `own` is an address of ours with `other` in its subnet."""
+        address = self._addresses.get(own)
+        return address is not None and any(other in it.network for it in address.interfaces)
 
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """Return the address to ask from: the source of the waiting packet, an address in the target's
@@ -207,7 +216,7 @@ class Addresses:
                 self._context.count("address_table_full")
                 return False
             address = self._addresses[interface.ip] = _Address(interface.ip, is_checked=is_checked)
-            self._context.emit(OwnAddress(interface.ip, is_ours=True))
+            self._context.own(interface.ip)
         if interface not in address.interfaces:
             address.interfaces.add(interface)
             self._broadcasts.update(_broadcast(interface))
@@ -225,7 +234,7 @@ class Addresses:
             return False
         self._machine.cancel(interface.ip)
         del self._addresses[interface.ip]
-        self._context.emit(OwnAddress(interface.ip, is_ours=False))
+        self._context.disown(interface.ip)
         return True
 
     def link_up(self, now: float) -> None:

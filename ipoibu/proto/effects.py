@@ -48,7 +48,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class OwnAddress:
-    """`address` is ours, or no longer: the pump filters ARP and ND by our addresses."""
+    """We answer for `address`, or no longer: the pump filters ARP and ND by these addresses."""
 
     address: IpAddress
     is_ours: bool

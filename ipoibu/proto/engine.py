@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
@@ -31,6 +31,7 @@ from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolve
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import Effect, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
+from ipoibu.proto.host_addresses import ArpPolicy, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
 from ipoibu.proto.link import IpoibLink
 from ipoibu.proto.listeners import ALL_HOSTS, Listeners
@@ -65,7 +66,8 @@ class Engine:
         self._errors = IcmpErrors(context)
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
         self._addresses = Addresses(context, resolvers, self._is_joined, self._accepted)
-        self._arp = ArpResolver(context, self._neighbours, self._addresses)
+        self._host = HostAddresses(context, self._addresses)
+        self._arp = ArpResolver(context, self._neighbours, self._addresses, self._host)
         self._routers = Routers(context, self._ask_router)
         self._neighbours.watcher = self._routers
         self._nd = NdResolver(context, self._neighbours, self._addresses, self._routers)
@@ -285,6 +287,12 @@ class Engine:
             self._groups.withdraw(now, broadcast)
         return self._context.take(now)
 
+    def arp_changed(self, now: float, others: Set[IPv4Address], policy: ArpPolicy) -> list[Effect]:
+        """Take the IPv4 addresses of the host's other interfaces, and the ARP policy of ours."""
+        self._host.change(now, others, policy)
+        self._neighbours.source_ready(now, 4)
+        return self._context.take(now)
+
     def memberships_changed(self, now: float, groups: Iterable[IpAddress]) -> list[Effect]:
         """Take all groups that the kernel's stack receives now; T3: IPv6 ones only where IPv6 works."""
         carried = (it for it in groups if it.version == 4 or self._context.config.carries_ipv6)
@@ -345,6 +353,10 @@ class Engine:
 
     def addresses(self) -> list[AddressInfo]:
         return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]
+
+    def owned(self) -> list[IpAddress]:
+        """Return the addresses for which the pump passes requests up."""
+        return self._context.owned()
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ MUTATIONS: Final = (
     Mutation(
         "K4", _PROTO + "dad.py", "_I.PROBED):     (_S.DUPLICATE,", "_I.PROBED):     (_S.TENTATIVE,"
     ),
-    Mutation("K7", _PROTO + "arp.py", "elif self._addresses.is_ours(target):", "elif False:"),
+    Mutation("K7", _PROTO + "arp.py", "elif self._host.is_ours(target):", "elif False:"),
     Mutation("L1", _PROTO + "dad.py", "if self._is_joined(address.ip):", "if True:"),
     Mutation(
         "L3",

@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the group sync of an interface on the daemon's event loop."""
+"""Runs the group sync and the ARP sync of an interface on the daemon's event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Protocol
 
 from ipoibu.endpoint.callbacks import OnFailure
 from ipoibu.errors import IpoibuError
-from ipoibu.host.group_sync import GroupSync
 
 
-class GroupWatch:
-    """Lists the groups at the start, after the kernel's notices, and every `sync.list_s` seconds.
+class Sync(Protocol):
+    """Copies a part of the kernel's state into an endpoint."""
 
-    It spends at most half of the time on that. If a listing fails it calls `on_failure` and ends.
+    @property
+    def list_s(self) -> float: ...
+    def fileno(self) -> int: ...
+    def changed(self) -> bool: ...
+    def refresh(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class SyncWatch:
+    """Refreshes at the start, after the kernel's notices, and every `sync.list_s` seconds.
+
+    It spends at most half of the time on that. If a refresh fails it calls `on_failure` and ends.
     """
 
-    def __init__(
-        self, sync: GroupSync, loop: asyncio.AbstractEventLoop, on_failure: OnFailure
-    ) -> None:
+    def __init__(self, sync: Sync, loop: asyncio.AbstractEventLoop, on_failure: OnFailure) -> None:
         self._sync = sync
         self._loop = loop
         self._on_failure = on_failure
@@ -27,10 +36,10 @@ class GroupWatch:
         self._resume: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._list()
+        self._refresh()
 
     def close(self) -> None:
-        """End, and close the group sync."""
+        """End, and close `sync`."""
         self._pause()
         if self._timer is not None:
             self._timer.cancel()
@@ -46,9 +55,9 @@ class GroupWatch:
 
     def _notified(self) -> None:
         if self._sync.changed():
-            self._list()
+            self._refresh()
 
-    def _list(self) -> None:
+    def _refresh(self) -> None:
         self._pause()
         if self._timer is not None:
             self._timer.cancel()
@@ -60,4 +69,4 @@ class GroupWatch:
             return
         took_s = time.monotonic() - began
         self._resume = self._loop.call_later(took_s, self._watch)
-        self._timer = self._loop.call_later(self._sync.list_s, self._list)
+        self._timer = self._loop.call_later(self._sync.list_s, self._refresh)

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.host.group_message import read_group, read_igmp_table
+from ipoibu.host.address_message import read_group, read_igmp_table
 
 # What Linux 6.18 sent when programs joined 224.0.0.18 and ff02::fb on interface 2
 V4 = "022080000200000008000700e000001214000600ffffffffffffffffc3d95d00c3d95d00"

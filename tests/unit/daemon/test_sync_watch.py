@@ -4,17 +4,16 @@ from __future__ import annotations
 import asyncio
 import os
 
-from ipoibu.daemon.group_watch import GroupWatch
+from ipoibu.daemon.sync_watch import SyncWatch
 from ipoibu.errors import LinkError
-from ipoibu.host.group_sync import GroupSync
 
 
-class Sync(GroupSync):
-    """Counts listings; a byte in the pipe is a notice."""
+class Sync:
+    """Counts refreshes; a byte in the pipe is a notice."""
 
     def __init__(self, list_s: float) -> None:
         self.list_s = list_s
-        self.listings = 0
+        self.refreshes = 0
         self.is_relevant = True
         self.error: Exception | None = None
         self._read_end, self.write_end = os.pipe()
@@ -27,7 +26,7 @@ class Sync(GroupSync):
         return self.is_relevant
 
     def refresh(self) -> None:
-        self.listings += 1
+        self.refreshes += 1
         if self.error is not None:
             raise self.error
 
@@ -36,46 +35,46 @@ class Sync(GroupSync):
         os.close(self.write_end)
 
 
-async def until_listed(sync: Sync, listings: int) -> None:
+async def until_refreshed(sync: Sync, refreshes: int) -> None:
     async with asyncio.timeout(30):
-        while sync.listings < listings:
+        while sync.refreshes < refreshes:
             await asyncio.sleep(0.001)
 
 
-def run(list_s: float, notices: int, listings: int, *, is_relevant: bool = True) -> list[str]:
+def run(list_s: float, notices: int, refreshes: int, *, is_relevant: bool = True) -> list[str]:
     failures: list[str] = []
 
     async def main() -> None:
         sync = Sync(list_s)
         sync.is_relevant = is_relevant
-        watch = GroupWatch(sync, asyncio.get_running_loop(), failures.append)
+        watch = SyncWatch(sync, asyncio.get_running_loop(), failures.append)
         watch.start()
         for number in range(notices):
-            await until_listed(sync, number + 1)
+            await until_refreshed(sync, number + 1)
             os.write(sync.write_end, b"x")
-        await until_listed(sync, listings)
+        await until_refreshed(sync, refreshes)
         watch.close()
 
     asyncio.run(main())
     return failures
 
 
-def test_the_groups_are_listed_at_the_start_and_after_a_notice() -> None:
-    assert run(1000, notices=2, listings=3) == []
+def test_a_refresh_comes_at_the_start_and_after_a_notice() -> None:
+    assert run(1000, notices=2, refreshes=3) == []
 
 
-def test_the_groups_are_listed_now_and_then_without_a_notice() -> None:
-    assert run(0.001, notices=0, listings=4) == []
-    assert run(0.02, notices=1, listings=4, is_relevant=False) == []
+def test_a_refresh_comes_now_and_then_without_a_notice() -> None:
+    assert run(0.001, notices=0, refreshes=4) == []
+    assert run(0.02, notices=1, refreshes=4, is_relevant=False) == []
 
 
-def test_a_listing_that_fails_is_reported_once() -> None:
+def test_a_refresh_that_fails_is_reported_once() -> None:
     failures: list[str] = []
 
     async def main() -> None:
         sync = Sync(0.001)
         sync.error = LinkError("no answer")
-        watch = GroupWatch(sync, asyncio.get_running_loop(), failures.append)
+        watch = SyncWatch(sync, asyncio.get_running_loop(), failures.append)
         watch.start()
         await asyncio.sleep(0.05)
         watch.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's multicast memberships: netlink messages (RTM_NEWMULTICAST) and /proc/net/igmp."""
+"""The kernel's addresses and multicast memberships: netlink messages and /proc/net/igmp."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Final
 from ipoibu.addr import IpAddress
 from ipoibu.host.route_message import attributes
 
-_IFA_MULTICAST: Final = 7  # linux/if_addr.h
+# linux/if_addr.h
+_IFA_LOCAL: Final = 2
+_IFA_MULTICAST: Final = 7
 _LENGTH: Final = struct.Struct("=I")
 _HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
 _FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
 
 
 def request(family: int, index: int) -> bytes:
-    """The body of a request for the groups of the interface `index`."""
+    """The body of a request for the addresses or groups of the interface `index`; 0 is every interface."""
     return _HEADER.pack(family, 0, 0, 0, index)
 
 
@@ -31,6 +33,16 @@ def read_group(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
         if number == _IFA_MULTICAST:
             return index, IPv4Address(value) if len(value) == 4 else IPv6Address(value)
     return index, None
+
+
+def read_address(data: bytes, offset: int) -> tuple[int, int, IPv4Address | None]:
+    """Return the interface, the scope and the IPv4 address of the message at `offset`."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    _, _, _, scope, index = _HEADER.unpack_from(data, offset + 16)
+    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        if number == _IFA_LOCAL and len(value) == 4:
+            return index, scope, IPv4Address(value)
+    return index, scope, None
 
 
 def read_igmp_table(lines: Iterable[str], index: int) -> set[IpAddress]:

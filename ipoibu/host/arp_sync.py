@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""ARP sync: copies what decides about ARP answers beside the interface's own addresses into an endpoint.
+
+The kernel answers ARP requests for the IPv4 addresses of all its interfaces, as the sysctls arp_ignore,
+arp_announce and arp_filter of the receiving interface say (Documentation/networking/ip-sysctl.rst).
+The kernel sends notices of addresses, but not of these sysctls, so the ARP sync reads them now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final, Protocol
+
+from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, Monitor
+from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, Netlink
+from ipoibu.limits import SYSCTL_POLL_S
+from ipoibu.proto.host_addresses import ArpPolicy, Ignore
+
+_SYSCTLS: Final = Path("/proc/sys/net/ipv4/conf")
+
+
+class ArpStack(Protocol):
+    """The part of `Endpoint` that follows the host's ARP settings."""
+
+    def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy, /) -> None: ...
+
+
+class ArpSync:
+    """Keeps `stack` up to date about the host of the interface `index`.
+
+    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    True, at the start, and at least every `list_s` seconds.
+    """
+
+    list_s: Final = SYSCTL_POLL_S
+
+    def __init__(
+        self, index: int, stack: ArpStack, netlink: Netlink, sysctls: Path = _SYSCTLS
+    ) -> None:
+        self._index = index
+        self._stack = stack
+        self._netlink = netlink
+        self._sysctls = sysctls
+        self._policy: ArpPolicy | None = None
+        self._others: frozenset[IPv4Address] = frozenset()
+        self._is_stale = True
+        self._monitor = Monitor(RTMGRP_IPV4_IFADDR)
+        self._overruns = 0
+
+    def close(self) -> None:
+        self._monitor.close()
+
+    def fileno(self) -> int:
+        return self._monitor.fileno()
+
+    def changed(self) -> bool:
+        """Read the waiting notices; return whether the caller has to call `refresh`."""
+        for _ in self._monitor.notices():
+            self._is_stale = True
+        if self._monitor.overruns != self._overruns:
+            self._overruns = self._monitor.overruns
+            self._is_stale = True
+        return self._is_stale
+
+    def refresh(self) -> None:
+        """Publish the host's other addresses and the policy, if any of them changed."""
+        policy = self._read_policy()
+        if policy == self._policy and not self._is_stale:
+            return
+        widest = RT_SCOPE_LINK if policy.ignore is Ignore.HOST_SCOPE else RT_SCOPE_HOST
+        others = frozenset(self._netlink.other_addresses(self._index, widest))
+        self._is_stale = False
+        if (policy, others) != (self._policy, self._others):
+            self._policy, self._others = policy, others
+            self._stack.arp_changed(others, policy)
+
+    def _read_policy(self) -> ArpPolicy:
+        ignore = Ignore.of(self._read("arp_ignore"))
+        if ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE) and self._is_separate():
+            ignore = Ignore.OTHERS
+        return ArpPolicy(ignore, announce=self._read("arp_announce"))
+
+    def _is_separate(self) -> bool:
+        """Return whether the interface is in a VRF, or answers by its routes (arp_filter): neither usually
+        has it answer for other interfaces."""
+        link = self._netlink.link(self._index)
+        return self._read("arp_filter") > 0 or (link is not None and link.master is not None)
+
+    def _read(self, name: str) -> int:
+        """Return the larger of the interface's value and the one for all interfaces, as the kernel does."""
+        values = [0, 0]
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the interface is gone, or this kernel lacks it
+            for place, scope in enumerate(("all", socket.if_indextoname(self._index))):
+                values[place] = int((self._sysctls / scope / name).read_text())
+        return max(values)

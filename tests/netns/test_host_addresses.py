@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Addresses that are not the interface's own: on the loopback interface, as the kernel treats them on a
+veth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Until
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+
+
+@pytest.mark.timeout(60)
+def test_unnumbered_hosts_reach_each_other(lab: Lab, sh: Sh) -> None:
+    """IPv4 on the loopback interface only, and a host route over the link."""
+    pair = list(zip(lab.hosts, reversed(lab.hosts), strict=True))
+    try:
+        for host, other in pair:
+            sh(host, f"ip address add 10.255.0.{host.number}/32 dev lo")
+            route = f"10.255.0.{other.number}/32 dev ib0 src 10.255.0.{host.number}"
+            sh(host, f"ip address del {host.ipv4} dev ib0; ip route add {route}")
+        for host, other in pair:
+            sh(host, f"ping -c2 -i0.2 -W10 10.255.0.{other.number}")
+    finally:
+        for host, _ in pair:
+            sh(host, f"ip address del 10.255.0.{host.number}/32 dev lo")
+            sh(host, f"ip address replace {host.ipv4} dev ib0")
+
+
+@pytest.mark.timeout(60)
+def test_arp_ignore_of_the_interface_ends_the_answers_for_another_one(
+    lab: Lab, sh: Sh, until: Until
+) -> None:
+    first, second = lab.hosts
+
+    def answers() -> bool:
+        return first.run(["ping", "-c1", "-W1", "10.255.1.2"]).returncode == 0
+
+    try:
+        sh(second, "ip address add 10.255.1.2/32 dev lo")
+        sh(first, "ip route add 10.255.1.2/32 dev ib0")
+        until(answers, timeout_s=20)
+        sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_ignore=1")
+        # The neighbour's entry outlives the change until it is verified, so begin with another address.
+        sh(second, "ip address add 10.255.1.3/32 dev lo")
+        sh(first, "ip route add 10.255.1.3/32 dev ib0; sleep 3")
+        assert first.run(["ping", "-c1", "-W1", "10.255.1.3"]).returncode != 0
+        sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_ignore=0")
+        until(lambda: first.run(["ping", "-c1", "-W1", "10.255.1.3"]).returncode == 0, timeout_s=20)
+    finally:
+        sh(second, "ip address del 10.255.1.2/32 dev lo; ip address del 10.255.1.3/32 dev lo")
+        sh(first, "ip route del 10.255.1.2/32 dev ib0; ip route del 10.255.1.3/32 dev ib0")

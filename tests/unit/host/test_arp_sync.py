@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-2-Clause
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from ipoibu.host.address_message import read_address
+from ipoibu.host.arp_sync import ArpSync
+from ipoibu.host.monitor import Notice
+from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, RTM_NEWADDR, Link, Netlink
+from ipoibu.proto.host_addresses import ArpPolicy, Ignore
+
+INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
+LOOPBACK, LOCAL = IPv4Address("10.255.0.1"), IPv4Address("10.255.0.2")
+
+
+class Kernel(Netlink):
+    """A host whose other addresses the test sets, with the socket of its notices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.master: int | None = None
+        self.held = {LOOPBACK: RT_SCOPE_LINK, LOCAL: RT_SCOPE_HOST}
+        self.waiting: list[Notice] = []
+        self.overruns = 0
+        self.listings = 0
+
+    def link(self, name: str | int) -> Link | None:
+        return Link(INDEX, "lo", 2044, True, None, master=self.master)
+
+    def other_addresses(self, index: int, widest: int) -> set[IPv4Address]:
+        self.listings += 1
+        return {address for address, scope in self.held.items() if scope <= widest}
+
+    def notices(self) -> Iterator[Notice]:
+        waiting, self.waiting = self.waiting, []
+        return iter(waiting)
+
+
+class Stack:
+    def __init__(self) -> None:
+        self.log: list[tuple[set[IPv4Address], ArpPolicy]] = []
+
+    def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy) -> None:
+        self.log.append((set(others), policy))
+
+
+class Bench:
+    def __init__(self, sysctls: Path) -> None:
+        self.sysctls = sysctls
+        self.kernel, self.stack = Kernel(), Stack()
+        for scope in ("all", "lo"):
+            (sysctls / scope).mkdir()
+            for name in ("arp_ignore", "arp_announce", "arp_filter"):
+                self.write(scope, name, 0)
+        self.sync = ArpSync(INDEX, self.stack, self.kernel, sysctls)
+
+    def write(self, scope: str, name: str, value: int) -> None:
+        (self.sysctls / scope / name).write_text(f"{value}\n")
+
+    def refresh(self) -> list[tuple[set[IPv4Address], ArpPolicy]]:
+        self.sync.refresh()
+        log, self.stack.log = self.stack.log, []
+        return log
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    bench.sync.close()
+    monkeypatch.setattr(bench.sync, "_monitor", bench.kernel)
+    yield bench
+    bench.kernel.close()
+
+
+def test_a_refresh_publishes_what_changed_and_nothing_else(bench: Bench) -> None:
+    assert bench.refresh() == [({LOOPBACK, LOCAL}, ArpPolicy())]
+    assert bench.refresh() == []
+    assert bench.kernel.listings == 1
+    bench.write("lo", "arp_announce", 2)
+    assert bench.refresh() == [({LOOPBACK, LOCAL}, ArpPolicy(announce=2))]
+
+
+def test_a_notice_lists_the_addresses_again(bench: Bench) -> None:
+    bench.refresh()
+    del bench.kernel.held[LOCAL]
+    assert not bench.sync.changed()
+    bench.kernel.waiting.append(Notice(RTM_NEWADDR, 0, bytes(24), 0))
+    assert bench.sync.changed()
+    assert bench.refresh() == [({LOOPBACK}, ArpPolicy())]
+    bench.kernel.overruns = 1
+    assert bench.sync.changed()
+
+
+@pytest.mark.parametrize(("everywhere", "here"), [(1, 2), (2, 1), (2, 0)])
+def test_the_larger_of_the_two_sysctls_counts(bench: Bench, everywhere: int, here: int) -> None:
+    bench.write("all", "arp_ignore", everywhere)
+    bench.write("lo", "arp_ignore", here)
+    assert bench.refresh()[0][1].ignore is Ignore.OTHER_SUBNETS
+
+
+def test_arp_ignore_3_leaves_out_the_addresses_of_scope_host(bench: Bench) -> None:
+    bench.write("lo", "arp_ignore", 3)
+    assert bench.refresh() == [({LOOPBACK}, ArpPolicy(Ignore.HOST_SCOPE))]
+
+
+@pytest.mark.parametrize("ignore", [0, 3])
+def test_an_interface_in_a_vrf_or_with_arp_filter_answers_for_itself(
+    bench: Bench, ignore: int
+) -> None:
+    bench.write("lo", "arp_ignore", ignore)
+    bench.kernel.master = 9
+    assert bench.refresh()[0][1].ignore is Ignore.OTHERS
+    bench.kernel.master = None
+    bench.write("all", "arp_filter", 1)
+    bench.refresh()
+    assert bench.sync._read_policy().ignore is Ignore.OTHERS
+
+
+def test_a_kernel_without_the_sysctls_has_the_defaults(tmp_path: Path) -> None:
+    kernel, stack = Kernel(), Stack()
+    sync = ArpSync(INDEX, stack, kernel, tmp_path / "none")
+    sync.refresh()
+    assert stack.log == [({LOOPBACK, LOCAL}, ArpPolicy())]
+    sync.close()
+    kernel.close()
+
+
+def test_an_address_message_has_interface_scope_and_address() -> None:
+    attribute = struct.pack("=HH4s", 8, 2, LOOPBACK.packed)
+    message = struct.pack("=IHHIIBBBBI", 32, RTM_NEWADDR, 0, 0, 0, 2, 32, 0, 253, 7) + attribute
+    assert read_address(message, 0) == (7, RT_SCOPE_LINK, LOOPBACK)
+    short = struct.pack("=IHHIIBBBBI", 24, RTM_NEWADDR, 0, 0, 0, 2, 32, 0, 253, 7)
+    assert read_address(short, 0) == (7, RT_SCOPE_LINK, None)
+
+
+def test_the_loopback_interface_has_no_address_that_another_one_has() -> None:
+    with Netlink() as netlink:
+        assert IPv4Address("127.0.0.1") not in netlink.other_addresses(INDEX, RT_SCOPE_HOST)
+        assert IPv4Address("127.0.0.1") in netlink.other_addresses(1 << 30, RT_SCOPE_HOST)
+        assert IPv4Address("127.0.0.1") not in netlink.other_addresses(1 << 30, RT_SCOPE_LINK)
