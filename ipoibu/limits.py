@@ -32,6 +32,7 @@ DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
 DEFAULT_HOP_LIMIT: Final = 64  # OpenSM's value for a routed link; RoCE needs more than 0
 
 # Neighbours
+NEIGH_PERMANENT_MAX: Final = 65_536  # of them that an administrator may set: never evicted
 NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
 NEIGH_EVICTED_AT_ONCE: Final = 16  # strangers that make room when the pump refuses a neighbour
 NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # of one neighbour: each queue may refuse it once

@@ -30,9 +30,9 @@ def add_view(
     summary: str,
     text: Callable[[Answers], str],
     data: Callable[[Answers], list[dict[str, Any]]],
-) -> None:
+) -> Parser:
     """Add a command that asks daemons for `command` and prints `text` of the answers, or with -j the
-    JSON of `data`."""
+    JSON of `data`; return its parser."""
     parser = commands.add_parser(command, help=summary, description=summary.capitalize() + ".")
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="the interface; all of this namespace by default"
@@ -64,6 +64,7 @@ def add_view(
         return 0
 
     parser.set_defaults(run=run)
+    return parser
 
 
 def ask(command: str, name: str | None) -> Answers:

@@ -23,6 +23,7 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
 from ipoibu.daemon.sync_watch import Sync, SyncWatch
@@ -46,7 +47,7 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
-class RunnableEndpoint(Stack, GroupStack, ArpStack, Observed, Protocol):
+class RunnableEndpoint(Stack, GroupStack, ArpStack, NeighbourTable, Observed, Protocol):
     """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
@@ -141,6 +142,7 @@ class RunningInterface:
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
+        actions |= NeighbourChanges(self.endpoint, self._executor).actions
         control = ControlServer(config.name, self.endpoint, self._executor, actions)
         stack.push_async_callback(control.close)
         await control.start()

@@ -337,6 +337,19 @@ class Endpoint:
         interface = self._opened()
         interface.perform(method(interface.loop.time(), *args))
 
+    def set_neighbour(self, ip: IpAddress, hwaddr: HwAddr, *, replaces: bool = False) -> None:
+        """Set a permanent neighbour, which no message and no time changes; `UsageError` if there is an entry
+        and it may not be replaced."""
+        self._call(lambda: self._input(self._engine.set_neighbour, ip, hwaddr, replaces))
+
+    def remove_neighbour(self, ip: IpAddress) -> None:
+        """Remove a neighbour's entry; the next packet asks for it again."""
+        self._call(lambda: self._input(self._engine.remove_neighbour, ip))
+
+    def flush_neighbours(self, *, permanent: bool = False) -> None:
+        """Remove all neighbours, the permanent ones only if `permanent`."""
+        self._call(lambda: self._input(self._engine.flush_neighbours, permanent))
+
     # ---- packets, without a TUN
 
     def _embedded(self) -> _core.QueueDevice:

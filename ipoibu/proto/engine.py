@@ -315,6 +315,34 @@ class Engine:
         self._groups.leave(now, group)
         return self._context.take(now)
 
+    # -- neighbours of an administrator ----------------------------------------------------------
+
+    def set_neighbour(
+        self, now: float, ip: IpAddress, hwaddr: HwAddr, replaces: bool
+    ) -> list[Effect]:
+        """Set a permanent entry; `UsageError` for an impossible one, or if there is one already and we may
+        not replace it."""
+        if not is_host(ip) or ip in self._addresses or self._is_group(ip):
+            raise UsageError(f"{ip} is not the address of another host")
+        if ip.version == 6 and not self._context.config.carries_ipv6:
+            raise UsageError(f"{ip}: the MTU of this link is too small for IPv6")
+        if hwaddr.gid.is_multicast or hwaddr.same_queue_pair(self._context.hwaddr):
+            raise UsageError(f"{hwaddr} is not the hardware address of another host")
+        self._neighbours.pin(now, ip, hwaddr, replaces=replaces)
+        if not self._link.is_up:
+            self._neighbours.flush(now)  # withdraws it until the link is up
+        return self._context.take(now)
+
+    def remove_neighbour(self, now: float, ip: IpAddress) -> list[Effect]:
+        """Remove an entry, permanent or not; `UsageError` if there is none."""
+        self._neighbours.remove(now, ip)
+        return self._context.take(now)
+
+    def flush_neighbours(self, now: float, permanent: bool) -> list[Effect]:
+        """Remove all entries, the permanent ones only if `permanent`."""
+        self._neighbours.clear(now, permanent=permanent)
+        return self._context.take(now)
+
     # -- time ------------------------------------------------------------------------------------
 
     def timer(self, now: float) -> list[Effect]:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
-from ipoibu.errors import BadFrame
+from ipoibu.errors import BadFrame, UsageError
 from ipoibu.limits import (
     MAX_RANDOM_FACTOR,
     MIN_RANDOM_FACTOR,
@@ -23,6 +23,7 @@ from ipoibu.limits import (
     NEIGH_MAX,
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
+    NEIGH_PERMANENT_MAX,
     NEIGH_REFUSALS_MAX,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
@@ -100,6 +101,7 @@ class Neighbours:
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
         self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, oldest first
+        self._permanent: set[IpAddress] = set()
         self._pending = 0
         self._gateways: set[IpAddress] = set()  # of our host's routes
         self.watcher: Watcher | None = None
@@ -114,7 +116,8 @@ class Neighbours:
 
     def wanted(self, now: float, ip: IpAddress) -> None:
         """Resolve `ip` although no packet waits: the pump sends by another next hop meanwhile."""
-        if ip not in self._entries:
+        entry = self._entries.get(ip)
+        if entry is None or entry.state is State.PERMANENT:
             self._feed(now, ip, Input.MISS)
         entry = self._entries.get(ip)
         if entry is not None and entry.published is None:
@@ -242,6 +245,37 @@ class Neighbours:
         for ip in list(self._entries):
             self._feed(now, ip, Input.FLUSHED)
 
+    # ---- entries that an administrator changes
+
+    def pin(self, now: float, ip: IpAddress, hwaddr: HwAddr, *, replaces: bool) -> None:
+        """Set a permanent entry; `UsageError` if there is an entry and we may not replace it, or if there
+        are too many."""
+        entry = self._entries.get(ip)
+        if entry is not None and not replaces:
+            raise UsageError(
+                f"{ip} has an entry ({entry.state.value}): replace it, or remove it first"
+            )
+        if ip not in self._permanent and len(self._permanent) >= NEIGH_PERMANENT_MAX:
+            raise UsageError(f"{ip}: there are {NEIGH_PERMANENT_MAX} permanent entries: remove one")
+        if entry is not None:
+            entry.hwaddr = None  # so that the new one is no news of a peer
+        self._feed(now, ip, Input.PINNED, hwaddr=hwaddr)
+        if ip not in self._entries:
+            raise UsageError(f"{ip}: all {self._cap} neighbours are in use")
+        self._permanent.add(ip)
+
+    def remove(self, now: float, ip: IpAddress) -> None:
+        """Remove the entry, permanent or not; `UsageError` if there is none."""
+        if ip not in self._entries:
+            raise UsageError(f"{ip} has no entry")
+        self._feed(now, ip, Input.REMOVED)
+
+    def clear(self, now: float, *, permanent: bool) -> None:
+        """Remove all entries, the permanent ones only if `permanent`."""
+        removed = self._entries.keys() - (set() if permanent else self._permanent)
+        for ip in sorted(removed, key=str):
+            self._feed(now, ip, Input.REMOVED)
+
     def ips(self) -> list[IpAddress]:
         return list(self._entries)
 
@@ -303,7 +337,7 @@ class Neighbours:
         match action:
             case Action.QUEUE:
                 self._queue(entry, packet)
-            case Action.RESEND:
+            case Action.RESEND if packet:
                 self._context.emit(SendPacket(packet, entry.ip))
             case Action.REFUSE:
                 self._refuse(now, packet)
@@ -332,9 +366,11 @@ class Neighbours:
             case Action.REVALIDATE:
                 if self._context.paths is not None and entry.hwaddr is not None:
                     self._context.paths.revalidate(now, entry.hwaddr.gid)
+            case Action.WITHDRAW:
+                self._withdraw(entry)
             case Action.FORGET:
-                if entry.published is not None:
-                    self._context.emit(Withdraw(entry.ip))
+                self._withdraw(entry)
+                self._permanent.discard(entry.ip)
                 del self._entries[entry.ip]
 
     def _record(self, now: float, entry: _Entry, hwaddr: HwAddr | None) -> None:
@@ -366,6 +402,11 @@ class Neighbours:
         mtu_bytes = self._context.config.mtu_bytes
         hwaddr = entry.hwaddr if destination else None
         self._context.emit(Publish(entry.ip, action, destination, mtu_bytes, hwaddr))
+
+    def _withdraw(self, entry: _Entry) -> None:
+        if entry.published is not None:
+            entry.published = None
+            self._context.emit(Withdraw(entry.ip))
 
     def _queue(self, entry: _Entry, packet: bytes) -> None:
         """Keep the packet, or drop it.

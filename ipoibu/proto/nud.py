@@ -9,6 +9,8 @@
     DELAY        in use again: give the upper layers 5 s            pump: sends on
     PROBE        asking the known host itself, three times (A5)     pump: sends on
     FAILED       no answer: refuse for a second, then forget        pump: UNREACHABLE
+    PERMANENT    an administrator set the address; no peer's
+                 message and no time changes it                     pump: SEND, from the first miss on
 
 FAILED is our negative cache and not in the RFC, which sends the ICMP errors and deletes the entry.
 `EVIDENCE` first classifies a peer's message by the flags of a neighbour advertisement (RFC 4861 §7.2.5);
@@ -43,6 +45,7 @@ class State(enum.Enum):
     DELAY = "delay"
     PROBE = "probe"
     FAILED = "failed"
+    PERMANENT = "permanent"
 
 
 class Input(enum.Enum):
@@ -60,6 +63,8 @@ class Input(enum.Enum):
     EXHAUSTED = "the state's time is over, and all solicitations are sent"
     EVICTED = "the table is full"
     FLUSHED = "the link is down"
+    PINNED = "an administrator sets the address"
+    REMOVED = "an administrator removes the entry"
 
 
 class Action(enum.Enum):
@@ -76,6 +81,7 @@ class Action(enum.Enum):
     PROBE = "solicit the known host"
     ARM = "start the state's timer"
     REVALIDATE = "ask the SA for the path again"
+    WITHDRAW = "withdraw the entry, and keep it"
     FORGET = "withdraw the entry, and remove it"
 
 
@@ -104,7 +110,7 @@ EVIDENCE: Final[Mapping[tuple[bool, bool, Cached], Input]] = {
 }
 
 _N, _I, _R, _S = State.NONE, State.INCOMPLETE, State.REACHABLE, State.STALE
-_D, _P, _F = State.DELAY, State.PROBE, State.FAILED
+_D, _P, _F, _C = State.DELAY, State.PROBE, State.FAILED, State.PERMANENT
 _A = Action
 
 # fmt: off
@@ -116,6 +122,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_N, Input.MOVED):      (_N, ()),
     (_N, Input.USED):       (_N, ()),
     (_N, Input.SUSPECTED):  (_N, ()),
+    (_N, Input.PINNED):     (_C, (_A.RECORD, _A.SEND)),
+    (_N, Input.REMOVED):    (_N, ()),
     # RFC 4861 §7.2.2: asking
     (_I, Input.MISS):         (_I, (_A.QUEUE,)),
     (_I, Input.SOURCE_READY): (_I, (_A.ASK, _A.ARM)),
@@ -126,6 +134,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_I, Input.USED):         (_I, ()),
     (_I, Input.SUSPECTED):    (_I, ()),
     (_I, Input.FLUSHED):      (_N, (_A.REJECT, _A.FORGET)),
+    (_I, Input.PINNED):       (_C, (_A.RECORD, _A.SEND, _A.RELEASE)),
+    (_I, Input.REMOVED):      (_N, (_A.REJECT, _A.FORGET)),
     # confirmed
     (_R, Input.MISS):      (_R, (_A.RESEND,)),
     (_R, Input.USED):      (_R, ()),
@@ -138,6 +148,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_R, Input.SUSPECTED): (_P, (_A.PROBE, _A.ARM)),
     (_R, Input.EVICTED):   (_N, (_A.FORGET,)),
     (_R, Input.FLUSHED):   (_N, (_A.FORGET,)),
+    (_R, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_R, Input.REMOVED):   (_N, (_A.FORGET,)),
     # usable, not confirmed lately
     (_S, Input.MISS):      (_S, (_A.RESEND,)),
     (_S, Input.USED):      (_D, (_A.ARM,)),
@@ -150,6 +162,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_S, Input.SUSPECTED): (_S, ()),
     (_S, Input.EVICTED):   (_N, (_A.FORGET,)),
     (_S, Input.FLUSHED):   (_N, (_A.FORGET,)),
+    (_S, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_S, Input.REMOVED):   (_N, (_A.FORGET,)),
     # RFC 4861 §7.3.3: in use; the pump keeps sending to the address that we have
     (_D, Input.MISS):      (_D, (_A.RESEND,)),
     (_D, Input.USED):      (_D, ()),
@@ -161,6 +175,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.DISPUTED):  (_D, ()),
     (_D, Input.SUSPECTED): (_D, ()),
     (_D, Input.FLUSHED):   (_N, (_A.FORGET,)),
+    (_D, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_D, Input.REMOVED):   (_N, (_A.FORGET,)),
     # asking the known host: without an answer the entry goes, and the next packet asks all hosts. If the
     # answer then names the same port, the host was up and its path has changed (B6).
     (_P, Input.MISS):      (_P, (_A.RESEND,)),
@@ -174,6 +190,8 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_P, Input.DISPUTED):  (_P, ()),
     (_P, Input.SUSPECTED): (_P, ()),
     (_P, Input.FLUSHED):   (_N, (_A.FORGET,)),
+    (_P, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_P, Input.REMOVED):   (_N, (_A.FORGET,)),
     # the negative cache; a peer that answers late still gets its entry
     (_F, Input.MISS):      (_F, (_A.REFUSE,)),
     (_F, Input.USED):      (_F, ()),
@@ -183,6 +201,20 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_F, Input.SUSPECTED): (_F, ()),
     (_F, Input.EVICTED):   (_N, (_A.FORGET,)),
     (_F, Input.FLUSHED):   (_N, (_A.FORGET,)),
+    (_F, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_F, Input.REMOVED):   (_N, (_A.FORGET,)),
+    # an administrator's; the pump forgets it while the link is down, and asks for it again
+    (_C, Input.MISS):      (_C, (_A.SEND, _A.RESEND)),
+    (_C, Input.USED):      (_C, ()),
+    (_C, Input.REPEATED):  (_C, ()),
+    (_C, Input.CONFIRMED): (_C, ()),
+    (_C, Input.REPLACED):  (_C, ()),
+    (_C, Input.MOVED):     (_C, ()),
+    (_C, Input.DISPUTED):  (_C, ()),
+    (_C, Input.SUSPECTED): (_C, ()),
+    (_C, Input.FLUSHED):   (_C, (_A.WITHDRAW,)),
+    (_C, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
+    (_C, Input.REMOVED):   (_N, (_A.FORGET,)),
 })
 # fmt: on
 

@@ -10,7 +10,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from tests.netns.conftest import Until
+from tests.netns.conftest import Cli, Until
 
 pytestmark = pytest.mark.netns
 
@@ -57,3 +57,33 @@ def test_arp_ignore_of_the_interface_ends_the_answers_for_another_one(
     finally:
         sh(second, "ip address del 10.255.1.2/32 dev lo; ip address del 10.255.1.3/32 dev lo")
         sh(first, "ip route del 10.255.1.2/32 dev ib0; ip route del 10.255.1.3/32 dev ib0")
+
+
+def test_an_administrator_adds_replaces_and_removes_neighbours(
+    lab: Lab, cli: Cli, until: Until
+) -> None:
+    """`ip neigh` has no effect on a TUN."""
+    first, second = lab.hosts
+    ip, hwaddr = str(second.ipv4.ip), second.ask("show")["hwaddr"]
+    wrong = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:77:77"
+
+    def neigh(*words: str) -> str:
+        done = cli(first, "neigh", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def answers() -> bool:
+        return first.run(["ping", "-c1", "-W2", ip]).returncode == 0
+
+    until(answers, timeout_s=20)
+    assert "has an entry" in cli(first, "neigh", "add", ip, "lladdr", hwaddr, "dev", "ib0").stderr
+    neigh("replace", ip, "lladdr", wrong, "dev", "ib0", "nud", "permanent")
+    assert not answers()
+    assert f"{ip} dev ib0 lladdr {wrong} PERMANENT" in neigh("ib0")
+    neigh("flush", "dev", "ib0")
+    assert not answers()
+    neigh("replace", ip, "lladdr", hwaddr, "dev", "ib0")
+    assert answers()
+    neigh("del", ip, "dev", "ib0")
+    assert ip not in neigh("ib0")
+    assert answers()

@@ -42,6 +42,7 @@ ACTION_OF = {
     State.DELAY: NeighAction.NOTIFY,
     State.PROBE: NeighAction.NOTIFY,
     State.FAILED: NeighAction.UNREACHABLE,
+    State.PERMANENT: NeighAction.SEND,
 }
 
 
@@ -83,6 +84,9 @@ def v6_in(state: State) -> Bench:
         case State.FAILED:
             bench.send(str(PEER_V6))
             bench.run(3.1)
+        case State.PERMANENT:
+            engine = bench.host.engine
+            bench.host.carry_out(engine.set_neighbour(bench.now, PEER_V6, PEER, replaces=False))
         case State.NONE:
             pass
     assert state_of(bench) is state
