@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "stats",
     "metrics",
     "monitor",
+    "top",
     "ping",
     "set",
     "log",

@@ -42,7 +42,7 @@ def add_view(
         "--watch",
         metavar="SECONDS",
         nargs="?",
-        type=_period,
+        type=parse_period,
         const=WATCH_S,
         help="repeat until interrupted, every second by default; with -j one line each",
     )
@@ -92,13 +92,14 @@ def _watch(show: Callable[[], str], period_s: float, *, clear: bool) -> None:
         time.sleep(period_s)
 
 
-def _period(text: str) -> float:
+def parse_period(text: str) -> float:
+    """Read seconds from 0.1 on."""
     try:
         period_s = float(text)
     except ValueError:
         period_s = 0.0
     if not 0.1 <= period_s <= 86_400:
-        raise UsageError(f"--watch {text!r}: expected seconds, 0.1 or more")
+        raise UsageError(f"{text!r}: expected seconds, 0.1 or more")
     return period_s
 
 

@@ -59,6 +59,15 @@ def test_ping_and_path_know_the_other_host(lab: Lab, cli: Cli) -> None:
     assert "10.77.0.2" in path["next_hops"]
 
 
+def test_top_shows_the_interface_with_its_rates(lab: Lab, cli: Cli) -> None:
+    done = cli(lab.hosts[0], "top", "-j", "-n", "1", "-d", "0.1")
+    (interface,) = json.loads(done.stdout)["interfaces"]
+    assert (interface["dev"], interface["state"]) == ("ib0", "up")
+    assert interface["rx_bytes_s"] >= 0
+    table = cli(lab.hosts[0], "top", "-n", "1", "-d", "0.1")
+    assert (table.returncode, "ib0" in table.stdout) == (0, True), table.stderr
+
+
 def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
     host = lab.hosts[0]
     done = cli(host, "set", "ib0", "busy-poll", "50", "-j")
