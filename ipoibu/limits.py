@@ -61,6 +61,7 @@ ANNOUNCE_COUNT: Final = 3  # gratuitous ARP, unsolicited NA: RFC 4861 §10 MAX_N
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
 HOST_ADDRESSES_MAX: Final = 1024  # of other interfaces; the engine logs and ignores further ones
+PROXIES_MAX: Final = 1024  # proxy entries and anycast addresses; likewise
 ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly; a restarted host must be reachable in 3 s.
@@ -130,7 +131,7 @@ KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices:
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
-INTERFACE_DESCRIPTORS: Final = 21  # a child on the built-in HCA has at most 17
+INTERFACE_DESCRIPTORS: Final = 22  # a child on the built-in HCA has at most 18
 TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 

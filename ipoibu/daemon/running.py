@@ -2,8 +2,8 @@
 """One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
 They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, route
-sync, group sync, ARP sync, control socket. They end in reverse order; when the TUN closes, last, the
-kernel removes the interface.
+sync, group sync, ARP sync, proxy sync, control socket. They end in reverse order; when the TUN closes,
+last, the kernel removes the interface.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ipoibu.host.arp_sync import ArpStack, ArpSync
 from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.proxy_sync import ProxyStack, ProxySync
 from ipoibu.host.route_sync import RouteSync, Stack
 from ipoibu.host.tun import Tun
 from ipoibu.ib import PortInfo
@@ -47,7 +48,7 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
-class RunnableEndpoint(Stack, GroupStack, ArpStack, NeighbourTable, Observed, Protocol):
+class RunnableEndpoint(Stack, GroupStack, ArpStack, ProxyStack, NeighbourTable, Observed, Protocol):
     """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
@@ -139,6 +140,7 @@ class RunningInterface:
         index = self._interface.index
         self._run(stack, GroupSync(index, self.endpoint, netlink))
         self._run(stack, ArpSync(index, self.endpoint, netlink))
+        self._run(stack, ProxySync(index, self.endpoint, netlink))
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)

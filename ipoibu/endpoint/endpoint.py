@@ -283,6 +283,10 @@ class Endpoint:
         as Linux does unless `policy` says otherwise."""
         self._call(lambda: self._input(self._engine.arp_changed, others, policy))
 
+    def proxies_changed(self, ips: frozenset[IpAddress]) -> None:
+        """Answer for these addresses, too: proxy entries, and anycast addresses of the interface."""
+        self._call(lambda: self._input(self._engine.proxies_changed, ips))
+
     def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
         """Packets to `network` go to the gateway `via` (of either family); without one they are on-link.
 

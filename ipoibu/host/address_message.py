@@ -14,9 +14,14 @@ from ipoibu.host.route_message import attributes
 
 # linux/if_addr.h
 _IFA_LOCAL: Final = 2
+_IFA_ANYCAST: Final = 5
 _IFA_MULTICAST: Final = 7
+_NDA_DST: Final = 1  # linux/neighbour.h
+NTF_PROXY: Final = 8
 _LENGTH: Final = struct.Struct("=I")
 _HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
+_NEIGHBOUR: Final = struct.Struct("=BxxxiHBB")  # struct ndmsg
+_FIRST_NEIGHBOUR_ATTRIBUTE: Final = 16 + _NEIGHBOUR.size
 _FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
 
 
@@ -26,12 +31,12 @@ def request(family: int, index: int) -> bytes:
 
 
 def read_group(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
-    """Return the interface and the group of the message at `offset`."""
+    """Return the interface and the group, or the anycast address, of the message at `offset`."""
     (length,) = _LENGTH.unpack_from(data, offset)
     index = _HEADER.unpack_from(data, offset + 16)[4]
     for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
-        if number == _IFA_MULTICAST:
-            return index, IPv4Address(value) if len(value) == 4 else IPv6Address(value)
+        if number in (_IFA_MULTICAST, _IFA_ANYCAST):
+            return index, _address(value)
     return index, None
 
 
@@ -43,6 +48,25 @@ def read_address(data: bytes, offset: int) -> tuple[int, int, IPv4Address | None
         if number == _IFA_LOCAL and len(value) == 4:
             return index, scope, IPv4Address(value)
     return index, scope, None
+
+
+def proxy_request(family: int) -> bytes:
+    """The body of a request for the proxy entries of all interfaces."""
+    return _NEIGHBOUR.pack(family, 0, 0, NTF_PROXY, 0)
+
+
+def read_proxy(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
+    """Return the interface and the address of the proxy entry at `offset`; None for another entry."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    _, index, _, flags, _ = _NEIGHBOUR.unpack_from(data, offset + 16)
+    for number, value in attributes(data, offset + _FIRST_NEIGHBOUR_ATTRIBUTE, offset + length):
+        if number == _NDA_DST and flags & NTF_PROXY and len(value) in (4, 16):
+            return index, _address(value)
+    return index, None
+
+
+def _address(value: bytes) -> IpAddress:
+    return IPv4Address(value) if len(value) == 4 else IPv6Address(value)
 
 
 def read_igmp_table(lines: Iterable[str], index: int) -> set[IpAddress]:

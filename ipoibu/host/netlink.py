@@ -23,7 +23,13 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import LinkError, NoSuchDevice
-from ipoibu.host.address_message import read_address, read_group, request
+from ipoibu.host.address_message import (
+    proxy_request,
+    read_address,
+    read_group,
+    read_proxy,
+    request,
+)
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -54,12 +60,14 @@ RTM_GETADDR: Final = 22
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25
 RTM_GETROUTE: Final = 26
+RTM_GETNEIGH: Final = 30
 RTM_NEWRULE: Final = 32
 RTM_DELRULE: Final = 33
 RTM_GETRULE: Final = 34
 RTM_NEWMULTICAST: Final = 56
 RTM_DELMULTICAST: Final = 57
 RTM_GETMULTICAST: Final = 58
+RTM_GETANYCAST: Final = 62
 RTM_NEWNEXTHOP: Final = 104
 RTM_DELNEXTHOP: Final = 105
 RTM_GETNEXTHOP: Final = 106
@@ -264,6 +272,35 @@ class Netlink(NetlinkSocket):
         message["index"] = index
         message["attrs"] = [["IFA_LOCAL", str(address.ip)], ["IFA_ADDRESS", str(address.ip)]]
         return message
+
+    # Proxies
+
+    def anycasts(self, index: int) -> set[IpAddress]:
+        """Return the IPv6 anycast addresses of the interface."""
+        answers = self._dump(RTM_GETANYCAST, request(socket.AF_INET6, index), "anycast addresses")
+        found = (read_group(data, offset) for data, offset in answers)
+        return {ip for at, ip in found if at == index and ip is not None}
+
+    def proxies(self, index: int) -> set[IpAddress]:
+        """Return the addresses for which the interface has proxy entries (`ip neigh show proxy`)."""
+        proxies: set[IpAddress] = set()
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for data, offset in self._dump(RTM_GETNEIGH, proxy_request(family), "proxy entries"):
+                at, ip = read_proxy(data, offset)
+                if at == index and ip is not None:
+                    proxies.add(ip)
+        return proxies
+
+    def _dump(self, kind: int, body: bytes, what: str) -> list[tuple[bytes, int]]:
+        """List, as far as this kernel can."""
+        try:
+            return self.exchange_all(kind, body, f"listing {what}")
+        except NoSuchDevice:
+            return []
+        except LinkError as error:
+            if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+                return []
+            raise
 
     # Groups
 

@@ -23,6 +23,7 @@ from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.host_addresses import HostAddresses
 from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.proxies import Proxies
 from ipoibu.wire import arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST
@@ -39,11 +40,13 @@ class ArpResolver:
         neighbours: Neighbours,
         addresses: Addresses,
         host: HostAddresses,
+        proxies: Proxies,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
         self._host = host
+        self._proxies = proxies
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -80,7 +83,7 @@ class ArpResolver:
             self._context.count("arp_sender")
         elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
-        elif not self._host.answers(sender, message.target_ip):
+        elif not self._answers(sender, message.target_ip):
             self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
         else:
             self._neighbours.introduced(now, sender, hwaddr)
@@ -90,6 +93,9 @@ class ArpResolver:
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)
         return is_reply and self._host.is_ours(message.target_ip)
+
+    def _answers(self, sender: IPv4Address, target: IPv4Address) -> bool:
+        return target in self._proxies or self._host.answers(sender, target)
 
     def _is_sender(self, ip: IPv4Address) -> bool:
         """Return whether another host may have `ip`."""

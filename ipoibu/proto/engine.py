@@ -38,6 +38,7 @@ from ipoibu.proto.listeners import ALL_HOSTS, Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.ping import Pings
+from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
@@ -67,13 +68,18 @@ class Engine:
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
         self._addresses = Addresses(context, resolvers, self._is_joined, self._accepted)
         self._host = HostAddresses(context, self._addresses)
-        self._arp = ArpResolver(context, self._neighbours, self._addresses, self._host)
+        self._groups = Groups(context)
+        self._proxies = Proxies(context, self._groups)
+        self._arp = ArpResolver(
+            context, self._neighbours, self._addresses, self._host, self._proxies
+        )
         self._routers = Routers(context, self._ask_router)
         self._neighbours.watcher = self._routers
-        self._nd = NdResolver(context, self._neighbours, self._addresses, self._routers)
+        self._nd = NdResolver(
+            context, self._neighbours, self._addresses, self._routers, self._proxies
+        )
         resolvers.update({4: self._arp, 6: self._nd})
         self.pings = Pings(context, self._neighbours, self._addresses)
-        self._groups = Groups(context)
         self._memberships = Listeners(self._groups)
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
@@ -291,6 +297,12 @@ class Engine:
         """Take the IPv4 addresses of the host's other interfaces, and the ARP policy of ours."""
         self._host.change(now, others, policy)
         self._neighbours.source_ready(now, 4)
+        return self._context.take(now)
+
+    def proxies_changed(self, now: float, ips: Set[IpAddress]) -> list[Effect]:
+        """Take the addresses that we answer for as a proxy, and our anycast addresses."""
+        carried = {ip for ip in ips if ip.version == 4 or self._context.config.carries_ipv6}
+        self._proxies.change(now, carried)
         return self._context.take(now)
 
     def memberships_changed(self, now: float, groups: Iterable[IpAddress]) -> list[Effect]:

@@ -8,6 +8,7 @@ link-layer option: `NdResolver` takes the address from it, and delivers the pack
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 from ipoibu.addr import HwAddr, IpAddress
@@ -15,6 +16,7 @@ from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import Deliver, Log
 from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import EtherType
@@ -40,11 +42,13 @@ class NdResolver:
         neighbours: Neighbours,
         addresses: Addresses,
         routers: Routers,
+        proxies: Proxies,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
         self._routers = routers
+        self._proxies = proxies
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -130,7 +134,7 @@ class NdResolver:
         self, now: float, source: FrameSource, message: NeighbourSolicitation
     ) -> None:
         """RFC 4861 §7.2.3: answer for our own target; ignore a tentative or foreign one."""
-        if not self._addresses.is_ours(message.target):
+        if not self._addresses.is_ours(message.target) and message.target not in self._proxies:
             return
         if message.lladdr is not None:
             self._neighbours.introduced(now, message.source, message.lladdr)
@@ -148,6 +152,8 @@ class NdResolver:
                 self._answer(message, None)
             else:
                 self._addresses.probed(now, message.target)
+        elif message.target in self._proxies:
+            self._answer(message, None)
         elif prober is not None:
             self._neighbours.suspect(now, message.target, prober)
 
@@ -175,7 +181,16 @@ class NdResolver:
 
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
         """RFC 4861 §7.2.4: answer the asker, or all nodes if the asker has no address yet (N4)."""
-        self._send(message.answer(self._context.hwaddr, self._context.config.is_router), asker)
+        answer = message.answer(self._context.hwaddr, self._context.config.is_router)
+        if (
+            message.target not in self._addresses
+        ):  # §7.2.7, §7.2.8: another owner's answer overrides ours
+            source = self._addresses.source_for(answer.destination, None)
+            if source is None:
+                self._context.count("nd_no_source")
+                return
+            answer = replace(answer, source=_v6(source), override=False)
+        self._send(answer, asker)
 
     def _send(
         self, message: NeighbourSolicitation | NeighbourAdvertisement, to: HwAddr | None = None

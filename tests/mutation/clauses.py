@@ -141,8 +141,8 @@ MUTATIONS: Final = (
     Mutation(
         "L3",
         _PROTO + "ndisc.py",
-        "if not self._addresses.is_ours(message.target):",
-        "if message.target not in self._addresses:",
+        "if not self._addresses.is_ours(message.target) and",
+        "if message.target not in self._addresses and",
     ),
     Mutation(
         "L4", _PROTO + "dad.py", "_I.CLAIMED):    (_S.DUPLICATE,", "_I.CLAIMED):    (_S.TENTATIVE,"

@@ -87,3 +87,45 @@ def test_an_administrator_adds_replaces_and_removes_neighbours(
     neigh("del", ip, "dev", "ib0")
     assert ip not in neigh("ib0")
     assert answers()
+
+
+@pytest.mark.timeout(60)
+def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
+    lab: Lab, sh: Sh, until: Until
+) -> None:
+    """The second host is a router for 10.77.0.200 and fd77:9::200, which it has on its loopback interface."""
+    first, second = lab.hosts
+    commands = (
+        "sysctl -qw net.ipv4.conf.ib0.forwarding=1",
+        "sysctl -qw net.ipv6.conf.all.forwarding=1 net.ipv6.conf.ib0.proxy_ndp=1",
+        "sysctl -qw net.ipv4.conf.ib0.arp_ignore=1",  # so that only the entry has it answer
+        "ip address add 10.77.0.200/32 dev lo",
+        "ip -6 address add fd77:9::200/128 dev lo",
+        "ip -6 address add fd77:9::2/64 dev ib0",
+        "ip neigh add proxy 10.77.0.200 dev ib0",
+        "ip neigh add proxy fd77:9::200 dev ib0",
+    )
+    undo = (
+        "ip neigh del proxy 10.77.0.200 dev ib0",
+        "ip neigh del proxy fd77:9::200 dev ib0",
+        "ip -6 address del fd77:9::2/64 dev ib0",
+        "ip -6 address del fd77:9::200/128 dev lo",
+        "ip address del 10.77.0.200/32 dev lo",
+        "sysctl -qw net.ipv4.conf.ib0.arp_ignore=0",
+        "sysctl -qw net.ipv6.conf.all.forwarding=0 net.ipv6.conf.ib0.proxy_ndp=0",
+        "sysctl -qw net.ipv4.conf.ib0.forwarding=0",
+    )
+    try:
+        sh(first, "ip -6 address add fd77:9::1/64 dev ib0")
+        for command in commands:
+            sh(second, command)
+        for target in ("10.77.0.200", "fd77:9::200", "fd77:9::"):
+
+            def answers(target: str = target) -> bool:
+                return first.run(["ping", "-c1", "-W1", target]).returncode == 0
+
+            until(answers, timeout_s=20)
+    finally:
+        for command in undo:
+            second.run(["sh", "-c", command])
+        sh(first, "ip -6 address del fd77:9::1/64 dev ib0")

@@ -93,7 +93,9 @@ def test_the_limits_are_those_of_the_core() -> None:
     numbers = dict(re.findall(r"IPU_ADMISSION_(\w+) = (\d+)", HEADER.read_text("utf-8")))
     for name in ("PER_SENDER", "STRANGERS", "KNOWN", "ANSWERS"):
         assert int(numbers[name]) == getattr(limits, f"CONTROL_{name}")
-    assert int(numbers["OWN_MAX"]) == limits.ADDRESSES_MAX + limits.HOST_ADDRESSES_MAX
+    assert int(numbers["OWN_MAX"]) == (
+        limits.ADDRESSES_MAX + limits.HOST_ADDRESSES_MAX + limits.PROXIES_MAX
+    )
 
 
 def test_a_request_of_a_stranger_to_another_host_does_not_reach_the_engine(world: World) -> None:
