@@ -94,6 +94,8 @@ IWARP = "iWARP"  # a link layer
 class PortInfo:
     """A port at the time of its opening; `active_mtu_bytes` is its InfiniBand MTU (256..4096).
 
+    `datagram_bytes` is the longest UD message, where it may have any length; None: an InfiniBand MTU.
+
     `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
     "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/mesh.md); `netdev` is the
     net device below, if there is one.
@@ -106,6 +108,11 @@ class PortInfo:
     active_mtu_bytes: int
     link_layer: str
     netdev: str | None
+    datagram_bytes: int | None = None
+
+    @property
+    def longest_datagram_bytes(self) -> int:
+        return self.datagram_bytes or self.active_mtu_bytes
 
 
 # Codes of PortInfo (IBA 14.2.5.6): lanes, and Mb/s of a lane as the kernel's ib_ipoib reports them

@@ -193,7 +193,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .self = soft,
         .gid = attr.gid,
         .qpn = config->source_qpn != 0 ? config->source_qpn : soft_qp_qpn(soft->qp),
-        .mtu = attr.active_mtu_bytes,
+        .mtu = attr.datagram_bytes,
         .max_recv = config->recv_depth,
     };
     if (soft->has_connections) {

@@ -76,6 +76,7 @@ cdef extern from "soft/hca.h" nogil:
         uint8_t guid[8]
         unsigned int netdev_mtu_bytes
         unsigned int active_mtu_bytes
+        unsigned int datagram_bytes
     enum:
         SOFT_C_COUNT
         SOFT_MAX_PKEYS
@@ -85,7 +86,7 @@ cdef extern from "soft/hca.h" nogil:
     int soft_hca_open_tx_queue(soft_hca *hca, uint16_t pkey, soft_hca **out)
     void soft_hca_close(soft_hca *hca)
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
-    int soft_hca_check(soft_hca *hca)
+    int soft_hca_check(soft_hca *hca, unsigned int datagram_bytes)
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
     const char *soft_counter_names[SOFT_C_COUNT]
@@ -192,6 +193,7 @@ cdef class SoftHca:
     cdef readonly bytes gid
     cdef readonly bytes guid
     cdef readonly unsigned int active_mtu_bytes
+    cdef readonly unsigned int datagram_bytes
     cdef readonly unsigned int netdev_mtu_bytes
 
     def __cinit__(self, str netdev):
@@ -205,6 +207,7 @@ cdef class SoftHca:
         self.gid = raw_address(&attr.gid)
         self.guid = PyBytes_FromStringAndSize(<const char *>attr.guid, 8)
         self.active_mtu_bytes = attr.active_mtu_bytes
+        self.datagram_bytes = attr.datagram_bytes
         self.netdev_mtu_bytes = attr.netdev_mtu_bytes
 
     def __dealloc__(self):
@@ -256,10 +259,10 @@ cdef class SoftHca:
         """The used P_Keys of the table, in its order."""
         return [self.pkey_table[i] for i in range(self.pkey_count) if self.pkey_users[i] > 0]
 
-    def check(self) -> int:
-        """Return 0 while the port is active, else the errno of soft_hca_check()."""
+    def check(self, unsigned int datagram_bytes=0) -> int:
+        """Return 0 while the port is active and carries such datagrams, else the errno of soft_hca_check()."""
         self.alive()
-        return -soft_hca_check(self.hca)
+        return -soft_hca_check(self.hca, datagram_bytes)
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the whole HCA, with its TX queues."""

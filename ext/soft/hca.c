@@ -12,6 +12,7 @@
 /* Room for the longest headers of any RoCEv2 packet: the rule of rxe, so that both ends of a link
  * come to the same MTU. */
 #define HEADROOM_BYTES 80
+#define UD_OVERHEAD    72
 #define SMALLEST_MTU   256
 
 const char *const soft_counter_names[SOFT_C_COUNT] = {
@@ -93,6 +94,15 @@ static unsigned int active_mtu(unsigned int netdev_mtu_bytes)
     return mtu < SMALLEST_MTU ? 0 : mtu;
 }
 
+/* IPv6, UDP, BTH, DETH and ICRC take 72 bytes; up to 3 more pad a message to four times n. */
+static unsigned int longest_datagram(unsigned int netdev_mtu_bytes)
+{
+    unsigned int bytes = netdev_mtu_bytes < UD_OVERHEAD ? 0 : netdev_mtu_bytes - UD_OVERHEAD;
+
+    bytes = bytes < SOFT_MAX_DATAGRAM ? bytes : SOFT_MAX_DATAGRAM;
+    return bytes & ~3u;
+}
+
 static int read_attributes(struct soft_netdev *dev, const char *netdev, struct soft_hca_attr *attr)
 {
     struct soft_netdev_state state;
@@ -107,6 +117,7 @@ static int read_attributes(struct soft_netdev *dev, const char *netdev, struct s
     attr->ifindex = state.ifindex;
     attr->netdev_mtu_bytes = state.mtu_bytes;
     attr->active_mtu_bytes = active_mtu(state.mtu_bytes);
+    attr->datagram_bytes = longest_datagram(state.mtu_bytes);
     if (attr->active_mtu_bytes == 0)
         return -EMSGSIZE;
     error = soft_netdev_link_local(dev, state.ifindex, &state.eui64, &attr->gid);
@@ -177,7 +188,7 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr)
     *attr = hca->attr;
 }
 
-int soft_hca_check(struct soft_hca *hca)
+int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes)
 {
     struct soft_netdev_state state;
     int error;
@@ -191,7 +202,8 @@ int soft_hca_check(struct soft_hca *hca)
         error = -ENETDOWN;
     if (error == 0)
         error = soft_netdev_has_address(&hca->netdev, hca->attr.ifindex, &hca->attr.gid);
-    if (error == 0 && active_mtu(state.mtu_bytes) < hca->attr.active_mtu_bytes)
+    if (error == 0 && (active_mtu(state.mtu_bytes) < hca->attr.active_mtu_bytes ||
+                       longest_datagram(state.mtu_bytes) < datagram_bytes))
         error = -EMSGSIZE;
     pthread_mutex_unlock(&hca->group_mutex);
     return error;

@@ -60,6 +60,7 @@ struct soft_hca_attr {
     uint8_t guid[8];     /* the interface identifier of the GID, as it stands there */
     unsigned int netdev_mtu_bytes;
     unsigned int active_mtu_bytes; /* 256, 512, 1024, 2048 or 4096: fits netdev_mtu_bytes - 80 */
+    unsigned int datagram_bytes;   /* the longest UD message: netdev_mtu_bytes - 72, 4 times n */
 };
 
 /*
@@ -97,12 +98,12 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 /* Looks at the device again. Returns 0 while the port is active, else -ENODEV (device gone or
  * renumbered), -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID
  * is tentative), -EBUSY (it is being renamed) or -EMSGSIZE (the MTU no longer carries
- * active_mtu_bytes). Only control threads should call this, because it costs system calls. An HCA
+ * active_mtu_bytes, or a datagram of datagram_bytes). Only control threads should call this, because it costs system calls. An HCA
  * survives all of these but -ENODEV and works again when the result is 0 again; but the kernel
  * forgets a device's groups while its MTU is below 1280 bytes, which ends IPv6 on it:
  * -EADDRNOTAVAIL, then detach and attach.
  */
-int soft_hca_check(struct soft_hca *hca);
+int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
 
 /* Replaces the P_Key table (at open { 0xffff }). QPs name their P_Key by index; an index past the
  * end matches nothing. -EINVAL unless 1 <= n <= SOFT_MAX_PKEYS. The table may hold invalid entries
@@ -352,7 +353,7 @@ struct soft_recv_wr {
 /* Posts n sends as one batch, in order, and tries to send them now. Returns how many it accepted:
  * fewer than n when the send queue is full, or when the next send is invalid (no AH, an AH of
  * another HCA, too many SGEs, QPN over 24 bits); -EINVAL when the first is invalid. It accepts a
- * message longer than the active MTU, which completes with SOFT_WC_LOC_LEN_ERR; all failures
+ * message longer than datagram_bytes, which completes with SOFT_WC_LOC_LEN_ERR; all failures
  * complete, even when not signalled. UD is unreliable: success says only that the caller may reuse
  * the buffer.
  *

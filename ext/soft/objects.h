@@ -25,6 +25,7 @@
 #define SOFT_QP_BUCKETS    1024
 #define SOFT_GROUP_BUCKETS 1024
 #define SOFT_MAX_MESSAGE   4096 /* the largest InfiniBand MTU */
+#define SOFT_MAX_DATAGRAM  9144 /* the longest UD message: fits the longest usual frames, 9216 */
 
 /* A consumer sleeps on a channel: channel.c. */
 struct soft_channel {
@@ -211,7 +212,7 @@ struct soft_hca {
     unsigned int srq_count;
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */
 
-    uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_MESSAGE + SOFT_ROCE_TAIL_MAX];
+    uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_DATAGRAM + SOFT_ROCE_TAIL_MAX];
 };
 
 /* hca.c. Makes an HCA without a device, for tests without a network. */

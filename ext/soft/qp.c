@@ -169,7 +169,7 @@ static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
         soft_rc_number(qp, wqe);
         return;
     }
-    if (bytes > qp->hca->attr.active_mtu_bytes)
+    if (bytes > qp->hca->attr.datagram_bytes)
         wqe->status = SOFT_WC_LOC_LEN_ERR;
     wr->ah->references++;
 }

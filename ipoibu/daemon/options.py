@@ -140,8 +140,8 @@ OPTIONS: Final = (
         "mtu",
         "N",
         MTUS.read,
-        "IP MTU in bytes; by default the link's (2044 where the port allows), or 65520 in"
-        " connected mode",
+        "IP MTU in bytes, the same on every host; by default the link's (2044 where the port allows),"
+        " or 65520 in connected mode",
         field="endpoint.mtu",
         example="2044",
         commands=("up", "lab", "child"),

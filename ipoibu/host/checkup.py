@@ -23,7 +23,7 @@ from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR, parse_device
 from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capable
-from ipoibu.host.finding import Finding, Status, device_mtu
+from ipoibu.host.finding import Finding, Status, datagram_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
@@ -199,7 +199,7 @@ def net_device(name: str) -> Iterator[Finding]:
             addresses = netlink.flagged_addresses(link.index)
             flags = {str(address.ip): bits for address, bits in addresses.items()}
             yield device_link_local(name, flags)
-            yield device_mtu(link)
+            yield datagram_mtu(link)
     except (IpoibuError, OSError) as error:
         yield Finding("device", "fail", f"{name}: {error}")
         return

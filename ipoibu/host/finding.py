@@ -7,7 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ipoibu.host.netlink import Link
-from ipoibu.limits import IB_MTUS, IPV6_MIN_MTU, ROCE_OVERHEAD_BYTES
+from ipoibu.limits import (
+    DEFAULT_IB_MTU,
+    ENCAP_LEN,
+    IB_MTUS,
+    IPV6_MIN_MTU,
+    ROCE_OVERHEAD_BYTES,
+    SOFT_DATAGRAM_MAX_BYTES,
+    SOFT_OVERHEAD_BYTES,
+)
 
 Status = Literal["ok", "info", "warn", "fail"]
 
@@ -26,6 +34,22 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def datagram_mtu(link: Link) -> Finding:
+    """Check the MTU of a net device below the built-in HCA, whose datagrams may have any length."""
+    room = min(link.mtu_bytes - SOFT_OVERHEAD_BYTES, SOFT_DATAGRAM_MAX_BYTES) & ~3
+    if link.mtu_bytes < IB_MTUS[0] + ROCE_OVERHEAD_BYTES:
+        return device_mtu(link)
+    ip_mtu = room - ENCAP_LEN
+    detail = f"MTU {link.mtu_bytes} of {link.name} carries an IP MTU of {ip_mtu}"
+    if ip_mtu < IPV6_MIN_MTU:
+        remedy = f"ip link set {link.name} mtu 1500"
+        return Finding("mtu", "warn", f"{detail}: no IPv6, which needs {IPV6_MIN_MTU}", remedy)
+    if room < DEFAULT_IB_MTU:
+        fitting = max(m for m in IB_MTUS if m + ROCE_OVERHEAD_BYTES <= link.mtu_bytes) - ENCAP_LEN
+        return Finding("mtu", "ok", f"{detail}; beside rxe, use --mtu {fitting} on every host")
+    return Finding("mtu", "ok", f"{detail}; the default is {DEFAULT_IB_MTU - ENCAP_LEN}")
 
 
 def device_mtu(link: Link) -> Finding:

@@ -69,7 +69,7 @@ class InterfaceSpec:
             raise LinkError(
                 f"{self.name}: IPv6 needs an MTU of {IPV6_MIN_MTU} and this link has"
                 f" {self.mtu_bytes}, so {ipv6[0]} cannot be set; raise the MTU of the device"
-                " (an IB MTU of 2048 needs 2128 on the network device) or leave IPv6 out"
+                " (soft: needs 1356 on the network device, rxe 2128) or leave IPv6 out"
             )
 
 

@@ -51,8 +51,9 @@ def partition_params(
 ) -> PartitionParams:
     """Return the parameters of a link on `port`; `UsageError` or `LinkError` for values that do not fit.
 
-    `mtu_bytes` is the InfiniBand MTU, by default 2048, or that of the port if it is less (T1). The function
-    always sets the full-membership bit of `pkey`, as Linux does for a child interface (E7).
+    `mtu_bytes` is the link's MTU, by default 2048, or the longest datagram of the port if that is less
+    (T1). It is an InfiniBand MTU, except on a port whose datagrams may have any length. The function always
+    sets the full-membership bit of `pkey`, as Linux does for a child interface (E7).
     """
     given = {
         "qkey": qkey,
@@ -119,14 +120,18 @@ def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
         return _mesh_mtu(port, requested_bytes)
     if port.active_mtu_bytes not in IB_MTUS:
         raise LinkError(f"{place} reports an MTU of {port.active_mtu_bytes}: no InfiniBand MTU")
+    longest_bytes = port.longest_datagram_bytes
     if requested_bytes is None:
-        return min(DEFAULT_IB_MTU, port.active_mtu_bytes)
-    if requested_bytes not in IB_MTUS:
+        return min(DEFAULT_IB_MTU, longest_bytes)
+    if requested_bytes <= longest_bytes and port.datagram_bytes is not None:
+        return requested_bytes
+    kind = "a datagram" if port.datagram_bytes is not None else "an InfiniBand MTU"
+    if requested_bytes not in IB_MTUS and port.datagram_bytes is None:
         choices = ", ".join(map(str, IB_MTUS))
         raise UsageError(f"{requested_bytes} is not an InfiniBand MTU: choose one of {choices}")
-    if requested_bytes > port.active_mtu_bytes:
+    if requested_bytes > longest_bytes:
         raise LinkError(
-            f"{place} carries an InfiniBand MTU of {port.active_mtu_bytes}, not {requested_bytes}: "
+            f"{place} carries {kind} of {longest_bytes}, not {requested_bytes}: "
             "raise the MTU of its net device, or lower the link's"
         )
     return requested_bytes

@@ -23,7 +23,7 @@ struct bench {
 
 static inline struct bench open_bench(unsigned int depth)
 {
-    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = MTU};
+    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = MTU, .datagram_bytes = MTU};
     struct soft_ah_attr to_self = {.dgid = own_gid, .traffic_class = 0xa5, .flow_label = 0x12345};
     struct bench b;
 

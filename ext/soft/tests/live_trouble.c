@@ -121,9 +121,9 @@ static void await_port(struct soft_hca *hca, int state)
 {
     int64_t end = now_ms() + TIMEOUT_MS;
 
-    while (soft_hca_check(hca) != state && now_ms() < end)
+    while (soft_hca_check(hca, 0) != state && now_ms() < end)
         sched_yield();
-    CHECK_EQUAL(soft_hca_check(hca), state);
+    CHECK_EQUAL(soft_hca_check(hca, 0), state);
 }
 
 static void a_link_that_goes_down_and_up_again_carries_on(void)
@@ -138,9 +138,9 @@ static void a_link_that_goes_down_and_up_again_carries_on(void)
     enter(place[1].netns);
     CHECK_EQUAL(soft_qp_attach_mcast(b.qp, &group), 0);
     leave();
-    CHECK_EQUAL(soft_hca_check(a.hca), 0);
+    CHECK_EQUAL(soft_hca_check(a.hca, 0), 0);
     change_link(0, false, 0);
-    CHECK_EQUAL(soft_hca_check(a.hca), -ENETDOWN);
+    CHECK_EQUAL(soft_hca_check(a.hca, 0), -ENETDOWN);
     await_port(b.hca, -ENETDOWN); /* no carrier; the kernel takes its time to notice */
     wr = message(a.peer, soft_qp_qpn(b.qp), "lost", 4);
     wr.flags = SOFT_SEND_SIGNALED;
@@ -169,7 +169,7 @@ static void an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long(void)
     open_both(&a, &b);
     CHECK_EQUAL(mtu_of(a.hca), 4096);
     change_link(0, true, 2128);
-    CHECK_EQUAL(soft_hca_check(a.hca), -EMSGSIZE);
+    CHECK_EQUAL(soft_hca_check(a.hca, 0), -EMSGSIZE);
     for (int i = 0; i < 8; i++) { /* trains that the kernel refuses whole, and must go singly */
         wr[i] = message(a.peer, soft_qp_qpn(b.qp), data, i < 4 ? 4096 : i == 4 ? 2000 : 100);
         wr[i].flags = SOFT_SEND_SIGNALED;
@@ -181,7 +181,7 @@ static void an_mtu_that_shrinks_is_noticed_and_loses_only_what_is_too_long(void)
     CHECK_EQUAL(wc[3].byte_len, 140);
     CHECK_EQUAL(counter(a.hca, SOFT_C_TX_REFUSED), 4);
     change_link(0, true, 9000);
-    CHECK_EQUAL(soft_hca_check(a.hca), 0);
+    CHECK_EQUAL(soft_hca_check(a.hca, 0), 0);
     CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 8), 8);
     await(b.cq, 8, wc);
     CHECK(counter(a.hca, SOFT_C_TX_SUPER) > 0);
@@ -288,8 +288,8 @@ static void a_device_that_vanishes_is_noticed_and_hurts_nothing(void)
     enter(place[0].netns);
     CHECK_EQUAL(soft_qp_attach_mcast(a.qp, &group), 0);
     delete_device(0);
-    CHECK_EQUAL(soft_hca_check(a.hca), -ENODEV);
-    CHECK_EQUAL(soft_hca_check(b.hca), -ENODEV);
+    CHECK_EQUAL(soft_hca_check(a.hca, 0), -ENODEV);
+    CHECK_EQUAL(soft_hca_check(b.hca, 0), -ENODEV);
     wr = message(a.peer, soft_qp_qpn(b.qp), "gone", 4);
     wr.flags = SOFT_SEND_SIGNALED;
     CHECK_EQUAL(soft_qp_post_send(a.qp, &wr, 1), 1);

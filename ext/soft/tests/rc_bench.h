@@ -35,7 +35,8 @@ static inline void calm_cable(uint64_t seed)
 
 static inline void open_hca(struct end *e, uint8_t number)
 {
-    struct soft_hca_attr attr = {.gid = gid_number(number), .active_mtu_bytes = 4096};
+    struct soft_hca_attr attr = {
+        .gid = gid_number(number), .active_mtu_bytes = 4096, .datagram_bytes = 4096};
 
     memset(e, 0, sizeof(*e));
     CHECK_EQUAL(soft_hca_create(&attr, &e->hca), 0);

@@ -85,7 +85,7 @@ static bool is_scarcity(int error)
  * right error. */
 static bool live(void)
 {
-    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = MTU};
+    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = MTU, .datagram_bytes = MTU};
     struct soft_ah_attr to_self = {.dgid = own_gid};
     struct in6_addr group = {{{0xff, 0x12, [15] = 1}}};
     struct soft_hca *hca = NULL;

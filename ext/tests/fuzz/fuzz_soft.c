@@ -247,7 +247,7 @@ static void create_qp(int which)
 
 static void open_world(void)
 {
-    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = 4096};
+    struct soft_hca_attr attr = {.gid = own_gid, .active_mtu_bytes = 4096, .datagram_bytes = 4096};
     struct soft_ah_attr to_peer = {.dgid = peer_gid};
 
     memset(&udp, 0, sizeof(udp));

@@ -15,7 +15,13 @@ from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.partition.model import MemberType
 from ipoibu.ib import IWARP, PartitionParams, PortInfo
-from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY, ENCAP_LEN, IB_MTUS
+from ipoibu.limits import (
+    DEFAULT_IB_MTU,
+    DEFAULT_QKEY,
+    ENCAP_LEN,
+    IB_MTUS,
+    SOFT_DATAGRAM_MAX_BYTES,
+)
 from ipoibu.proto.link_params import partition_params
 
 
@@ -64,9 +70,12 @@ def _ib_mtu_for(port: PortInfo, ip_mtu_bytes: int | None) -> int | None:
     needed = 0 if ip_mtu_bytes is None else ip_mtu_bytes + ENCAP_LEN
     if needed <= DEFAULT_IB_MTU:
         return None
-    for mtu_bytes in IB_MTUS:
-        if needed <= mtu_bytes:
-            return mtu_bytes
-    raise UsageError(
-        f"MTU {ip_mtu_bytes} is too large for datagram mode: choose at most {IB_MTUS[-1] - ENCAP_LEN}"
-    )
+    largest = IB_MTUS[-1] if port.datagram_bytes is None else SOFT_DATAGRAM_MAX_BYTES
+    if needed > largest:
+        raise UsageError(
+            f"MTU {ip_mtu_bytes} is too large for datagram mode: choose at most {largest - ENCAP_LEN}"
+        )
+    fitting = [mtu for mtu in IB_MTUS if mtu >= needed]
+    if port.datagram_bytes is not None and (not fitting or fitting[0] > port.active_mtu_bytes):
+        return needed
+    return fitting[0]

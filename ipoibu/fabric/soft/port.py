@@ -72,7 +72,9 @@ class SoftPort(Port):
             active_mtu_bytes=self._hca.active_mtu_bytes,
             link_layer="Ethernet",
             netdev=netdev,
+            datagram_bytes=self._hca.datagram_bytes,
         )
+        self._used_bytes = 0  # the longest datagram of our fabrics
         self._cm: CmService | None = None
 
     @property
@@ -84,7 +86,7 @@ class SoftPort(Port):
         return Capabilities(rc=True, tx_queues=True)
 
     def active(self) -> bool:
-        error = self._hca.check()
+        error = self._hca.check(self._used_bytes)
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         return error == 0
@@ -94,9 +96,11 @@ class SoftPort(Port):
         return speed_mbps(self._hca.netdev)
 
     def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        self._used_bytes = max(self._used_bytes, params.mtu_bytes)
         return SoftUd(self._hca, params, needs_lid=needs_lid)
 
     def open_connected(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        self._used_bytes = max(self._used_bytes, params.mtu_bytes)
         return SoftUd(self._hca, params, has_connections=True, needs_lid=needs_lid)
 
     def cm(self) -> CmService:

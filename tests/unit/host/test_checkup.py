@@ -70,6 +70,28 @@ def test_the_device_mtu_decides_the_ip_mtu(mtu: int, status: str, word: str) -> 
     assert (result.remedy is None) == (status == "ok")
 
 
+@pytest.mark.parametrize(
+    ("mtu", "status", "words"),
+    [
+        (9216, "ok", "an IP MTU of 9140; the default is 2044"),
+        (65536, "ok", "an IP MTU of 9140; the default is 2044"),
+        (9000, "ok", "an IP MTU of 8924; the default is 2044"),
+        (2120, "ok", "an IP MTU of 2044; the default is 2044"),
+        (2119, "ok", "an IP MTU of 2040; beside rxe, use --mtu 1020 on every host"),
+        (1500, "ok", "an IP MTU of 1424; beside rxe, use --mtu 1020 on every host"),
+        (1356, "ok", "an IP MTU of 1280"),
+        (1355, "warn", "an IP MTU of 1276: no IPv6, which needs 1280"),
+        (336, "warn", "an IP MTU of 260"),
+        (335, "fail", "below 336"),
+    ],
+)
+def test_the_built_in_hca_uses_the_whole_mtu_of_the_device(
+    mtu: int, status: str, words: str
+) -> None:
+    result = finding.datagram_mtu(Link(2, "eth0", mtu, True, None))
+    assert (result.status, words in result.detail) == (status, True)
+
+
 TENTATIVE = 0x40
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,28 @@ def test_the_mtu_is_2044_or_what_the_port_has_if_that_is_less(
     params = partition_params(port(active))
     assert params.mtu_bytes == link
     assert ip_mtu(params, ipv6=False) == mtu
+
+
+@pytest.mark.parametrize(
+    ("longest", "asked", "link"),
+    [
+        (1428, None, 1428),
+        (8928, None, 2048),
+        (8928, 8928, 8928),
+        (8928, 3000, 3000),
+        (1428, 260, 260),
+    ],
+)
+def test_where_datagrams_have_any_length_so_has_the_link(
+    longest: int, asked: int | None, link: int
+) -> None:
+    """T1."""
+    anyway = replace(port(1024), datagram_bytes=longest)
+    assert partition_params(anyway, mtu_bytes=asked).mtu_bytes == link
+    with pytest.raises(
+        LinkError, match=f"a datagram of {longest}, not {longest + 4}: raise the MTU"
+    ):
+        partition_params(anyway, mtu_bytes=longest + 4)
 
 
 @pytest.mark.parametrize(

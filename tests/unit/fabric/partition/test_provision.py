@@ -140,6 +140,22 @@ def test_a_link_that_the_port_cannot_carry_is_refused_with_its_line(file: Path) 
         link_params(small, pkey=PKey(1), partitions=file)
 
 
+@pytest.mark.parametrize(
+    ("asked", "link"), [(None, 2048), (2044, 2048), (3000, 4096), (4093, 4097), (8924, 8928)]
+)
+def test_an_mtu_beyond_infinibands_has_the_length_that_was_asked_for(
+    asked: int | None, link: int
+) -> None:
+    anyway = replace(PORT, active_mtu_bytes=4096, datagram_bytes=8928)
+    assert link_params(anyway, pkey=PKey(1), mtu_bytes=asked).mtu_bytes == link
+
+
+def test_no_datagram_is_longer_than_the_built_in_hcas_buffer() -> None:
+    anyway = replace(PORT, active_mtu_bytes=4096, datagram_bytes=8928)
+    with pytest.raises(UsageError, match="too large for datagram mode: choose at most 9140"):
+        link_params(anyway, pkey=PKey(1), mtu_bytes=9141)
+
+
 GROUPS = """p=1, ipoib, sl=1 : ALL=full,
 mgid=ff12:401b::1:2, {}
 mgid=ff12:601b::9
