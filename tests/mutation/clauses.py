@@ -68,7 +68,7 @@ MUTATIONS: Final = (
     Mutation(
         "B2",
         _PROTO + "link_params.py",
-        "return min(DEFAULT_IB_MTU, port.active_mtu_bytes)",
+        "return min(DEFAULT_IB_MTU, longest_bytes)",
         "return DEFAULT_IB_MTU",
     ),
     Mutation(
