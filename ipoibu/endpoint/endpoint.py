@@ -15,6 +15,14 @@ from typing import Any, Self, TypeVar, cast
 from ipoibu import _core
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.endpoint import status
+from ipoibu.endpoint.arguments import (
+    Packet,
+    address_of,
+    hwaddr_of,
+    interface_of,
+    network_of,
+    packets_of,
+)
 from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
 from ipoibu.endpoint.config import BUSY_POLL, EndpointConfig
@@ -38,8 +46,6 @@ from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, pref
 _Result = TypeVar("_Result")
 
 SETTLE_S = 1.0  # how long cancelled tasks may take to end
-
-Packet = bytes | bytearray | memoryview
 
 
 class Endpoint:
@@ -267,13 +273,15 @@ class Endpoint:
 
     # ---- inputs from the host or the application
 
-    def address_added(self, address: IpInterface, is_checked: bool = True) -> None:
+    def address_added(self, address: IpInterface | str, is_checked: bool = True) -> None:
         """The interface has this address now: check it for duplicates as `EndpointConfig.dad_ipv4` and
         `dad_ipv6` say (not at all unless `is_checked`), and announce it."""
-        self._call(lambda: self._input(self._engine.address_added, address, is_checked))
+        added = interface_of(address)
+        self._call(lambda: self._input(self._engine.address_added, added, is_checked))
 
-    def address_removed(self, address: IpInterface) -> None:
-        self._call(lambda: self._input(self._engine.address_removed, address))
+    def address_removed(self, address: IpInterface | str) -> None:
+        removed = interface_of(address)
+        self._call(lambda: self._input(self._engine.address_removed, removed))
         self._call(self._shell.announce)
 
     def arp_changed(
@@ -287,7 +295,9 @@ class Endpoint:
         """Answer for these addresses, too: proxy entries, and anycast addresses of the interface."""
         self._call(lambda: self._input(self._engine.proxies_changed, ips))
 
-    def route_added(self, network: IpNetwork, via: IpAddress | None, kind: str = "unicast") -> None:
+    def route_added(
+        self, network: IpNetwork | str, via: IpAddress | str | None, kind: str = "unicast"
+    ) -> None:
         """Packets to `network` go to the gateway `via` (of either family); without one they are on-link.
 
         `kind` is "unicast", "broadcast" (an IPv4 subnet's broadcast address) or "unreachable".
@@ -295,12 +305,13 @@ class Endpoint:
         """
         if kind not in ROUTE_KINDS:
             raise UsageError(f"{network}: a route is one of {', '.join(ROUTE_KINDS)}, not {kind!r}")
-        hops = (NextHop(via),) if kind == "unicast" else ()
+        gateway = None if via is None else address_of(via)
+        hops = (NextHop(gateway),) if kind == "unicast" else ()
         target = Target(cast(RouteKind, kind), hops)
-        self.routes_changed([RouteChange(prefix_of(network), target)])
+        self.routes_changed([RouteChange(prefix_of(network_of(network)), target)])
 
-    def route_removed(self, network: IpNetwork) -> None:
-        self.routes_changed([RouteChange(prefix_of(network), None)])
+    def route_removed(self, network: IpNetwork | str) -> None:
+        self.routes_changed([RouteChange(prefix_of(network_of(network)), None)])
 
     def routes_changed(self, changes: Sequence[RouteChange]) -> None:
         """Change many routes at once, in order, as `route_added` and `route_removed` do one by one."""
@@ -328,27 +339,33 @@ class Endpoint:
         subnet administrator nothing changes, because nothing else knows which groups there are."""
         self._call(lambda: self._opened().follow_allmulticast(is_wanted))
 
-    def join(self, group: IpAddress) -> None:
+    def join(self, group: IpAddress | str) -> None:
         """Receive the multicast group, as the kernel's IGMP and MLD request it for a TUN."""
-        if not group.is_multicast:
-            raise UsageError(f"{group} is not a multicast group")
-        self._call(lambda: self._input(self._engine.join, group))
+        joined = address_of(group)
+        if not joined.is_multicast:
+            raise UsageError(f"{joined} is not a multicast group")
+        self._call(lambda: self._input(self._engine.join, joined))
 
-    def leave(self, group: IpAddress) -> None:
-        self._call(lambda: self._input(self._engine.leave, group))
+    def leave(self, group: IpAddress | str) -> None:
+        left = address_of(group)
+        self._call(lambda: self._input(self._engine.leave, left))
 
     def _input(self, method: Callable[..., Any], *args: Any) -> None:
         interface = self._opened()
         interface.perform(method(interface.loop.time(), *args))
 
-    def set_neighbour(self, ip: IpAddress, hwaddr: HwAddr, *, replaces: bool = False) -> None:
+    def set_neighbour(
+        self, ip: IpAddress | str, hwaddr: HwAddr | str, *, replaces: bool = False
+    ) -> None:
         """Set a permanent neighbour, which no message and no time changes; `UsageError` if there is an entry
         and it may not be replaced."""
-        self._call(lambda: self._input(self._engine.set_neighbour, ip, hwaddr, replaces))
+        key, value = address_of(ip), hwaddr_of(hwaddr)
+        self._call(lambda: self._input(self._engine.set_neighbour, key, value, replaces))
 
-    def remove_neighbour(self, ip: IpAddress) -> None:
+    def remove_neighbour(self, ip: IpAddress | str) -> None:
         """Remove a neighbour's entry; the next packet asks for it again."""
-        self._call(lambda: self._input(self._engine.remove_neighbour, ip))
+        key = address_of(ip)
+        self._call(lambda: self._input(self._engine.remove_neighbour, key))
 
     def flush_neighbours(self, *, permanent: bool = False) -> None:
         """Remove all neighbours, the permanent ones only if `permanent`."""
@@ -369,15 +386,7 @@ class Endpoint:
         The method copies the packets and never blocks. This is a datagram service: a queued packet may
         still get lost, which `stats` counts.
         """
-        queue = self._embedded()
-        batch = list(packets)
-        mtu_bytes = self.mtu
-        for packet in batch:
-            if not 0 < len(packet) <= mtu_bytes:
-                raise UsageError(
-                    f"a packet of {len(packet)} bytes does not fit the MTU {mtu_bytes}"
-                )
-        return queue.send(batch)
+        return self._embedded().send(packets_of(packets, self.mtu))
 
     def recv(self, max: int = 64, timeout: float | None = None) -> list[bytes]:
         """Return at most `max` received IP packets; wait for the first one `timeout` seconds at most.
@@ -413,7 +422,7 @@ class Endpoint:
 
     async def asend(self, packets: Iterable[Packet]) -> int:
         """As `send`, but wait for room until all packets are queued; return their number."""
-        batch = list(packets)
+        batch = packets_of(packets, self.mtu)
         done = self.send(batch)
         while done < len(batch):
             await asyncio.sleep(0.0005)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an endpoint's methods accept: text for addresses, lists of packets, and words for all else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from ipoibu import Endpoint, EndpointConfig, Gid, UsageError
+from ipoibu._core import MemorySwitch
+from ipoibu.fabric.memory import MemoryPort
+
+HWADDR: Final = "00:00:00:07:fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:09"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    port = MemoryPort(MemorySwitch(7), Gid.parse("fe80::1"), active_mtu_bytes=2048)
+    with Endpoint(EndpointConfig("h1", "memory"), port=port) as endpoint:
+        yield endpoint
+
+
+@pytest.mark.parametrize(
+    ("packets", "text"),
+    [
+        (b"one", r"a list of packets, not one bytes: write send\(\[packet\]\)"),
+        ("text", "a list of packets, not one str"),
+        ([7], "a packet is bytes, bytearray or memoryview, not int"),
+        ([None], "not NoneType"),
+        (["text"], "bytes-like object is required, not 'str'"),
+    ],
+)
+def test_what_is_no_list_of_packets_is_refused_in_words(
+    endpoint: Endpoint, packets: Any, text: str
+) -> None:
+    with pytest.raises(TypeError, match=text):
+        endpoint.send(packets)
+    with pytest.raises(TypeError, match=text):
+        asyncio.run(endpoint.asend(packets))
+
+
+def test_addresses_may_be_text(endpoint: Endpoint) -> None:
+    endpoint.address_added("10.1.0.1/24")
+    assert "'10.1.0.1'" in str(endpoint.show())
+    endpoint.address_removed("10.1.0.1/24")
+    assert "'10.1.0.1'" not in str(endpoint.show())
+    endpoint.route_added("10.2.0.0/16", "10.0.0.2")
+    endpoint.route_removed("10.2.0.0/16")
+    endpoint.join("239.1.2.3")
+    endpoint.leave("239.1.2.3")
+    endpoint.set_neighbour("10.0.0.9", HWADDR)
+    assert ("10.0.0.9", HWADDR) in [(n["ip"], n["hwaddr"]) for n in endpoint.neighbours()]
+    endpoint.remove_neighbour("10.0.0.9")
+    assert "10.0.0.9" not in [n["ip"] for n in endpoint.neighbours()]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "text"),
+    [
+        ("address_added", ("10.0.0.300/24",), "is not an address with its prefix such as"),
+        ("route_added", ("10.0.0.1/24", None), "is not a network such as .* has host bits set"),
+        ("join", ("all",), "is not an address such as"),
+        ("join", ("10.0.0.1",), "10.0.0.1 is not a multicast group"),
+        ("set_neighbour", ("10.0.0.2", "00:11"), "is not a 20-byte hardware address"),
+    ],
+)
+def test_text_that_is_no_address_is_refused(
+    endpoint: Endpoint, method: str, arguments: tuple[Any, ...], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        getattr(endpoint, method)(*arguments)
+
+
+def test_an_object_that_is_no_address_is_refused(endpoint: Endpoint) -> None:
+    with pytest.raises(TypeError, match="10 is not an address with its prefix such as"):
+        endpoint.address_added(10)  # type: ignore[arg-type]
