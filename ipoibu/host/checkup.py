@@ -23,6 +23,7 @@ from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR, parse_device
 from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capable
+from ipoibu.fabric.verbs.objects import missing_remedy
 from ipoibu.host.finding import Finding, Status, datagram_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
 from ipoibu.host.tun import TUN_PATH
@@ -162,7 +163,7 @@ def _pyverbs_without_metadata(bad: Status, *, needed: bool) -> Finding:
     if importlib.util.find_spec("pyverbs") is not None:
         return Finding("pyverbs", "ok", "pyverbs is installed, by the distribution")
     detail = "pyverbs is not installed" + ("" if needed else " (soft: devices need none)")
-    return Finding("pyverbs", bad, detail, "apt-get install python3-pyverbs" if needed else None)
+    return Finding("pyverbs", bad, detail, missing_remedy() if needed else None)
 
 
 def rdma_device(

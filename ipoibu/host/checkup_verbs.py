@@ -14,7 +14,7 @@ from typing import Final
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError, LinkError
-from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, load
+from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, SHARE, load
 from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
 from ipoibu.host.checkup_ib import subnet
 from ipoibu.host.finding import Finding, device_mtu
@@ -70,7 +70,7 @@ def pyverbs() -> Finding:
         load()
     except IpoibuError as error:
         text = str(error)
-        remedy = REINSTALL if text.endswith(REINSTALL) else INSTALL
+        remedy = next((way for way in (REINSTALL, SHARE) if text.endswith(way)), INSTALL)
         return Finding("pyverbs_fits", "fail", text.removesuffix(remedy).rstrip(" :;"), remedy)
     return Finding("pyverbs_fits", "ok", "pyverbs fits the libibverbs that is installed")
 

@@ -11,7 +11,8 @@ import errno
 import importlib
 import logging
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address
@@ -31,6 +32,10 @@ _SYSFS: Final = Path("/sys/class/infiniband")
 _NETDEVS: Final = Path("/sys/class/net")
 INSTALL: Final = "apt-get install python3-pyverbs ibverbs-providers"
 REINSTALL: Final = f"pip uninstall pyverbs, then {INSTALL}"
+SHARE: Final = (
+    "make the virtual environment with --system-site-packages, which shows it the distribution's "
+    "python3-pyverbs, or pip install the version of pyverbs that libibverbs has"
+)
 _UNMATCHED: Final = "IBVERBS_PRIVATE"  # the symbol version that ties pyverbs to one libibverbs
 
 
@@ -121,10 +126,27 @@ def load() -> SimpleNamespace:
             except ModuleNotFoundError:
                 modules.enums = importlib.import_module("pyverbs.enums")  # its name up to 44
     except ModuleNotFoundError as error:
-        raise NoSuchDevice(f"RDMA devices need pyverbs, which is not there: {INSTALL}") from error
+        raise NoSuchDevice(missing(missing_remedy())) from error
     except ImportError as error:
         raise NoSuchDevice(import_problem(str(error))) from error
     return modules
+
+
+def missing(remedy: str) -> str:
+    """Say that this Python finds no pyverbs, with the remedy."""
+    return f"RDMA devices need pyverbs, which is not there: {remedy}"
+
+
+def missing_remedy() -> str:
+    """Return what gives this Python its pyverbs."""
+    return SHARE if hides_distribution(sys.prefix, sys.base_prefix, sys.path) else INSTALL
+
+
+def hides_distribution(prefix: str, base_prefix: str, path: Sequence[str]) -> bool:
+    """Return whether this Python runs in a virtual environment without the distribution's packages."""
+    if prefix == base_prefix:
+        return False
+    return all(Path(entry).is_relative_to(prefix) for entry in path if entry.endswith("-packages"))
 
 
 def import_problem(text: str) -> str:

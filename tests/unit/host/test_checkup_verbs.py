@@ -10,7 +10,7 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import NoSuchDevice
-from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, import_problem
+from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, SHARE, import_problem, missing
 from ipoibu.host import checkup_verbs
 from ipoibu.host.checkup_verbs import gid_table, verbs_port
 from ipoibu.host.finding import Finding
@@ -146,9 +146,14 @@ def test_a_port_without_any_gid_has_no_net_device_to_ask(sysfs: Path) -> None:
     ("message", "detail", "remedy"),
     [
         (
-            f"RDMA devices need pyverbs, which is not there: {INSTALL}",
+            missing(INSTALL),
             "RDMA devices need pyverbs, which is not there",
             INSTALL,
+        ),
+        (
+            missing(SHARE),
+            "RDMA devices need pyverbs, which is not there",
+            SHARE,
         ),
         (
             import_problem("version `IBVERBS_PRIVATE_59' not found"),

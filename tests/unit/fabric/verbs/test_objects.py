@@ -212,3 +212,17 @@ def test_pyverbs_errors_become_ours(
     assert type(error) is kind
     assert words in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "hides"),
+    [
+        ("/usr", ["/v/lib/python3.11/site-packages"], True),
+        ("/usr", ["/v/lib/python3.11/site-packages", "/usr/lib/python3/dist-packages"], False),
+        ("/v", ["/v/lib/python3.11/site-packages"], False),
+    ],
+)
+def test_only_an_isolated_environment_hides_the_distribution(
+    base: str, path: list[str], hides: bool
+) -> None:
+    assert objects.hides_distribution("/v", base, path) is hides
