@@ -48,6 +48,9 @@ class InterfaceConfig:
     # Super-frames between the kernel and the data path, as far as the kernel supports them
     offload: bool = True
 
+    # "create" makes a TUN; "attach" takes the administrator's, with its MTU, addresses and routes
+    tun: str = "create"
+
     # Bound on the exit latency of idle CPUs, in microseconds; None leaves it alone
     cpu_latency: int | None = None
 
@@ -64,6 +67,11 @@ class InterfaceConfig:
     values: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.tun == "attach" and (self.address or self.route):
+            raise UsageError(
+                "--tun attach leaves addresses and routes to the administrator: leave --address and"
+                f" --route out, and use `ip address add ... dev {self.name}`"
+            )
         if self.user is not None and self.sandbox < Stage.CAPABILITIES:
             raise UsageError(
                 f"--user {self.user.name} needs stage {Stage.CAPABILITIES:d} at least:"

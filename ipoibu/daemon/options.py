@@ -39,6 +39,7 @@ from ipoibu.limits import CPU_LATENCY_MAX_US
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
 CPU_LATENCY: Final = Range(0, CPU_LATENCY_MAX_US, "microseconds")
+TUNS: Final = Choice("TUN", ("create", "attach"))
 MESH_PORTS: Final = Range(1, 65535, noun="port")
 
 
@@ -216,6 +217,16 @@ OPTIONS: Final = (
         field="endpoint.queues",
         example="4",
         commands=("up", "lab"),
+    ),
+    Option(
+        "tun",
+        "create|attach",
+        TUNS.read,
+        "attach: use the persistent TUN of that name, whose MTU, addresses and routes the"
+        " administrator sets; create, the default: make a TUN",
+        field="tun",
+        example="attach",
+        is_inherited=False,
     ),
     Option(
         "allmulticast",

@@ -31,6 +31,7 @@ from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.arp_sync import ArpStack, ArpSync
+from ipoibu.host.attached import AttachedInterface
 from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface, InterfaceSpec
 from ipoibu.host.netlink import Link, Netlink
@@ -113,8 +114,9 @@ class RunningInterface:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
         check_room(config.name, config.endpoint.queues)
+        open_tun = Tun.attach if config.tun == "attach" else Tun.open
         tun = stack.enter_context(
-            Tun.open(config.name, super_frames=config.offload, queues=config.endpoint.queues)
+            open_tun(config.name, super_frames=config.offload, queues=config.endpoint.queues)
         )
         self._tun = tun
         self._link_changed(False, None)  # as the kernel's ib0 until it has joined the link
@@ -128,7 +130,8 @@ class RunningInterface:
         stack.callback(self.endpoint.close)
         await self._loop.run_in_executor(self._executor, self.endpoint.open)
         netlink = stack.enter_context(Netlink())
-        self._interface = Interface(self._spec(), netlink)
+        make_interface = AttachedInterface if config.tun == "attach" else Interface
+        self._interface = make_interface(self._spec(), netlink)
         self._interface.spec.check()
         self._route_sync = RouteSync(self._interface.index, self.endpoint, netlink)
         stack.callback(self._route_sync.close)

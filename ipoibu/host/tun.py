@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Creation of the TUN device, which only the pump reads and writes.
+"""Creation of the TUN device, which only the pump reads and writes, and attachment to an existing one.
 
-The device is not persistent: it ends with its descriptor, so a process leaves no interface behind, however
-it dies. If an io_uring was reading the device, the device outlives the process for a moment.
+A device that we create is not persistent: it ends with its descriptor, so a process leaves no interface
+behind, however it dies. If an io_uring was reading the device, the device outlives the process for a moment.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header
@@ -27,11 +28,13 @@ DYING_S: Final = 0.5  # a TUN may outlive its process for this time
 
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
+TUNGETIFF: Final = 0x800454D2
 TUNSETOFFLOAD: Final = 0x400454D0
 TUNSETVNETHDRSZ: Final = 0x400454D8
 TUNSETCARRIER: Final = 0x400454E2  # Linux 5.0
 IFF_TUN: Final = 0x0001
 IFF_MULTI_QUEUE: Final = 0x0100  # Linux 3.8
+IFF_PERSIST: Final = 0x0800  # Linux 3.8; TUNGETIFF reports it
 IFF_NO_PI: Final = 0x1000
 IFF_VNET_HDR: Final = 0x4000
 TUN_F_CSUM: Final = 0x01
@@ -101,12 +104,31 @@ class Tun:
         Raises `UsageError` (bad name, or more queues than the kernel allows), `NameTaken`,
         `NotPermitted`, `NoSuchDevice` (no /dev/net/tun).
         """
+        return cls._make(name, _add_queue, super_frames, queues)
+
+    @classmethod
+    def attach(cls, name: str, *, super_frames: bool = True, queues: int = 1) -> Self:
+        """Attach to the persistent TUN `name` of this network namespace; its owner needs no capability.
+
+        Raises `NoSuchDevice` (no such interface), `NotPermitted` (another user's), `UsageError` (not a
+        persistent TUN, or other queues), `LinkError` (another process uses it).
+        """
+        return cls._make(name, _join_queue, super_frames, queues)
+
+    @classmethod
+    def _make(
+        cls,
+        name: str,
+        add: Callable[[int, str, int, int], None],
+        super_frames: bool,
+        queues: int,
+    ) -> Self:
         check_name(name)
         fds: list[int] = []
         try:
             for number in range(queues):
                 fds.append(_open_node())
-                _attach(fds[-1], name, number, queues)
+                add(fds[-1], name, number, queues)
             fd, *more = fds
             offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
             return cls(name, fd, offload, tuple(more))
@@ -164,16 +186,57 @@ def _open_node() -> int:
         raise _no_tun(error) from error
 
 
-def _attach(fd: int, name: str, number: int, queues: int) -> None:
+def _set_interface(fd: int, name: str, number: int, queues: int) -> None:
+    """Make `fd` queue `number` of the interface, whose frames begin with our header."""
+    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
+    fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
+    if number == 0:
+        fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+
+
+def _join_queue(fd: int, name: str, number: int, queues: int) -> None:
+    """Make `fd` queue `number` of the persistent interface."""
+    if not _exists(name):  # TUNSETIFF would create it
+        raise _no_persistent(name)
+    try:
+        _set_interface(fd, name, number, queues)
+    except OSError as error:
+        raise _not_attached(name, queues, error) from error
+    request = fcntl.ioctl(fd, TUNGETIFF, bytes(40))
+    if not struct.unpack_from("=H", request, 16)[0] & IFF_PERSIST:
+        raise _no_persistent(name)
+
+
+def _no_persistent(name: str) -> NoSuchDevice:
+    return NoSuchDevice(
+        f"no persistent TUN {name!r} in this network namespace: make it with"
+        f" `ip tuntap add {name} mode tun user USER`, or leave --tun attach out"
+    )
+
+
+def _not_attached(name: str, queues: int, error: OSError) -> IpoibuError:
+    if error.errno == errno.EPERM:
+        return NotPermitted(
+            f"{name} belongs to another user: make it with"
+            f" `ip tuntap add {name} mode tun user {os.geteuid()}`"
+        )
+    if error.errno == errno.EBUSY:
+        return LinkError(f"{name}: another process is attached to this TUN")
+    if error.errno == errno.EINVAL:
+        other = (
+            "has one queue: leave --queues out" if queues > 1 else "has multi_queue: use --queues"
+        )
+        return UsageError(f"{name} is not a TUN (`ip tuntap` lists them), or it {other}")
+    return IpoibuError(f"{name}: {os.strerror(error.errno or 0)} while attaching to the TUN")
+
+
+def _add_queue(fd: int, name: str, number: int, queues: int) -> None:
     """Make `fd` queue `number` of the interface; queue 0 creates it."""
     # Check first: TUNSETIFF would silently attach to a persistent TUN device of that name.
     if number == 0 and _stays(name):
         raise NameTaken(name)
-    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
     try:
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
-        if number == 0:
-            fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+        _set_interface(fd, name, number, queues)
     except OSError as error:
         if queues > 1 and (number > 0 or error.errno == errno.EINVAL):
             raise UsageError(

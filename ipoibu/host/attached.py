@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interface of a persistent TUN, which the administrator configures and ipoibu only follows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ipoibu.addr import IpAddress
+from ipoibu.errors import UsageError
+from ipoibu.host.interface import Interface
+from ipoibu.host.netlink import Link
+
+_log = logging.getLogger(__name__)
+
+
+class AttachedInterface(Interface):
+    """An interface whose MTU, state, addresses and routes ipoibu never changes: it needs no capability."""
+
+    def configure(self) -> None:
+        link = self._netlink.link(self.spec.name)
+        if link is not None:
+            self.hold_mtu(link)
+            if not link.up:
+                _log.warning(
+                    "%s: the interface is down and carries no traffic until the administrator runs"
+                    " `ip link set %s up`",
+                    self.spec.name,
+                    self.spec.name,
+                )
+
+    def restore(self) -> None:
+        """Do nothing: the administrator sets the addresses again."""
+
+    def hold_mtu(self, link: Link) -> None:
+        """Log the remedy if the MTU is above the link's."""
+        if link.mtu_bytes > self.spec.mtu_bytes:
+            _log.warning(
+                "%s: the link does not carry MTU %d: run `ip link set %s mtu %d`",
+                self.spec.name,
+                link.mtu_bytes,
+                self.spec.name,
+                self.spec.mtu_bytes,
+            )
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        name = self.spec.name
+        raise UsageError(
+            f"{name} is attached: its MTU is the administrator's; run"
+            f" `ip link set {name} mtu {mtu_bytes}`"
+        )
+
+    def follow_mtu(self, mtu_bytes: int, link: Link) -> None:
+        self.spec = replace(self.spec, mtu_bytes=mtu_bytes)
+        self.hold_mtu(link)
+
+    def drop(self, address: IpAddress) -> bool:
+        """Log that the address is a duplicate, and leave it on the interface."""
+        _log.error(
+            "%s: another host has %s, too: the administrator has to remove it",
+            self.spec.name,
+            address,
+        )
+        return False
