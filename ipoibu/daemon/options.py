@@ -225,7 +225,7 @@ OPTIONS: Final = (
         "attach: use the persistent TUN of that name, whose MTU, addresses and routes the"
         " administrator sets; create, the default: make a TUN",
         field="tun",
-        example="attach",
+        example="create",
         is_inherited=False,
     ),
     Option(

@@ -240,6 +240,9 @@ class RunningInterface:
         try:
             if is_up:
                 set_speed(name, speed_mbps)
+        except OSError as error:  # an old kernel, or the owner of a TUN without a capability
+            _log.info("%s: the kernel does not show the speed of the port: %s", name, error)
+        try:
             self._tun.set_carrier(is_up)
         except OSError as error:  # an old kernel; the link works without
             _log.info("%s: the kernel does not show the state of the port: %s", name, error)

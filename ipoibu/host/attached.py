@@ -46,7 +46,7 @@ class AttachedInterface(Interface):
     def set_mtu(self, mtu_bytes: int) -> None:
         name = self.spec.name
         raise UsageError(
-            f"{name} is attached: its MTU is the administrator's; run"
+            "the administrator sets the MTU of an attached TUN: run"
             f" `ip link set {name} mtu {mtu_bytes}`"
         )
 
