@@ -48,7 +48,7 @@ class Owner:
         finally:
             self.root(" ".join(("ip tuntap del ib0 mode tun", *more)))
 
-    def popen(self, *words: str) -> subprocess.Popen[str]:
+    def popen(self, *words: str) -> subprocess.Popen[bytes]:
         """`ipoibu WORDS...` as the user, without any capability."""
         become = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"
         bare = "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"
@@ -61,22 +61,21 @@ class Owner:
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     def run(self, *words: str) -> tuple[int, str]:
         process = self.popen(*words)
         out, err = process.communicate(timeout=60)
-        return process.returncode, out + err
+        return process.returncode, (out + err).decode()
 
     @contextlib.contextmanager
-    def up(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+    def up(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         process = self.popen("up", "ib0", "--device", f"soft:{NETDEV}", "--tun", "attach", *options)
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             line = process.stdout.readline()
-            assert line.startswith("ib0: up"), process.stderr.read()
+            assert line.startswith(b"ib0: up"), process.stderr.read()
             yield process
         finally:
             process.terminate()

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.host import tun
 from ipoibu.host.tun import NameTaken, Tun, check_name
 
@@ -210,3 +210,29 @@ def test_a_name_that_an_interface_has_already_is_taken(monkeypatch: pytest.Monke
         Tun.open("lo")
     assert caught.value.exit_code == 1
     assert node.calls == []  # TUNSETIFF would attach to a persistent TUN of that name
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "word"),
+    [
+        (errno.EPERM, NotPermitted, "belongs to another user"),
+        (errno.EBUSY, LinkError, "another process"),
+        (errno.EINVAL, UsageError, "is not a TUN"),
+        (errno.ENOMEM, IpoibuError, "Cannot allocate memory"),
+    ],
+)
+def test_a_tun_that_refuses_to_be_attached_says_why(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[IpoibuError], word: str
+) -> None:
+    node = Ioctls(monkeypatch, {tun.TUNSETIFF: code})
+    with pytest.raises(kind, match=word):
+        Tun.attach("lo")
+    assert not any(_is_open(fd) for fd in node.opened)
+
+
+def test_attaching_creates_no_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Ioctls(monkeypatch, {})
+    with pytest.raises(NoSuchDevice, match="no persistent TUN 'ibtest0'"):
+        Tun.attach("ibtest0")
+    assert node.calls == []
+    assert not any(_is_open(fd) for fd in node.opened)
