@@ -19,6 +19,8 @@ _log: Final = logging.getLogger(__name__)
 class AddressHolder(Protocol):
     """The part of `ipoibu.host.interface.Interface` that this file uses."""
 
+    duplicate_action: str  # what becomes of a duplicate address, for the log
+
     def drop(self, address: IpAddress) -> bool: ...
     def retry(self, address: IpAddress) -> None: ...
 
@@ -50,9 +52,10 @@ class Duplicates:
             _log.error("%s: %s", self._name, error)
         if backoff.refusals.add():
             _log.error(
-                "%s: %s is another host's address: the interface removes it%s%s",
+                "%s: %s is another host's address: %s%s%s",
                 self._name,
                 address,
+                holder.duplicate_action,
                 f", to try again in {wait_s:.0f} s" if is_ours else "",
                 backoff.refusals.times,
             )

@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 class AttachedInterface(Interface):
     """An interface whose MTU, state, addresses and routes ipoibu never changes: it needs no capability."""
 
+    duplicate_action = "the administrator has to remove it"
+
     def configure(self) -> None:
         link = self._netlink.link(self.spec.name)
         if link is not None:
@@ -55,10 +57,8 @@ class AttachedInterface(Interface):
         self.hold_mtu(link)
 
     def drop(self, address: IpAddress) -> bool:
-        """Log that the address is a duplicate, and leave it on the interface."""
-        _log.error(
-            "%s: another host has %s, too: the administrator has to remove it",
-            self.spec.name,
-            address,
-        )
+        """Leave the address on the interface: `duplicate_action` is the remedy."""
         return False
+
+    def retry(self, address: IpAddress) -> None:
+        """Do nothing: no address is ours to set."""

@@ -76,6 +76,8 @@ class InterfaceSpec:
 class Interface:
     """Keeps one existing interface in the state of its spec. Belongs to one thread."""
 
+    duplicate_action = "the interface removes it"
+
     def __init__(self, spec: InterfaceSpec, netlink: Netlink) -> None:
         link = netlink.link(spec.name)
         if link is None:

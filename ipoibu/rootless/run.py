@@ -47,6 +47,8 @@ def run(config: InterfaceConfig, words: Sequence[str]) -> int:
     """
     if config.user is not None:
         raise UsageError("--user is for `ipoibu up`: `ipoibu run` keeps your user")
+    if config.tun == "attach":
+        raise UsageError("--tun attach is for `ipoibu up`: `ipoibu run` makes a TUN of its own")
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     command = Command(words)
     with open(f"/proc/{command.pid}/ns/net") as namespace:

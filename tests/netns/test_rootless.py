@@ -176,6 +176,12 @@ def test_an_interface_that_does_not_come_up_is_an_error_and_the_command_does_not
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("option", ["--user=nobody", "--tun=attach"])
+def test_what_is_for_up_alone_is_refused(users: tuple[User, User], option: str) -> None:
+    done = users[0].run(*users[0].command("echo", "it ran", options=(option,)))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
 def test_a_signal_to_run_reaches_the_command(users: tuple[User, User]) -> None:
     loop, trap = "while :; do sleep 0.1; done", "trap 'exit 7' USR1"
     with users[0].holding(loop, before=trap) as process:

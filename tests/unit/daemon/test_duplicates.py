@@ -20,6 +20,8 @@ ADDRESS = ipaddress.ip_address("10.0.0.1")
 
 
 class Holder:
+    duplicate_action = "the interface removes it"
+
     def __init__(self, *, is_own: bool = True) -> None:
         self.is_own = is_own
         self.log: list[str] = []
