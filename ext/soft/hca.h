@@ -98,10 +98,10 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 /* Looks at the device again. Returns 0 while the port is active, else -ENODEV (device gone or
  * renumbered), -ENETDOWN (down or no carrier), -EADDRNOTAVAIL (the GID is gone), -EAGAIN (the GID
  * is tentative), -EBUSY (it is being renamed) or -EMSGSIZE (the MTU no longer carries
- * active_mtu_bytes, or a datagram of datagram_bytes). Only control threads should call this, because it costs system calls. An HCA
- * survives all of these but -ENODEV and works again when the result is 0 again; but the kernel
- * forgets a device's groups while its MTU is below 1280 bytes, which ends IPv6 on it:
- * -EADDRNOTAVAIL, then detach and attach.
+ * active_mtu_bytes, or a datagram of datagram_bytes). Only control threads should call this,
+ * because it costs system calls. An HCA survives all of these but -ENODEV and works again when the
+ * result is 0 again; but the kernel forgets a device's groups while its MTU is below 1280 bytes,
+ * which ends IPv6 on it: -EADDRNOTAVAIL, then detach and attach.
  */
 int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
 
