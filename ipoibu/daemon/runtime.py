@@ -100,10 +100,7 @@ def make_namespace_dir(user: User | None = None) -> Path:
     uid = user.uid if user is not None else os.geteuid()
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if "IPOIBU_RUNTIME_DIR" not in os.environ and _is_foreign(directory.parent, os.geteuid()):
-            raise NotPermitted(
-                f"{directory.parent} belongs to another user: set XDG_RUNTIME_DIR, or remove it"
-            )
+        _check_default(directory.parent)
         if user is not None:
             directory.parent.chmod(0o711)
         if _is_foreign(directory, uid):
@@ -125,6 +122,15 @@ def make_namespace_dir(user: User | None = None) -> Path:
     except OSError as error:
         raise IpoibuError(f"{directory}: {os.strerror(error.errno or 0)}") from error
     return directory
+
+
+def _check_default(parent: Path) -> None:
+    """Refuse the default directory if a third user has made it, as anybody can in /tmp. Root's is good: a
+    daemon that root started for another user goes on in it."""
+    if os.environ.get("IPOIBU_RUNTIME_DIR"):
+        return
+    if _is_foreign(parent, os.geteuid()) and _is_foreign(parent, 0):
+        raise NotPermitted(f"{parent} belongs to another user: set XDG_RUNTIME_DIR, or remove it")
 
 
 def _is_foreign(directory: Path, uid: int) -> bool:

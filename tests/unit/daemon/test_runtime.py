@@ -40,6 +40,26 @@ def test_the_default_depends_on_the_user(
     paths._default_dir.cache_clear()
 
 
+@pytest.mark.parametrize(("owner", "is_refused"), [(0, False), (65534, False), (1234, True)])
+def test_a_third_users_default_directory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, owner: int, is_refused: bool
+) -> None:
+    """The daemon that root started for user 65534 makes its directory again after it has become that
+    user."""
+    parent = tmp_path / "ipoibu"
+    monkeypatch.delenv("IPOIBU_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(paths, "_default_dir", lambda: str(parent))
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(
+        paths, "_is_foreign", lambda directory, uid: directory == parent and uid != owner
+    )
+    if is_refused:
+        with pytest.raises(NotPermitted, match=f"{parent} belongs to another user"):
+            paths.make_namespace_dir()
+    else:
+        assert paths.make_namespace_dir() == paths.namespace_dir()
+
+
 def test_a_run_is_linked_outside_as_long_as_it_lasts(runtime: Path) -> None:
     with paths.link_outside("ib0", os.getpid()):
         link = runtime / f"net-{os.stat('/proc/self/ns/net').st_ino}" / f"ib0@{os.getpid()}.sock"
