@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address
+from collections.abc import Container, Iterable
+from ipaddress import IPv4Address
 from typing import Final
 
 from ipoibu.addr import IpAddress
-from ipoibu.host.route_message import attributes
+from ipoibu.host.route_message import attributes, read_ip
 
 # linux/if_addr.h
 _IFA_LOCAL: Final = 2
@@ -21,8 +21,6 @@ NTF_PROXY: Final = 8
 _LENGTH: Final = struct.Struct("=I")
 _HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
 _NEIGHBOUR: Final = struct.Struct("=BxxxiHBB")  # struct ndmsg
-_FIRST_NEIGHBOUR_ATTRIBUTE: Final = 16 + _NEIGHBOUR.size
-_FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
 
 
 def request(family: int, index: int) -> bytes:
@@ -32,22 +30,15 @@ def request(family: int, index: int) -> bytes:
 
 def read_group(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
     """Return the interface and the group, or the anycast address, of the message at `offset`."""
-    (length,) = _LENGTH.unpack_from(data, offset)
     index = _HEADER.unpack_from(data, offset + 16)[4]
-    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
-        if number in (_IFA_MULTICAST, _IFA_ANYCAST):
-            return index, _address(value)
-    return index, None
+    return index, _ip_in(data, offset, _HEADER, (_IFA_MULTICAST, _IFA_ANYCAST))
 
 
 def read_address(data: bytes, offset: int) -> tuple[int, int, IPv4Address | None]:
     """Return the interface, the scope and the IPv4 address of the message at `offset`."""
-    (length,) = _LENGTH.unpack_from(data, offset)
     _, _, _, scope, index = _HEADER.unpack_from(data, offset + 16)
-    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
-        if number == _IFA_LOCAL and len(value) == 4:
-            return index, scope, IPv4Address(value)
-    return index, scope, None
+    ip = _ip_in(data, offset, _HEADER, (_IFA_LOCAL,))
+    return index, scope, ip if isinstance(ip, IPv4Address) else None
 
 
 def proxy_request(family: int) -> bytes:
@@ -57,16 +48,20 @@ def proxy_request(family: int) -> bytes:
 
 def read_proxy(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
     """Return the interface and the address of the proxy entry at `offset`; None for another entry."""
-    (length,) = _LENGTH.unpack_from(data, offset)
     _, index, _, flags, _ = _NEIGHBOUR.unpack_from(data, offset + 16)
-    for number, value in attributes(data, offset + _FIRST_NEIGHBOUR_ATTRIBUTE, offset + length):
-        if number == _NDA_DST and flags & NTF_PROXY and len(value) in (4, 16):
-            return index, _address(value)
-    return index, None
+    is_proxy = flags & NTF_PROXY
+    return index, _ip_in(data, offset, _NEIGHBOUR, (_NDA_DST,)) if is_proxy else None
 
 
-def _address(value: bytes) -> IpAddress:
-    return IPv4Address(value) if len(value) == 4 else IPv6Address(value)
+def _ip_in(
+    data: bytes, offset: int, header: struct.Struct, numbers: Container[int]
+) -> IpAddress | None:
+    """Return the address in the first attribute with one of these numbers, behind `header`."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    for number, value in attributes(data, offset + 16 + header.size, offset + length):
+        if number in numbers:
+            return read_ip(value)
+    return None
 
 
 def read_igmp_table(lines: Iterable[str], index: int) -> set[IpAddress]:

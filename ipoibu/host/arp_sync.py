@@ -8,18 +8,15 @@ The kernel sends notices of addresses, but not of these sysctls, so the ARP sync
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, Protocol
 
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, Monitor
 from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, Netlink
+from ipoibu.host.sysctl import SYSCTLS, larger_value
 from ipoibu.limits import SYSCTL_POLL_S
 from ipoibu.proto.host_addresses import ArpPolicy, Ignore
-
-_SYSCTLS: Final = Path("/proc/sys/net/ipv4/conf")
 
 
 class ArpStack(Protocol):
@@ -38,7 +35,7 @@ class ArpSync:
     list_s: Final = SYSCTL_POLL_S
 
     def __init__(
-        self, index: int, stack: ArpStack, netlink: Netlink, sysctls: Path = _SYSCTLS
+        self, index: int, stack: ArpStack, netlink: Netlink, sysctls: Path = SYSCTLS
     ) -> None:
         self._index = index
         self._stack = stack
@@ -90,11 +87,5 @@ class ArpSync:
         return self._read("arp_filter") > 0 or (link is not None and link.master is not None)
 
     def _read(self, name: str) -> int:
-        """Return the larger of the interface's value and the one for all interfaces, as the kernel does."""
-        values = [0, 0]
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # the interface is gone, or this kernel lacks it
-            for place, scope in enumerate(("all", socket.if_indextoname(self._index))):
-                values[place] = int((self._sysctls / scope / name).read_text())
-        return max(values)
+        """Return the sysctl as the kernel takes it: the larger of our value and the one for all."""
+        return larger_value(self._sysctls, "ipv4", self._index, name)

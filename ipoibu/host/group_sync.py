@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress
 from ipoibu.host.address_message import read_igmp_table
-from ipoibu.host.monitor import Monitor
+from ipoibu.host.monitor import RTMGRP_LINK, Monitor
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
 from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
 
@@ -25,7 +25,6 @@ _RTNLGRP_IPV4_NETCONF: Final = 24  # a multicast router begins or ends to use th
 _RTNLGRP_IPV6_NETCONF: Final = 25
 _RTNLGRP_IPV4_MCADDR: Final = 37
 _RTNLGRP_IPV6_MCADDR: Final = 38
-_RTMGRP_LINK: Final = 0x1
 _NOTICES: Final = (
     _RTNLGRP_IPV4_NETCONF,
     _RTNLGRP_IPV6_NETCONF,
@@ -57,7 +56,7 @@ class GroupSync:
         self._netlink = netlink
         self._igmp_table: int | None = None  # a descriptor, where netlink does not list IPv4 groups
         self._receives_all = False
-        self._monitor = Monitor(_RTMGRP_LINK, _NOTICES)
+        self._monitor = Monitor(RTMGRP_LINK, _NOTICES)
         self._overruns = 0
         has_notices = _RTNLGRP_IPV4_MCADDR not in self._monitor.unknown
         self.list_s = KERNEL_GROUPS_LIST_S if has_notices else KERNEL_GROUPS_POLL_S

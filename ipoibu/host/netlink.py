@@ -228,14 +228,7 @@ class Netlink(NetlinkSocket):
     def other_addresses(self, index: int, widest: int) -> set[ipaddress.IPv4Address]:
         """Return the IPv4 addresses that other interfaces have and this one has not; of scopes (RT_SCOPE_*)
         up to `widest`."""
-        try:
-            answers = self.exchange_all(
-                RTM_GETADDR, request(socket.AF_INET, 0), "listing addresses"
-            )
-        except LinkError as error:
-            if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
-                return set()
-            raise
+        answers = self._dump(RTM_GETADDR, request(socket.AF_INET, 0), "addresses") or []
         found = [read_address(data, offset) for data, offset in answers]
         own = {address for at, _, address in found if at == index}
         return {ip for _, scope, ip in found if ip and scope <= widest} - own
@@ -277,7 +270,9 @@ class Netlink(NetlinkSocket):
 
     def anycasts(self, index: int) -> set[IpAddress]:
         """Return the IPv6 anycast addresses of the interface."""
-        answers = self._dump(RTM_GETANYCAST, request(socket.AF_INET6, index), "anycast addresses")
+        answers = (
+            self._dump(RTM_GETANYCAST, request(socket.AF_INET6, index), "anycast addresses") or []
+        )
         found = (read_group(data, offset) for data, offset in answers)
         return {ip for at, ip in found if at == index and ip is not None}
 
@@ -285,21 +280,22 @@ class Netlink(NetlinkSocket):
         """Return the addresses for which the interface has proxy entries (`ip neigh show proxy`)."""
         proxies: set[IpAddress] = set()
         for family in (socket.AF_INET, socket.AF_INET6):
-            for data, offset in self._dump(RTM_GETNEIGH, proxy_request(family), "proxy entries"):
+            answers = self._dump(RTM_GETNEIGH, proxy_request(family), "proxy entries") or []
+            for data, offset in answers:
                 at, ip = read_proxy(data, offset)
                 if at == index and ip is not None:
                     proxies.add(ip)
         return proxies
 
-    def _dump(self, kind: int, body: bytes, what: str) -> list[tuple[bytes, int]]:
-        """List, as far as this kernel can."""
+    def _dump(self, kind: int, body: bytes, what: str) -> list[tuple[bytes, int]] | None:
+        """Return (datagram, offset) of each answer; None if this kernel cannot list that."""
         try:
             return self.exchange_all(kind, body, f"listing {what}")
         except NoSuchDevice:
             return []
         except LinkError as error:
             if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
-                return []
+                return None
             raise
 
     # Groups
@@ -307,16 +303,9 @@ class Netlink(NetlinkSocket):
     def groups(self, index: int, family: int) -> set[IpAddress] | None:
         """Return the multicast groups that the kernel's stack receives on the interface; None if this
         kernel cannot list them (IPv4 before Linux 6.15, or a kernel without that family)."""
-        try:
-            answers = self.exchange_all(
-                RTM_GETMULTICAST, request(family, index), "listing multicast groups"
-            )
-        except NoSuchDevice:
-            return set()
-        except LinkError as error:
-            if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
-                return None
-            raise
+        answers = self._dump(RTM_GETMULTICAST, request(family, index), "multicast groups")
+        if answers is None:
+            return None
         found = (read_group(data, offset) for data, offset in answers)
         return {group for at, group in found if at == index and group is not None}
 

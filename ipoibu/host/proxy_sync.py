@@ -8,17 +8,14 @@ The kernel sends no notices of entries and of sysctls, so the proxy sync lists t
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from pathlib import Path
 from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress
 from ipoibu.host.monitor import RTMGRP_IPV6_IFADDR, Monitor
 from ipoibu.host.netlink import Netlink
+from ipoibu.host.sysctl import SYSCTLS, larger_value, own_value
 from ipoibu.limits import SYSCTL_POLL_S
-
-_SYSCTLS: Final = Path("/proc/sys/net")
 
 
 class ProxyStack(Protocol):
@@ -37,7 +34,7 @@ class ProxySync:
     list_s: Final = SYSCTL_POLL_S
 
     def __init__(
-        self, index: int, stack: ProxyStack, netlink: Netlink, sysctls: Path = _SYSCTLS
+        self, index: int, stack: ProxyStack, netlink: Netlink, sysctls: Path = SYSCTLS
     ) -> None:
         self._index = index
         self._stack = stack
@@ -65,20 +62,12 @@ class ProxySync:
 
     def _proxies(self) -> set[IpAddress]:
         versions = set()
-        if self._is_on("ipv4", "forwarding"):
+        if own_value(self._sysctls, "ipv4", self._index, "forwarding"):
             versions.add(4)
-        if self._is_on("ipv6", "forwarding") and (
-            self._is_on("ipv6", "proxy_ndp") or self._is_on("ipv6", "proxy_ndp", "all")
+        if own_value(self._sysctls, "ipv6", self._index, "forwarding") and larger_value(
+            self._sysctls, "ipv6", self._index, "proxy_ndp"
         ):
             versions.add(6)
         if not versions:
             return set()
         return {ip for ip in self._netlink.proxies(self._index) if ip.version in versions}
-
-    def _is_on(self, family: str, name: str, scope: str | None = None) -> bool:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # the interface is gone, or this kernel lacks it
-            scope = scope or socket.if_indextoname(self._index)
-            return int((self._sysctls / family / "conf" / scope / name).read_text()) > 0
-        return False

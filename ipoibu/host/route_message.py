@@ -216,7 +216,7 @@ def hops_by_number(
         if group:
             groups.append((number, group))
         elif interface == index:
-            hops[number] = (NextHop(_address(gateway)),)
+            hops[number] = (NextHop(read_ip(gateway)),)
     for number, group in groups:
         hops[number] = tuple(
             hop._replace(weight=(high << 8 | low) + 1)
@@ -265,10 +265,11 @@ def _gateway(values: dict[int, bytes]) -> IpAddress | None:
     gateway = values.get(_RTA_GATEWAY, b"")
     if not gateway and _RTA_VIA in values:
         gateway = values[_RTA_VIA][2:]  # struct rtvia: the family, then the address
-    return _address(gateway)
+    return read_ip(gateway)
 
 
-def _address(raw: bytes) -> IpAddress | None:
+def read_ip(raw: bytes) -> IpAddress | None:
+    """Return the address of 4 or 16 bytes; None for any other number of bytes."""
     if len(raw) == 4:
         return ipaddress.IPv4Address(raw)
     if len(raw) == 16:

@@ -55,13 +55,13 @@ class Bench:
         self.sysctls = sysctls
         self.kernel, self.stack = Kernel(), Stack()
         for scope in ("all", "lo"):
-            (sysctls / scope).mkdir()
+            (sysctls / "ipv4/conf" / scope).mkdir(parents=True)
             for name in ("arp_ignore", "arp_announce", "arp_filter"):
                 self.write(scope, name, 0)
         self.sync = ArpSync(INDEX, self.stack, self.kernel, sysctls)
 
     def write(self, scope: str, name: str, value: int) -> None:
-        (self.sysctls / scope / name).write_text(f"{value}\n")
+        (self.sysctls / "ipv4/conf" / scope / name).write_text(f"{value}\n")
 
     def refresh(self) -> list[tuple[set[IPv4Address], ArpPolicy]]:
         self.sync.refresh()
