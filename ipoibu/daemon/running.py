@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, ParamSpec, Protocol
@@ -98,7 +97,6 @@ class RunningInterface:
         self._failed = False
         self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
         self._link: Link | None = None
-        self._resume: asyncio.TimerHandle | None = None
         self._duplicates = Duplicates(config.name, self._loop)
 
     async def start(self) -> None:
@@ -133,14 +131,14 @@ class RunningInterface:
         make_interface = AttachedInterface if config.tun == "attach" else Interface
         self._interface = make_interface(self._spec(), netlink)
         self._interface.spec.check()
-        self._route_sync = RouteSync(self._interface.index, self.endpoint, netlink)
-        stack.callback(self._route_sync.close)
-        self._interface.configure()
-        self._pending = {a.ip for a in netlink.addresses(self._interface.index) if a.version == 6}
-        self._link = self._route_sync.refresh()
-        self._watch()
-        stack.callback(self._unwatch)
         index = self._interface.index
+        route_sync = RouteSync(index, self.endpoint, netlink)
+        route_watch = SyncWatch(route_sync, self._loop, self._fail, self._follow)
+        stack.callback(route_watch.close)
+        self._interface.configure()
+        self._pending = {a.ip for a in netlink.addresses(index) if a.version == 6}
+        self._link = route_sync.refresh()
+        route_watch.watch()
         self._run(stack, GroupSync(index, self.endpoint, netlink))
         self._run(stack, ArpSync(index, self.endpoint, netlink))
         self._run(stack, ProxySync(index, self.endpoint, netlink))
@@ -247,33 +245,10 @@ class RunningInterface:
         except OSError as error:  # an old kernel; the link works without
             _log.info("%s: the kernel does not show the state of the port: %s", name, error)
 
-    def _sync(self) -> None:
-        try:
-            if not self._route_sync.changed():
-                return
-            began = time.monotonic()
-            link = self._route_sync.refresh()
-            took_s = time.monotonic() - began
-        except (IpoibuError, OSError) as error:
-            self._fail(str(error))
-            return
+    def _follow(self, link: Link | None) -> None:
         if link is None:
             self._fail("the interface is gone: another program removed it")
             return
-        self._follow(link)
-        # Listing a large table takes long: spend at most half of the time on it.
-        self._unwatch()
-        self._resume = self._loop.call_later(took_s, self._watch)
-
-    def _unwatch(self) -> None:
-        if self._resume is not None:
-            self._resume.cancel()
-        self._loop.remove_reader(self._route_sync.fileno())
-
-    def _watch(self) -> None:
-        self._loop.add_reader(self._route_sync.fileno(), self._sync)
-
-    def _follow(self, link: Link) -> None:
         before, self._link = self._link, link
         if before is None:
             return

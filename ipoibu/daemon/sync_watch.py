@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the group sync and the ARP sync of an interface on the daemon's event loop."""
+"""Runs the route, group, ARP and proxy sync of an interface on the daemon's event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ipoibu.endpoint.callbacks import OnFailure
 from ipoibu.errors import IpoibuError
@@ -15,58 +16,76 @@ class Sync(Protocol):
     """Copies a part of the kernel's state into an endpoint."""
 
     @property
-    def list_s(self) -> float: ...
+    def list_s(self) -> float | None: ...
     def fileno(self) -> int: ...
     def changed(self) -> bool: ...
-    def refresh(self) -> None: ...
+    def refresh(self) -> Any: ...
     def close(self) -> None: ...
 
 
 class SyncWatch:
-    """Refreshes at the start, after the kernel's notices, and every `sync.list_s` seconds.
+    """Refreshes after the kernel's notices, and every `sync.list_s` seconds if that is not None.
 
-    It spends at most half of the time on that. If a refresh fails it calls `on_failure` and ends.
+    It spends at most half of the time on that: listing a large table takes long. It calls `follow` with
+    the result of each refresh. If a refresh fails it calls `on_failure` and ends.
     """
 
-    def __init__(self, sync: Sync, loop: asyncio.AbstractEventLoop, on_failure: OnFailure) -> None:
+    def __init__(
+        self,
+        sync: Sync,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: OnFailure,
+        follow: Callable[[Any], None] = lambda result: None,
+    ) -> None:
         self._sync = sync
         self._loop = loop
         self._on_failure = on_failure
+        self._follow = follow
         self._timer: asyncio.TimerHandle | None = None
         self._resume: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Refresh now, and from now on."""
         self._refresh()
+
+    def watch(self) -> None:
+        """Wait for notices; the caller has refreshed."""
+        self._loop.add_reader(self._sync.fileno(), self._notified)
 
     def close(self) -> None:
         """End, and close `sync`."""
         self._pause()
-        if self._timer is not None:
-            self._timer.cancel()
         self._sync.close()
 
     def _pause(self) -> None:
-        if self._resume is not None:
-            self._resume.cancel()
+        for handle in (self._timer, self._resume):
+            if handle is not None:
+                handle.cancel()
         self._loop.remove_reader(self._sync.fileno())
 
-    def _watch(self) -> None:
-        self._loop.add_reader(self._sync.fileno(), self._notified)
-
     def _notified(self) -> None:
-        if self._sync.changed():
-            self._refresh()
+        try:
+            if not self._sync.changed():
+                return
+        except (IpoibuError, OSError) as error:
+            self._fail(error)
+            return
+        self._refresh()
 
     def _refresh(self) -> None:
-        self._pause()
-        if self._timer is not None:
-            self._timer.cancel()
         began = time.monotonic()
         try:
-            self._sync.refresh()
+            result = self._sync.refresh()
         except (IpoibuError, OSError) as error:
-            self._on_failure(str(error))
+            self._fail(error)
             return
         took_s = time.monotonic() - began
-        self._resume = self._loop.call_later(took_s, self._watch)
-        self._timer = self._loop.call_later(self._sync.list_s, self._refresh)
+        self._follow(result)
+        self._pause()
+        self._resume = self._loop.call_later(took_s, self.watch)
+        if self._sync.list_s is not None:
+            self._timer = self._loop.call_later(self._sync.list_s, self._refresh)
+
+    def _fail(self, error: Exception) -> None:
+        self._pause()
+        self._on_failure(str(error))

@@ -62,6 +62,8 @@ class RouteSync:
     returns True.
     """
 
+    list_s: Final = None  # the kernel sends a notice of every change
+
     def __init__(self, index: int, stack: Stack, netlink: Netlink) -> None:
         self._index = index
         self._stack = stack

@@ -81,3 +81,43 @@ def test_a_refresh_that_fails_is_reported_once() -> None:
 
     asyncio.run(main())
     assert failures == ["no answer"]
+
+
+def test_notices_that_cannot_be_read_are_reported_once() -> None:
+    failures: list[str] = []
+
+    class Deaf(Sync):
+        def changed(self) -> bool:
+            raise OSError("no notices")
+
+    async def main() -> None:
+        sync = Deaf(1000)
+        watch = SyncWatch(sync, asyncio.get_running_loop(), failures.append)
+        watch.watch()
+        os.write(sync.write_end, b"x")
+        await asyncio.sleep(0.05)
+        watch.close()
+
+    asyncio.run(main())
+    assert failures == ["no notices"]
+
+
+def test_the_result_of_each_refresh_is_followed() -> None:
+    followed: list[object] = []
+
+    class Counting(Sync):
+        def refresh(self) -> int:  # type: ignore[override]
+            super().refresh()
+            return self.refreshes
+
+    async def main() -> None:
+        sync = Counting(0.001)
+        watch = SyncWatch(
+            sync, asyncio.get_running_loop(), lambda reason: None, follow=followed.append
+        )
+        watch.start()
+        await until_refreshed(sync, 3)
+        watch.close()
+
+    asyncio.run(main())
+    assert followed[:3] == [1, 2, 3]
