@@ -174,3 +174,15 @@ class HwAddr:
 
     def __str__(self) -> str:
         return self.pack().hex(":")
+
+
+def link_local(guid: bytes) -> ipaddress.IPv6Interface:
+    """Return the IPv6 link-local address of a port: the prefix and the port GUID with its u/l bit set.
+
+    RFC 4391 §8: 00155dfffd33ff0b gives fe80::215:5dff:fd33:ff0b (I1, I2). As the kernel does, we set the
+    bit and do not invert it: vendors disagree on its value in a GUID.
+    """
+    if len(guid) != 8:
+        raise ValueError(f"a GUID has 8 bytes, not {len(guid)}")
+    identifier = bytes((guid[0] | 0x02,)) + guid[1:]
+    return ipaddress.IPv6Interface((b"\xfe\x80" + bytes(6) + identifier, 64))

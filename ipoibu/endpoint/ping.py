@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.addr import HwAddr, IpAddress, link_local
 from ipoibu.errors import LinkError
 from ipoibu.limits import PINGS_MAX, STATUS_PAGE
 from ipoibu.proto.effects import Effect
@@ -53,7 +52,7 @@ class Pinger:
                 if info.hwaddr is not None and info.hwaddr.same_queue_pair(target):
                     return info.ip, target
             await asyncio.sleep(0)  # the engine does other work
-        return link_local(target), target
+        return link_local(target.gid.interface_id).ip, target
 
     def _obstacle(self, ip: IpAddress) -> str | None:
         if not self._engine.is_up:
@@ -79,14 +78,6 @@ class Pinger:
             waiting.discard(future)
             if not waiting:
                 self._waiting.pop(ip, None)
-
-
-def link_local(hwaddr: HwAddr) -> ipaddress.IPv6Address:
-    """Return the IPv6 link-local address that a host makes of its GUID (RFC 4391 §8)."""
-    identifier = hwaddr.gid.interface_id
-    return ipaddress.IPv6Address(
-        b"\xfe\x80" + bytes(6) + bytes((identifier[0] | 0x02,)) + identifier[1:]
-    )
 
 
 def _outcome(

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork, link_local
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 from ipoibu.limits import IPV6_MIN_MTU
@@ -18,18 +17,6 @@ from ipoibu.limits import IPV6_MIN_MTU
 TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
 
 _log = logging.getLogger(__name__)
-
-
-def link_local(guid: bytes) -> ipaddress.IPv6Interface:
-    """Return the IPv6 link-local address of a port: the prefix and the port GUID with its u/l bit set.
-
-    RFC 4391 §8: 00155dfffd33ff0b gives fe80::215:5dff:fd33:ff0b (I1, I2). As the kernel does, we set the
-    bit and do not invert it: vendors disagree on its value in a GUID.
-    """
-    if len(guid) != 8:
-        raise ValueError(f"a GUID has 8 bytes, not {len(guid)}")
-    identifier = bytes((guid[0] | 0x02,)) + guid[1:]
-    return ipaddress.IPv6Interface((b"\xfe\x80" + bytes(6) + identifier, 64))
 
 
 @dataclass(frozen=True, slots=True)

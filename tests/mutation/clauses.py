@@ -107,8 +107,8 @@ MUTATIONS: Final = (
         "destination=self.source if solicited else ALL_NODES",
         "destination=ALL_NODES",
     ),
-    Mutation("I1", "ipoibu/host/interface.py", "+ guid[1:]", "+ guid[:7]"),
-    Mutation("I2", "ipoibu/host/interface.py", "guid[0] | 0x02", "guid[0]"),
+    Mutation("I1", "ipoibu/addr.py", "+ guid[1:]", "+ guid[:7]"),
+    Mutation("I2", "ipoibu/addr.py", "guid[0] | 0x02", "guid[0]"),
     Mutation("C3", _PROTO + "rc_policy.py", "self.config.private(has_superframes=False)", 'b""'),
     Mutation(
         "C4",

@@ -5,8 +5,9 @@ import ipaddress
 
 import pytest
 
+from ipoibu.addr import link_local
 from ipoibu.errors import LinkError, NoSuchDevice
-from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec, disable_ipv6, link_local
+from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec, disable_ipv6
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 
 IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
