@@ -56,7 +56,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 def _change(action: str, words: list[str]) -> None:
     from ipoibu.addr import HwAddr
     from ipoibu.daemon.client import Client
-    from ipoibu.daemon.neighbours import parse_ip
+    from ipoibu.daemon.parsers import parse_ip
 
     rest = list(words)
     ip = "" if action == "flush" else str(parse_ip(rest.pop(0) if rest else ""))

@@ -4,8 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ipoibu.cli.log_format import log_format
 from ipoibu.daemon.options import options_of
+
+if TYPE_CHECKING:
+    from ipoibu.daemon.config import InterfaceConfig
 
 
 def add_options(parser: argparse.ArgumentParser, command: str) -> None:
@@ -16,6 +24,32 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
             help=option.help,
             action="append" if option.several else "store",
         )
+
+
+def add_interface(parser: argparse.ArgumentParser) -> None:
+    """Add what describes an interface: the options of `up`, and --config."""
+    add_options(parser, "up")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="TOML file with the same keys as these options"
+    )
+
+
+def interface(
+    name: str, options: argparse.Namespace, default_device: Callable[[], str | None] = lambda: None
+) -> InterfaceConfig:
+    """Return the configuration of the interface `name`, and begin to log as it says.
+
+    Call this before pyverbs, which would configure the root logger, is imported.
+    """
+    from ipoibu.daemon.config import InterfaceConfig
+
+    texts = given(options, "up")
+    if "device" not in texts and options.config is None:
+        device = default_device()
+        texts |= {"device": device} if device is not None else {}
+    config = InterfaceConfig.build(name, texts, options.config)
+    logging.basicConfig(level=config.logging_level, format=log_format())
+    return config
 
 
 def given(options: argparse.Namespace, command: str) -> dict[str, str | list[str]]:

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ipoibu.cli.log_format import log_format
-from ipoibu.cli.options import add_options, given
+from ipoibu.cli.options import add_interface, given, interface
 from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,28 +31,16 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--join", metavar="NAME", help="run COMMAND in the namespaces of a running `ipoibu run`"
     )
-    add_options(parser, "up")
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="TOML file with the same keys as these options"
-    )
+    add_interface(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.rootless import run as rootless
 
     words = options.rest or [os.environ.get("SHELL") or SHELL]
-    texts = given(options, "up")
     if options.join is not None:
-        if texts or options.config is not None:
+        if given(options, "up") or options.config is not None:
             raise UsageError("--join takes no other option: the interface is up already")
         rootless.join(options.join, words)
-    if "device" not in texts and options.config is None:
-        device = rootless.default_device()
-        if device is not None:
-            texts["device"] = device
-    config = InterfaceConfig.build(options.name, texts, options.config)
-    # Call this before pyverbs, which would configure the root logger, is imported.
-    logging.basicConfig(level=config.logging_level, format=log_format())
-    return rootless.run(config, words)
+    return rootless.run(interface(options.name, options, rootless.default_device), words)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.daemon.parsers import parse_ip
 from ipoibu.errors import UsageError
 
 _TEXT_MAX: Final = 64
@@ -21,17 +21,6 @@ class NeighbourTable(Protocol):
     def set_neighbour(self, ip: IpAddress, hwaddr: HwAddr, *, replaces: bool) -> None: ...
     def remove_neighbour(self, ip: IpAddress, /) -> None: ...
     def flush_neighbours(self, *, permanent: bool) -> None: ...
-
-
-def parse_ip(text: str) -> IpAddress:
-    """Read an address without a zone; `UsageError` for any other text."""
-    try:
-        ip = ipaddress.ip_address(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not an IP address") from error
-    if "%" in text:
-        raise UsageError(f"{text!r}: remove the %zone: `dev` names the interface")
-    return ip
 
 
 class NeighbourChanges:

@@ -11,7 +11,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.addr import IpInterface
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
 
@@ -122,6 +122,17 @@ def parse_sandbox(text: str) -> Stage:
     if text not in numbers:
         raise UsageError(f"{text!r} is neither on nor off nor a stage from 0 to {max(Stage):d}")
     return numbers[text]
+
+
+def parse_ip(text: str, fault: str = "not an IP address", place: str = "`dev`") -> IpAddress:
+    """Read an address without a zone; `UsageError` for any other text. `place` names the interface."""
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is {fault}") from error
+    if "%" in text:
+        raise UsageError(f"{text!r}: remove the %zone: {place} names the interface")
+    return ip
 
 
 def parse_user(text: str) -> User:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.daemon.parsers import parse_ip
 from ipoibu.endpoint.bounds import Range
 from ipoibu.errors import UsageError
 
@@ -20,13 +20,7 @@ def parse_target(text: str) -> IpAddress | HwAddr:
     """Read an IP address or a hardware address of 20 octets."""
     if text.count(":") == 19:
         return HwAddr.parse(text)
-    try:
-        ip = ipaddress.ip_address(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is neither an IP address nor a hardware address") from error
-    if "%" in text:
-        raise UsageError(f"{text!r}: remove the %zone: -I names the interface")
-    return ip
+    return parse_ip(text, "neither an IP address nor a hardware address", "-I")
 
 
 def pings(name: str, ping: Ping) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
