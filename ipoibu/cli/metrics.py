@@ -36,12 +36,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.cli.view import ask
-    from ipoibu.daemon.metrics import registry
+    from ipoibu.daemon.metrics import Observation, registry
 
-    made = registry(tuple)  # complain about a missing library first
-    names = options.names or [None]
-    observations = [answer for name in names for _, answer in ask("metrics", name)]
-    made = registry(lambda: observations)
+    observations: list[Observation] = []
+    made = registry(lambda: observations)  # complains about a missing library first
+    for name in options.names or [None]:
+        observations += [answer for _, answer in ask("metrics", name)]
     from prometheus_client import generate_latest, write_to_textfile
 
     if options.textfile is None:

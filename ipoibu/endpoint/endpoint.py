@@ -423,7 +423,7 @@ class Endpoint:
     async def asend(self, packets: Iterable[Packet]) -> int:
         """As `send`, but wait for room until all packets are queued; return their number."""
         batch = packets_of(packets, self.mtu)
-        done = self.send(batch)
+        done = self._embedded().send(batch)
         while done < len(batch):
             await asyncio.sleep(0.0005)
             done += self.send(batch[done:])

@@ -36,25 +36,29 @@ class Finding:
         return asdict(self)
 
 
+def _fitting(link: Link) -> list[int]:
+    """The InfiniBand MTUs that the net device carries, as rxe computes them."""
+    return [mtu for mtu in IB_MTUS if mtu + ROCE_OVERHEAD_BYTES <= link.mtu_bytes]
+
+
 def datagram_mtu(link: Link) -> Finding:
     """Check the MTU of a net device below the built-in HCA, whose datagrams may have any length."""
-    room = min(link.mtu_bytes - SOFT_OVERHEAD_BYTES, SOFT_DATAGRAM_MAX_BYTES) & ~3
-    if link.mtu_bytes < IB_MTUS[0] + ROCE_OVERHEAD_BYTES:
+    if not _fitting(link):
         return device_mtu(link)
+    room = min(link.mtu_bytes - SOFT_OVERHEAD_BYTES, SOFT_DATAGRAM_MAX_BYTES) & ~3
     ip_mtu = room - ENCAP_LEN
     detail = f"MTU {link.mtu_bytes} of {link.name} carries an IP MTU of {ip_mtu}"
     if ip_mtu < IPV6_MIN_MTU:
         remedy = f"ip link set {link.name} mtu 1500"
         return Finding("mtu", "warn", f"{detail}: no IPv6, which needs {IPV6_MIN_MTU}", remedy)
     if room < DEFAULT_IB_MTU:
-        fitting = max(m for m in IB_MTUS if m + ROCE_OVERHEAD_BYTES <= link.mtu_bytes) - ENCAP_LEN
-        return Finding("mtu", "ok", f"{detail}; beside rxe, use --mtu {fitting} on every host")
+        beside_rxe = _fitting(link)[-1] - ENCAP_LEN
+        return Finding("mtu", "ok", f"{detail}; beside rxe, use --mtu {beside_rxe} on every host")
     return Finding("mtu", "ok", f"{detail}; the default is {DEFAULT_IB_MTU - ENCAP_LEN}")
 
 
 def device_mtu(link: Link) -> Finding:
-    room = link.mtu_bytes - ROCE_OVERHEAD_BYTES
-    fitting = [mtu for mtu in IB_MTUS if mtu <= room]
+    fitting = _fitting(link)
     if not fitting:
         return Finding(
             "mtu",

@@ -123,13 +123,11 @@ def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
     longest_bytes = port.longest_datagram_bytes
     if requested_bytes is None:
         return min(DEFAULT_IB_MTU, longest_bytes)
-    if requested_bytes <= longest_bytes and port.datagram_bytes is not None:
-        return requested_bytes
-    kind = "a datagram" if port.datagram_bytes is not None else "an InfiniBand MTU"
     if requested_bytes not in IB_MTUS and port.datagram_bytes is None:
         choices = ", ".join(map(str, IB_MTUS))
         raise UsageError(f"{requested_bytes} is not an InfiniBand MTU: choose one of {choices}")
     if requested_bytes > longest_bytes:
+        kind = "a datagram" if port.datagram_bytes is not None else "an InfiniBand MTU"
         raise LinkError(
             f"{place} carries {kind} of {longest_bytes}, not {requested_bytes}: "
             "raise the MTU of its net device, or lower the link's"

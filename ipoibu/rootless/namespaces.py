@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -63,9 +62,9 @@ def join_network(pid: int) -> None:
     _join(pid, "net", CLONE_NEWNET)
 
 
-def keep_network_capabilities(kept: Collection[int] = NETWORK) -> None:
-    """Keep these capabilities, and none else, over the execution of a program."""
-    capabilities.keep_for_programs(kept)
+def keep_network_capabilities() -> None:
+    """Keep the capabilities of `NETWORK`, and none else, over the execution of a program."""
+    capabilities.keep_for_programs(NETWORK)
 
 
 def _join(pid: int, kind: str, flag: int) -> None:

@@ -11,7 +11,6 @@ When one of them ends, however it dies, the others end.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -118,5 +117,4 @@ def _wait(command: Command, data_path: DataPath) -> int:
             raise data_path.failure()
         # The terminal sends its signals to the command as well (si_code SI_KERNEL).
         if received.si_signo in _PASSED_ON and received.si_code <= 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(command.pid, received.si_signo)
+            command.signal(received.si_signo)

@@ -96,12 +96,14 @@ class SoftPort(Port):
         return speed_mbps(self._hca.netdev)
 
     def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
-        self._used_bytes = max(self._used_bytes, params.mtu_bytes)
-        return SoftUd(self._hca, params, needs_lid=needs_lid)
+        return self._open(params, needs_lid=needs_lid)
 
     def open_connected(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
+        return self._open(params, has_connections=True, needs_lid=needs_lid)
+
+    def _open(self, params: PartitionParams, **options: bool) -> SoftUd:
         self._used_bytes = max(self._used_bytes, params.mtu_bytes)
-        return SoftUd(self._hca, params, has_connections=True, needs_lid=needs_lid)
+        return SoftUd(self._hca, params, **options)
 
     def cm(self) -> CmService:
         if self._cm is None:
