@@ -4,33 +4,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-import ipoibu
-from ipoibu.lab import Lab
-from ipoibu.lab.host import NETDEV, Host
+from ipoibu.lab.host import NETDEV
+from tests.netns.ordinary_user import OrdinaryUser
 
 pytestmark = pytest.mark.netns
 
 Until = Callable[..., object]
 
 
-class Owner:
+class Owner(OrdinaryUser):
     """The ordinary user of one host, to whom root gives a TUN."""
-
-    def __init__(self, host: Host, directory: Path) -> None:
-        self.host = host
-        self.uid = 60000 + host.number
-        self.directory = directory / str(self.uid)
-        self.directory.mkdir()
-        os.chown(self.directory, self.uid, self.uid)
 
     def root(self, command: str) -> str:
         done = self.host.run(command.split())
@@ -48,29 +36,24 @@ class Owner:
         finally:
             self.root(" ".join(("ip tuntap del ib0 mode tun", *more)))
 
-    def popen(self, *words: str) -> subprocess.Popen[bytes]:
-        """`ipoibu WORDS...` as the user, without any capability."""
-        become = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"
-        bare = "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"
-        return self.host.namespace.popen(
-            ["setpriv", *become, *bare, sys.executable, "-m", "ipoibu.cli", *words],
-            environment={
-                "XDG_RUNTIME_DIR": str(self.directory),
-                "IPOIBU_RUNTIME_DIR": "",
-                "PYTHONPATH": str(Path(ipoibu.__file__).parent.parent),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def run(self, *words: str) -> tuple[int, str]:
-        process = self.popen(*words)
-        out, err = process.communicate(timeout=60)
-        return process.returncode, (out + err).decode()
+    def output(self, *words: str) -> tuple[int, str]:
+        """Run `ipoibu WORDS...`; return its status, and both outputs together."""
+        done = self.run(*words)
+        return done.returncode, done.stdout + done.stderr
 
     @contextlib.contextmanager
     def up(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        process = self.popen("up", "ib0", "--device", f"soft:{NETDEV}", "--tun", "attach", *options)
+        process = self.popen(
+            "up",
+            "ib0",
+            "--device",
+            f"soft:{NETDEV}",
+            "--tun",
+            "attach",
+            *options,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         try:
@@ -86,10 +69,8 @@ class Owner:
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[tuple[Owner, Owner]]:
-    with Lab(start=False) as lab, tempfile.TemporaryDirectory(prefix="ipt-") as directory:
-        Path(directory).chmod(0o755)
-        first, second = (Owner(host, Path(directory)) for host in lab.hosts)
-        yield first, second
+    with Owner.pair() as owners:
+        yield owners
 
 
 def test_owners_without_capabilities_reach_each_other_and_follow_addresses(
@@ -103,7 +84,7 @@ def test_owners_without_capabilities_reach_each_other_and_follow_addresses(
         second.root("ip address add 10.88.0.2/24 dev ib0")
         assert " 0% packet loss" in second.root("ping -q -c 3 -i 0.2 -W 10 10.88.0.1")
         first.root("ip address del 10.88.0.1/24 dev ib0")
-        until(lambda: "10.88.0.1" not in first.run("show", "ib0")[1])
+        until(lambda: "10.88.0.1" not in first.output("show", "ib0")[1])
 
 
 def test_the_interface_stays_with_its_settings_and_is_attached_again(
@@ -134,26 +115,26 @@ def test_what_is_not_the_users_persistent_tun_is_refused_with_the_remedy(
 ) -> None:
     first, _ = owners
     attach = "--device", f"soft:{NETDEV}", "--tun", "attach"
-    code, text = first.run("up", "ib0", *attach)
+    code, text = first.output("up", "ib0", *attach)
     assert (code, "ip tuntap add ib0 mode tun user" in text) == (3, True), text
-    code, text = first.run("up", NETDEV, *attach)
+    code, text = first.output("up", NETDEV, *attach)
     assert (code, "is not a TUN" in text) == (2, True), text
     first.root("ip tuntap add ib0 mode tun user 1")
-    code, text = first.run("up", "ib0", *attach)
+    code, text = first.output("up", "ib0", *attach)
     first.root("ip tuntap del ib0 mode tun")
     assert (code, "belongs to another user" in text) == (4, True), text
     with first.tun("multi_queue"):
-        code, text = first.run("up", "ib0", *attach)
+        code, text = first.output("up", "ib0", *attach)
         assert (code, "multi_queue" in text) == (2, True), text
     with first.tun(), first.up():
-        code, text = first.run("up", "ib0", *attach)
+        code, text = first.output("up", "ib0", *attach)
         assert (code, "another process" in text) == (1, True), text
-    code, text = first.run("up", "ib0", *attach, "--address", "10.0.0.1/24")
+    code, text = first.output("up", "ib0", *attach, "--address", "10.0.0.1/24")
     assert (code, "leave --address" in text) == (2, True), text
 
 
 def test_the_mtu_is_the_administrators(owners: tuple[Owner, Owner]) -> None:
     first, _ = owners
     with first.tun(), first.up():
-        code, text = first.run("set", "ib0", "mtu", "1500")
+        code, text = first.output("set", "ib0", "mtu", "1500")
         assert (code, "ip link set ib0 mtu 1500" in text) == (1, True), text

@@ -11,63 +11,26 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import ipoibu
-from ipoibu.lab import Lab
-from ipoibu.lab.host import NETDEV, Host
+from ipoibu.lab.host import NETDEV
+from tests.netns.ordinary_user import IPOIBU, OrdinaryUser
 
 pytestmark = pytest.mark.netns
 
 Until = Callable[..., object]
-IPOIBU = [sys.executable, "-m", "ipoibu.cli"]
 
 
-class User:
-    """A user of one host, with a runtime directory of its own."""
-
-    def __init__(self, host: Host, directory: Path) -> None:
-        self.host = host
-        self.uid = 60000 + host.number
-        self.directory = directory / str(self.uid)
-        self.directory.mkdir()
-        os.chown(self.directory, self.uid, self.uid)
-        self.address = str(host.ipv4)
-
-    def words(self, *words: str) -> list[str]:
-        """The command line of `ipoibu WORDS...` as this user, without any capability."""
-        become = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"
-        bare = "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"
-        return ["setpriv", *become, *bare, *IPOIBU, *words]
-
-    def environment(self) -> dict[str, str]:
-        return {
-            "XDG_RUNTIME_DIR": str(self.directory),
-            "IPOIBU_RUNTIME_DIR": "",
-            "PYTHONPATH": str(Path(ipoibu.__file__).parent.parent),
-            "SHELL": "/bin/sh",
-        }
-
-    def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        return self.host.namespace.popen(
-            self.words(*words), environment=self.environment(), **options
-        )
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run `ipoibu WORDS...`, and return its status and output as text."""
-        process = self.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
+class User(OrdinaryUser):
+    """A user of `ipoibu run`."""
 
     def command(self, *command: str, options: tuple[str, ...] = ()) -> list[str]:
         """The words of `ipoibu run` with this user's device and address."""
         device = "--device", f"soft:{NETDEV}"
-        return ["run", *device, "--address", self.address, *options, "--", *command]
+        return ["run", *device, "--address", str(self.host.ipv4), *options, "--", *command]
 
     @contextlib.contextmanager
     def holding(
@@ -88,17 +51,12 @@ class User:
             process.wait(20)
             process.stdout.close()
 
-    def left(self) -> list[str]:
-        return [str(path) for path in self.directory.rglob("*")]
-
 
 @pytest.fixture(scope="module")
 def users() -> Iterator[tuple[User, User]]:
-    with Lab(start=False) as lab, tempfile.TemporaryDirectory(prefix="ipt-") as directory:
-        Path(directory).chmod(0o755)
-        first, second = (User(host, Path(directory)) for host in lab.hosts)
-        yield first, second
-        assert first.left() + second.left() == []
+    with User.pair() as users:
+        yield users
+        assert [path for user in users for path in user.left()] == []
 
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
