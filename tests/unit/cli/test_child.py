@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ipoibu.cli.main import main
+from tests.doubles.recording_client import Requests, record_requests
 
 LISTED = {
     "ib0": [{"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001"}],
@@ -16,27 +17,13 @@ LISTED = {
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
-    """Records every request by interface; a fake daemon answers each."""
-    requests: list[tuple[str, str, dict[str, Any]]] = []
-
-    class FakeClient:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __enter__(self) -> FakeClient:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            return None
-
-        def request(self, command: str, **arguments: Any) -> Any:
-            requests.append((self.name, command, arguments))
-            return LISTED[self.name] if command == "child-list" else f"{self.name}: {command}"
-
-    monkeypatch.setattr("ipoibu.daemon.client.Client", FakeClient)
+def asked(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """Records every request; a fake daemon answers each."""
     monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: list(LISTED))
-    return requests
+    return record_requests(
+        monkeypatch,
+        lambda name, command: LISTED[name] if command == "child-list" else f"{name}: {command}",
+    )
 
 
 def test_a_child_is_asked_for_with_its_full_key_and_options(

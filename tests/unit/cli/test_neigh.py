@@ -6,31 +6,15 @@ from typing import Any
 import pytest
 
 from ipoibu.cli.main import main
+from tests.doubles.recording_client import Requests, record_requests
 
 HWADDR = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:77:77"
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
-    """Records every request by interface; a fake daemon answers each."""
-    requests: list[tuple[str, str, dict[str, Any]]] = []
-
-    class FakeClient:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __enter__(self) -> FakeClient:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            return None
-
-        def request(self, command: str, **arguments: Any) -> Any:
-            requests.append((self.name, command, arguments))
-            return []
-
-    monkeypatch.setattr("ipoibu.daemon.client.Client", FakeClient)
-    return requests
+def asked(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """Records every request; a fake daemon answers each."""
+    return record_requests(monkeypatch, lambda name, command: [])
 
 
 @pytest.mark.parametrize(

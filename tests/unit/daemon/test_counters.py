@@ -3,29 +3,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 
 from ipoibu.daemon.counters import Section, counter, sections
+from tests.interpreter import run
 
-ROOT = Path(__file__).parents[3]
 each_section = pytest.mark.parametrize("section", sections(), ids=lambda section: section.title)
 
 
 def test_the_page_of_counters_is_what_the_explanations_say() -> None:
-    done = subprocess.run(
-        [sys.executable, "docs/list_counters.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run(["docs/list_counters.py", "--check"])
 
 
 @each_section

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.proto.rc_connection import Profile
+from tests.interpreter import ROOT, run
 
-ROOT = Path(__file__).parents[3]
 PARTS = {"": InterfaceConfig, "endpoint": EndpointConfig, "mesh": MeshOptions}
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
@@ -60,15 +58,7 @@ def test_no_two_options_share_a_name_or_a_field() -> None:
 
 
 def test_the_page_of_options_is_what_the_table_says() -> None:
-    done = subprocess.run(
-        [sys.executable, "docs/list_options.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run(["docs/list_options.py", "--check"])
 
 
 def test_the_page_of_options_has_examples_that_work(tmp_path: Path) -> None:

@@ -7,15 +7,13 @@ import ast
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import ipoibu.proto
 from ipoibu._core import FaultyFabric, MemoryPort, MemorySwitch
 from ipoibu.proto.table import Table
+from tests.interpreter import ROOT, run
 
-ROOT = Path(__file__).parents[3]
 COUNTERS = (ROOT / "docs/counters.md").read_text(encoding="utf-8")
 
 
@@ -35,20 +33,6 @@ def counted(source: str) -> set[str]:
             if name in ("count", "Count", "warn"):
                 names.add(str(node.args[0].value))
     return names
-
-
-def run(arguments: list[str]) -> str:
-    """Return the output of a new interpreter; fail on any error output."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 def test_the_state_machines_page_is_what_the_tables_say() -> None:
