@@ -19,6 +19,7 @@ class Mutation:
 
 _WIRE: Final = "ipoibu/wire/"
 _PROTO: Final = "ipoibu/proto/"
+_FABRIC: Final = "ipoibu/fabric/sa/"
 
 MUTATIONS: Final = (
     Mutation("E2", _WIRE + "encap.py", r'b"\0\0" + self.payload', r'b"\0\1" + self.payload'),
@@ -197,5 +198,72 @@ MUTATIONS: Final = (
         _PROTO + "sa_transaction.py",
         "_I.TIMEOUT):  (_S.WAITING, (_A.ABORT, _A.SEND,",
         "_I.TIMEOUT):  (_S.WAITING, (_A.SEND,",
+    ),
+    Mutation("B1", _PROTO + "sa_records.py", "qkey=record.qkey or 0", "qkey=0"),
+    Mutation(
+        "B4",
+        "ipoibu/endpoint/link.py",
+        "await sa.join(group)",
+        "await sa.join(group, params=PartitionParams(pkey, 0x0B1B, 2048))",
+    ),
+    Mutation("B6", _PROTO + "sa_records.py", "path.mtu_bytes - ENCAP_LEN", "path.mtu_bytes"),
+    Mutation(
+        "M1",
+        _FABRIC + "memberships.py",
+        "state = JoinState.SEND_ONLY_NON_MEMBER",
+        "state = JoinState.FULL_MEMBER",
+    ),
+    Mutation("M2", _FABRIC + "client.py", "await self._inform(InformInfo(trap))", "pass"),
+    Mutation(
+        "M3",
+        _FABRIC + "client.py",
+        "join_state: JoinState = JoinState.FULL_MEMBER,",
+        "join_state: JoinState = JoinState.NON_MEMBER,",
+    ),
+    Mutation(
+        "M4",
+        _PROTO + "group.py",
+        "(_M.LINGERING, _MI.TIMEOUT): (_M.NONE, (_MA.DETACH,))",
+        "(_M.LINGERING, _MI.TIMEOUT): (_M.NONE, ())",
+    ),
+    Mutation("M5", _PROTO + "sa_path.py", " or entry.state is State.BACKOFF:", ":"),
+    Mutation(
+        "M7",
+        "ipoibu/endpoint/allmulticast.py",
+        "STATE: Final = JoinState.NON_MEMBER",
+        "STATE: Final = JoinState.FULL_MEMBER",
+    ),
+    Mutation(
+        "M8",
+        _PROTO + "sa_path.py",
+        "self._timers.arm(self._look, gid, now + GROUP_SEND_ONLY_IDLE_S)",
+        "pass",
+    ),
+    Mutation(
+        "N5",
+        _WIRE + "ndisc.py",
+        "target = _target_untrusted(fixed)\n            if source.is_unspecified and lladdr:",
+        "target = _target_untrusted(fixed)\n            if False:",
+    ),
+    Mutation(
+        "N5",
+        _PROTO + "nud.py",
+        "(_R, Input.MOVED):     (_S, (_A.RECORD,",
+        "(_R, Input.MOVED):     (_R, (_A.RECORD,",
+    ),
+    Mutation(
+        "L6",
+        _PROTO + "ndisc.py",
+        "self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))\n                self._routers",
+        "self._context.emit(Deliver(packet))\n                self._routers",
+    ),
+    Mutation(
+        "C11", "ipoibu/limits.py", "CONNECTION_RETRIES: Final = 0", "CONNECTION_RETRIES: Final = 7"
+    ),
+    Mutation(
+        "C10",
+        _PROTO + "rc_policy.py",
+        "return self.config.idle_s if role",
+        "return 1e9 if role",
     ),
 )

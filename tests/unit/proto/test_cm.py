@@ -61,6 +61,7 @@ from tests.doubles.cm_desk import (
 
 
 def test_the_active_side_from_connect_to_the_end() -> None:
+    """C11."""
     desk = Desk()
     req = desk.connect()
     (mad,) = (it for it in desk.effects if isinstance(it, SendMad))
@@ -68,7 +69,7 @@ def test_the_active_side_from_connect_to_the_end() -> None:
     assert (req.service_id, req.qpn, req.ca_guid, req.pkey) == (SERVICE, 0x50, A_GUID, PKEY)
     assert (req.primary.local_gid, req.primary.remote_gid) == (A, B)
     assert (req.transport, req.mtu, req.has_srq) == (Transport.RC, 4, True)
-    assert (req.retries, req.rnr_retries) == (0, 0)  # C11
+    assert (req.retries, req.rnr_retries) == (0, 0)
     assert req.private.startswith(b"hi\0")
     rep = rep_to(req)
     (replied,) = reported(desk.receive(rep))

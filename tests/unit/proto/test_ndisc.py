@@ -262,6 +262,19 @@ def test_a_probe_from_a_new_queue_pair_makes_us_ask_the_neighbour() -> None:
     assert state_of(bench) is State.PROBE
 
 
+def test_a_solicitation_with_another_hardware_address_makes_the_neighbour_stale() -> None:
+    """N5."""
+    bench = Bench()
+    bench.send(PEER_TEXT)
+    bench.nd(NeighbourAdvertisement(PEER_V6, OUR_V6, PEER_V6, PEER, solicited=True, override=True))
+    bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, PEER))
+    assert state_of(bench) is State.REACHABLE
+    bench.nd(NeighbourSolicitation(PEER_V6, OUR_V6, OUR_V6, PEER_AGAIN))
+    info = bench.neighbour(PEER_TEXT)
+    assert info is not None
+    assert (info.state, info.hwaddr) == (State.STALE, PEER_AGAIN)
+
+
 @pytest.mark.parametrize("hwaddr", [HwAddr(Qpn(0), PEER.gid), HwAddr(Qpn(0xFFFFFF), PEER.gid)])
 def test_an_option_that_names_no_host_is_counted_and_refused(hwaddr: HwAddr) -> None:
     bench = Bench()

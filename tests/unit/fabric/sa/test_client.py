@@ -95,7 +95,7 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 def test_b1_the_broadcast_groups_record_gives_the_links_parameters() -> None:
-    """B1."""
+    """B1, M3."""
 
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         record = await client.join(mgid.broadcast(DEFAULT))
