@@ -20,6 +20,7 @@ cdef extern from "fabric/memory.h" nogil:
         uint32_t qpn
         uint32_t mtu
         bint one_piece
+        bint bare_unicast
     struct ipu_memory_counters:
         uint64_t tx_packets
         uint64_t tx_too_big
@@ -550,13 +551,14 @@ cdef class MemoryPort:
     cdef MemorySwitch switch
 
     def __cinit__(self, MemorySwitch switch not None, bytes gid, *, uint32_t qpn=0, uint32_t mtu_bytes=2048,
-                  bint one_piece=False):
+                  bint one_piece=False, bint bare_unicast=False):
         cdef ipu_memory_config config
         memset(&config, 0, sizeof(config))
         config.gid = address(gid)
         config.qpn = qpn
         config.mtu = mtu_bytes
         config.one_piece = one_piece
+        config.bare_unicast = bare_unicast
         self.switch = switch
         self.port = ipu_memory_port_create(switch.switch, &config)
         if self.port == NULL:

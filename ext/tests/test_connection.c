@@ -19,6 +19,7 @@ static void a_watched_handle_reports_its_first_packet_only(void)
     end();
 }
 
+/* C12. */
 static void large_packets_cross_by_the_connection_and_are_delivered(void)
 {
     begin();
@@ -31,6 +32,57 @@ static void large_packets_cross_by_the_connection_and_are_delivered(void)
     CHECK(memcmp(device_state.out, device_state.frame, device_state.out_len) == 0);
     CHECK_EQ(connection.tx_messages, 1);
     CHECK_EQ(connection.rx_bytes, CONNECTED_MTU);
+    end();
+}
+
+/* C2. */
+static void a_group_gets_datagrams_beside_a_connection(void)
+{
+    static const struct ipu_dest group = {.qpn = 0xFFFFFF, .gid = {{{0xff, 0x12, [15] = 5}}}};
+    struct in6_addr address = {{{[10] = 0xff, [11] = 0xff, 224, 0, 0, 5}}};
+    begin();
+    connect_peer(false);
+    command((struct ipu_command){
+        .type = IPU_COMMAND_NEIGH_SET,
+        .neigh_set = {.next_hop = address, .dest = group, .mtu = DATAGRAM_MTU}});
+    offer(100);
+    memcpy(device_state.frame + IPU_VNET_LEN + 16, &address.s6_addr[12], 4);
+    step();
+    CHECK_EQ(fabric_state.datagrams, 1);
+    CHECK_EQ(counter("tx_connected_packets"), 0);
+    end();
+}
+
+/* C2, N6: ARP, for example. */
+static void a_frame_of_the_engine_is_a_datagram_beside_a_connection(void)
+{
+    static const uint8_t frame[4 + 56] = {0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1};
+    begin();
+    connect_peer(false);
+    give((struct ipu_command){.type = IPU_COMMAND_SEND_FRAME,
+                              .send_frame = {.dest = peer},
+                              .len = sizeof frame},
+         frame);
+    step();
+    CHECK_EQ(fabric_state.datagrams, 1);
+    CHECK_EQ(fabric_state.posted_count, FRAMES);
+    end();
+}
+
+/* C8. */
+static void a_message_is_delivered_to_a_host_that_answers_by_datagram(void)
+{
+    uint8_t message[IPU_ENCAP_LEN + 20] = {0x08, 0, [4] = 0x45, [7] = 20, 64, [13] = 253};
+    begin();
+    connect_peer(false);
+    route(IPU_TX_UD);
+    arrive(NULL, 0, message, sizeof message);
+    step();
+    CHECK_EQ(counter("rx_packets"), 1);
+    CHECK_EQ(device_state.out_len, IPU_VNET_LEN + 20);
+    offer(100);
+    step();
+    CHECK_EQ(fabric_state.datagrams, 1);
     end();
 }
 
@@ -311,6 +363,9 @@ int main(void)
     RUN(an_application_reads_what_came_where_it_is);
     RUN(a_watched_handle_reports_its_first_packet_only);
     RUN(large_packets_cross_by_the_connection_and_are_delivered);
+    RUN(a_group_gets_datagrams_beside_a_connection);
+    RUN(a_frame_of_the_engine_is_a_datagram_beside_a_connection);
+    RUN(a_message_is_delivered_to_a_host_that_answers_by_datagram);
     RUN(without_a_connection_the_datagram_s_mtu_holds);
     RUN(a_super_frame_crosses_whole_where_both_agree);
     RUN(a_packet_whose_checksum_was_seen_to_be_right_crosses);

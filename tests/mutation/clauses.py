@@ -16,9 +16,14 @@ class Mutation:
     old: str
     new: str
 
+    @property
+    def is_c(self) -> bool:
+        return self.file.startswith("ext/")
+
 
 _WIRE: Final = "ipoibu/wire/"
 _PROTO: Final = "ipoibu/proto/"
+_PUMP: Final = "ext/pump/"
 _FABRIC: Final = "ipoibu/fabric/sa/"
 
 MUTATIONS: Final = (
@@ -266,4 +271,54 @@ MUTATIONS: Final = (
         "return self.config.idle_s if role",
         "return 1e9 if role",
     ),
+    Mutation(
+        "C1",
+        _PROTO + "rc_policy.py",
+        "else TxRoute(bare, TxMode.UD_NOTIFY)",
+        "else TxRoute(bare, TxMode.UD)",
+    ),
+    Mutation("E1", "ext/soft/roce.h", "SOFT_ROCE_UD_SEND = 0x64", "SOFT_ROCE_UD_SEND = 0x44"),
+    Mutation(
+        "E4",
+        _PUMP + "receive.c",
+        "bool grh = done->flags & IPU_RECEIVED_GRH;",
+        "bool grh = true;",
+    ),
+    Mutation(
+        "E4",
+        "ext/verbs/receive.c",
+        "wc->wc_flags & IBV_WC_GRH ? IPU_RECEIVED_GRH : 0",
+        "IPU_RECEIVED_GRH",
+    ),
+    Mutation("E6", "ext/verbs/send.c", ".remote_qkey = v->qkey", ".remote_qkey = 0"),
+    Mutation(
+        "E8",
+        _PUMP + "receive.c",
+        "memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */",
+        "false) {",
+    ),
+    Mutation(
+        "C2",
+        _PUMP + "transmit.c",
+        "    if (entry->ah->connection != NULL)\n",
+        "    connection = pump->connected.all;\n    if (entry->ah->connection != NULL)\n",
+    ),
+    Mutation(
+        "N6",
+        _PUMP + "command.c",
+        "    ipu_transmit_enqueue(pump, index, ah, frame, command->len);\n",
+        "    struct ipu_send send = {.cookie = index, .addr = frame, .len = command->len};\n"
+        "    if (ah->connection != NULL)\n"
+        "        ipu_connection_enqueue(pump, ah->connection, ah, send);\n"
+        "    else\n"
+        "        ipu_transmit_enqueue(pump, index, ah, frame, command->len);\n",
+    ),
+    Mutation(
+        "C8",
+        _PUMP + "connection.c",
+        "if (done[i].failed || done[i].connection == NULL)",
+        "if (done[i].failed || done[i].connection == NULL || done[i].connection->ah == NULL)",
+    ),
+    Mutation("C9", _PUMP + "connection.c", "IPU_TYPE_ARP) { /* C9", "0xFFFF) { /* C9"),
+    Mutation("C12", _PUMP + "connection.c", "*mtu = ah->connection->mtu;", "*mtu = pump->mtu;"),
 )

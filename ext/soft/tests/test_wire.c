@@ -132,6 +132,7 @@ static void icrc_agrees_with_scapy(void)
         CHECK(soft_icrc_check(seed_of(&golden[i]), golden[i].packet, golden[i].bytes));
 }
 
+/* E1: their opcodes are those of UD. */
 static void golden_packets_parse_to_their_fields(void)
 {
     for (size_t i = 0; i < GOLDEN_COUNT; i++) {

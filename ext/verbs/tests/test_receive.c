@@ -37,6 +37,7 @@ static void receives_are_posted_in_chains_up_to_the_queues_depth(void)
     fake_close();
 }
 
+/* E4: without a GRH the first 40 bytes mean nothing. */
 static void a_completion_has_length_source_and_grh_of_its_datagram(void)
 {
     open_fabric();
@@ -50,7 +51,7 @@ static void a_completion_has_length_source_and_grh_of_its_datagram(void)
     CHECK_EQ(done[0].src_qpn, 0x654321);
     CHECK_EQ(done[0].flags, IPU_RECEIVED_GRH);
     CHECK_EQ(done[1].cookie, 11);
-    CHECK_EQ(done[1].flags, 0); /* E4: without one, the first 40 bytes mean nothing */
+    CHECK_EQ(done[1].flags, 0);
     CHECK_EQ(fabric->min_recv, 40 + FAKE_MTU);
     fake_close();
 }

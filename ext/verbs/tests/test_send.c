@@ -74,6 +74,7 @@ static void an_unsignalled_send_comes_back_with_the_signalled_one_behind_it(void
     close_fabric();
 }
 
+/* E6. */
 static void a_work_request_has_the_fields_of_its_link(void)
 {
     open_fabric();

@@ -76,9 +76,11 @@ class Host:
             pass
 
 
-def make_host(switch: _core.MemorySwitch, gid: str, **options: int) -> Host:
+def make_host(
+    switch: _core.MemorySwitch, gid: str, bare_unicast: bool = False, **options: int
+) -> Host:
     address = Gid.parse(gid)
-    port = _core.MemoryPort(switch, address.raw)
+    port = _core.MemoryPort(switch, address.raw, bare_unicast=bare_unicast)
     queue = _core.QueueDevice()
     pump = _core.Pump(port, queue, mtu=MTU, **options)
     return Host(port, queue, pump, address)
@@ -353,6 +355,24 @@ def test_a_bad_frame_is_a_counted_drop(hosts: tuple[Host, Host], frame: bytes, r
     assert b.queue.recv(1) == []
     assert b.pump.events() == []
     assert b.moved() == {reason: 1}
+
+
+@pytest.mark.parametrize("has_grh", [True, False])
+def test_a_datagram_is_received_with_and_without_a_grh(has_grh: bool) -> None:
+    """E4."""
+    switch = _core.MemorySwitch(1)
+    a, b = make_host(switch, "fe80::a"), make_host(switch, "fe80::b", bare_unicast=not has_grh)
+    packet = ipv4("10.0.0.1", "10.0.0.2", b"x" * 1000)
+    arp = frame_of(0x0806, bytes(56))
+    a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
+    for _ in range(3):  # the frames of the third time hold older bytes where a GRH would be
+        a.queue.send([packet])
+        a.pump.send_frame(b.destination, arp)
+        settle(a, b)
+        assert b.queue.recv(2) == [packet]
+        [event] = b.pump.events()
+        assert (event.data, event.src_qpn) == (arp, a.port.qpn)
+        assert (event.sgid, event.dgid) == ((a.gid.raw, b.gid.raw) if has_grh else (None, None))
 
 
 def test_our_own_multicast_echo_is_dropped(hosts: tuple[Host, Host]) -> None:

@@ -55,6 +55,7 @@ from tests.doubles.rc_desk import (
 
 
 def test_the_first_packet_makes_a_connection_and_the_others_go_by_datagram_meanwhile() -> None:
+    """C1."""
     desk = Desk()
     assert desk.route() == TxRoute(replace(PEER, flags=0), TxMode.UD_NOTIFY)
     effects = desk.want()
