@@ -30,6 +30,10 @@ when the page and the table differ.
 are the options' names without dashes in front; an option on the command line wins over the file. An
 option that may be repeated is a list in the file. A child interface (`ipoibu child add`) has its
 parent's values, except where an option says otherwise.
+
+A table `[child.P_KEY]` of the file, such as `[child.0x8001]`, makes a child that comes up with the
+interface. Its keys are the options of `ipoibu child add`. `ipoibu config check FILE` lists the
+faults of a file ([service.md](service.md)).
 """
 
 CLASSES: Final = {"endpoint": "EndpointConfig", "mesh": "MeshOptions"}

@@ -28,6 +28,8 @@ CPU_LATENCY_MAX_US: Final = 1_000_000  # no CPU takes so long to wake
 # receives for all, and is busy long before 16 others are.
 QUEUES_MAX: Final = 16
 
+CHILDREN_MAX: Final = 127  # with the parent, these fill the P_Key table of the built-in HCA
+
 # Partition defaults without a subnet administrator
 DEFAULT_QKEY: Final = 0x0B1B  # OpenSM's default for IPoIB groups
 DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4

@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "set",
     "log",
     "capture",
+    "config",
     "doctor",
     "completion",
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ipoibu.addr import PKey
 from ipoibu.daemon.config import InterfaceConfig
@@ -18,8 +18,7 @@ from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.options import options_of
 from ipoibu.errors import IpoibuError, NoSuchDevice, UsageError
-
-CHILDREN_MAX: Final = 127  # with the parent, these fill the P_Key table of the built-in HCA
+from ipoibu.limits import CHILDREN_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +65,21 @@ class Children:
     def running(self) -> list[Child]:
         """The children that are up; any thread may ask."""
         return list(self._running.values())
+
+    async def start(self) -> list[str]:
+        """Start the children of the configuration file; return the summary of each that came up.
+
+        A child that fails gets a line in the log; the others and the parent go on.
+        """
+        outcomes = await asyncio.gather(*map(self._start, self._parent.children))
+        return [summary for summary in outcomes if summary is not None]
+
+    async def _start(self, config: InterfaceConfig) -> str | None:
+        try:
+            return await self._add(config, config.endpoint.pkey)
+        except IpoibuError as error:
+            _log.error("%s: the child did not start: %s", config.name, error)
+            return None
 
     async def close(self) -> None:
         """End every child, and refuse new ones."""

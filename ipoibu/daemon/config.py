@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.addr import IpInterface, PKey
-from ipoibu.daemon.options import BY_NAME, OPTIONS, Option
+from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
+from ipoibu.daemon.options import BY_NAME, OPTIONS
 from ipoibu.endpoint.config import Conflict, EndpointConfig
-from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
@@ -24,8 +23,6 @@ from ipoibu.sandbox.user import User
 
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
-
-CONFIG_FILE_MAX_BYTES: Final = 1 << 20
 
 # The names of `EndpointConfig`'s fields in messages of the command line.
 _FLAGS: Final = {
@@ -63,6 +60,9 @@ class InterfaceConfig:
     user: User | None = None
     sandbox: Stage = Stage.SECCOMP
 
+    # The children that the file names, which start with the interface
+    children: tuple[InterfaceConfig, ...] = ()
+
     # The value of each option that was given, by the option's name
     values: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -99,23 +99,43 @@ class InterfaceConfig:
     ) -> Self:
         """Make a configuration of option texts by name, which override those of the TOML `file`;
         `UsageError` names option and place."""
-        values: dict[str, object] = {}
-        if file is not None:
-            for key, value in read_file(file).items():
-                values[key] = _read(key, value, f"{file}: {key}")
-        values |= _read_options(options)
+        given = _read_options(options)
+        if file is None:
+            return cls.from_values(name, given)
+        content = ConfigFile(file)
+        if content.faults:
+            raise UsageError(str(content.faults[0]))
+        config = cls.from_values(name, content.values | given)
+        for pkey, own in content.children.items():
+            try:
+                config = config.with_child(pkey, own)
+            except UsageError as error:
+                raise UsageError(f"{file}: child {pkey}: {error}") from error
+        return config
+
+    @classmethod
+    def from_values(cls, name: str, values: Mapping[str, object]) -> Self:
+        """Make a configuration without children of values by option name."""
         if "device" not in values:
             raise UsageError(
                 "no device given: use --device soft:NETDEV (any network device) or an RDMA device"
             )
         return cls._assemble(name, values)
 
+    def with_child(self, pkey: PKey, own: Mapping[str, object]) -> Self:
+        """Return this configuration with one more child, whose own values are `own`."""
+        if pkey == self.endpoint.pkey.full:
+            raise UsageError(f"{pkey} is the partition of {self.name} itself")
+        return replace(self, children=(*self.children, self._child(pkey, own)))
+
     def child(self, pkey: PKey, options: Mapping[str, str | Sequence[str]]) -> Self:
         """Return the configuration of a child in the partition `pkey`, with these options of its own."""
+        return self._child(pkey, _read_options(options))
+
+    def _child(self, pkey: PKey, own: Mapping[str, object]) -> Self:
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
-        values |= _read_options(options)
         name = f"{self.name}.{pkey.full:04x}"
-        return self._assemble(name, values | {"pkey": pkey.full}, parent=self.name)
+        return self._assemble(name, {**values, **own, "pkey": pkey.full}, parent=self.name)
 
     @classmethod
     def _assemble(cls, name: str, values: Mapping[str, object], parent: str | None = None) -> Self:
@@ -141,60 +161,37 @@ class InterfaceConfig:
 
 
 def _read_options(options: Mapping[str, str | Sequence[str]]) -> dict[str, object]:
-    return {key: _read(key, text, f"--{key}") for key, text in options.items()}
+    return {key: _read(key, text) for key, text in options.items()}
 
 
-def _read(key: str, value: str | Sequence[str], place: str) -> object:
-    option = BY_NAME[key]
+def _read(key: str, value: str | Sequence[str]) -> object:
     try:
-        if not option.several:
-            if not isinstance(value, str):
-                raise UsageError("one value is expected")
-            return option.read(value)
-        texts = [value] if isinstance(value, str) else value
-        return tuple(option.read(text) for text in texts)
+        return read_value(BY_NAME[key], value)
     except UsageError as error:
-        raise UsageError(f"{place}: {error}") from error
+        raise UsageError(f"--{key}: {error}") from error
 
 
-def read_file(path: Path) -> dict[str, str | list[str]]:
-    """Read the file's keys as option texts; `UsageError` names the file and the wrong key."""
+def faults(path: Path) -> list[Fault]:
+    """Return every fault of a configuration file; `UsageError` if it is not readable, or not TOML."""
+    file = ConfigFile(path)
+    if file.faults:
+        return file.faults
     try:
-        if os.stat(path).st_size > CONFIG_FILE_MAX_BYTES:
-            raise UsageError(f"{path}: too large for a configuration file")
-        content = path.read_text(encoding="utf-8")
-    except PermissionError as error:
-        raise NotPermitted(f"{path}: not readable for this user") from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not UTF-8 text"
-        raise UsageError(f"{path}: {reason}") from error
+        config = InterfaceConfig.from_values(_name_of(path), file.values)
+    except UsageError as error:
+        file.add_contradiction(error)
+        return file.faults
+    for pkey, own in file.children.items():
+        try:
+            config.with_child(pkey, own)
+        except UsageError as error:
+            file.add_contradiction(error, pkey)
+    return file.faults
+
+
+def _name_of(path: Path) -> str:
+    """The interface that `ipoibu@NAME.service` makes of the file, or a short name."""
     try:
-        table = tomllib.loads(content)
-    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
-        raise UsageError(f"{path}: not a TOML file: {error}") from error
-    values: dict[str, str | list[str]] = {}
-    for key, value in table.items():
-        if key not in BY_NAME:
-            raise UsageError(
-                f"{path}: unknown key {key!r} (known: {', '.join(sorted(BY_NAME))})"
-            ) from None
-        is_key = key == "pkey" and type(value) is int and 0 < value <= 0xFFFF
-        text = hex(value) if is_key else value  # a number of TOML is not ambiguous
-        values[key] = _texts(text, f"{path}: {key}", BY_NAME[key])
-    return values
-
-
-def _texts(value: Any, place: str, option: Option) -> str | list[str]:
-    if isinstance(value, bool) and option.metavar.startswith("on|off"):
-        return "on" if value else "off"
-    if isinstance(value, list) and option.several:
-        return [_text(item, place) for item in value]
-    return _text(value, place)
-
-
-def _text(value: Any, place: str) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
-        return str(value)  # pkey = 0x8001, mtu = 2044
-    raise UsageError(f"{place}: a string or a number is expected")
+        return check_name(path.stem)
+    except UsageError:
+        return "ib0"

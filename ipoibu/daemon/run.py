@@ -113,9 +113,10 @@ class Daemon:
             if self._metrics is not None:
                 self._metrics.start(lambda: _observations([interface, *children.running]))
                 stack.callback(self._metrics.close)
-            await interface.settle()
+            summaries, _ = await asyncio.gather(children.start(), interface.settle())
             if not self._stop.is_set():
-                self._announce(interface.summary())
+                for summary in (interface.summary(), *summaries):
+                    self._announce(summary)
                 notify("READY=1\nSTATUS=up")
                 await self._stop.wait()
             notify("STOPPING=1")

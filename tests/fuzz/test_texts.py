@@ -96,7 +96,7 @@ values = st.recursive(
 def test_any_bytes_are_a_configuration_or_refused(
     raw: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert _refusal(lambda: config.read_file(_file(tmp_path_factory, raw)))
+    assert _refusal(lambda: config.faults(_file(tmp_path_factory, raw)))
 
 
 @given(key=st.sampled_from(sorted(BY_NAME)), value=values)
@@ -105,7 +105,7 @@ def test_a_configuration_with_odd_values_is_read_or_refused(
 ) -> None:
     raw = f"{key} = {json.dumps(value)}\n".encode("utf-8", "surrogatepass")
     file = _file(tmp_path_factory, raw)
-    assert _refusal(lambda: config.read_file(file))
+    assert _refusal(lambda: config.faults(file))
     assert _refusal(lambda: config.InterfaceConfig.build("ib0", {"device": "soft:eth0"}, file))
 
 

@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon.children import CHILDREN_MAX
 from ipoibu.daemon.client import Client
 from ipoibu.errors import IpoibuError
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
-from ipoibu.limits import INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
+from ipoibu.limits import CHILDREN_MAX, INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
 
 pytestmark = pytest.mark.netns
 

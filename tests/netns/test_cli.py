@@ -291,6 +291,21 @@ def test_a_configuration_file_does_what_options_do(
     assert "10.77.0.1/24 brd 10.77.0.255" in sh(host, "ip -4 address show ib0")
 
 
+def test_the_children_of_a_configuration_file_come_up_with_the_interface(
+    bare: Lab, tmp_path: Path, sh: Sh
+) -> None:
+    host = bare.hosts[0]
+    file = tmp_path / "ib0.toml"
+    file.write_text('[child.0x8001]\naddress = ["10.1.0.1/24"]\n[child.0x8002]\nmtu = 1280\n')
+    host.options = ["--config", str(file)]
+    host.start()
+    names = [child["name"] for child in host.ask("child-list")]
+    assert names == ["ib0.8001", "ib0.8002"]
+    assert "10.1.0.1/24" in sh(host, "ip -4 address show ib0.8001")
+    assert "mtu 1280" in sh(host, "ip link show ib0.8002")
+    assert "ib0.8001: up" in host.log()
+
+
 def test_the_control_socket_is_open_to_its_owner_alone(lab: Lab, runtime: Path) -> None:
     inode = os.stat(lab.hosts[0].namespace.path).st_ino
     path = runtime / f"net-{inode}" / "ib0.sock"

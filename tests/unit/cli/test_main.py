@@ -18,7 +18,7 @@ from ipoibu.cli.main import main
 from ipoibu.cli.options import add_options
 from ipoibu.cli.parser import COMMANDS
 from ipoibu.cli.parser import build as build_parser
-from ipoibu.daemon import config
+from ipoibu.daemon.config_file import ConfigFile
 from ipoibu.daemon.options import OPTIONS
 from ipoibu.daemon.run import Daemon
 from ipoibu.errors import (
@@ -215,7 +215,9 @@ def test_up_has_an_option_for_each_key_of_the_configuration(tmp_path: Path) -> N
     for option in OPTIONS:
         file = tmp_path / option.name
         file.write_text(f"{option.name} = {json.dumps(option.example)}\n")
-        assert config.read_file(file) == {option.name: option.example}
+        value = option.read(option.example)
+        expected = (value,) if option.several else value
+        assert ConfigFile(file).values == {option.name: expected}
 
 
 def test_options_given_to_the_lab_reach_every_host(monkeypatch: pytest.MonkeyPatch) -> None:

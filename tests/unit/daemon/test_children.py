@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from ipoibu.addr import PKey
-from ipoibu.daemon.children import CHILDREN_MAX, Children
+from ipoibu.daemon.children import Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.limits import CHILDREN_MAX
 
 Talk = Callable[[Children], Awaitable[None]]
 
@@ -78,6 +79,32 @@ def run(talk: Talk, pkey: int = 0xFFFF, name: str = "ib0") -> list[FakeChild]:
 
     asyncio.run(main())
     return Child.made
+
+
+def test_the_children_of_the_file_start_and_one_that_fails_does_not_keep_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Child(FakeChild):
+        refusal = None
+
+        async def start(self) -> None:
+            if self.config.name == "ib0.8002":
+                raise LinkError("no such partition")
+            await super().start()
+
+    async def main() -> None:
+        Child.made, Child.gate = [], asyncio.Event()
+        Child.gate.set()
+        parent = InterfaceConfig.build("ib0", {"device": "soft:eth0"})
+        for pkey in (0x8001, 0x8002, 0x8003):
+            parent = parent.with_child(PKey(pkey), {})
+        children = Children(parent, Child)
+        assert await children.start() == ["ib0.8001: up", "ib0.8003: up"]
+        assert [child.config.name for child in children.running] == ["ib0.8001", "ib0.8003"]
+        await children.close()
+
+    asyncio.run(main())
+    assert "ib0.8002: the child did not start: no such partition" in caplog.text
 
 
 def add(children: Children, pkey: str, **fields: object) -> Awaitable[object]:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipoibu.addr import PKey
-from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.config import InterfaceConfig, faults
 from ipoibu.daemon.parsers import parse_address, parse_route
 from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.limits import CHILDREN_MAX
 
 DEVICE = {"device": "soft:eth0"}
 
@@ -181,7 +182,7 @@ def test_a_file_has_the_options_keys_and_options_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("device = 'soft:eth0'\nmtuu = 5", "unknown key 'mtuu'"),
+        ("device = 'soft:eth0'\nmtuu = 5", "2: mtuu: unknown key ("),
         ("device = 'soft:eth0'\nmtu = 5", "mtu: '5' is no MTU"),
         ("device = 'soft:eth0'\nmtu = true", "mtu: a string or a number"),
         ("device = 'soft:eth0'\nmtu = [1500]", "mtu: a string or a number"),
@@ -189,7 +190,7 @@ def test_a_file_has_the_options_keys_and_options_win(tmp_path: Path) -> None:
         ("device = ", "not a TOML file"),
         (f"mtu = {'9' * 5000}", "not a TOML file"),
         (f"pkey = 0x{'f' * 5000}", "pkey: a string or a number"),
-        ("device = 'soft:eth0'\n[lab]\nx = 1", "unknown key 'lab'"),
+        ("device = 'soft:eth0'\n[lab]\nx = 1", "2: lab: unknown key ("),
     ],
 )
 def test_a_wrong_file_names_itself_and_the_key(tmp_path: Path, text: str, word: str) -> None:
@@ -197,7 +198,7 @@ def test_a_wrong_file_names_itself_and_the_key(tmp_path: Path, text: str, word: 
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
         InterfaceConfig.build("ib0", {}, file)
-    assert str(caught.value).startswith(f"{file}: ")
+    assert str(caught.value).startswith(f"{file}:")
     assert word in str(caught.value)
 
 
@@ -277,3 +278,80 @@ def test_any_route_text_is_a_route_or_a_usage_error(text: str) -> None:
     except UsageError:
         return
     assert parse_route(str(route)) == route
+
+
+CHILDREN = """\
+device = "soft:eth0"
+mode = "connected"
+
+[child.0x8001]
+address = ["10.1.0.1/24"]
+mtu = 1500
+
+[child.0x8002]
+"""
+
+
+def test_a_file_names_the_children_with_their_own_options(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text(CHILDREN)
+    first, second = InterfaceConfig.build("ib0", {}, file).children
+    assert (first.name, first.endpoint.parent, first.endpoint.mtu) == ("ib0.8001", "ib0", 1500)
+    assert [str(address) for address in first.address] == ["10.1.0.1/24"]
+    assert (second.name, second.endpoint.mode, second.address) == ("ib0.8002", "connected", ())
+    assert faults(file) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("mtu = 5\nmode = 'fast'\n", ["2: mtu: '5' is no MTU", "3: mode: 'fast' is no mode"]),
+        ("# a\n\nmtuu = 5", ["4: mtuu: unknown key"]),
+        ("address = [\n '10.0.0.1/24',\n '10.0.0.1',\n]\nmtu = 1", ["2: address: ", "6: mtu: "]),
+        ("mtu = 'a=\\n'\n\n[child.0x8001]\nmtu = 1", ["2: mtu: ", "5: child.0x8001.mtu: "]),
+        ("[child.0x8001]\n[child.0x1]", ["3: child.0x1: another child has the partition 0x8001"]),
+        (
+            "[child.0x8001]\nmode = 'datagram'",
+            ["3: child.0x8001.mode: unknown key (known: address, mtu)"],
+        ),
+        ("[child.8001]", ["2: child.8001: P_Key '8001' may be decimal or not"]),
+        ("child = 1", ["2: child: a table for each child"]),
+        ("child.0x8001 = 1", ["2: child.0x8001: a table is expected"]),
+        ("mode = 'connected'\nqueues = 2", ["3: queues: --queues is for datagram mode"]),
+        ("[child.0xffff]", ["2: child.0xffff: 0xffff is the partition of ib0 itself"]),
+        (
+            "mtu = 4000\n[child.0x8001]\nmtu = 600\naddress = 'fd00::1/64'",
+            ["4: child.0x8001.mtu: --mtu 600 is too small"],
+        ),
+    ],
+)
+def test_each_fault_of_a_file_has_its_line_and_key(
+    tmp_path: Path, text: str, lines: list[str]
+) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text(f"device = 'soft:eth0'\n{text}")
+    found = [str(fault).removeprefix(f"{file}:") for fault in faults(file)]
+    assert len(found) == len(lines)
+    for fault, line in zip(found, lines, strict=True):
+        assert fault.startswith(line)
+
+
+def test_a_file_that_is_no_toml_has_the_line_of_the_fault(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("mtu = 2044\nmode = \n")
+    with pytest.raises(UsageError, match=f"^{file}:2: not a TOML file"):
+        faults(file)
+
+
+def test_a_file_has_no_more_children_than_an_interface(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("".join(f"[child.{0x8001 + n:#x}]\n" for n in range(CHILDREN_MAX + 1)))
+    (fault,) = faults(file)
+    assert (fault.line, fault.text) == (128, "an interface has at most 127 children")
+
+
+def test_a_statement_of_thousands_of_lines_costs_no_line_number(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("address = [\n" + "'10.0.0.1',\n" * 20000 + "]\n")
+    (fault,) = faults(file)
+    assert (fault.line, fault.key) == (0, "address")
