@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed at run time, 2 usage, 3 no such device, 4 not permi
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _report(error: Exception) -> int:
+    from ipoibu.cli.log_format import priority
     from ipoibu.errors import IpoibuError
 
     if os.environ.get("IPOIBU_TRACEBACK"):
@@ -65,5 +67,5 @@ def _report(error: Exception) -> int:
     else:
         text = f"internal error: {type(error).__name__}: {error}; please report it"
         code = 1
-    print("ipoibu: " + " ".join(text.split()), file=sys.stderr)
+    print(f"{priority(logging.ERROR)}ipoibu: {' '.join(text.split())}", file=sys.stderr)
     return code

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.cli.log_format import log_format
+from ipoibu.cli.log_format import start_log
 from ipoibu.daemon.options import options_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def interface(
         device = default_device()
         texts |= {"device": device} if device is not None else {}
     config = InterfaceConfig.build(name, texts, options.config)
-    logging.basicConfig(level=config.logging_level, format=log_format())
+    start_log(config.logging_level)
     return config
 
 

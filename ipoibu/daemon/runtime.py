@@ -114,7 +114,8 @@ def make_namespace_dir(user: User | None = None) -> Path:
             raise NotPermitted(
                 f"{directory} belongs to another user: run as that user or root, or remove it"
             )
-        directory.chmod(0o700)
+        if stat.S_IMODE(directory.stat().st_mode) != 0o700:  # another user's needs CAP_FOWNER
+            directory.chmod(0o700)
     except PermissionError as error:
         raise NotPermitted(
             f"this user cannot create {directory}: run as root, or set IPOIBU_RUNTIME_DIR"

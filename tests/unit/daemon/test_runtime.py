@@ -133,3 +133,17 @@ def test_the_last_daemon_leaves_no_directory_and_the_last_but_one_does(runtime: 
     (directory / "ib1.sock").unlink()
     paths.remove_namespace_dir()
     assert not runtime.exists()
+
+
+def test_a_directory_with_the_right_mode_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service keeps no CAP_FOWNER, which a change of another user's directory needs."""
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path / "run"))
+    made = paths.make_namespace_dir()
+
+    def refuse(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    assert paths.make_namespace_dir() == made
