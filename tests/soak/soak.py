@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.lab import Lab, LabError, LabSubnet
+from ipoibu.errors import IpoibuError
+from ipoibu.lab import Lab, LabSubnet
 from ipoibu.lab.host import Host
 from tests.soak import invariants
 from tests.soak.faults import Faults
@@ -36,6 +37,7 @@ QUIET_S: Final = 1.0  # until nothing is under way
 REST_S: Final = 10.0  # until a daemon that got little CPU has read its socket
 SM_HOSTS: Final = 6
 SM_SHARE: Final = 1 / 8  # of the time, for the hosts under an OpenSM
+LOG_LINES: Final = 10  # of the target of a flow that is late
 LOSSY_KEEPS: Final = 0.3  # share of datagrams that arrives whatever the faults do
 
 
@@ -108,7 +110,7 @@ def _one_fault(report: Report, faults: Faults, flows: Flows, resume_s: float) ->
     try:
         with fault:
             pass
-    except (LabError, AssertionError, OSError) as error:
+    except (IpoibuError, AssertionError, OSError) as error:
         report.failures.append(f"at {report.elapsed_s:.0f} s, {description}: {error}")
         faults.mend()
         return
@@ -125,7 +127,8 @@ def _one_fault(report: Report, faults: Faults, flows: Flows, resume_s: float) ->
 
 
 def _beginning(flow: Flow) -> str:
-    """The flow, and what its source knows about the target while the flow stands still."""
+    """The flow, what its source knows about the target while the flow stands still, and the target's
+    own view of its address."""
     ends = [host for host in (flow.source, flow.target) if host.ended() is not None]
     if ends:
         return f"{flow.name}: " + "; ".join(f"{host.name} ended: {host.log()}" for host in ends)
@@ -133,8 +136,13 @@ def _beginning(flow: Flow) -> str:
     rows = [row for row in flow.source.ask("neigh") if address in str(row)]
     peers = {row["hwaddr"] for row in rows}
     connections = [row for row in flow.source.ask("conn") if row["peer"] in peers]
-    is_now = flow.target.ask("show")["hwaddr"]
-    return f"{flow.name}: target {is_now}, neighbours {rows}, connections {connections}"
+    target = flow.target.ask("show")
+    held = next((it for it in target["addresses"] if it["address"] == address), "missing")
+    lines = "".join(f"\n    {line}" for line in flow.target.log().splitlines()[-LOG_LINES:])
+    return (
+        f"{flow.name}: target {target['hwaddr']}, its address {held},"
+        f" neighbours {rows}, connections {connections}, its log:{lines}"
+    )
 
 
 @contextlib.contextmanager
