@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu@NAME.service` under a real systemd, which is the first process of namespaces of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(not Path("/lib/systemd/systemd").exists(), reason="no systemd here"),
+]
+
+Until = Callable[..., Any]
+PROJECT: Final = Path(__file__).parents[2]
+BOOT: Final = Path(__file__).with_name("boot_systemd.sh")
+CGROUPS: Final = Path("/sys/fs/cgroup")
+PATIENCE_S: Final = 30.0  # also on a busy machine
+_NAMESPACES: Final = ("-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w")
+CONFIG: Final = """\
+device = "soft:eth0"
+address = ["10.0.0.1/24"]
+log-level = "info"
+
+[child.0x8001]
+address = ["10.1.0.1/24"]
+"""
+
+
+class Machine:
+    """A systemd in namespaces; `run` runs a command beside it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._pid = ""
+        self.root = Path()
+
+    def has_booted(self) -> bool:
+        assert self._process.poll() is None, "systemd did not start"
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        self._pid = children.strip()
+        self.root = Path(f"/proc/{self._pid}/root")
+        states = ("running", "degraded")  # a unit of the machine's may fail here
+        return bool(self._pid) and self.run("systemctl is-system-running") in states
+
+    def end(self) -> None:
+        """End systemd, the first process of its namespace, and all others with it."""
+        if self._pid:
+            os.kill(int(self._pid), signal.SIGKILL)
+        else:
+            self._process.kill()
+        self._process.wait()
+
+    def run(self, command: str) -> str:
+        enter = ["nsenter", "-t", self._pid, *_NAMESPACES, "--"]
+        done = subprocess.run(
+            [*enter, "sh", "-c", command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "container": "other"},
+        )
+        return (done.stdout + done.stderr).strip()
+
+    def property(self, name: str) -> str:
+        return self.run(f"systemctl show -P {name} ipoibu@ib0")
+
+    def links(self) -> set[str]:
+        shown = self.run("ip -o link show up").splitlines()
+        return {line.split(": ")[1].partition("@")[0] for line in shown}
+
+    def log(self) -> str:
+        return self.run("journalctl -u ipoibu@ib0 -o cat --no-pager")
+
+
+@pytest.fixture(scope="module")
+def cgroup(until: Until) -> Iterator[Path]:
+    """A cgroup for systemd alone."""
+    places = [path for path in (CGROUPS / "unified", CGROUPS) if (path / "cgroup.procs").exists()]
+    if not places:
+        pytest.skip("no cgroup2 is mounted")
+    own = Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
+    made = places[0] / own / f"ipoibu-test-{os.getpid()}"
+    made.mkdir()
+    yield made
+    until(lambda: _is_removed(made), PATIENCE_S)  # its processes end a moment after they are killed
+
+
+def _is_removed(cgroup: Path) -> bool:
+    for directory, _, _ in os.walk(cgroup, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    return not cgroup.exists()
+
+
+@pytest.fixture(scope="module")
+def machine(
+    tmp_path_factory: pytest.TempPathFactory, cgroup: Path, until: Until
+) -> Iterator[Machine]:
+    directory = tmp_path_factory.mktemp("systemd")
+    command = shutil.which("ipoibu", path=str(Path(sys.executable).parent))
+    assert command is not None
+    unshare = "unshare -p -f -m -n -u -i -C --kill-child"
+    join = f'echo $$ >{cgroup}/cgroup.procs; exec {unshare} "$@"'
+    with open(directory / "console", "wb") as console:
+        process = subprocess.Popen(
+            ["sh", "-c", join, "sh", "sh", BOOT, directory, PROJECT, command],
+            stdout=console,
+            stderr=console,
+        )
+    machine = Machine(process)
+    try:
+        until(machine.has_booted, PATIENCE_S)
+        (machine.root / "etc/ipoibu/ib0.toml").write_text(CONFIG)
+        yield machine
+    finally:
+        machine.end()
+
+
+def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, until: Until) -> None:
+    machine.run("systemctl start --no-block ipoibu@ib0")
+    until(lambda: "eth0: no such network device" in machine.log(), PATIENCE_S)
+    machine.run("ip link add eth0 type veth peer eth1; ip link set eth0 up; ip link set eth1 up")
+    until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
+    assert {"ib0", "ib0.8001"} <= machine.links()
+    assert machine.property("StatusText") == "up"
+    assert "10.1.0.1/24" in machine.run("ip -4 address show ib0.8001")
+    assert "ERROR" not in machine.log()
+
+
+def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
+    machine: Machine, until: Until
+) -> None:
+    before = machine.property("MainPID")
+    machine.run(f"kill -{signal.SIGKILL:d} {before}")
+    until(lambda: machine.property("MainPID") not in (before, "0"), PATIENCE_S)
+    until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
+    assert {"ib0", "ib0.8001"} <= machine.links()
+    machine.run("systemctl stop ipoibu@ib0")
+    assert machine.property("Result") == "success"
+    assert machine.links() == {"lo", "eth0", "eth1"}
+    assert machine.run("ls /run/ipoibu") == ""
+
+
+def test_a_faulty_file_ends_the_start_with_one_error_in_the_journal(machine: Machine) -> None:
+    (machine.root / "etc/ipoibu/ib1.toml").write_text("mtu = 5\n")
+    machine.run("systemctl start ipoibu@ib1")
+    assert machine.run("systemctl is-failed ipoibu@ib1") == "failed"
+    errors = machine.run("journalctl -u ipoibu@ib1 -p err -o cat --no-pager _COMM=ipoibu")
+    assert errors.splitlines() == [
+        "ipoibu: /etc/ipoibu/ib1.toml:1: mtu: '5' is no MTU: expected 68 to 65520 bytes"
+    ]
+
+
+def test_the_service_of_an_ordinary_user_starts_again(machine: Machine) -> None:
+    (machine.root / "etc/ipoibu/ib2.toml").write_text(f'user = "nobody"\nmtu = 1000\n{CONFIG}')
+    for action in ("start", "restart"):
+        machine.run(f"systemctl {action} ipoibu@ib2")
+        assert machine.run("systemctl is-active ipoibu@ib2") == "active"
+    pid = machine.run("systemctl show -P MainPID ipoibu@ib2")
+    assert machine.run(f"ps -o user= -p {pid}") == "nobody"
+    assert "IPv6 is off" in machine.run("journalctl -u ipoibu@ib2 -o cat --no-pager")
+    machine.run("systemctl stop ipoibu@ib2")
