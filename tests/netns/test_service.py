@@ -23,7 +23,6 @@ pytestmark = [
 Until = Callable[..., Any]
 PROJECT: Final = Path(__file__).parents[2]
 BOOT: Final = Path(__file__).with_name("boot_systemd.sh")
-CGROUPS: Final = Path("/sys/fs/cgroup")
 PATIENCE_S: Final = 30.0  # also on a busy machine
 _NAMESPACES: Final = ("-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w")
 CONFIG: Final = """\
@@ -84,16 +83,18 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def cgroup(until: Until) -> Iterator[Path]:
-    """A cgroup for systemd alone."""
-    places = [path for path in (CGROUPS / "unified", CGROUPS) if (path / "cgroup.procs").exists()]
-    if not places:
-        pytest.skip("no cgroup2 is mounted")
-    own = Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
-    made = places[0] / own / f"ipoibu-test-{os.getpid()}"
-    made.mkdir()
-    yield made
-    until(lambda: _is_removed(made), PATIENCE_S)  # its processes end a moment after they are killed
+def cgroup(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Path]:
+    """A cgroup for systemd alone, wherever this machine mounts cgroup2."""
+    mounted = tmp_path_factory.mktemp("cgroup2")
+    subprocess.run(["mount", "-t", "cgroup2", "cgroup2", mounted], check=True)
+    try:
+        own = Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
+        made = mounted / own / f"ipoibu-test-{os.getpid()}"
+        made.mkdir()
+        yield made
+        until(lambda: _is_removed(made), PATIENCE_S)  # its processes end just after they are killed
+    finally:
+        subprocess.run(["umount", "--lazy", mounted], check=True)
 
 
 def _is_removed(cgroup: Path) -> bool:
