@@ -61,11 +61,20 @@ void ipu_flow_key_mask(struct ipu_flow_key *key, uint32_t fields)
     }
 }
 
+/* Makes every bit of the result depend on every bit of `x`: the finalizer of MurmurHash3. A product
+ * alone maps ports that count up to an arithmetic progression, which under some seeds leaves out
+ * whole parts of the range. */
+static uint64_t avalanche(uint64_t x)
+{
+    x = (x ^ x >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
+    x = (x ^ x >> 33) * UINT64_C(0xC4CEB9FE1A85EC53);
+    return x ^ x >> 33;
+}
+
 uint32_t ipu_flow_key_hash(const struct ipu_flow_key *key, const struct ipu_hash_seed *seed)
 {
     uint32_t ports;
     memcpy(&ports, key->ports, sizeof ports);
     uint64_t rest = (uint64_t)ports << 8 | key->protocol;
-    uint64_t mixed = ipu_hash_32(seed, key) ^ rest;
-    return (uint32_t)(ipu_hash_fold(mixed ^ seed->word[0], seed->word[1]) >> 32);
+    return (uint32_t)(avalanche(ipu_hash_32(seed, key) ^ rest) >> 32);
 }
