@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-
-USAGE: Final = 2  # the exit code of `UsageError`
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -43,5 +41,5 @@ def run_check(options: argparse.Namespace) -> int:
             lines = [str(error)]
         for line in lines:
             print(" ".join(line.split()))
-            code = USAGE
+            code = UsageError.exit_code
     return code

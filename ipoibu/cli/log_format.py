@@ -27,17 +27,19 @@ def start_log(level: int) -> None:
 
 def priority(level: int) -> str:
     """Return the prefix of a line on standard error: its priority for the journal, if it goes there."""
-    if not _goes_to_journal():
-        return ""
-    return next((prefix for least, prefix in _PRIORITIES if level >= least), _DEBUG)
+    return _prefix(level) if _goes_to_journal() else ""
 
 
 class _JournalFormatter(logging.Formatter):
     """Writes the priority before each line, as the journal takes each line by itself."""
 
     def format(self, record: logging.LogRecord) -> str:
-        prefix = priority(record.levelno)
+        prefix = _prefix(record.levelno)
         return "\n".join(prefix + line for line in super().format(record).split("\n"))
+
+
+def _prefix(level: int) -> str:
+    return next((prefix for least, prefix in _PRIORITIES if level >= least), _DEBUG)
 
 
 def _goes_to_journal() -> bool:

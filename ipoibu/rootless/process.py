@@ -69,7 +69,7 @@ def end_with_parent(parent: int, number: int) -> None:
 def kill_orphans(spared: int) -> None:
     """Kill the processes that ended children of ours left to us, except `spared` (PR_SET_CHILD_SUBREAPER)."""
     while True:
-        children = [pid for pid in _children() if pid != spared]
+        children = [pid for pid in children_of(os.getpid()) if pid != spared]
         if not children:
             return
         for pid in children:
@@ -80,7 +80,7 @@ def kill_orphans(spared: int) -> None:
                 os.waitpid(pid, 0)
 
 
-def _children() -> list[int]:
-    pid = os.getpid()
+def children_of(pid: int) -> list[int]:
+    """Return the processes that the main thread of the process `pid` started."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]

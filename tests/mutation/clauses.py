@@ -24,7 +24,7 @@ class Mutation:
 _WIRE: Final = "ipoibu/wire/"
 _PROTO: Final = "ipoibu/proto/"
 _PUMP: Final = "ext/pump/"
-_FABRIC: Final = "ipoibu/fabric/sa/"
+_SA: Final = "ipoibu/fabric/sa/"
 
 MUTATIONS: Final = (
     Mutation("E2", _WIRE + "encap.py", r'b"\0\0" + self.payload', r'b"\0\1" + self.payload'),
@@ -214,14 +214,14 @@ MUTATIONS: Final = (
     Mutation("B6", _PROTO + "sa_records.py", "path.mtu_bytes - ENCAP_LEN", "path.mtu_bytes"),
     Mutation(
         "M1",
-        _FABRIC + "memberships.py",
+        _SA + "memberships.py",
         "state = JoinState.SEND_ONLY_NON_MEMBER",
         "state = JoinState.FULL_MEMBER",
     ),
-    Mutation("M2", _FABRIC + "client.py", "await self._inform(InformInfo(trap))", "pass"),
+    Mutation("M2", _SA + "client.py", "await self._inform(InformInfo(trap))", "pass"),
     Mutation(
         "M3",
-        _FABRIC + "client.py",
+        _SA + "client.py",
         "join_state: JoinState = JoinState.FULL_MEMBER,",
         "join_state: JoinState = JoinState.NON_MEMBER,",
     ),

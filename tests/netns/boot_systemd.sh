@@ -4,7 +4,6 @@
 # boot_systemd.sh DIRECTORY PROJECT IPOIBU: an empty directory, the source tree, and the command.
 set -e
 directory=$1 project=$2 command=$3
-mount --make-rprivate /
 mount -t tmpfs tmpfs "$directory"
 root=$directory/root
 mkdir "$directory/upper" "$directory/work" "$root"

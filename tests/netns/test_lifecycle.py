@@ -21,6 +21,7 @@ from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace
+from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
 
@@ -206,11 +207,6 @@ def _lab_namespaces(pid: int) -> list[str]:
     return [path.name for path in NETNS_DIR.iterdir() if path.name.startswith(f"ipoibu-{pid}-")]
 
 
-def _processes_below(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children]
-
-
 @contextlib.contextmanager
 def _start_lab(*words: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
@@ -244,7 +240,7 @@ def test_a_signal_ends_a_waiting_lab_with_exit_code_0_and_leaves_nothing(
     with _start_lab() as lab:
         lines = _wait_for(lab, "Ctrl-C")
         assert any("ip netns exec" in line for line in lines)
-        children = _processes_below(lab.pid)
+        children = children_of(lab.pid)
         assert len(children) == 2
         lab.send_signal(number)
         assert lab.wait(20) == 0
@@ -265,7 +261,7 @@ def test_a_lab_that_is_killed_leaves_no_process_and_the_next_one_removes_its_nam
 ) -> None:
     with _start_lab() as lab:
         _wait_for(lab, "Ctrl-C")
-        children = _processes_below(lab.pid)
+        children = children_of(lab.pid)
         lab.kill()
         lab.wait()
     assert len(_lab_namespaces(lab.pid)) == 2
@@ -277,7 +273,7 @@ def test_a_lab_that_is_killed_leaves_no_process_and_the_next_one_removes_its_nam
 def test_a_host_that_dies_ends_the_lab_with_its_name() -> None:
     with _start_lab() as lab:
         _wait_for(lab, "Ctrl-C")
-        os.kill(_processes_below(lab.pid)[1], signal.SIGKILL)
+        os.kill(children_of(lab.pid)[1], signal.SIGKILL)
         assert lab.wait(20) == 1
         assert lab.stderr is not None
         assert lab.stderr.read().startswith("ipoibu: h2: ipoibu up ended")

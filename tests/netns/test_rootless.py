@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.host import NETDEV
+from ipoibu.rootless.process import children_of
 from tests.netns.ordinary_user import IPOIBU, OrdinaryUser
 
 pytestmark = pytest.mark.netns
@@ -235,16 +236,12 @@ def test_without_a_device_the_default_route_chooses(users: tuple[User, User]) ->
     assert json.loads(done.stdout)[0]["device"] == f"soft:{NETDEV}"
 
 
-def _children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def _command(pid: int) -> int:
-    return _children(pid)[0]
+    return children_of(pid)[0]
 
 
 def _data_path(pid: int) -> int:
-    return _children(pid)[1]
+    return children_of(pid)[1]
 
 
 def _tasks(pid: int) -> list[Path]:

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import pytest
 
+from ipoibu.rootless.process import children_of
+
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.skipif(not Path("/lib/systemd/systemd").exists(), reason="no systemd here"),
@@ -45,8 +47,8 @@ class Machine:
 
     def has_booted(self) -> bool:
         assert self._process.poll() is None, "systemd did not start"
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
-        self._pid = children.strip()
+        children = children_of(self._process.pid)  # of `unshare`
+        self._pid = str(children[0]) if children else ""
         self.root = Path(f"/proc/{self._pid}/root")
         states = ("running", "degraded")  # a unit of the machine's may fail here
         return bool(self._pid) and self.run("systemctl is-system-running") in states
@@ -84,7 +86,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def cgroup(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Path]:
-    """A cgroup for systemd alone, wherever this machine mounts cgroup2."""
+    """A cgroup for systemd alone, in a mount of cgroup2 that the test makes."""
     mounted = tmp_path_factory.mktemp("cgroup2")
     subprocess.run(["mount", "-t", "cgroup2", "cgroup2", mounted], check=True)
     try:

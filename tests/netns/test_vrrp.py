@@ -15,6 +15,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from ipoibu.rootless.process import children_of
 from tests.netns.conftest import Until
 
 VIRTUAL = "10.77.0.100"
@@ -81,8 +82,7 @@ def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> No
                 until(lambda address=address: _reaches(client, address), 10)
             # A frozen keepalived keeps its addresses; the backup takes them over all the same.
             preferred.send_signal(signal.SIGSTOP)
-            children = Path(f"/proc/{preferred.pid}/task/{preferred.pid}/children").read_text()
-            processes = [int(pid) for pid in children.split()]
+            processes = children_of(preferred.pid)
             for pid in processes:
                 _send(pid, signal.SIGSTOP)
             until(lambda: _has(backup, VIRTUAL) and _has(backup, VIRTUAL6), 10)
