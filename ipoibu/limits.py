@@ -130,6 +130,7 @@ ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
 KERNEL_GROUPS_LIST_S: Final = (
     10.0  # the longest effect of a change of which the kernel sends no notice
 )
+NAMESPACE_LOOK_S: Final = 1.0  # whether the namespace of --netns still has its name
 SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64

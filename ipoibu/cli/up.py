@@ -24,11 +24,15 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.elsewhere import run_elsewhere
     from ipoibu.daemon.privilege import confine_daemon
     from ipoibu.daemon.run import Daemon
 
     config = interface(options.name, options)
-    Daemon(config, announce=_announce, confine=confine_daemon).run()
+    if config.netns is not None:
+        run_elsewhere(config, config.netns, _announce)
+    else:
+        Daemon(config, announce=_announce, confine=confine_daemon).run()
     return 0
 
 

@@ -23,6 +23,7 @@ from ipoibu.sandbox.user import User
 
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
+    from ipoibu.host.netns import NetworkNamespace
 
 # The names of `EndpointConfig`'s fields in messages of the command line.
 _FLAGS: Final = {
@@ -47,6 +48,9 @@ class InterfaceConfig:
 
     # "create" makes a TUN; "attach" takes the administrator's, with its MTU, addresses and routes
     tun: str = "create"
+
+    # The network namespace of the interface, if it is not that of the device
+    netns: NetworkNamespace | None = None
 
     # Bound on the exit latency of idle CPUs, in microseconds; None leaves it alone
     cpu_latency: int | None = None

@@ -26,6 +26,7 @@ from ipoibu.daemon.parsers import (
     parse_faults,
     parse_file,
     parse_metrics,
+    parse_netns,
     parse_peer,
     parse_route,
     parse_sandbox,
@@ -226,6 +227,16 @@ OPTIONS: Final = (
         " administrator sets; create, the default: make a TUN",
         field="tun",
         example="create",
+        is_inherited=False,
+    ),
+    Option(
+        "netns",
+        "NAME|PATH|PID",
+        parse_netns,
+        "the network namespace for the interface: a name of `ip netns`, a file such as"
+        " /proc/4711/ns/net, or a process; the device stays in the namespace of the start",
+        field="netns",
+        example="blue",
         is_inherited=False,
     ),
     Option(

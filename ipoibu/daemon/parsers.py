@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
     from ipoibu.fabric.faults import FaultSpec
     from ipoibu.host.interface import RouteSpec
+    from ipoibu.host.netns import NetworkNamespace
     from ipoibu.sandbox.stages import Stage
     from ipoibu.sandbox.user import User
 
@@ -92,6 +93,13 @@ def parse_route(text: str) -> RouteSpec:
 def _check_zone(text: str, place: str) -> None:
     if "%" in text:
         raise UsageError(f"{place}: remove the %zone: addresses always belong to this interface")
+
+
+def parse_netns(text: str) -> NetworkNamespace:
+    """Read a network namespace: a name, a path or a process."""
+    from ipoibu.host.netns import NetworkNamespace
+
+    return NetworkNamespace.parse(text)
 
 
 def parse_peer(text: str) -> str:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import ipoibu
 from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
 from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule
 from ipoibu.sandbox.stages import Needs, Stage, confine
+from ipoibu.sandbox.user import keep_permitted
 
 DNS_PORT: Final = 53  # long answers of a name server come by TCP
 
@@ -44,12 +47,21 @@ _WRITE: Final = (
 _RDMA_DEVICES: Final = "/dev/infiniband"
 
 
-def confine_daemon(config: InterfaceConfig) -> None:
-    """Carry out the stages that `config` asks for; call it while the process has one thread."""
+def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> None:
+    """Carry out the stages that `config` asks for; call it while the process has one thread, and those of
+    `outside`. Each stage binds a thread and those that it starts, but the user is the process's."""
     if config.sandbox == Stage.OFF:
         return
     make_namespace_dir(config.user)
-    confine(config.name, needs_of(config), config.sandbox)
+    needs, threads = needs_of(config), 1
+    if outside is not None:
+        threads += outside.threads
+        if needs.user is not None:
+            outside.on_each(keep_permitted)
+    confine(config.name, needs, config.sandbox, threads=threads)
+    if outside is not None:
+        others = replace(needs, user=None)
+        outside.on_each(lambda: confine(config.name, others, config.sandbox, threads=threads))
 
 
 def needs_of(config: InterfaceConfig) -> Needs:

@@ -22,7 +22,9 @@ from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterfa
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.host.cpu_latency import bounded_cpu_latency
+from ipoibu.host.netns import NetworkNamespace
 from ipoibu.host.tun import Tun
+from ipoibu.limits import NAMESPACE_LOOK_S
 
 if TYPE_CHECKING:
     from ipoibu._core import TunPacketDevice
@@ -62,7 +64,8 @@ class Daemon:
     `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
     the interface failed. It calls `announce` with one line when the interface is up. Before it starts
     any thread it calls `confine`, which gives up what the process does not need. `executor` has the
-    threads that open endpoints, at least two.
+    threads that open endpoints, at least two. `namespace` is the one that the calling thread has entered:
+    when its name, file or process is gone, the interface ends.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class Daemon:
         announce: Callable[[str], None] = print,
         confine: Callable[[InterfaceConfig], None] = lambda config: None,
         executor: ThreadPoolExecutor | None = None,
+        namespace: NetworkNamespace | None = None,
     ) -> None:
         self._config = config
+        self._namespace = namespace
         self._given = executor
         self._announce = announce
         self._confine = confine
@@ -118,10 +123,20 @@ class Daemon:
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
-                await self._stop.wait()
+                await self._stopped()
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
+
+    async def _stopped(self) -> None:
+        """Return when the interface has to end."""
+        look_s = None if self._namespace is None else NAMESPACE_LOOK_S
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_s):
+                    await self._stop.wait()
+            if self._namespace is not None and self._namespace.is_gone():
+                self._fail(f"the network namespace {self._namespace.text} is gone")
 
     def _interface(
         self,

@@ -3,8 +3,8 @@
 
 Interface names are unique per namespace only, and namespaces usually share /run. So the path is
 `/run/ipoibu/net-<inode of the namespace>/NAME.sock`. For an ordinary user, $XDG_RUNTIME_DIR/ipoibu
-replaces /run/ipoibu; for everyone, IPOIBU_RUNTIME_DIR does. The namespace in which `ipoibu run` started has
-a link NAME@PID.sock to the socket in the command's namespace.
+replaces /run/ipoibu; for everyone, IPOIBU_RUNTIME_DIR does. The namespace in which `ipoibu run` or
+`ipoibu up --netns` started has a link NAME@PID.sock to the socket in the interface's namespace.
 """
 
 from __future__ import annotations
@@ -71,24 +71,28 @@ def outside_links(name: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def link_outside(name: str, pid: int) -> Iterator[None]:
-    """Let commands in this namespace reach the interface `name` in that of the process `pid`."""
-    directory = make_namespace_dir()
+def link_outside(
+    name: str, pid: int, namespace: str | Path, user: User | None = None
+) -> Iterator[None]:
+    """Let commands in this namespace reach the interface `name` of the process `pid`, which is in
+    `namespace`. Root may make the link for `user`."""
+    directory = make_namespace_dir(user)
     _remove_dead_links(directory)
     link = directory / f"{name}@{pid}.sock"
-    link.symlink_to(socket_path(name, f"/proc/{pid}/ns/net"))
+    link.symlink_to(socket_path(name, namespace))
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             link.unlink()
-        remove_namespace_dir()
+        _remove_empty(directory)
 
 
 def _remove_dead_links(directory: Path) -> None:
-    """Remove the links whose `ipoibu run` was killed."""
+    """Remove the links whose process was killed; one that starts has a link before its socket."""
     for link in directory.glob("*@*.sock"):
-        if link.is_symlink() and not link.exists():
+        is_alive = Path("/proc", link.stem.rpartition("@")[2]).exists()
+        if link.is_symlink() and not link.exists() and not is_alive:
             with contextlib.suppress(OSError):
                 link.unlink()
 
@@ -154,6 +158,11 @@ def remove_namespace_dir(
         if with_sockets:
             for path in directory.glob("*.sock"):
                 path.unlink()
+        _remove_empty(directory)
+
+
+def _remove_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):
         directory.rmdir()
     with contextlib.suppress(OSError):  # a confined daemon may not remove this one
         runtime_dir().rmdir()

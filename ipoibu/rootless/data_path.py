@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The process with the data path: its devices are outside, its interface is in the command's namespace.
 
-A thread belongs to a network namespace, and a socket stays in the one in which a thread opened it. So the
-two threads that open endpoints start first and stay outside, with all threads that the endpoints start.
-Then the main thread, which opens the TUN and rtnetlink, enters the command's namespace.
+The threads of `ipoibu.daemon.outside` stay outside. The main thread enters the command's namespaces.
 """
 
 from __future__ import annotations
@@ -11,22 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.privilege import needs_of
+from ipoibu.daemon.outside import Outside
+from ipoibu.daemon.privilege import confine_daemon
 from ipoibu.daemon.run import Daemon
-from ipoibu.daemon.runtime import make_namespace_dir
 from ipoibu.errors import IpoibuError
 from ipoibu.host.netlink import Netlink
 from ipoibu.rootless import namespaces
 from ipoibu.rootless.process import Process, end_with_parent
-from ipoibu.sandbox.stages import Stage, confine
 
-_THREADS: Final = 2
 _MESSAGE_BYTES: Final = 65536
 _UP: Final = b"up\n"  # the first message, unless an error is: its exit code and text
 
@@ -73,13 +67,13 @@ def _run(config: InterfaceConfig, command: int, parent: int, write: int) -> int:
     try:
         namespaces.join_user(command)
         end_with_parent(parent, signal.SIGTERM)
-        with _outside() as outside:
+        with Outside() as outside:
             namespaces.join_network(command)
             _raise_loopback()
             Daemon(
                 config,
                 announce=lambda line: _announce(write, line),
-                confine=lambda config: _confine(config, outside),
+                confine=partial(confine_daemon, outside=outside),
                 executor=outside,
             ).run()
         return 0
@@ -94,37 +88,8 @@ def _announce(write: int, line: str) -> None:
     os.write(write, _UP)
 
 
-def _outside() -> ThreadPoolExecutor:
-    """The threads that open endpoints; all of them run when this returns."""
-    executor = ThreadPoolExecutor(_THREADS, "outside")
-    _on_each(executor, lambda: None)
-    return executor
-
-
-def _on_each(executor: ThreadPoolExecutor, call: Callable[[], None]) -> None:
-    """Call `call` on each thread of the executor."""
-    together = threading.Barrier(_THREADS)
-
-    def meet() -> None:
-        together.wait()
-        call()
-
-    for done in [executor.submit(meet) for _ in range(_THREADS)]:
-        done.result()
-
-
 def _raise_loopback() -> None:
     with Netlink() as netlink:
         loopback = netlink.link("lo")
         assert loopback is not None, "every network namespace has one"
         netlink.set_link(loopback.index, up=True)
-
-
-def _confine(config: InterfaceConfig, outside: ThreadPoolExecutor) -> None:
-    """Carry out the stages on every thread: each binds a thread, and those that it starts."""
-    if config.sandbox == Stage.OFF:
-        return
-    make_namespace_dir()
-    needs = needs_of(config)
-    _on_each(outside, lambda: confine(config.name, needs, config.sandbox, threads=1 + _THREADS))
-    confine(config.name, needs, config.sandbox, threads=1 + _THREADS)

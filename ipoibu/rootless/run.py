@@ -48,13 +48,16 @@ def run(config: InterfaceConfig, words: Sequence[str]) -> int:
         raise UsageError("--user is for `ipoibu up`: `ipoibu run` keeps your user")
     if config.tun == "attach":
         raise UsageError("--tun attach is for `ipoibu up`: `ipoibu run` makes a TUN of its own")
+    if config.netns is not None:
+        raise UsageError("--netns is for `ipoibu up`: `ipoibu run` makes a namespace of its own")
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     command = Command(words)
     with open(f"/proc/{command.pid}/ns/net") as namespace:
         data_path = DataPath(config, command.pid)
         try:
             data_path.wait_until_up()
-            with link_outside(config.name, data_path.pid), _signals_held():
+            namespace_of = f"/proc/{data_path.pid}/ns/net"
+            with link_outside(config.name, data_path.pid, namespace_of), _signals_held():
                 command.go()
                 return _wait(command, data_path)
         finally:

@@ -33,13 +33,18 @@ class User:
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
+def keep_permitted() -> None:
+    """Have this thread keep its permitted capabilities when the process becomes another user."""
+    prctl(_PR_SET_KEEPCAPS, 1)
+
+
 def become(user: User) -> None:
-    """Take the ids and groups of `user`, in every thread, and keep the permitted capabilities.
+    """Take the ids and groups of `user`, in every thread, and keep this thread's permitted capabilities.
 
     The kernel clears the effective capabilities; `capabilities.keep` sets those that are needed.
     """
     try:
-        prctl(_PR_SET_KEEPCAPS, 1)
+        keep_permitted()
         os.initgroups(user.name, user.gid)
         os.setresgid(user.gid, user.gid, user.gid)
         os.setresuid(user.uid, user.uid, user.uid)

@@ -52,7 +52,7 @@ def choose_gid(
     raise LinkError(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
 
 
-def local_addresses(table: Path = Path("/proc/net/if_inet6")) -> set[tuple[int, Gid]]:
+def local_addresses(table: Path = Path("/proc/thread-self/net/if_inet6")) -> set[tuple[int, Gid]]:
     """Return every IPv6 address of this network namespace with its ifindex; empty without IPv6."""
     try:
         lines = table.read_text().splitlines()

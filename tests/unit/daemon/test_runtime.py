@@ -61,7 +61,7 @@ def test_a_third_users_default_directory_is_refused(
 
 
 def test_a_run_is_linked_outside_as_long_as_it_lasts(runtime: Path) -> None:
-    with paths.link_outside("ib0", os.getpid()):
+    with paths.link_outside("ib0", os.getpid(), "/proc/self/ns/net"):
         link = runtime / f"net-{os.stat('/proc/self/ns/net').st_ino}" / f"ib0@{os.getpid()}.sock"
         assert os.readlink(link) == str(paths.socket_path("ib0"))
         assert paths.outside_links("ib0") == paths.outside_links(link.stem) == [link.stem]
@@ -71,8 +71,10 @@ def test_a_run_is_linked_outside_as_long_as_it_lasts(runtime: Path) -> None:
 
 def test_the_link_of_a_killed_run_goes_with_the_next_one(runtime: Path) -> None:
     directory = paths.make_namespace_dir()
-    (directory / "ib0@1.sock").symlink_to("/no/such.sock")
-    with paths.link_outside("ib0", os.getpid()):
+    ended = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitpid(ended, 0)
+    (directory / f"ib0@{ended}.sock").symlink_to("/no/such.sock")
+    with paths.link_outside("ib0", os.getpid(), "/proc/self/ns/net"):
         assert paths.names() == [f"ib0@{os.getpid()}"]
 
 

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`--netns`: the interface in another network namespace than its device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.outside import Outside
+from ipoibu.daemon.privilege import confine_daemon
+from ipoibu.daemon.run import Daemon
+from ipoibu.daemon.runtime import link_outside
+from ipoibu.host.netns import NetworkNamespace
+
+
+def run_elsewhere(
+    config: InterfaceConfig, namespace: NetworkNamespace, announce: Callable[[str], None]
+) -> None:
+    """Run the interface in `namespace`, over a device of the caller's namespace, until it ends."""
+    namespace.check()
+    link = link_outside(config.name, os.getpid(), namespace.path, config.user)
+    with Outside() as outside, link:
+        namespace.enter()
+        Daemon(
+            config,
+            announce=announce,
+            confine=partial(confine_daemon, outside=outside),
+            executor=outside,
+            namespace=namespace,
+        ).run()
