@@ -96,6 +96,16 @@ WRITE_SHARE_LEAST: Final = 32  # writes of a sender in a window; a stream has 5 
 WRITE_SHARE_SENDERS: Final = 64  # places; senders with the same hash share one
 PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
 PEER_LOGS_BURST: Final = 5.0  # such lines at once
+# Lines of one kind below a warning: neighbours learnt, groups joined. A start of many groups fits.
+EVENT_LOGS_PER_S: Final = 1.0
+EVENT_LOGS_BURST: Final = 50.0
+DROPS_QUIET_S: Final = 60.0  # after a noted drop, none of the same peer and counter is noted
+DROP_LOOK_S: Final = 5.0  # how often to look for drops that the pump and the fabric counted
+DROP_LOG_MIN_S: Final = (
+    60.0  # between two lines about one of their reasons, doubled while it goes on
+)
+DROP_LOG_MAX_S: Final = 3600.0
+DROPS_NOTED_MAX: Final = 1024  # pairs of peer and counter that we remember
 
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route

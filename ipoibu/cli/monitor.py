@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.client import Client
 
 LOOK_S: Final = 1.0  # the longest delay until we notice a new interface
-TOPICS: Final = ("link", "addr", "neigh", "mcast", "conn", "path", "sa")
+TOPICS: Final = ("link", "addr", "neigh", "mcast", "conn", "path", "sa", "drop")
 
 Event = dict[str, Any]
 
@@ -69,7 +69,9 @@ def text(event: Event) -> str:
     fields += [f"{event['before']} -> {event['state']}" if event["before"] else event["state"]]
     if event["hwaddr"]:
         fields.append(f"lladdr {event['hwaddr']}")
-    cause = f": {event['cause']}" if event["cause"] else ""
+    if event["former"]:
+        fields.append(f"before {event['former']}")
+    cause = "".join(f": {why}" for why in (event["cause"], event["reason"]) if why)
     return " ".join(filter(None, fields)) + cause
 
 

@@ -32,6 +32,8 @@ KEYS: Final = (
     "cause",
     "hwaddr",
     "detail",
+    "former",
+    "reason",
 )
 
 
@@ -47,6 +49,8 @@ def event(name: str, time_s: float, transition: Transition) -> dict[str, Any]:
         transition.cause,
         str(transition.hwaddr) if transition.hwaddr is not None else None,
         transition.detail or None,
+        str(transition.former) if transition.former is not None else None,
+        transition.reason or None,
     )
     return dict(zip(KEYS, values, strict=True))
 

@@ -21,6 +21,7 @@ from ipoibu.daemon.changes import Changes
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
+from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
@@ -149,6 +150,10 @@ class RunningInterface:
         control = ControlServer(config.name, self.endpoint, self._executor, actions)
         stack.push_async_callback(control.close)
         await control.start()
+        endpoint = self.endpoint
+        drop_log = DropLog(config.name, endpoint.stats, lambda: endpoint.mtu, self._executor)
+        stack.push_async_callback(drop_log.close)
+        drop_log.start()
 
     def _run(self, stack: contextlib.AsyncExitStack, sync: Sync) -> None:
         watch = SyncWatch(sync, self._loop, self._fail)

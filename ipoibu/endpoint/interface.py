@@ -22,6 +22,7 @@ from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
 from ipoibu.endpoint.carrier import Carrier
 from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.shell import Shell
 from ipoibu.endpoint.subnet import Subnet
@@ -62,6 +63,7 @@ class Interface:
             dad_ipv6=Dad(self.config.dad_ipv6),
         )
         self.transitions = Transitions()
+        self.transitions.add(EventLog(self.config.name, loop.time).take)
         self.engine = Engine(link, random.Random(), self.transitions.note)
         self._carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(

@@ -70,7 +70,7 @@ class ArpResolver:
         message = arp.parse_untrusted(payload)
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
         if hwaddr.same_queue_pair(self._context.hwaddr):
-            self._context.count("echo")
+            self._context.drop(now, source, "echo")
         elif self._neighbours.refuses(
             now, sender, hwaddr, source, is_answer=self._is_answer(source, message)
         ):
@@ -78,9 +78,9 @@ class ArpResolver:
         elif sender in self._addresses:
             self._addresses.claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
-            self._take_probe(now, message)
+            self._take_probe(now, source, message)
         elif not self._is_sender(sender):
-            self._context.count("arp_sender")
+            self._context.drop(now, source, "arp_sender")
         elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
         elif not self._answers(sender, message.target_ip):
@@ -103,10 +103,10 @@ class ArpResolver:
             is_host(ip) and not self._addresses.is_directed_broadcast(ip) and ip not in self._host
         )
 
-    def _take_probe(self, now: float, message: arp.Arp) -> None:
+    def _take_probe(self, now: float, source: FrameSource, message: arp.Arp) -> None:
         target = message.target_ip
         if message.operation != arp.REQUEST:
-            self._context.count("arp_sender")
+            self._context.drop(now, source, "arp_sender")
         elif self._host.is_ours(target):
             if self._host.answers(_NO_ADDRESS, target):
                 self._answer(message)

@@ -23,6 +23,7 @@ from ipoibu.limits import (
     PEER_LOGS_BURST,
     PEER_LOGS_PER_S,
 )
+from ipoibu.proto.drops import Drops
 from ipoibu.proto.effects import Count, Effect, Log, OwnAddress, SendFrame
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.sa_path import PathTable
@@ -137,6 +138,7 @@ class EngineContext:
         self.rng = rng
         self.timers = Timers()
         self.paths = PathTable(self.timers, observe=observe) if config.has_sa else None
+        self._drops = Drops(observe)
         self._own: Counter[IpAddress] = Counter()
         self._effects: list[Effect] = []
         self._warnings: dict[str, TokenBucket] = {}  # by counter
@@ -169,6 +171,11 @@ class EngineContext:
 
     def count(self, reason: str) -> None:
         self._effects.append(Count(reason))
+
+    def drop(self, now: float, peer: object, reason: str) -> None:
+        """Count a message of `peer` that we drop, and tell the observer of the peer's first one."""
+        self.count(reason)
+        self._drops.note(now, peer, reason)
 
     def warn(self, reason: str, now: float, text: str) -> None:
         """Count `reason`, and log `text` unless there were many such lines lately: peers can cause it."""

@@ -195,7 +195,7 @@ class Engine:
             try:
                 self._frame_untrusted(now, source, frame)
             except BadFrame as error:
-                self._context.count(error.reason)
+                self._context.drop(now, source, error.reason)
         return self._context.take(now)
 
     def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
@@ -439,9 +439,9 @@ class Engine:
             case EtherType.IPV6 if self._context.config.carries_ipv6:
                 self._nd.receive_untrusted(now, source, parcel.payload)
             case EtherType.IPV6:
-                self._context.count("ipv6_refused")
+                self._context.drop(now, source, "ipv6_refused")
             case _:
-                self._context.count("frame_unexpected")
+                self._context.drop(now, source, "frame_unexpected")
 
     def _miss(self, now: float, next_hop: IpAddress, packet: bytes) -> None:
         if not self._link.is_up:

@@ -21,7 +21,6 @@ QUIET and makes the pump report the next use, the second withdraws the group.
 from __future__ import annotations
 
 import enum
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.effects import Attach, Detach, Log, NeighAction, Publish, SendPacket, Withdraw
+from ipoibu.proto.effects import Attach, Detach, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.transition import Topic, step
 from ipoibu.wire.mgid import LIMITED_BROADCAST
@@ -65,7 +64,7 @@ class MemberInput(enum.Enum):
 class MemberAction(enum.Enum):
     ATTACH = "have the fabric receive the group"
     DETACH = "have the fabric stop receiving it"
-    COMPLAIN = "count and log the refusal"
+    COMPLAIN = "count the refusal"
     SETTLE = "forget earlier refusals"
     ARM = "start the state's timer"
 
@@ -274,7 +273,7 @@ class Groups:
             self._feed(now, self._groups[mgid], MemberInput.ATTACHED)
 
     def attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
-        """The fabric refused the group; `reason` goes to the log (M6)."""
+        """The fabric refused the group; `reason` goes to the observer, and so to the log (M6)."""
         if mgid in self._groups:
             self._feed(now, self._groups[mgid], MemberInput.REFUSED, reason)
 
@@ -325,7 +324,7 @@ class Groups:
                 case MemberAction.DETACH:
                     self._context.emit(Detach(group.mgid))
                 case MemberAction.COMPLAIN:
-                    self._complain(group, reason)
+                    self._context.count("group_join_refused")
                 case MemberAction.SETTLE:
                     group.backoff.reset()
                 case MemberAction.ARM:
@@ -339,13 +338,6 @@ class Groups:
     def _wait_s(self, group: _Group) -> float:
         is_lingering = group.state is Member.LINGERING
         return GROUP_LEAVE_DELAY_S if is_lingering else group.backoff.next_s()
-
-    def _complain(self, group: _Group, reason: str) -> None:
-        refusals = group.backoff.refusals
-        self._context.count("group_join_refused")
-        if refusals.add():
-            text = f"cannot join group {group.mgid}: {reason}{refusals.times}"
-            self._context.emit(Log(logging.WARNING, text))
 
     def _feed_sender(
         self,

@@ -87,7 +87,7 @@ class NdResolver:
         """Take one ICMPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
         message = ndisc.parse_untrusted(packet)
         if message.lladdr and message.lladdr.same_queue_pair(self._context.hwaddr):
-            self._context.count("echo")
+            self._context.drop(now, source, "echo")
             return
         if self._is_refused(now, source, message):
             return
@@ -102,7 +102,7 @@ class NdResolver:
             self._addresses.claimed(now, message.source, message.lladdr)
             return
         if not (is_host(message.source) or message.source.is_unspecified):
-            self._context.count("nd_source")
+            self._context.drop(now, source, "nd_source")
             return
         match message:
             case NeighbourSolicitation():
@@ -140,7 +140,7 @@ class NdResolver:
             self._neighbours.introduced(now, message.source, message.lladdr)
         asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
         if asker is None:
-            self._context.count("nd_no_lladdr")
+            self._context.drop(now, source, "nd_no_lladdr")
         else:
             self._answer(message, asker)
 

@@ -322,8 +322,9 @@ class Neighbours:
             self._act(now, entry, action, packet, hwaddr)
         if entry.state is not before or entry.hwaddr != former:
             after = entry.state
+            replaced = former if entry.hwaddr != former else None
             self._context.observe(
-                step(Topic.NEIGHBOUR, ip, before, after, fed, hwaddr=entry.hwaddr)
+                step(Topic.NEIGHBOUR, ip, before, after, fed, hwaddr=entry.hwaddr, former=replaced)
             )
         if self.watcher is not None:
             if fed is Input.EXHAUSTED:
@@ -342,7 +343,7 @@ class Neighbours:
             case Action.REFUSE:
                 self._refuse(now, packet)
             case Action.RECORD:
-                self._record(now, entry, hwaddr)
+                self._record(entry, hwaddr)
             case Action.SEND:
                 self._publish(entry, NeighAction.SEND)
             case Action.NOTIFY:
@@ -373,11 +374,10 @@ class Neighbours:
                 self._permanent.discard(entry.ip)
                 del self._entries[entry.ip]
 
-    def _record(self, now: float, entry: _Entry, hwaddr: HwAddr | None) -> None:
+    def _record(self, entry: _Entry, hwaddr: HwAddr | None) -> None:
         """Store the address. Another one is news: the host has restarted, or somebody poisons us."""
         if entry.hwaddr is not None and hwaddr is not None:
-            text = f"neighbour {entry.ip} moved from {entry.hwaddr} to {hwaddr}"
-            self._context.warn("neigh_moved", now, text)
+            self._context.count("neigh_moved")
         entry.hwaddr = hwaddr
 
     def _arm(self, now: float, entry: _Entry) -> None:

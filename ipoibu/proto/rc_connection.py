@@ -203,6 +203,12 @@ class RcConnection:
     attributes: RcAttributes | None = None
     refusal: Reason = Reason.CONSUMER
     cause: Cause = Cause.DISCONNECTED
+    refused: str = ""  # why the fabric made no queue pair
+
+    @property
+    def why(self) -> str:
+        """Why the connection ended, if the peer, its answer or the fabric ended it."""
+        return self.refused or self.cause.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ipoibu.addr import RC_FLAG, HwAddr, Qpn
+from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
 from ipoibu.errors import BadFrame
 from ipoibu.ib import Destination
 from ipoibu.limits import (
@@ -32,6 +32,7 @@ from ipoibu.limits import (
     CONNECTION_SETTLED_S,
 )
 from ipoibu.proto import rc_connection, rc_peer
+from ipoibu.proto.drops import Drops
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.rc_connection import (
     CloseQp,
@@ -69,6 +70,8 @@ from ipoibu.wire.cm_private import Private
 
 _ConnectionInput = rc_connection.Input
 _PeerInput = rc_peer.Input
+# The inputs that end a connection for a reason beside the input itself
+_REASONED = frozenset({_ConnectionInput.ENDED, _ConnectionInput.MISFIT, _ConnectionInput.UNOPENED})
 
 
 class RcPolicy:
@@ -92,6 +95,7 @@ class RcPolicy:
         self._connection_machine = Machine(rc_connection.MACHINE, self._timers, self._ring_idle)
         self._peer_machine = Machine(rc_peer.MACHINE, self._timers, self._ring_peer)
         self._effects: list[RcEffect] = []
+        self._drops = Drops(observe)
         self._connections = RcConnectionTable()
         self._peers: dict[HwAddr, RcPeer] = {}  # the key is the address without flags (A6)
         self._resting: OrderedDict[HwAddr, None] = OrderedDict()
@@ -174,10 +178,7 @@ class RcPolicy:
         conn = self._connections.get(handle)
         if conn is not None:
             self._count("connection_no_qp")
-            self._log(
-                logging.WARNING, f"the connection to {conn.hwaddr} gets no queue pair: {reason}"
-            )
-            conn.refusal, conn.cause = Reason.NO_QP, Cause.BROKEN
+            conn.refusal, conn.cause, conn.refused = Reason.NO_QP, Cause.BROKEN, reason
             self._feed(now, conn, _ConnectionInput.UNOPENED)
         return self._take()
 
@@ -242,7 +243,7 @@ class RcPolicy:
         try:
             theirs = cm_private.parse_untrusted(event.private)
         except BadFrame as error:
-            self._count(error.reason)
+            self._drop(now, event.gid, error.reason)
             self._reject(event.handle, Reason.CONSUMER)
             return
         hwaddr = HwAddr(theirs.qpn, event.gid)
@@ -253,7 +254,7 @@ class RcPolicy:
         if self.config.profile is Profile.RFC:
             peer = self._peer(now, hwaddr)
             if peer is None:
-                self._count("connection_peers_full")
+                self._drop(now, hwaddr, "connection_peers_full")
                 self._reject(event.handle, Reason.NO_RESOURCES)
                 return
             self._feed_peer(now, peer, _PeerInput.EXPECTED)
@@ -272,13 +273,13 @@ class RcPolicy:
             return Reason.CONSUMER
         if config.profile is Profile.RFC:
             if config.mtu_bytes(theirs) < config.datagram_mtu_bytes:
-                self._count("connection_mtu")
+                self._drop(now, hwaddr, "connection_mtu")
                 return Reason.CONSUMER
             if self._is_asking(hwaddr) and not _is_less(config.hwaddr, hwaddr):
                 self._count("connection_crossed")  # RFC 4755 §3.3: ours serves both directions (C6)
                 return Reason.CONSUMER
         if self._connections.passive_on(hwaddr.gid) >= config.per_port_max:
-            self._count("connection_port_full")
+            self._drop(now, hwaddr, "connection_port_full")
             return Reason.NO_RESOURCES
         if not self._make_room(now):
             return Reason.NO_RESOURCES
@@ -295,12 +296,12 @@ class RcPolicy:
         try:
             conn.theirs = cm_private.parse_untrusted(event.private)
         except BadFrame as error:
-            self._count(error.reason)
+            self._drop(now, conn.hwaddr, error.reason)
             self._misfit(now, conn)
             return
         is_other = conn.theirs.qpn != conn.hwaddr.qpn
         if is_other or self.config.mtu_bytes(conn.theirs) < self.config.datagram_mtu_bytes:
-            self._count("connection_other" if is_other else "connection_mtu")
+            self._drop(now, conn.hwaddr, "connection_other" if is_other else "connection_mtu")
             self._misfit(now, conn)
         else:
             self._feed(now, conn, _ConnectionInput.REPLIED)
@@ -315,7 +316,18 @@ class RcPolicy:
         before, actions = self._connection_machine.feed(conn, conn.handle, fed)
         if conn.state is not before:
             role = conn.handle.role.value
-            self._observe(step(Topic.CONNECTION, conn.hwaddr, before, conn.state, fed, detail=role))
+            reason = conn.why if fed in _REASONED else ""
+            self._observe(
+                step(
+                    Topic.CONNECTION,
+                    conn.hwaddr,
+                    before,
+                    conn.state,
+                    fed,
+                    detail=role,
+                    reason=reason,
+                )
+            )
         for action in actions:
             self._act(now, conn, fed, action)
 
@@ -389,7 +401,6 @@ class RcPolicy:
 
     def _serve(self, now: float, conn: RcConnection) -> None:
         conn.since = now
-        self._log(logging.INFO, f"connected to {conn.hwaddr}, {conn.handle.role.value}")
         if conn.handle.role is Role.PASSIVE:
             self._supersede(now, conn)
         if conn.handle.role is Role.ACTIVE or self.config.profile is Profile.RFC:
@@ -557,6 +568,11 @@ class RcPolicy:
     def _reject(self, handle: Handle, reason: Reason) -> None:
         """C3: a REJ carries our private data, too."""
         self._effects.append(Reject(handle, reason, self.config.private(has_superframes=False)))
+
+    def _drop(self, now: float, peer: Gid | HwAddr, reason: str) -> None:
+        """Count a request or an answer of `peer` that we refuse, and tell the observer of the first one."""
+        self._count(reason)
+        self._drops.note(now, peer, reason)
 
     def _count(self, reason: str) -> None:
         self._effects.append(Count(reason))

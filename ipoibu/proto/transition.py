@@ -20,14 +20,16 @@ class Topic(enum.Enum):
     CONNECTION = "conn"
     PATH = "path"
     SA = "sa"
+    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
     """The `subject` went from the state `before` to `after` because of `cause`, an input of its machine.
 
-    `hwaddr` is the hardware address of a neighbour; `detail` the kind of a group's membership, or the role
-    in a connection.
+    `hwaddr` is the hardware address of a neighbour, `former` the one that it replaces; `detail` the kind of
+    a group's membership, or the role in a connection; `reason` why a connection ended, in words. Of the
+    topic DROP, `subject` is the peer, and `after` the counter of the message that we dropped.
     """
 
     topic: Topic
@@ -37,6 +39,8 @@ class Transition:
     cause: str
     hwaddr: HwAddr | None = None
     detail: str = ""
+    former: HwAddr | None = None
+    reason: str = ""
 
 
 # An observer must not block, and must not call back.

@@ -35,6 +35,7 @@ from ipoibu.proto.rc_events import (
 )
 from ipoibu.proto.rc_peer import TxMode, TxRoute
 from ipoibu.proto.rc_policy import RcPolicy
+from ipoibu.proto.transition import Transition
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ class Desk:
     """A policy with its effects so far; the test answers for the fabric and the manager."""
 
     def __init__(self, config: RcConfig = CONFIG, *, is_open: bool = True) -> None:
-        self.connections = RcPolicy(config, random.Random(1))
+        self.transitions: list[Transition] = []
+        self.connections = RcPolicy(config, random.Random(1), observe=self.transitions.append)
         self.now = 1000.0
         self.effects: list[RcEffect] = []
         self.open_qps: set[Handle] = set()

@@ -23,6 +23,8 @@ NEIGH: dict[str, Any] = {
     "cause": "an answer gives another address",
     "hwaddr": "00:..:02",
     "detail": None,
+    "former": None,
+    "reason": None,
 }
 LOST = dict.fromkeys(NEIGH) | {"time": 1.0, "dev": "ib0", "topic": "lost", "lost": 7}
 SA = NEIGH | {
@@ -64,6 +66,10 @@ def test_an_event_is_one_line() -> None:
     assert _without_time(monitor.text(NEIGH)) == (
         "ib0 neigh 10.0.0.2 incomplete -> reachable lladdr 00:..:02: an answer gives another address"
     )
+    moved = monitor.text(NEIGH | {"former": "00:..:01"})
+    assert "lladdr 00:..:02 before 00:..:01: an answer" in moved
+    ended = {"topic": "conn", "before": "live", "state": "none", "reason": "the peer ended it"}
+    assert monitor.text(NEIGH | ended).endswith("another address: the peer ended it")
     assert _without_time(monitor.text(LOST)) == "ib0 lost 7 events: this reader is too slow"
     assert "sa mlx5_0/1 silent: an answer" in monitor.text(SA)
 

@@ -8,12 +8,13 @@ import ipaddress
 import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ipoibu.addr import HwAddr
+from ipoibu.addr import HwAddr, Qpn
 from ipoibu.daemon import event_stream
 from ipoibu.daemon.control import ControlServer
 from ipoibu.daemon.event_stream import KEYS, event
@@ -30,6 +31,8 @@ NEIGHBOUR = Transition(
     "an answer gives another address",
     hwaddr=HWADDR,
 )
+
+FORMER = replace(HWADDR, qpn=Qpn(0x99))
 
 Monitor = tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]
 
@@ -78,7 +81,11 @@ def test_an_event_has_the_documented_keys() -> None:
         "cause": "an answer gives another address",
         "hwaddr": str(HWADDR),
         "detail": None,
+        "former": None,
+        "reason": None,
     }
+    moved = event("ib0", 1.5, replace(NEIGHBOUR, former=FORMER, reason="why"))
+    assert (moved["former"], moved["reason"]) == (str(FORMER), "why")
     page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
     table = page.split("## ipoibu monitor\n")[1].split("\n## ")[0]
     assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == [

@@ -27,11 +27,12 @@ def counted(source: str) -> set[str]:
     """Return the literals in `count("...")`, `Count("...")` and `warn("...", ...)`."""
     names = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        if isinstance(node, ast.Call) and node.args:
             callee = node.func
             name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")
-            if name in ("count", "Count", "warn"):
-                names.add(str(node.args[0].value))
+            named = node.args[-1 if name == "drop" else 0]
+            if name in ("count", "Count", "warn", "drop") and isinstance(named, ast.Constant):
+                names.add(str(named.value))
     return names
 
 

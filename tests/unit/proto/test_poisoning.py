@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import logging
 from ipaddress import IPv4Address
 
 import pytest
 
 from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.endpoint.event_log import EventLog
 from ipoibu.limits import PEER_LOGS_BURST
 from ipoibu.proto.context import FrameSource
 from ipoibu.proto.dad import State as AddressState
@@ -50,12 +52,13 @@ def text_of(bench: Bench) -> str:
     return "\n".join(str(line) for line in bench.host.log)
 
 
-def test_a_neighbour_that_moves_is_counted_and_logged() -> None:
+def test_a_neighbour_that_moves_is_counted_and_its_transition_names_both_addresses() -> None:
     bench = reachable()
     bench.arp(arp.request(PEER_AGAIN, PEER_V4, PEER_V4), multicast=True)
     assert hwaddr_of(bench) == PEER_AGAIN
     assert bench.host.counts["neigh_moved"] == 1
-    assert f"neighbour {PEER_V4} moved from {PEER} to {PEER_AGAIN}" in text_of(bench)
+    (moved,) = [it for it in bench.host.transitions if it.former is not None]
+    assert (moved.subject, moved.former, moved.hwaddr) == (PEER_V4, PEER, PEER_AGAIN)
 
 
 def test_a_neighbour_that_repeats_its_address_has_not_moved() -> None:
@@ -63,6 +66,7 @@ def test_a_neighbour_that_repeats_its_address_has_not_moved() -> None:
     bench.arp(arp.request(PEER, PEER_V4, PEER_V4), multicast=True)
     bench.arp(reply(bench, HwAddr(PEER.qpn, PEER.gid, flags=0x80)))
     assert bench.host.counts["neigh_moved"] == 0
+    assert all(it.former is None for it in bench.host.transitions)
 
 
 def test_messages_that_the_pump_refuses_are_counted_and_logged_with_their_sender() -> None:
@@ -76,12 +80,19 @@ def test_messages_that_the_pump_refuses_are_counted_and_logged_with_their_sender
     assert text in text_of(bench)
 
 
-def test_two_hosts_that_fight_for_an_address_do_not_fill_the_log() -> None:
+def test_two_hosts_that_fight_for_an_address_do_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = reachable()
     for hwaddr in (LIAR, PEER) * 500:
         bench.arp(arp.request(hwaddr, PEER_V4, PEER_V4), multicast=True)
     assert bench.host.counts["neigh_moved"] == 1000
-    assert len(bench.host.log) == PEER_LOGS_BURST
+    log = EventLog("ib0", lambda: bench.now)
+    with caplog.at_level(logging.DEBUG):
+        for transition in bench.host.transitions:
+            log.take(transition)
+    moves = [it for it in caplog.records if f"neighbour {PEER_V4} moved from" in it.message]
+    assert len(moves) == PEER_LOGS_BURST
 
 
 @pytest.mark.parametrize("sender", [LIAR, HwAddr(LIAR.qpn, PEER.gid), HwAddr(PEER.qpn, LIAR.gid)])

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Logs the packets that the data path drops, by reason: nobody tells it which peer sent them.
+
+A drop that the engine sees names its peer (`endpoint/event_log.py`). The pump and the fabric only count,
+so this looks at the differences of their counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final
+
+from ipoibu.daemon.counters import counter, split_queue
+from ipoibu.errors import IpoibuError
+from ipoibu.limits import DROP_LOG_MAX_S, DROP_LOG_MIN_S, DROP_LOOK_S
+from ipoibu.proto.backoff import Backoff
+
+_log: Final = logging.getLogger(__name__)
+
+# Drops that a configuration causes: an administrator has to know. `{mtu}` is the MTU of our link.
+_LIKELY: Final = {
+    "fabric.drop_too_long": "another host of the link probably has a larger MTU than ours, {mtu}:"
+    " give all hosts of the link the same --mtu",
+}
+
+
+@dataclass(slots=True)
+class _Reason:
+    """One counter: its value in the last line, and when the next line may come."""
+
+    logged: int
+    quiet_until: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(DROP_LOG_MIN_S, DROP_LOG_MAX_S))
+
+
+class Drops:
+    """Finds drops to log. Of each reason a line comes at once, the next after a minute, then after two,
+    four .. 60 minutes while drops go on; after a pause as long as that it begins anew."""
+
+    def __init__(self, stats: Mapping[str, int]) -> None:
+        self._reasons: dict[str, _Reason] = {
+            name: _Reason(value) for name, value in stats.items() if _is_logged(name)
+        }
+
+    def look(self, now: float, stats: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Return the counters to log, each with the number of drops since its last line."""
+        found = []
+        for name, value in stats.items():
+            if not _is_logged(name):
+                continue
+            reason = self._reasons.setdefault(name, _Reason(0))
+            reason.logged = min(reason.logged, value)  # another data path may count anew
+            if value == reason.logged or now < reason.quiet_until:
+                continue
+            if now >= reason.quiet_until + DROP_LOG_MAX_S:
+                reason.backoff.reset()
+            found.append((name, value - reason.logged))
+            reason.logged, reason.quiet_until = value, now + reason.backoff.next_s()
+        return found
+
+
+class DropLog:
+    """Looks at the counters of one interface from `start` to `close`, on the event loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        stats: Callable[[], Mapping[str, int]],
+        mtu_bytes: Callable[[], int],
+        executor: Executor,
+    ) -> None:
+        self._name = name
+        self._stats = stats
+        self._mtu_bytes = mtu_bytes
+        self._executor = executor
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(IpoibuError):  # the endpoint ends first
+            drops = Drops(await loop.run_in_executor(self._executor, self._stats))
+            while True:
+                await asyncio.sleep(DROP_LOOK_S)
+                stats = await loop.run_in_executor(self._executor, self._stats)
+                for name, count in drops.look(loop.time(), stats):
+                    self._write(name, count)
+
+    def _write(self, name: str, count: int) -> None:
+        likely = _LIKELY.get(name)
+        meaning = counter(name).meaning
+        level = logging.INFO
+        if likely is not None:
+            level, meaning = logging.WARNING, likely.format(mtu=self._mtu_bytes())
+        packets = "a packet" if count == 1 else f"{count} packets"
+        _log.log(level, "%s: dropped %s, %s: %s", self._name, packets, name, meaning)
+
+
+def _is_logged(name: str) -> bool:
+    """Return whether a counter counts drops of the data path; the sum over all queues is one of them."""
+    queue, _ = split_queue(name)
+    return queue is None and not name.startswith("engine.") and counter(name).is_drop

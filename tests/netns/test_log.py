@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The log of a running `ipoibu up` tells what happened to neighbours, groups, connections and packets."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+Until = Callable[..., object]
+
+
+def _has(host: Host, pattern: str) -> Callable[[], object]:
+    """A condition: the host's log has a line that matches."""
+    return lambda: re.search(pattern, host.log(), re.MULTILINE)
+
+
+def test_neighbours_groups_and_connections_come_and_go(sh: Sh, until: Until) -> None:
+    with Lab(options=["--log-level", "debug", "--mode", "connected"]) as lab:
+        host, other = lab.hosts
+        sh(host, f"ping -c 1 -W 5 {other.ipv4.ip}")
+        hwaddr = other.ask("show")["hwaddr"]
+        until(_has(host, rf"DEBUG: ib0: neighbour {other.ipv4.ip} learnt: {hwaddr}: "), 60)
+        assert "INFO: ib0: joined group ff12:401b:ffff::ffff:ffff" in host.log()
+        until(_has(host, r"INFO: ib0: connected to 00:.*, active$"), 60)
+        host.run(["ping", "-c", "1", "-W", "1", "10.77.0.99"])
+        until(_has(host, r"INFO: ib0: neighbour 10\.77\.0\.99 failed: nobody answers$"), 60)
+        other.stop()
+        until(_has(host, r"INFO: ib0: the connection to 00:.*, active, ended: .*: the peer"), 60)
+        other.start()
+        sh(other, f"ping -c 1 -W 5 {host.ipv4.ip}")
+        until(
+            _has(host, rf"WARNING: ib0: neighbour {other.ipv4.ip} moved from {hwaddr} to [^ ]+: "),
+            60,
+        )
+
+
+def test_a_host_with_a_larger_mtu_is_named_as_the_cause(bare: Lab, until: Until) -> None:
+    small, large = bare.hosts
+    small.options += ["--mtu", "2044"]
+    large.options += ["--mtu", "4092"]
+    try:
+        bare.start()
+        assert _ping(large, small, 1000).returncode == 0
+        _ping(large, small, 4000)
+        line = (
+            r"WARNING: ib0: dropped a packet, fabric\.drop_too_long: another host of the link"
+            r" probably has a larger MTU than ours, 2044: give all hosts of the link the same --mtu$"
+        )
+        until(_has(small, line), 60)
+    finally:
+        for host in bare.hosts:
+            host.stop()
+
+
+def _ping(host: Host, other: Host, size: int) -> subprocess.CompletedProcess[str]:
+    return host.run(["ping", "-c", "1", "-W", "2", "-M", "do", "-s", str(size), str(other.ipv4.ip)])

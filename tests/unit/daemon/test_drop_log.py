@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Drops of the data path in the log: by reason, thinned, with the likely cause."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ipoibu.daemon import drop_log
+from ipoibu.daemon.drop_log import DropLog, Drops
+from ipoibu.errors import Closed
+
+
+def test_a_reason_is_logged_at_once_and_then_after_1_2_4_minutes() -> None:
+    stats = {"tx_no_route": 7, "tx_packets": 1}
+    drops = Drops(stats)
+    assert drops.look(0.0, stats) == []
+    logged = []
+    for second in range(1, 7 * 60 + 2):
+        stats = {"tx_no_route": 7 + second, "tx_packets": second}
+        logged += [(second, *each) for each in drops.look(float(second), stats)]
+    assert logged == [
+        (1, "tx_no_route", 1),
+        (61, "tx_no_route", 60),
+        (181, "tx_no_route", 120),
+        (421, "tx_no_route", 240),
+    ]
+
+
+def test_a_reason_that_paused_for_long_begins_anew() -> None:
+    drops = Drops({"tx_no_route": 0})
+    assert drops.look(0.0, {"tx_no_route": 1})
+    assert drops.look(60.0, {"tx_no_route": 2})
+    assert drops.look(10_000.0, {"tx_no_route": 3})
+    assert drops.look(10_060.0, {"tx_no_route": 4}) == [("tx_no_route", 1)]
+
+
+def test_counters_of_the_engine_of_one_queue_and_of_no_drop_make_no_line() -> None:
+    names = ("engine.arp_short", "queue.0.tx_no_route", "rx_echo", "wakeups", "unheard_of")
+    assert Drops(dict.fromkeys(names, 0)).look(1.0, dict.fromkeys(names, 9)) == []
+
+
+def test_a_counter_that_begins_anew_is_no_drop() -> None:
+    drops = Drops({"fabric.drop_qpn": 100})
+    assert drops.look(1.0, {"fabric.drop_qpn": 0}) == []
+    assert drops.look(2.0, {"fabric.drop_qpn": 2}) == [("fabric.drop_qpn", 2)]
+
+
+def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drop_log, "DROP_LOOK_S", 0.0)
+    looks = iter(
+        [
+            {"fabric.drop_too_long": 0, "tx_no_route": 0},
+            {"fabric.drop_too_long": 1, "tx_no_route": 3},
+        ]
+    )
+
+    def stats() -> dict[str, int]:
+        for look in looks:
+            return look
+        raise Closed("ib0: the endpoint is not open")
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            log = DropLog("ib0", stats, lambda: 2044, executor)
+            log.start()
+            assert log._task is not None
+            async with asyncio.timeout(60):
+                await log._task
+            await log.close()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(main())
+    assert [
+        (it.levelname, it.getMessage()) for it in caplog.records if it.name.endswith("log")
+    ] == [
+        (
+            "WARNING",
+            "ib0: dropped a packet, fabric.drop_too_long: another host of the link probably has a"
+            " larger MTU than ours, 2044: give all hosts of the link the same --mtu",
+        ),
+        ("INFO", "ib0: dropped 3 packets, tx_no_route: an unreachable route"),
+    ]
