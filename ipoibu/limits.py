@@ -140,6 +140,9 @@ ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
 KERNEL_GROUPS_LIST_S: Final = (
     10.0  # the longest effect of a change of which the kernel sends no notice
 )
+MOVE_RETRY_S: Final = (
+    0.05  # an interface that moves to another namespace again while it is followed
+)
 NAMESPACE_LOOK_S: Final = 1.0  # whether the namespace of --netns still has its name
 SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14

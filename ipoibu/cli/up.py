@@ -10,6 +10,8 @@ from ipoibu.cli.options import add_interface, interface
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
+    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.host.namespace_helper import NamespaceHelper
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -24,16 +26,23 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.privilege import namespace_helper
+
+    config = interface(options.name, options)
+    with namespace_helper(config) as helper:
+        _run(config, helper)
+    return 0
+
+
+def _run(config: InterfaceConfig, helper: NamespaceHelper | None) -> None:
     from ipoibu.daemon.elsewhere import run_elsewhere
     from ipoibu.daemon.privilege import confine_daemon
     from ipoibu.daemon.run import Daemon
 
-    config = interface(options.name, options)
     if config.netns is not None:
-        run_elsewhere(config, config.netns, _announce)
+        run_elsewhere(config, config.netns, helper, _announce)
     else:
-        Daemon(config, announce=_announce, confine=confine_daemon).run()
-    return 0
+        Daemon(config, announce=_announce, confine=confine_daemon, helper=helper).run()
 
 
 def _announce(line: str) -> None:

@@ -15,7 +15,6 @@ from ipoibu.daemon.options import BY_NAME, OPTIONS
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.host.interface import RouteSpec
 from ipoibu.host.tun import check_name
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.sandbox.stages import Stage
@@ -23,6 +22,7 @@ from ipoibu.sandbox.user import User
 
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
+    from ipoibu.host.interface import RouteSpec
     from ipoibu.host.netns import NetworkNamespace
 
 # The names of `EndpointConfig`'s fields in messages of the command line.

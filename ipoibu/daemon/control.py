@@ -34,8 +34,15 @@ from ipoibu.daemon.event_stream import EventStreams
 from ipoibu.daemon.metrics import observe
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
-from ipoibu.daemon.runtime import make_namespace_dir, remove_namespace_dir, socket_path
+from ipoibu.daemon.runtime import (
+    make_namespace_dir,
+    namespace_dir,
+    remove_empty,
+    remove_namespace_dir,
+    socket_path,
+)
 from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.host.namespace import Namespace
 from ipoibu.host.tun import NameTaken
 from ipoibu.limits import STATUS_PAGE
 
@@ -68,13 +75,14 @@ class ControlServer:
         actions: Mapping[str, Action] | None = None,
     ) -> None:
         self.path = socket_path(name)
-        self._name = name
+        self._name = self._first_name = name
+        self._link: Path | None = None  # in the namespace of the start, once the interface has left
         self._endpoint = endpoint
         self._executor = executor
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._queries: dict[str, Callable[[], object]] = {
-            "show": endpoint.show,
+            "show": lambda: {**endpoint.show(), "name": self._name},
             "neigh": endpoint.neighbours,
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
@@ -112,9 +120,47 @@ class ControlServer:
         for client in self._clients:
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
+        self._remove()
+        remove_namespace_dir()
+
+    def move(self, name: str, namespace: Namespace) -> None:
+        """Go on under the interface's new name, in the namespace to which it has moved.
+
+        The namespace of the start keeps a link NAME@PID, with the name of the start.
+        """
+        self._name = name
+        try:
+            if namespace.is_here:
+                path = socket_path(name)
+                make_namespace_dir()
+            else:
+                path = socket_path(name, namespace.inode())
+                make_namespace_dir(namespace=namespace.inode())
+            if path == self.path:
+                return
+            self.path.rename(path)
+            before, self.path = self.path, path
+            self._remove_link()
+            if not namespace.is_here:
+                self._link = namespace_dir() / f"{self._first_name}@{os.getpid()}.sock"
+                self._link.symlink_to(path)
+        except (OSError, IpoibuError) as error:
+            _log.warning("%s: the control socket stays at %s: %s", name, self.path, error)
+            return
+        if before.parent != namespace_dir():
+            remove_empty(before.parent)
+
+    def _remove(self) -> None:
+        self._remove_link()
         with contextlib.suppress(OSError):
             self.path.unlink()
-        remove_namespace_dir()
+        remove_empty(self.path.parent)
+
+    def _remove_link(self) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.unlink()
+            self._link = None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -12,16 +12,19 @@ from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.privilege import confine_daemon
 from ipoibu.daemon.run import Daemon
 from ipoibu.daemon.runtime import link_outside
+from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netns import NetworkNamespace
 
 
 def run_elsewhere(
-    config: InterfaceConfig, namespace: NetworkNamespace, announce: Callable[[str], None]
+    config: InterfaceConfig,
+    namespace: NetworkNamespace,
+    helper: NamespaceHelper | None,
+    announce: Callable[[str], None],
 ) -> None:
     """Run the interface in `namespace`, over a device of the caller's namespace, until it ends."""
-    namespace.check()
     link = link_outside(config.name, os.getpid(), namespace.path, config.user)
-    with Outside() as outside, link:
+    with link, Outside() as outside:
         namespace.enter()
         Daemon(
             config,
@@ -29,4 +32,5 @@ def run_elsewhere(
             confine=partial(confine_daemon, outside=outside),
             executor=outside,
             namespace=namespace,
+            helper=helper,
         ).run()

@@ -7,6 +7,7 @@ sockets at any time, so what the start needs and what the life needs are nearly 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
 from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule
 from ipoibu.sandbox.stages import Needs, Stage, confine
@@ -62,6 +64,21 @@ def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> N
     if outside is not None:
         others = replace(needs, user=None)
         outside.on_each(lambda: confine(config.name, others, config.sandbox, threads=threads))
+
+
+@contextlib.contextmanager
+def namespace_helper(config: InterfaceConfig) -> Iterator[NamespaceHelper | None]:
+    """The process that lets the daemon follow an interface to other namespaces; None without the right.
+
+    Call it while the process has one thread, and before it imports what the helper does not need.
+    """
+    if config.netns is not None:
+        config.netns.check()
+    if not NamespaceHelper.is_possible():
+        yield None
+        return
+    with NamespaceHelper(config.name, config.user, config.sandbox, config.netns) as helper:
+        yield helper
 
 
 def needs_of(config: InterfaceConfig) -> Needs:

@@ -22,6 +22,7 @@ from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterfa
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.host.cpu_latency import bounded_cpu_latency
+from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netns import NetworkNamespace
 from ipoibu.host.tun import Tun
 from ipoibu.limits import NAMESPACE_LOOK_S
@@ -65,7 +66,8 @@ class Daemon:
     the interface failed. It calls `announce` with one line when the interface is up. Before it starts
     any thread it calls `confine`, which gives up what the process does not need. `executor` has the
     threads that open endpoints, at least two. `namespace` is the one that the calling thread has entered:
-    when its name, file or process is gone, the interface ends.
+    when its name, file or process is gone, the interface ends. With a `helper` the interface and its
+    children are followed into other network namespaces.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Daemon:
         confine: Callable[[InterfaceConfig], None] = lambda config: None,
         executor: ThreadPoolExecutor | None = None,
         namespace: NetworkNamespace | None = None,
+        helper: NamespaceHelper | None = None,
     ) -> None:
+        self._helper = helper
         self._config = config
         self._namespace = namespace
         self._given = executor
@@ -123,20 +127,21 @@ class Daemon:
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
-                await self._stopped()
+                await self._stopped(interface)
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
 
-    async def _stopped(self) -> None:
+    async def _stopped(self, interface: RunningInterface) -> None:
         """Return when the interface has to end."""
-        look_s = None if self._namespace is None else NAMESPACE_LOOK_S
+        namespace = self._namespace
+        look_s = None if namespace is None else NAMESPACE_LOOK_S
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(look_s):
                     await self._stop.wait()
-            if self._namespace is not None and self._namespace.is_gone():
-                self._fail(f"the network namespace {self._namespace.text} is gone")
+            if namespace is not None and interface.is_here and namespace.is_gone():
+                self._fail(f"the network namespace {namespace.text} is gone")
 
     def _interface(
         self,
@@ -152,6 +157,7 @@ class Daemon:
             stop=self._stop,
             on_failure=on_failure,
             actions=actions,
+            helper=self._helper,
         )
 
     def _child(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One running interface, parent or child: TUN, endpoint, route sync and control socket.
 
-They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, route
-sync, group sync, ARP sync, proxy sync, control socket. They end in reverse order; when the TUN closes,
-last, the kernel removes the interface.
+They start in this order: TUN (its name is the lock on the interface), endpoint, kernel configuration, the
+kernel's side (`kernel_side.py`), control socket. They end in reverse order; when the TUN closes, last, the
+kernel removes the interface. When the interface moves to another network namespace, a new kernel's side
+replaces the old one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Final, ParamSpec, Protocol
 
 from ipoibu.addr import HwAddr, IpAddress
@@ -23,23 +25,21 @@ from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.kernel_side import KernelSide, KernelStack
 from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
-from ipoibu.daemon.sync_watch import Sync, SyncWatch
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.errors import IpoibuError
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.link_speed import set_speed
-from ipoibu.host.arp_sync import ArpStack, ArpSync
 from ipoibu.host.attached import AttachedInterface
-from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface, InterfaceSpec
+from ipoibu.host.namespace import HERE, Namespace
+from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
-from ipoibu.host.proxy_sync import ProxyStack, ProxySync
-from ipoibu.host.route_sync import RouteSync, Stack
 from ipoibu.host.tun import Tun
 from ipoibu.ib import PortInfo
-from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, RETRANS_TIMER_S
+from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, MOVE_RETRY_S, RETRANS_TIMER_S
 
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
@@ -49,7 +49,7 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
-class RunnableEndpoint(Stack, GroupStack, ArpStack, ProxyStack, NeighbourTable, Observed, Protocol):
+class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
 
     @property
@@ -73,7 +73,8 @@ class RunningInterface:
     """Runs one interface between `start` and `close`, on the event loop's thread.
 
     `stop` ends the wait for addresses. If the interface cannot go on, it calls `on_failure` once with
-    the reason; the callee closes it. `actions` are further commands of its control socket.
+    the reason; the callee closes it. `actions` are further commands of its control socket. With a
+    `helper` it follows the interface into other network namespaces.
     """
 
     def __init__(
@@ -85,8 +86,13 @@ class RunningInterface:
         stop: asyncio.Event,
         on_failure: OnFailure,
         actions: Mapping[str, Action],
+        helper: NamespaceHelper | None = None,
     ) -> None:
         self.config = config
+        self._helper = helper
+        self._namespace = HERE
+        self._is_closed = False
+        self._name = config.name  # as the kernel has it now
         self._make_endpoint = make_endpoint
         self._executor = executor
         self._loop = asyncio.get_running_loop()
@@ -108,6 +114,7 @@ class RunningInterface:
 
     async def close(self) -> None:
         """End the interface and leave nothing behind. Safe to repeat."""
+        self._is_closed = True
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -128,37 +135,43 @@ class RunningInterface:
         self.endpoint = self._make_endpoint(config, tun, callbacks)
         stack.callback(self.endpoint.close)
         await self._loop.run_in_executor(self._executor, self.endpoint.open)
-        netlink = stack.enter_context(Netlink())
-        make_interface = AttachedInterface if config.tun == "attach" else Interface
-        self._interface = make_interface(self._spec(), netlink)
-        self._interface.spec.check()
-        index = self._interface.index
-        route_sync = RouteSync(index, self.endpoint, netlink)
-        route_watch = SyncWatch(route_sync, self._loop, self._fail, self._follow)
-        stack.callback(route_watch.close)
+        self._spec().check()
+        self._side = self._make_side(self._spec())
+        stack.callback(self._close_side)
         self._interface.configure()
-        self._pending = {a.ip for a in netlink.addresses(index) if a.version == 6}
-        self._link = route_sync.refresh()
-        route_watch.watch()
-        self._run(stack, GroupSync(index, self.endpoint, netlink))
-        self._run(stack, ArpSync(index, self.endpoint, netlink))
-        self._run(stack, ProxySync(index, self.endpoint, netlink))
+        self._pending = self._side.ipv6_addresses()
+        self._link = self._side.start()
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
         actions |= NeighbourChanges(self.endpoint, self._executor).actions
-        control = ControlServer(config.name, self.endpoint, self._executor, actions)
-        stack.push_async_callback(control.close)
-        await control.start()
+        self._control = ControlServer(config.name, self.endpoint, self._executor, actions)
+        stack.push_async_callback(self._control.close)
+        await self._control.start()
         endpoint = self.endpoint
         drop_log = DropLog(config.name, endpoint.stats, lambda: endpoint.mtu, self._executor)
         stack.push_async_callback(drop_log.close)
         drop_log.start()
 
-    def _run(self, stack: contextlib.AsyncExitStack, sync: Sync) -> None:
-        watch = SyncWatch(sync, self._loop, self._fail)
-        stack.callback(watch.close)
-        watch.start()
+    def _close_side(self) -> None:
+        self._side.close()
+
+    def _make_side(self, spec: InterfaceSpec) -> KernelSide:
+        netlink = Netlink(self._namespace)
+        try:
+            make = AttachedInterface if self.config.tun == "attach" else Interface
+            self._interface = make(spec, netlink)
+            return KernelSide(
+                self._interface,
+                netlink,
+                self.endpoint,
+                loop=self._loop,
+                on_failure=self._cannot_follow,
+                follow=self._follow,
+            )
+        except BaseException:
+            netlink.close()
+            raise
 
     def _spec(self) -> InterfaceSpec:
         return InterfaceSpec(
@@ -185,6 +198,11 @@ class RunningInterface:
             f"{self.config.name}: up, hwaddr {self.endpoint.hwaddr}, mtu {self.endpoint.mtu},"
             f" addresses {' '.join(addresses) or 'none'}"
         )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the interface is in the namespace of the process, to which it may come back."""
+        return self._namespace.is_here
 
     # What changes while it runs
 
@@ -242,8 +260,12 @@ class RunningInterface:
             self._duplicates.retry_all(self._interface)
         try:
             if is_up:
-                set_speed(name, speed_mbps)
-        except OSError as error:  # an old kernel, or the owner of a TUN without a capability
+                with self._namespace.inet_socket() as control:
+                    set_speed(control, self._name, speed_mbps)
+        except (
+            OSError,
+            IpoibuError,
+        ) as error:  # an old kernel, or the owner of a TUN without a capability
             _log.info("%s: the kernel does not show the speed of the port: %s", name, error)
         try:
             self._tun.set_carrier(is_up)
@@ -252,8 +274,10 @@ class RunningInterface:
 
     def _follow(self, link: Link | None) -> None:
         if link is None:
-            self._fail("the interface is gone: another program removed it")
+            self._loop.call_soon(self._move)
             return
+        if link.name != self._name:
+            self._renamed(link.name)
         before, self._link = self._link, link
         if before is None:
             return
@@ -269,6 +293,73 @@ class RunningInterface:
         if _carries_ipv6(link) and not _carries_ipv6(before):
             _log.warning("%s: the interface is up again", link.name)
             self._interface.restore()
+
+    # Another network namespace, another name
+
+    def _cannot_follow(self, reason: str) -> None:
+        """A request to the kernel failed, as it does when the interface has just left the namespace."""
+        if self._namespace.is_here:
+            self._fail(reason)
+        else:
+            self._loop.call_soon(self._move, reason)
+
+    def _move(self, reason: str | None = None) -> None:
+        """Follow the interface to the namespace where it is now; it ends if the interface is gone, or with
+        `reason` if it has not moved."""
+        if self._failed or self._is_closed:
+            return
+        try:
+            namespace = self._locate()
+            if reason is not None and namespace.inode() == self._namespace.inode():
+                raise LinkError(reason)
+            self._follow_to(namespace)
+        except NoSuchDevice:
+            # The interface moves or changes its name meanwhile; `_locate` fails if it is gone.
+            self._loop.call_later(MOVE_RETRY_S, self._move)
+        except (IpoibuError, OSError) as error:
+            self._fail(str(error))
+
+    def _locate(self) -> Namespace:
+        try:
+            self._tun.current_name()
+        except OSError as error:
+            raise LinkError("the interface is gone: another program removed it") from error
+        if self._helper is None:
+            raise NotPermitted(
+                "the interface moved to another network namespace: to follow it there, `ipoibu up`"
+                " needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start (docs/software.md)"
+            )
+        try:
+            return self._helper.locate(self._tun.fd)
+        except OSError as error:
+            raise LinkError(
+                "the interface moved to another network namespace, and this kernel does not say to"
+                f" which ({error.strerror}): Linux 5.2 does"
+            ) from error
+
+    def _follow_to(self, namespace: Namespace) -> None:
+        """Begin anew in `namespace`: the kernel has set the interface down, without addresses and routes."""
+        self._side.close()
+        self._side.withdraw()
+        self._duplicates.close()
+        self._namespace = namespace
+        name = self._tun.current_name()
+        spec = replace(self._interface.spec, name=name, addresses=(), routes=())
+        self._side = self._make_side(spec)
+        self._link = self._side.start()
+        if self._link is None:
+            raise NoSuchDevice(name)
+        self._name = name
+        _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)
+        self._control.move(name, namespace)
+        if _carries_ipv6(self._link):  # somebody has set it up already
+            self._interface.restore()
+
+    def _renamed(self, name: str) -> None:
+        _log.warning("%s: its name is %s now", self._name, name)
+        self._name = name
+        self._interface.spec = replace(self._interface.spec, name=name)
+        self._control.move(name, self._namespace)
 
 
 def _carries_ipv6(link: Link) -> bool:

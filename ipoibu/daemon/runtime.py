@@ -35,13 +35,14 @@ def _default_dir() -> str:
     return f"{session}/ipoibu" if session else f"/tmp/ipoibu-{os.geteuid()}"
 
 
-def namespace_dir(namespace: str | Path = "/proc/self/ns/net") -> Path:
+def namespace_dir(namespace: str | Path | int = "/proc/self/ns/net") -> Path:
     """Return the directory of a network namespace, which may be missing; `namespace` is any file of the
-    namespace."""
-    return runtime_dir() / f"net-{os.stat(namespace).st_ino}"
+    namespace, or the file's inode."""
+    inode = namespace if isinstance(namespace, int) else os.stat(namespace).st_ino
+    return runtime_dir() / f"net-{inode}"
 
 
-def socket_path(name: str, namespace: str | Path = "/proc/self/ns/net") -> Path:
+def socket_path(name: str, namespace: str | Path | int = "/proc/self/ns/net") -> Path:
     """Return the control socket of the interface `name`; `UsageError` if the path is too long."""
     path = namespace_dir(namespace) / f"{name}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_MAX:
@@ -85,7 +86,7 @@ def link_outside(
     finally:
         with contextlib.suppress(OSError):
             link.unlink()
-        _remove_empty(directory)
+        remove_empty(directory)
 
 
 def _remove_dead_links(directory: Path) -> None:
@@ -97,10 +98,12 @@ def _remove_dead_links(directory: Path) -> None:
                 link.unlink()
 
 
-def make_namespace_dir(user: User | None = None) -> Path:
-    """Create the directory for this namespace, with access for its owner only; `NotPermitted` if the
+def make_namespace_dir(
+    user: User | None = None, namespace: str | Path | int = "/proc/self/ns/net"
+) -> Path:
+    """Create the directory for the namespace, with access for its owner only; `NotPermitted` if the
     directory is another user's and not empty. Root may create it for `user`."""
-    directory = namespace_dir()
+    directory = namespace_dir(namespace)
     uid = user.uid if user is not None else os.geteuid()
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -147,7 +150,7 @@ def _is_foreign(directory: Path, uid: int) -> bool:
 
 
 def remove_namespace_dir(
-    namespace: str | Path = "/proc/self/ns/net", *, with_sockets: bool = False
+    namespace: str | Path | int = "/proc/self/ns/net", *, with_sockets: bool = False
 ) -> None:
     """Remove the directories that the last daemon of a namespace leaves empty.
 
@@ -157,11 +160,12 @@ def remove_namespace_dir(
         directory = namespace_dir(namespace)
         if with_sockets:
             for path in directory.glob("*.sock"):
-                path.unlink()
-        _remove_empty(directory)
+                path.unlink(missing_ok=True)
+        remove_empty(directory)
 
 
-def _remove_empty(directory: Path) -> None:
+def remove_empty(directory: Path) -> None:
+    """Remove the directory of a namespace, and that of all, if they are empty."""
     with contextlib.suppress(OSError):
         directory.rmdir()
     with contextlib.suppress(OSError):  # a confined daemon may not remove this one

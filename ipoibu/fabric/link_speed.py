@@ -25,7 +25,8 @@ def speed_mbps(name: str) -> int | None:
     """Return the speed of an interface of this network namespace in Mb/s, None where it is unknown."""
     command = array.array("B", _COMMAND.pack(ETHTOOL_GSET, 0, 0, 0, 0, 0, 0, 0, 0))
     try:
-        _ethtool(name, command)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            _ethtool(control, name, command)
     except OSError:  # the interface has no such notion
         return None
     _, _, _, low, _, _, _, high, _ = _COMMAND.unpack(command)
@@ -33,21 +34,22 @@ def speed_mbps(name: str) -> int | None:
     return speed if 0 < speed < SPEED_UNKNOWN else None
 
 
-def set_speed(name: str, speed_mbps: int | None) -> None:
-    """Show `speed_mbps`, or "unknown", as the speed of the TUN `name` in this network namespace.
+def set_speed(control: socket.socket, name: str, speed_mbps: int | None) -> None:
+    """Show `speed_mbps`, or "unknown", as the speed of the TUN `name` in the network namespace of the
+    socket.
 
     `OSError` where the kernel's TUN has no such setting (before Linux 4.20).
     """
     speed = SPEED_UNKNOWN if speed_mbps is None else speed_mbps
     low, high = speed & 0xFFFF, speed >> 16
     _ethtool(
+        control,
         name,
         array.array("B", _COMMAND.pack(ETHTOOL_SSET, 0, 0, low, DUPLEX_FULL, 0, 0, high, 0)),
     )
 
 
-def _ethtool(name: str, command: array.array[int]) -> None:
+def _ethtool(control: socket.socket, name: str, command: array.array[int]) -> None:
     """Carry `command` out; the kernel writes its answer into it."""
     address, _ = command.buffer_info()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        fcntl.ioctl(control, SIOCETHTOOL, _REQUEST.pack(os.fsencode(name), address))
+    fcntl.ioctl(control, SIOCETHTOOL, _REQUEST.pack(os.fsencode(name), address))

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, Monitor
 from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, Netlink
-from ipoibu.host.sysctl import SYSCTLS, larger_value
+from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import SYSCTL_POLL_S
 from ipoibu.proto.host_addresses import ArpPolicy, Ignore
 
@@ -40,11 +40,11 @@ class ArpSync:
         self._index = index
         self._stack = stack
         self._netlink = netlink
-        self._sysctls = sysctls
+        self._sysctls = Sysctls(netlink.namespace, sysctls)
         self._policy: ArpPolicy | None = None
         self._others: frozenset[IPv4Address] = frozenset()
         self._is_stale = True
-        self._monitor = Monitor(RTMGRP_IPV4_IFADDR)
+        self._monitor = Monitor(RTMGRP_IPV4_IFADDR, namespace=netlink.namespace)
         self._overruns = 0
 
     def close(self) -> None:
@@ -75,17 +75,14 @@ class ArpSync:
             self._stack.arp_changed(others, policy)
 
     def _read_policy(self) -> ArpPolicy:
-        ignore = Ignore.of(self._read("arp_ignore"))
-        if ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE) and self._is_separate():
-            ignore = Ignore.OTHERS
-        return ArpPolicy(ignore, announce=self._read("arp_announce"))
-
-    def _is_separate(self) -> bool:
-        """Return whether the interface is in a VRF, or answers by its routes (arp_filter): neither usually
-        has it answer for other interfaces."""
         link = self._netlink.link(self._index)
-        return self._read("arp_filter") > 0 or (link is not None and link.master is not None)
-
-    def _read(self, name: str) -> int:
-        """Return the sysctl as the kernel takes it: the larger of our value and the one for all."""
-        return larger_value(self._sysctls, "ipv4", self._index, name)
+        name = None if link is None else link.name
+        ignore = Ignore.of(self._sysctls.larger("ipv4", name, "arp_ignore"))
+        # In a VRF, or if it answers by its routes (arp_filter), the interface usually does not answer for
+        # other interfaces.
+        is_separate = link is not None and link.master is not None
+        is_separate |= self._sysctls.larger("ipv4", name, "arp_filter") > 0
+        if ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE) and is_separate:
+            ignore = Ignore.OTHERS
+        announce = self._sysctls.larger("ipv4", name, "arp_announce")
+        return ArpPolicy(ignore, announce=announce)

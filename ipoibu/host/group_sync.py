@@ -54,18 +54,15 @@ class GroupSync:
         self._index = index
         self._stack = stack
         self._netlink = netlink
-        self._igmp_table: int | None = None  # a descriptor, where netlink does not list IPv4 groups
+        self._lists_ipv4 = True  # by netlink
         self._receives_all = False
-        self._monitor = Monitor(RTMGRP_LINK, _NOTICES)
+        self._monitor = Monitor(RTMGRP_LINK, _NOTICES, netlink.namespace)
         self._overruns = 0
         has_notices = _RTNLGRP_IPV4_MCADDR not in self._monitor.unknown
         self.list_s = KERNEL_GROUPS_LIST_S if has_notices else KERNEL_GROUPS_POLL_S
 
     def close(self) -> None:
         self._monitor.close()
-        if self._igmp_table is not None:
-            os.close(self._igmp_table)
-            self._igmp_table = None
 
     def fileno(self) -> int:
         return self._monitor.fileno()
@@ -88,16 +85,27 @@ class GroupSync:
             self._receives_all = link.receives_all
             self._stack.allmulticast_changed(link.receives_all)
 
+    def withdraw(self) -> None:
+        """Publish that there are no groups, and that nobody wants all."""
+        self._stack.memberships_changed(frozenset())
+        if self._receives_all:
+            self._receives_all = False
+            self._stack.allmulticast_changed(False)
+
     def _ipv6(self) -> set[IpAddress]:
         return self._netlink.groups(self._index, socket.AF_INET6) or set()
 
     def _ipv4(self) -> set[IpAddress]:
-        if self._igmp_table is None:
+        if self._lists_ipv4:
             groups = self._netlink.groups(self._index, socket.AF_INET)
             if groups is not None:
                 return groups
-            self._igmp_table = os.open(_IGMP_TABLE, os.O_RDONLY | os.O_CLOEXEC)
-        return read_igmp_table(self._read(self._igmp_table).splitlines(), self._index)
+            self._lists_ipv4 = False
+        table = self._netlink.namespace.open(_IGMP_TABLE, os.O_RDONLY)
+        try:
+            return read_igmp_table(self._read(table).splitlines(), self._index)
+        finally:
+            os.close(table)
 
     @staticmethod
     def _read(descriptor: int) -> str:

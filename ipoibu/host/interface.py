@@ -11,6 +11,7 @@ from typing import Final
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork, link_local
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 from ipoibu.limits import IPV6_MIN_MTU
 
@@ -88,7 +89,7 @@ class Interface:
                     raise
                 _log.info("%s: this kernel has no IPv6", self.spec.name)
         else:
-            disable_ipv6(self.spec.name)
+            disable_ipv6(self.spec.name, self._netlink.namespace)
             _log.warning(
                 "%s: IPv6 is off: the link's MTU is %d and IPv6 needs %d",
                 self.spec.name,
@@ -200,15 +201,18 @@ class Interface:
             _log.warning("%s: the interface works without IPv6: %s", self.spec.name, error)
 
 
-def disable_ipv6(name: str) -> None:
+def disable_ipv6(name: str, namespace: Namespace = HERE) -> None:
     """Keep the kernel from using IPv6 on the interface.
 
     Below 1280 bytes the kernel holds no IPv6 state for the interface, and the file does not exist.
     """
     path = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
     try:
-        with open(path, "w") as file:
-            file.write("1")
+        fd = namespace.open(path, os.O_WRONLY)
+        try:
+            os.write(fd, b"1")
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return
     except OSError as error:

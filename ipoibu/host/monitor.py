@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import RECEIVE_BYTES, SOL_NETLINK, split
 from ipoibu.limits import NOTICE_BUFFER_BYTES
 
@@ -34,6 +35,7 @@ MONITOR_GROUPS: Final = (
     | RTMGRP_NEXTHOP
 )
 NETLINK_ADD_MEMBERSHIP: Final = 1  # linux/netlink.h
+NETLINK_LISTEN_ALL_NSID: Final = 8
 _INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
 
 
@@ -58,12 +60,14 @@ class Monitor:
     kernels may lack; those that this kernel lacks are `unknown`.
     """
 
-    def __init__(self, mask: int = MONITOR_GROUPS, numbers: Sequence[int] = ()) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK,
-            socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
-            socket.NETLINK_ROUTE,
-        )
+    def __init__(
+        self,
+        mask: int = MONITOR_GROUPS,
+        numbers: Sequence[int] = (),
+        namespace: Namespace = HERE,
+    ) -> None:
+        self._socket, self._number = namespace.notice_socket()
+        self._socket.setblocking(False)
         try:
             _enlarge(self._socket)
             self._socket.bind((0, mask))
@@ -96,7 +100,7 @@ class Monitor:
                 yield Notice(kind, flags, data, offset)
 
     def _receive(self) -> bytes | None:
-        """Return the next datagram, if there is one.
+        """Return the next datagram, if there is one; an empty one instead of another namespace's.
 
         After an overrun the kernel drops further notices without another error until the socket is empty:
         discard all waiting notices, because the caller has to list everything again.
@@ -104,7 +108,7 @@ class Monitor:
         overruns = self.overruns
         while True:
             try:
-                data = self._socket.recv(RECEIVE_BYTES)
+                data, is_ours = self._receive_next()
             except BlockingIOError:
                 return None
             except OSError as error:
@@ -113,7 +117,19 @@ class Monitor:
                 self.overruns += 1
                 continue
             if self.overruns == overruns:
-                return data
+                return data if is_ours else b""
+
+    def _receive_next(self) -> tuple[bytes, bool]:
+        """Return the next datagram, and whether it is of our namespace."""
+        if self._number is None:
+            return self._socket.recv(RECEIVE_BYTES), True
+        data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(4))
+        marks = [
+            struct.unpack_from("=i", mark)[0]
+            for level, kind, mark in ancillary
+            if (level, kind) == (SOL_NETLINK, NETLINK_LISTEN_ALL_NSID)
+        ]
+        return data, marks == [self._number]
 
 
 def _enlarge(monitor: socket.socket) -> None:

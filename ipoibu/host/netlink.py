@@ -2,8 +2,7 @@
 """Links, addresses and routes through rtnetlink: the only module that uses pyroute2's messages.
 
 pyroute2 encodes and decodes the messages; `NetlinkSocket` sends and receives them. Every call blocks until
-the kernel answers, which it does at once. A `Netlink` belongs to one thread and to the network namespace in
-which it was opened.
+the kernel answers, which it does at once. A `Netlink` belongs to one thread and to one network namespace.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _forwards_ipv6(link: Any) -> bool:
 
 
 class Netlink(NetlinkSocket):
-    """One rtnetlink socket of the calling thread's network namespace."""
+    """Requests to the kernel about one network namespace."""
 
     # Links
 
@@ -338,7 +337,8 @@ class Netlink(NetlinkSocket):
         rules: list[Rule] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             body = struct.pack("=B11x", family)  # struct fib_rule_hdr
-            with contextlib.suppress(LinkError):  # a kernel without rules, or without that family
+            # A kernel without rules, or without that family, or the interface has left the namespace.
+            with contextlib.suppress(LinkError, NoSuchDevice):
                 answers = self.exchange_raw(RTM_GETRULE, NLM_F_DUMP, body, "listing rules")
                 rules += [read_rule(data, offset) for data, offset in answers]
         return rules
@@ -348,7 +348,7 @@ class Netlink(NetlinkSocket):
         try:
             answers = self.exchange_raw(RTM_GETNEXTHOP, NLM_F_DUMP, bytes(8), "listing next hops")
             return hops_by_number((read_nexthop(data, at) for data, at in answers), index)
-        except LinkError:  # before Linux 5.3
+        except (LinkError, NoSuchDevice):  # before Linux 5.3, or the interface has left
             return {}
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
+from ipoibu.host.namespace import HERE, Namespace
 
 # linux/netlink.h
 SOL_NETLINK: Final = 270
@@ -43,25 +44,20 @@ _DUMP_TRIES: Final = (
 
 
 class NetlinkSocket:
-    """One blocking rtnetlink socket of the current network namespace, for one thread."""
+    """A blocking rtnetlink socket of a network namespace, for one thread.
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-        )
-        try:
-            # With strict checking (Linux 4.20) the kernel filters dumps by interface.
-            for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK):
-                self._socket.setsockopt(SOL_NETLINK, option, 1)
-            self._socket.bind((0, 0))
-        except BaseException:
-            self._socket.close()
-            raise
+    In another namespace than the thread's, each exchange has a socket of its own.
+    """
+
+    def __init__(self, namespace: Namespace = HERE) -> None:
+        self.namespace = namespace
+        self._kept = _open(namespace) if namespace.is_here else None
         self._sequence = 0
         self.was_interrupted = False
 
     def close(self) -> None:
-        self._socket.close()
+        if self._kept is not None:
+            self._kept.close()
 
     def __enter__(self) -> Self:
         return self
@@ -111,8 +107,16 @@ class NetlinkSocket:
         self.was_interrupted = False
         self._sequence += 1
         length, flags = 16 + len(body), NLM_F_REQUEST | flags
-        self._socket.send(struct.pack("=IHHII", length, kind, flags, self._sequence, 0) + body)
-        return self._answers(action)
+        message = struct.pack("=IHHII", length, kind, flags, self._sequence, 0) + body
+        if self._kept is not None:
+            self._kept.send(message)
+            return self._answers(self._kept, action)
+        return self._exchange_once(message, action)
+
+    def _exchange_once(self, message: bytes, action: str) -> Iterator[tuple[bytes, int]]:
+        with _open(self.namespace) as opened:
+            opened.send(message)
+            yield from self._answers(opened, action)
 
     def exchange_all(self, kind: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
         """As `exchange_raw` for a dump, which it repeats if the kernel's state changed meanwhile."""
@@ -122,9 +126,9 @@ class NetlinkSocket:
                 break
         return answers
 
-    def _answers(self, action: str) -> Iterator[tuple[bytes, int]]:
+    def _answers(self, opened: socket.socket, action: str) -> Iterator[tuple[bytes, int]]:
         while True:
-            data = self._socket.recv(RECEIVE_BYTES)
+            data = opened.recv(RECEIVE_BYTES)
             for offset, kind, flags, sequence in split(data):
                 if sequence != self._sequence:
                     continue  # a late answer to a request that failed
@@ -137,6 +141,19 @@ class NetlinkSocket:
                 yield data, offset
                 if not flags & NLM_F_MULTI:  # with the flag more messages follow, up to NLMSG_DONE
                     return
+
+
+def _open(namespace: Namespace) -> socket.socket:
+    opened = namespace.netlink_socket()
+    try:
+        # With strict checking (Linux 4.20) the kernel filters dumps by interface.
+        for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK):
+            opened.setsockopt(SOL_NETLINK, option, 1)
+        opened.bind((0, 0))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def split(data: bytes) -> Iterator[tuple[int, int, int, int]]:

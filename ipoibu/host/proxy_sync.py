@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from ipoibu.addr import IpAddress
 from ipoibu.host.monitor import RTMGRP_IPV6_IFADDR, Monitor
 from ipoibu.host.netlink import Netlink
-from ipoibu.host.sysctl import SYSCTLS, larger_value, own_value
+from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import SYSCTL_POLL_S
 
 
@@ -39,9 +39,9 @@ class ProxySync:
         self._index = index
         self._stack = stack
         self._netlink = netlink
-        self._sysctls = sysctls
+        self._sysctls = Sysctls(netlink.namespace, sysctls)
         self._ips: frozenset[IpAddress] = frozenset()
-        self._monitor = Monitor(RTMGRP_IPV6_IFADDR)
+        self._monitor = Monitor(RTMGRP_IPV6_IFADDR, namespace=netlink.namespace)
 
     def close(self) -> None:
         self._monitor.close()
@@ -60,13 +60,19 @@ class ProxySync:
             self._ips = ips
             self._stack.proxies_changed(ips)
 
+    def withdraw(self) -> None:
+        """Publish that there are none."""
+        if self._ips:
+            self._ips = frozenset()
+            self._stack.proxies_changed(self._ips)
+
     def _proxies(self) -> set[IpAddress]:
+        link = self._netlink.link(self._index)
+        name, sysctls = None if link is None else link.name, self._sysctls
         versions = set()
-        if own_value(self._sysctls, "ipv4", self._index, "forwarding"):
+        if sysctls.own("ipv4", name, "forwarding"):
             versions.add(4)
-        if own_value(self._sysctls, "ipv6", self._index, "forwarding") and larger_value(
-            self._sysctls, "ipv6", self._index, "proxy_ndp"
-        ):
+        if sysctls.own("ipv6", name, "forwarding") and sysctls.larger("ipv6", name, "proxy_ndp"):
             versions.add(6)
         if not versions:
             return set()

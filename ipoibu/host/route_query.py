@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ipoibu.errors import IpoibuError
+from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import RTN_LOCAL, RouteReader, output_interface, route_type
 from ipoibu.limits import ROUTE_SOURCES_MAX
@@ -39,12 +40,12 @@ class RouteQuery:
     as a socket does that is bound to the interface.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, namespace: Namespace = HERE) -> None:
         self.marks: Sequence[int] = ()
         self.nexthops: Mapping[int, tuple[NextHop, ...]] = {}
         self._index = index
         self._reader = RouteReader(index)
-        self._socket = NetlinkSocket()
+        self._socket = NetlinkSocket(namespace)
         self._sources: dict[bytes, _Attributes] = {}
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class RouteSync:
         self._rules: list[Rule] = []
         self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
         # Subscribe before the first listing, so that no change falls between the two.
-        self._monitor = Monitor()
+        self._monitor = Monitor(namespace=netlink.namespace)
         self._overruns = 0
 
     def close(self) -> None:
@@ -127,6 +127,17 @@ class RouteSync:
         self._follow_rules()
         self._publish_routes()
         return self._link
+
+    def withdraw(self) -> None:
+        """Publish that the interface has no addresses and no routes, and is no router."""
+        self._table.replace(())
+        for family in (socket.AF_INET, socket.AF_INET6):
+            self._table.ask(family, None)
+        self._publish_routes()
+        self._publish_addresses({})
+        if self._is_router:
+            self._is_router = False
+            self._stack.router_changed(False)
 
     # ---- notices
 
@@ -219,7 +230,7 @@ class RouteSync:
             if selecting is not None:
                 fields = (fields or 0) | selecting
             if fields is not None and self._query is None:
-                self._query = RouteQuery(self._index)
+                self._query = RouteQuery(self._index, self._netlink.namespace)
                 self._query.nexthops = self._reader.nexthops
                 self._stack.answer_routes(self._query.ask)
             self._table.ask(family, fields)

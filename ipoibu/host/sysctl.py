@@ -4,26 +4,38 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import os
 from pathlib import Path
 from typing import Final
 
+from ipoibu.errors import IpoibuError
+from ipoibu.host.namespace import Namespace
+
 SYSCTLS: Final = Path("/proc/sys/net")
+_VALUE_BYTES: Final = 64
 
 
-def own_value(sysctls: Path, family: str, index: int, name: str) -> int:
-    """Return the value of the interface `index`; 0 if it is gone, or if this kernel lacks the sysctl."""
-    with contextlib.suppress(OSError):
-        return _value(sysctls, family, socket.if_indextoname(index), name)
-    return 0
+class Sysctls:
+    """The sysctls of a network namespace; a value that is missing is 0."""
 
+    def __init__(self, namespace: Namespace, root: Path = SYSCTLS) -> None:
+        self._namespace = namespace
+        self._root = root
 
-def larger_value(sysctls: Path, family: str, index: int, name: str) -> int:
-    """Return the larger of the interface's value and the one for all interfaces."""
-    return max(own_value(sysctls, family, index, name), _value(sysctls, family, "all", name))
+    def own(self, family: str, interface: str | None, name: str) -> int:
+        """Return the value of the interface, which may be gone."""
+        return 0 if interface is None else self._value(family, interface, name)
 
+    def larger(self, family: str, interface: str | None, name: str) -> int:
+        """Return the larger of the interface's value and the one for all interfaces."""
+        return max(self.own(family, interface, name), self._value(family, "all", name))
 
-def _value(sysctls: Path, family: str, scope: str, name: str) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        return int((sysctls / family / "conf" / scope / name).read_text())
-    return 0
+    def _value(self, family: str, scope: str, name: str) -> int:
+        path = str(self._root / family / "conf" / scope / name)
+        with contextlib.suppress(OSError, ValueError, IpoibuError):
+            fd = self._namespace.open(path, os.O_RDONLY)
+            try:
+                return int(os.read(fd, _VALUE_BYTES))
+            finally:
+                os.close(fd)
+        return 0

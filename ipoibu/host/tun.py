@@ -141,6 +141,11 @@ class Tun:
         """Give the interface a carrier (LOWER_UP), or take it away; `OSError` before Linux 5.0."""
         fcntl.ioctl(self.fd, TUNSETCARRIER, struct.pack("i", up))
 
+    def current_name(self) -> str:
+        """Return the interface's name, in whichever network namespace it is; `OSError` if it is gone."""
+        request = fcntl.ioctl(self.fd, TUNGETIFF, bytes(40))
+        return os.fsdecode(request[:16].split(b"\0")[0])
+
     def close(self) -> None:
         """Remove the interface; safe to call again."""
         if self.fd >= 0:

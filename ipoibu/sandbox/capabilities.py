@@ -10,7 +10,12 @@ from typing import Any, Final
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox.libc import checked, ffi, libc, prctl
 
+CAP_NET_BROADCAST: Final = 11  # linux/capability.h
+CAP_SYS_ADMIN: Final = 21
+
 NAMES: Final = {
+    CAP_NET_BROADCAST: "net_broadcast",
+    CAP_SYS_ADMIN: "sys_admin",
     CAP_NET_ADMIN: "net_admin",
     CAP_NET_RAW: "net_raw",
     CAP_IPC_LOCK: "ipc_lock",

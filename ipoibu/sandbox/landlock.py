@@ -57,7 +57,15 @@ class Access(IntFlag):
 READ: Final = Access.READ_FILE | Access.READ_DIR
 WRITE: Final = READ | Access.WRITE_FILE
 DEVICE: Final = WRITE | Access.IOCTL_DEV
-SOCKETS: Final = READ | Access.MAKE_SOCK | Access.REMOVE_FILE | Access.MAKE_DIR | Access.REMOVE_DIR
+SOCKETS: Final = (
+    READ
+    | Access.MAKE_SOCK
+    | Access.MAKE_SYM
+    | Access.REMOVE_FILE
+    | Access.MAKE_DIR
+    | Access.REMOVE_DIR
+    | Access.REFER
+)
 _OF_FILES: Final = (
     Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
 )

@@ -25,7 +25,8 @@ CALLS: Final = {
         getcwd getdents getdents64 inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
         lseek lstat memfd_create mkdir mkdirat newfstatat open openat openat2 pread64 preadv preadv2
         pwrite64 pwritev pwritev2 read readlink readlinkat readv rename renameat renameat2 rmdir
-        sendfile splice stat statfs statx umask unlink unlinkat utimensat write writev""",
+        sendfile splice stat statfs statx symlink symlinkat umask unlink unlinkat utimensat
+        write writev""",
     "events": """epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
         eventfd2 io_uring_enter io_uring_register io_uring_setup pipe pipe2 poll ppoll pselect6
         select signalfd signalfd4 timerfd_create timerfd_gettime timerfd_settime""",
@@ -64,6 +65,8 @@ TYPES: Final = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
 _BINARY_TREE: Final = 2
 _SOCK_TYPE_MASK: Final = 0xF
 _CLONE_THREAD: Final = 0x00010000
+_CLONE_NEWNET: Final = 0x40000000
+_TUNGETDEVNETNS: Final = 0x54E3
 _PR_SET_NAME: Final = 15
 _PR_GET_NAME: Final = 16
 
@@ -84,10 +87,14 @@ def _library() -> ModuleType:
     raise Unavailable("there is no python3-seccomp (Debian) or pyseccomp (PyPI), or no libseccomp")
 
 
-def restrict() -> None:
+def restrict(*, enters_namespaces: bool = False) -> None:
     """Confine this thread, which needs no_new_privs, and all that it starts, for ever."""
     seccomp = _library()
     rules = _filter(seccomp)
+    if enters_namespaces:
+        arg, equal = seccomp.Arg, seccomp.EQ
+        _permit(seccomp, rules, "setns", arg(1, equal, _CLONE_NEWNET))
+        _permit(seccomp, rules, "ioctl", arg(1, equal, _TUNGETDEVNETNS))
     try:
         rules.load()
     except (OSError, RuntimeError) as error:

@@ -45,6 +45,7 @@ class Needs:
     paths: Sequence[PathRule]
     tcp_connects: Collection[int] = ()
     abstract_sockets: bool = False
+    enters_namespaces: bool = False  # network namespaces; the capability for that as well
 
 
 def confine(name: str, needs: Needs, last: Stage, *, threads: int = 1) -> None:
@@ -97,7 +98,7 @@ def _landlock(needs: Needs) -> str:
 
 
 def _seccomp(needs: Needs) -> str:
-    seccomp.restrict()
+    seccomp.restrict(enters_namespaces=needs.enters_namespaces)
     return "seccomp"
 
 

@@ -174,3 +174,26 @@ def test_the_service_of_an_ordinary_user_starts_again(machine: Machine) -> None:
     assert machine.run(f"ps -o user= -p {pid}") == "nobody"
     assert "IPv6 is off" in machine.run("journalctl -u ipoibu@ib2 -o cat --no-pager")
     machine.run("systemctl stop ipoibu@ib2")
+
+
+def test_a_service_with_a_drop_in_uses_other_namespaces(machine: Machine, until: Until) -> None:
+    """docs/rootless.md: the option `netns`, and a move while it runs; the unit alone permits neither."""
+    machine.run("ip netns add blue; ip netns add green")
+    (machine.root / "etc/ipoibu/ib3.toml").write_text(f'netns = "blue"\n{CONFIG}')
+    machine.run("systemctl start ipoibu@ib3")
+    assert machine.run("systemctl is-failed ipoibu@ib3") == "failed"
+    journal = machine.run("journalctl -u ipoibu@ib3 -o cat --no-pager")
+    assert "--netns blue: entering it needs CAP_SYS_ADMIN" in journal
+    directory = machine.root / "etc/systemd/system/ipoibu@ib3.service.d"
+    directory.mkdir()
+    (directory / "netns.conf").write_text(
+        "[Service]\nCapabilityBoundingSet=CAP_SYS_ADMIN CAP_NET_BROADCAST\nRestrictNamespaces=net\n"
+    )
+    machine.run("systemctl daemon-reload; systemctl start ipoibu@ib3")
+    assert machine.run("systemctl is-active ipoibu@ib3") == "active"
+    assert "10.0.0.1/24" in machine.run("ip -n blue -4 address show ib3")
+    machine.run("ip -n blue link set ib3 netns green")
+    until(lambda: "ib3: device" in machine.run("ip netns exec green ipoibu show ib3"), PATIENCE_S)
+    machine.run("systemctl stop ipoibu@ib3")
+    assert machine.run("systemctl show -P Result ipoibu@ib3") == "success"
+    assert "ib3" not in machine.run("ip -n green link show")

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import errno
 import struct
+from typing import Any
 
 import pytest
 
 from ipoibu.host.monitor import Monitor
+from ipoibu.host.namespace import Namespace
 
 
 class Notices:
@@ -22,6 +24,15 @@ class Notices:
         if isinstance(head, OSError):
             raise head
         return head
+
+    def setblocking(self, is_blocking: bool) -> None:
+        assert not is_blocking
+
+    def setsockopt(self, *arguments: object) -> None:
+        pass
+
+    def bind(self, address: tuple[int, int]) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -64,3 +75,33 @@ def test_another_error_of_the_socket_is_not_swallowed(monkeypatch: pytest.Monkey
     monitor = _monitor(monkeypatch, OSError(errno.EBADF, "closed"))
     with pytest.raises(OSError, match="closed"):
         list(monitor.notices())
+
+
+class MarkedNotices(Notices):
+    """A socket that listens to all namespaces: each datagram has a number, or none."""
+
+    def __init__(self, *waiting: tuple[int | None, bytes]) -> None:
+        super().__init__(*(data for _, data in waiting))
+        self._numbers = [number for number, _ in waiting]
+
+    def recvmsg(
+        self, size: int, room: int
+    ) -> tuple[bytes, list[tuple[int, int, bytes]], int, None]:
+        data, number = self.recv(size), self._numbers.pop(0)
+        mark = [] if number is None else [(270, 8, struct.pack("=i", number))]
+        return data, mark, 0, None
+
+
+class Elsewhere(Namespace):
+    def __init__(self, *waiting: tuple[int | None, bytes]) -> None:
+        self._waiting = waiting
+
+    def notice_socket(self) -> tuple[Any, int]:
+        return MarkedNotices(*self._waiting), 3
+
+
+def test_only_the_notices_of_the_namespace_count() -> None:
+    waiting = [(3, _link(5)), (4, _link(6)), (None, _link(7)), (3, _link(8)), (3, _link(9))]
+    monitor = Monitor(namespace=Elsewhere(*waiting))
+    assert [notice.interface for notice in monitor.notices(4)] == [5, 8]
+    assert [notice.interface for notice in monitor.notices()] == [9]

@@ -153,6 +153,16 @@ def test_what_is_there_at_first_is_published_and_then_only_changes(bench: Bench)
     assert bench.refresh() == []
 
 
+def test_what_it_published_goes_when_the_interface_leaves_the_namespace(bench: Bench) -> None:
+    bench.kernel.held = {ipaddress.ip_interface("10.0.0.1/24")}
+    bench.kernel.listed = [message("10.0.0.0/24"), message("0.0.0.0/0", "10.0.0.9")]
+    bench.refresh()
+    bench.route_sync.withdraw()
+    assert bench.endpoint.heard() == ["-0.0.0.0/0", "-10.0.0.0/24", "-10.0.0.1/24"]
+    bench.route_sync.withdraw()
+    assert bench.endpoint.heard() == []
+
+
 def test_an_address_without_duplicate_detection_stays_unchecked(bench: Bench) -> None:
     bench.kernel.held = {ipaddress.ip_interface("fd00::9/128")}
     bench.kernel.flags = IFA_F_NODAD

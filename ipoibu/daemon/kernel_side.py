@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's side of a running interface, in the network namespace where the interface is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+from ipoibu.addr import IpAddress
+from ipoibu.daemon.sync_watch import Sync, SyncWatch
+from ipoibu.endpoint.callbacks import OnFailure
+from ipoibu.host.arp_sync import ArpStack, ArpSync
+from ipoibu.host.group_sync import GroupStack, GroupSync
+from ipoibu.host.interface import Interface
+from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.proxy_sync import ProxyStack, ProxySync
+from ipoibu.host.route_sync import RouteSync, Stack
+
+
+class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, Protocol):
+    """The part of `Endpoint` that follows the kernel."""
+
+
+class KernelSide:
+    """Follows `interface` from `start` on until `close`, on the event loop's thread.
+
+    It owns `netlink`. It calls `follow` with the link after each change, None if the link has left the
+    namespace, and `on_failure` if it cannot go on.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        netlink: Netlink,
+        endpoint: KernelStack,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: OnFailure,
+        follow: Callable[[Link | None], None],
+    ) -> None:
+        self.interface = interface
+        self.netlink = netlink
+        self._endpoint = endpoint
+        self._loop = loop
+        self._on_failure = on_failure
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(netlink.close)
+        self._routes = RouteSync(interface.index, endpoint, netlink)
+        self._watch = SyncWatch(self._routes, loop, on_failure, follow)
+        self._stack.callback(self._watch.close)
+        self._groups: GroupSync | None = None
+        self._proxies: ProxySync | None = None
+
+    def ipv6_addresses(self) -> set[IpAddress]:
+        addresses = self.netlink.addresses(self.interface.index)
+        return {address.ip for address in addresses if address.version == 6}
+
+    def start(self) -> Link | None:
+        """Copy the kernel's state into the endpoint, and return the link; None if it has left."""
+        index = self.interface.index
+        link = self._routes.refresh()
+        self._watch.watch()
+        self._groups = GroupSync(index, self._endpoint, self.netlink)
+        self._run(self._groups)
+        self._run(ArpSync(index, self._endpoint, self.netlink))
+        self._proxies = ProxySync(index, self._endpoint, self.netlink)
+        self._run(self._proxies)
+        return link
+
+    def withdraw(self) -> None:
+        """Take everything that came from the kernel away from the endpoint."""
+        self._routes.withdraw()
+        for sync in (self._groups, self._proxies):
+            if sync is not None:
+                sync.withdraw()
+
+    def close(self) -> None:
+        """End following. Safe to repeat."""
+        self._stack.close()
+
+    def _run(self, sync: Sync) -> None:
+        watch = SyncWatch(sync, self._loop, self._on_failure)
+        self._stack.callback(watch.close)
+        watch.start()

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ip link set ib0 netns X` and `ip link set ib0 name Y` on a running interface, as CNI plugins do."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.namespace import Namespace
+from ipoibu.rootless.process import children_of
+
+pytestmark = pytest.mark.netns
+
+Until = Callable[..., object]
+
+# The pump or netlink is the first to see it.
+GONE = (
+    "ib0: the interface is gone: another program removed it",
+    "ib0: the packet device failed: it was deleted or closed",
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(runtime: Path) -> Iterator[None]:
+    """No control socket, and no directory of any, outlives a test."""
+    yield
+    assert [str(path) for path in runtime.rglob("*")] == []
+
+
+@pytest.fixture
+def pods() -> Iterator[tuple[Namespace, Namespace]]:
+    """Two namespaces without any network."""
+    names = [f"ipoibu-{os.getpid()}-pod{number}" for number in (1, 2)]
+    first, second = (Namespace.create(name) for name in names)
+    try:
+        yield first, second
+    finally:
+        first.remove()
+        second.remove()
+
+
+@pytest.fixture
+def up(bare: Lab) -> Iterator[Lab]:
+    """Two hosts, up, whose interfaces end with the test."""
+    for host in bare.hosts:
+        host.options += ["--log-level", "info"]
+        host.start()
+    yield bare
+    for host in bare.hosts:
+        host.stop()
+        assert "internal error" not in host.log()
+        assert "Traceback" not in host.log()
+
+
+def _run(namespace: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+    process = namespace.popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, out.decode())
+
+
+def _ip(namespace: Namespace, words: str) -> str:
+    done = _run(namespace, "ip", *words.split())
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def _ipoibu(namespace: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+    return _run(namespace, sys.executable, "-m", "ipoibu.cli", *words)
+
+
+def _reaches(namespace: Namespace, target: str) -> bool:
+    return _run(namespace, "ping", "-c1", "-W1", target).returncode == 0
+
+
+def _configure_as_cni(pod: Namespace, name: str) -> None:
+    _ip(pod, f"address add 10.77.0.9/24 dev {name}")
+    _ip(pod, f"address add fd77::9/64 dev {name}")
+    _ip(pod, f"link set {name} up")
+
+
+@pytest.mark.parametrize("options", [[], ["--user", "nobody"], ["--sandbox", "off"]], ids=str)
+def test_the_interface_works_where_a_container_gets_it_and_back_home(
+    bare: Lab, pods: tuple[Namespace, Namespace], until: Until, options: list[str]
+) -> None:
+    first, second = bare.hosts
+    first.options += options
+    first.start()
+    second.start()
+    home, pod = first.namespace, pods[0]
+    assert _reaches(second.namespace, "10.77.0.1")
+    _ip(home, f"link set ib0 netns {pod.name} name eth1")
+    _configure_as_cni(pod, "eth1")
+    for target in ("10.77.0.9", "fd77::9"):
+        until(lambda target=target: _reaches(second.namespace, target), 10)
+    for target in ("10.77.0.2", "fd77::2"):
+        assert _reaches(pod, target)
+    assert not _reaches(second.namespace, "10.77.0.1")  # nothing of the configuration came along
+    assert "10.77.0.1" not in _ip(pod, "address show eth1")
+    assert "fe80::200:ff:fe00:1/64" in _ip(pod, "address show eth1")  # as the kernel's ib0
+    _ip(pod, f"link set eth1 netns {os.getpid()} name ib7")
+    subprocess.run(["ip", "link", "set", "ib7", "netns", home.name], check=True)
+    _configure_as_cni(home, "ib7")
+    for target in ("10.77.0.9", "fd77::9"):
+        until(lambda target=target: _reaches(second.namespace, target), 10)
+    for host in bare.hosts:
+        assert host.stop() == 0
+        assert "internal error" not in host.log()
+
+
+def test_changes_in_the_new_namespace_are_followed(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    """Addresses, routes with gateways, groups and sysctls."""
+    first, second = up.hosts
+    pod = pods[0]
+    _ip(first.namespace, f"link set ib0 netns {pod.name}")
+    _configure_as_cni(pod, "ib0")
+    _ip(second.namespace, "address add 10.99.0.1/32 dev lo")
+    _ip(second.namespace, "address add fd99::1/128 dev lo")
+    _ip(pod, "route add 10.99.0.0/16 via 10.77.0.2")
+    _ip(pod, "route add fd99::/64 via fd77::2")
+    for target in ("10.99.0.1", "fd99::1"):
+        until(lambda target=target: _reaches(pod, target), 10)
+    _ip(pod, "route del 10.99.0.0/16")
+    until(lambda: not _reaches(pod, "10.99.0.1"))
+    _ip(pod, "address add 10.98.0.9/32 dev lo")
+    _ip(pod, "link set lo up")
+    _ip(second.namespace, "route add 10.98.0.9/32 dev ib0")
+    until(lambda: _reaches(second.namespace, "10.98.0.9"))  # unnumbered, by arp_ignore 0
+    assert _run(pod, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1").returncode == 0
+
+    def is_unknown() -> bool:
+        assert _ipoibu(second.namespace, "neigh", "flush", "dev", "ib0").returncode == 0
+        return not _reaches(second.namespace, "10.98.0.9")
+
+    until(is_unknown, 20)
+    _ip(pod, "link set ib0 down")
+    until(lambda: not _reaches(second.namespace, "10.77.0.9"))
+    _ip(pod, "link set ib0 up")
+    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
+    assert not _reaches(second.namespace, "10.77.0.1")
+
+
+def test_policy_rules_of_the_new_namespace_decide(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    first, second = up.hosts
+    pod = pods[0]
+    _ip(first.namespace, f"link set ib0 netns {pod.name}")
+    _configure_as_cni(pod, "ib0")
+    _ip(second.namespace, "address add 10.99.0.1/32 dev lo")
+    _ip(pod, "route add 10.99.0.0/16 via 10.77.0.77")  # nobody
+    _ip(pod, "rule add from 10.77.0.9 table 7")
+    _ip(pod, "route add 10.99.0.0/16 via 10.77.0.2 table 7")
+    until(
+        lambda: _run(pod, "ping", "-c1", "-W1", "-I", "10.77.0.9", "10.99.0.1").returncode == 0, 10
+    )
+
+
+def test_commands_find_the_interface_in_both_namespaces(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until, runtime: Path
+) -> None:
+    first, _ = up.hosts
+    home, (pod, further) = first.namespace, pods
+    name = f"ib0@{first.pid}"
+    _ip(home, f"link set ib0 netns {pod.name} name eth1")
+    until(lambda: _ipoibu(pod, "stats", "eth1").returncode == 0)
+    assert json.loads(_ipoibu(pod, "show", "-j").stdout)[0]["name"] == "eth1"
+    for command in ("show", "neigh", "stats", "mcast", "conn"):
+        assert _ipoibu(home, command, name).returncode == 0
+    assert _ipoibu(home, "show", "ib0").returncode == 3
+    _ip(pod, f"link set eth1 netns {further.name} name eth2")
+    until(lambda: _ipoibu(further, "show", "eth2").returncode == 0)
+    assert _ipoibu(pod, "show").stdout == ""
+    assert _ipoibu(home, "show", name).returncode == 0
+    assert first.stop() == 0
+    inodes = [os.stat(each.path).st_ino for each in (home, pod, further)]
+    assert [inode for inode in inodes if (runtime / f"net-{inode}").exists()] == []
+
+
+def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
+    first, second = up.hosts
+    home = first.namespace
+    _ip(home, "link set ib0 name storage0")
+    until(lambda: _ipoibu(home, "show", "storage0").returncode == 0)
+    assert json.loads(_ipoibu(home, "show", "-j").stdout)[0]["name"] == "storage0"
+    assert _ipoibu(home, "show", "ib0").returncode == 3
+    _ip(home, "address add 10.77.0.9/24 dev storage0")
+    until(lambda: _reaches(second.namespace, "10.77.0.9"))
+    _ip(home, "link set eth0 down")
+    until(lambda: "NO-CARRIER" in _ip(home, "link show storage0"))
+    assert first.stop() == 0
+
+
+def test_the_interface_ends_in_words_with_its_namespace(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    first, _ = up.hosts
+    pod = pods[0]
+    _ip(first.namespace, f"link set ib0 netns {pod.name}")
+    _configure_as_cni(pod, "ib0")
+    until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
+    pod.remove()
+    until(first.ended, 20)
+    assert first.last_line() in GONE
+    assert first.stop() == 1
+
+
+def test_removal_ends_it_in_words_after_a_move(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    first, _ = up.hosts
+    pod = pods[0]
+    _ip(first.namespace, f"link set ib0 netns {pod.name}")
+    until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
+    _ip(pod, "link del ib0")
+    until(first.ended, 20)
+    assert first.last_line() in GONE
+
+
+def test_it_is_followed_through_ten_moves_in_a_row(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    first, second = up.hosts
+    at = first.namespace
+    for _ in range(5):
+        for to in pods:
+            _ip(at, f"link set ib0 netns {to.name}")
+            at = to
+    _configure_as_cni(at, "ib0")
+    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
+
+
+def test_without_the_right_it_ends_and_says_what_is_missing(
+    bare: Lab, pods: tuple[Namespace, Namespace], until: Until, tmp_path: Path
+) -> None:
+    first = bare.hosts[0]
+    command = ["up", "ib0", "--device", "soft:eth0"]
+    log = (tmp_path / "log").open("w+")
+    process = first.namespace.popen(
+        ["setpriv", "--bounding-set=-sys_admin", sys.executable, "-m", "ipoibu.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=log,
+    )
+    assert process.stdout is not None
+    assert b"up" in process.stdout.readline()
+    assert children_of(process.pid) == []
+    _ip(first.namespace, f"link set ib0 netns {pods[0].name}")
+    assert process.wait(20) == 1
+    process.stdout.close()
+    log.seek(0)
+    assert "needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start" in log.read()
+    log.close()
+
+
+def test_the_helper_keeps_three_capabilities_and_ends_with_the_daemon(
+    up: Lab, until: Until
+) -> None:
+    first = up.hosts[0]
+    assert first.pid is not None
+    [helper] = children_of(first.pid)
+    lines = Path(f"/proc/{helper}/status").read_text().splitlines()
+    status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+    kept = 1 << 11 | 1 << 12 | 1 << 21  # CAP_NET_BROADCAST, CAP_NET_ADMIN, CAP_SYS_ADMIN
+    assert (int(status["CapPrm"][0], 16), int(status["CapBnd"][0], 16)) == (kept, 0)
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == (["1"], ["2"], ["1"])
+    first.kill()
+    until(lambda: not Path(f"/proc/{helper}").exists())
+
+
+ATTEMPTS = """
+import errno, json, os
+from ipoibu.errors import NoSuchDevice
+from ipoibu.host.namespace import HERE
+from ipoibu.host.namespace_helper import NamespaceHelper
+from ipoibu.host.tun import Tun
+from ipoibu.sandbox.stages import Stage
+
+def ending(*words, **arguments):
+    try:
+        os.close(helper.open(*words, **arguments))
+    except NoSuchDevice:
+        return "gone"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "ok"
+
+with NamespaceHelper("t0", None, Stage.SECCOMP) as helper, Tun.open("t0") as tun:
+    assert helper.locate(tun.fd) is HERE
+    namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
+    file = dict(what="file", flags=os.O_RDONLY)
+    print(json.dumps({
+        "sysctl": ending(tun.fd, path="/proc/sys/net/ipv4/conf/all/arp_ignore", **file),
+        "socket": ending(tun.fd, "netlink"),
+        "notices": ending(None, "notices"),
+        "shadow": ending(tun.fd, path="/etc/shadow", **file),
+        "detour": ending(tun.fd, path="/proc/sys/net/../kernel/hostname", **file),
+        "namespace": ending(namespace, "netlink"),
+        "no TUN": ending(None, "netlink"),
+        "unknown": ending(tun.fd, "raw"),
+        "moved": ending(tun.fd, "netlink", inode=1),
+        "again": ending(tun.fd, "inet"),
+    }))
+"""
+
+
+def test_the_helper_opens_what_the_daemon_needs_and_nothing_else(
+    pods: tuple[Namespace, Namespace],
+) -> None:
+    done = _run(pods[0], sys.executable, "-c", ATTEMPTS)
+    assert json.loads(done.stdout) == {
+        "sysctl": "ok",
+        "socket": "ok",
+        "notices": "ok",
+        "shadow": "EACCES",
+        "detour": "EACCES",
+        "namespace": "ENOTTY",
+        "no TUN": "EINVAL",
+        "unknown": "EINVAL",
+        "moved": "gone",
+        "again": "ok",
+    }
+
+
+def test_an_interface_in_another_namespace_moves_on(
+    bare: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    """`--netns` and a move together: the first namespace may then lose its name."""
+    first, second = bare.hosts
+    first.options += ["--netns", pods[0].name]
+    first.start()
+    second.start()
+    _ip(pods[0], f"link set ib0 netns {pods[1].name}")
+    _configure_as_cni(pods[1], "ib0")
+    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
+    until(lambda: _reaches(second.namespace, "fd77::9"), 10)
+    pods[0].remove()
+    assert not first.ended()
+    assert _reaches(pods[1], "10.77.0.2")
+    assert first.stop() == 0
+    second.stop()
+
+
+def test_groups_of_programs_in_the_new_namespace_are_joined(
+    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+) -> None:
+    first, _ = up.hosts
+    pod = pods[0]
+    _ip(first.namespace, f"link set ib0 netns {pod.name}")
+    _configure_as_cni(pod, "ib0")
+
+    def groups() -> str:
+        return _ipoibu(pod, "mcast", "ib0").stdout
+
+    request = socket.inet_aton("239.1.2.3") + socket.inet_aton("10.77.0.9")
+    with pod.socket(socket.AF_INET, socket.SOCK_DGRAM) as member:
+        member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        until(lambda: "239.1.2.3" in groups(), 10)
+    until(lambda: "239.1.2.3" not in groups(), 10)
+
+
+def test_a_child_moves_by_itself(up: Lab, pods: tuple[Namespace, Namespace], until: Until) -> None:
+    first, second = up.hosts
+    pod = pods[0]
+    for number, host in enumerate(up.hosts, start=1):
+        words = ["child", "add", "ib0", "0x8001", "--address", f"10.79.0.{number}/24"]
+        assert _ipoibu(host.namespace, *words).returncode == 0
+    _ip(first.namespace, f"link set ib0.8001 netns {pod.name}")
+    _ip(pod, "address add 10.79.0.9/24 dev ib0.8001")
+    _ip(pod, "link set ib0.8001 up")
+    until(lambda: _reaches(second.namespace, "10.79.0.9"), 10)
+    assert _reaches(second.namespace, "10.77.0.1")  # the parent stayed
+    _ip(pod, "link del ib0.8001")
+    until(lambda: "the parent removes this child" in first.log())
+    assert _reaches(second.namespace, "10.77.0.1")
