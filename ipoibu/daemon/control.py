@@ -138,7 +138,7 @@ class ControlServer:
                 make_namespace_dir(namespace=namespace.inode())
             if path == self.path:
                 return
-            self.path.rename(path)
+            self._rename(path)
             before, self.path = self.path, path
             self._remove_link()
             if not namespace.is_here:
@@ -149,6 +149,14 @@ class ControlServer:
             return
         if before.parent != namespace_dir():
             remove_empty(before.parent)
+
+    def _rename(self, path: Path) -> None:
+        try:
+            self.path.rename(path)
+        except OSError:
+            if path.parent != self.path.parent:
+                remove_empty(path.parent)
+            raise
 
     def _remove(self) -> None:
         self._remove_link()

@@ -342,6 +342,7 @@ def test_an_interface_in_another_namespace_moves_on(
     _configure_as_cni(pods[1], "ib0")
     until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
     until(lambda: _reaches(second.namespace, "fd77::9"), 10)
+    until(lambda: _ipoibu(pods[1], "show", "ib0").returncode == 0)
     pods[0].remove()
     assert not first.ended()
     assert _reaches(pods[1], "10.77.0.2")

@@ -26,6 +26,7 @@ from ipoibu.daemon.control import ControlServer
 from ipoibu.daemon.pcap import record
 from ipoibu.daemon.runtime import make_namespace_dir, socket_path
 from ipoibu.errors import IpoibuError, NoSuchDevice
+from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.tun import NameTaken
 from ipoibu.limits import STATUS_PAGE
 
@@ -336,6 +337,50 @@ def test_the_socket_of_a_living_daemon_is_left_to_it(endpoint: Any, runtime: Pat
         return await _exchange(server, b'{"command": "show"}\n')
 
     assert _with_server(endpoint, talk)[0]["ok"]
+
+
+# A new name, another network namespace
+
+
+class _Elsewhere(Namespace):
+    is_here = False
+
+    def inode(self) -> int:
+        return 42
+
+
+def test_the_socket_follows_the_interface(endpoint: Any, runtime: Path) -> None:
+    async def talk(server: ControlServer) -> None:
+        async def name() -> object:
+            [answer] = await _exchange(server, b'{"command": "show"}\n')
+            return answer["result"]["name"]
+
+        server.move("ib1", HERE)
+        assert (server.path, await name()) == (socket_path("ib1"), "ib1")
+        server.move("eth1", _Elsewhere())
+        assert (server.path, await name()) == (runtime / "net-42/eth1.sock", "eth1")
+        link = socket_path(f"ib0@{os.getpid()}")
+        assert link.resolve() == server.path.resolve()
+        server.move("ib0", HERE)
+        assert (server.path, await name()) == (socket_path("ib0"), "ib0")
+        assert not link.is_symlink()
+        assert not (runtime / "net-42").exists()
+        server.move("eth1", _Elsewhere())
+
+    _with_server(endpoint, talk)
+    assert not runtime.exists()
+
+
+def test_a_socket_that_cannot_follow_stays_and_leaves_no_directory(
+    endpoint: Any, runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(server: ControlServer) -> None:
+        server.path.unlink()
+        server.move("eth1", _Elsewhere())
+        assert f"eth1: the control socket stays at {server.path}" in caplog.text
+        assert not (runtime / "net-42").exists()
+
+    _with_server(endpoint, talk)
 
 
 def test_a_name_nobody_runs_is_no_such_device(runtime: Path) -> None:
