@@ -16,6 +16,8 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.rootless.process import children_of
+from ipoibu.sandbox import landlock
+from ipoibu.sandbox.errors import Unavailable
 
 pytestmark = [
     pytest.mark.netns,
@@ -139,6 +141,14 @@ def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, unti
     assert machine.property("StatusText") == "up"
     assert "10.1.0.1/24" in machine.run("ip -4 address show ib0.8001")
     assert "ERROR" not in machine.log()
+
+
+def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
+    try:
+        stages = f"Landlock version {landlock.version()}, seccomp"
+    except Unavailable as error:
+        pytest.skip(str(error))
+    assert f"ib0: sandbox: capabilities net_admin, no_new_privs, {stages}" in machine.log()
 
 
 def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
