@@ -48,5 +48,9 @@ class LinkError(IpoibuError):
     """The device exists but cannot carry IPoIB: no link-local address, MTU too small, port down."""
 
 
+class NotReady(LinkError):
+    """The device cannot carry IPoIB yet: it is down, or its address is not usable. Waiting may help."""
+
+
 class Closed(IpoibuError):
     """The caller uses an endpoint that is closed, or that another thread closes meanwhile."""

@@ -148,6 +148,13 @@ SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notic
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
+# Opening a device that is not ready. Duplicate detection of a new link-local address takes up to 2 s
+# (RFC 4862 §5.4.2: a delay of up to a second, and a probe), and a net device's carrier some more.
+OPEN_RETRY_S: Final = 0.1
+OPEN_WAIT_S: Final = 5.0  # of `ipoibu up`, for the address
+OPEN_WAIT_MAX_S: Final = 86_400
+OPEN_WAIT_TOLD_S: Final = 2.0  # a longer wait gets a line in the log
+
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
 INTERFACE_DESCRIPTORS: Final = 22  # a child on the built-in HCA has at most 18
 TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10

@@ -88,6 +88,8 @@ cdef extern from "soft/hca.h" nogil:
     void soft_hca_close(soft_hca *hca)
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
     int soft_hca_check(soft_hca *hca, unsigned int datagram_bytes)
+    unsigned int soft_hca_netdev_mtu(soft_hca *hca)
+    unsigned int soft_hca_needed_mtu(const soft_hca *hca, unsigned int datagram_bytes)
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
     const char *soft_counter_names[SOFT_C_COUNT]
@@ -264,6 +266,16 @@ cdef class SoftHca:
         """Return 0 while the port is active and carries such datagrams, else the errno of soft_hca_check()."""
         self.alive()
         return -soft_hca_check(self.hca, datagram_bytes)
+
+    def netdev_mtu_now(self) -> int:
+        """Return the net device's present MTU, 0 if the device is gone."""
+        self.alive()
+        return soft_hca_netdev_mtu(self.hca)
+
+    def needed_mtu(self, unsigned int datagram_bytes=0) -> int:
+        """Return the least MTU of the net device with which `check` finds the port active."""
+        self.alive()
+        return soft_hca_needed_mtu(self.hca, datagram_bytes)
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the whole HCA, with its TX queues."""

@@ -209,6 +209,25 @@ int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes)
     return error;
 }
 
+unsigned int soft_hca_netdev_mtu(struct soft_hca *hca)
+{
+    struct soft_netdev_state state;
+    int error;
+
+    pthread_mutex_lock(&hca->group_mutex);
+    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state);
+    pthread_mutex_unlock(&hca->group_mutex);
+    return error == 0 ? state.mtu_bytes : 0;
+}
+
+unsigned int soft_hca_needed_mtu(const struct soft_hca *hca, unsigned int datagram_bytes)
+{
+    unsigned int wire = ((datagram_bytes + 3) & ~3u) + UD_OVERHEAD;
+    unsigned int whole = hca->attr.active_mtu_bytes + HEADROOM_BYTES;
+
+    return wire > whole ? wire : whole;
+}
+
 int soft_hca_set_pkeys(struct soft_hca *hca, const uint16_t *pkeys, int n)
 {
     if (n < 1 || n > SOFT_MAX_PKEYS)

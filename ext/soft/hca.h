@@ -105,6 +105,12 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
  */
 int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
 
+/* The device's MTU now, 0 if it is gone; and the MTU below which soft_hca_check returns -EMSGSIZE.
+ * Only control threads should call the former.
+ */
+unsigned int soft_hca_netdev_mtu(struct soft_hca *hca);
+unsigned int soft_hca_needed_mtu(const struct soft_hca *hca, unsigned int datagram_bytes);
+
 /* Replaces the P_Key table (at open { 0xffff }). QPs name their P_Key by index; an index past the
  * end matches nothing. -EINVAL unless 1 <= n <= SOFT_MAX_PKEYS. The table may hold invalid entries
  * (low 15 bits 0), which match nothing.

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 INTERRUPTED: Final = 130  # as a shell reports SIGINT
+
+
+_PACKAGES: Final = {
+    "libdeflate": "libdeflate0",
+    "libibverbs": "libibverbs1",
+    "libisal": "libisal2",
+    "liburing": "liburing2",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +58,16 @@ def _run(argv: list[str]) -> int:
     return code
 
 
+def _missing_library(error: ImportError) -> str | None:
+    """Return the loader's text about a shared library that an extension module needs, and the remedy."""
+    match = re.match(r"(?:/[^:]*/)?((lib[^:/ ]+?)\.so[^:/ ]*: [^:]*)", str(error))
+    if match is None:
+        return None
+    package = _PACKAGES.get(match[2])
+    install = f"install it again (Debian: {package})" if package else "install it again"
+    return f"{match[1]}: {install}, or build ipoibu again without it"
+
+
 def _report(error: Exception) -> int:
     from ipoibu.cli.log_format import priority
     from ipoibu.errors import IpoibuError
@@ -59,6 +78,8 @@ def _report(error: Exception) -> int:
         traceback.print_exception(error)
     if isinstance(error, IpoibuError):
         text, code = str(error), error.exit_code
+    elif isinstance(error, ImportError) and (library := _missing_library(error)):
+        text, code = library, 1
     elif isinstance(error, ImportError) and (error.name or "").startswith("ipoibu."):
         text, code = f"{error.name} is not built: run `make build` or `pip install .`", 1
     elif isinstance(error, OSError) and error.strerror:

@@ -57,6 +57,9 @@ class InterfaceConfig:
 
     log_level: str = "warning"
 
+    # Seconds to wait for the device and its address; None: `OPEN_WAIT_S`, for the address alone
+    wait: int | None = None
+
     # Where an HTTP server offers the metrics, if anywhere
     metrics: ListenAddress | None = None
 

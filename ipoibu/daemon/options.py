@@ -36,11 +36,12 @@ from ipoibu.daemon.parsers import (
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, MODES, MTUS, QUEUES
 from ipoibu.fabric.device_name import parse_device
-from ipoibu.limits import CPU_LATENCY_MAX_US
+from ipoibu.limits import CPU_LATENCY_MAX_US, OPEN_WAIT_MAX_S
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
 CPU_LATENCY: Final = Range(0, CPU_LATENCY_MAX_US, "microseconds")
 TUNS: Final = Choice("TUN", ("create", "attach"))
+WAIT: Final = Range(0, OPEN_WAIT_MAX_S, "seconds")
 MESH_PORTS: Final = Range(1, 65535, noun="port")
 
 
@@ -218,6 +219,16 @@ OPTIONS: Final = (
         field="endpoint.queues",
         example="4",
         commands=("up", "lab"),
+    ),
+    Option(
+        "wait",
+        "S",
+        WAIT.read,
+        "wait up to S seconds until the device exists, is up and has a usable address; by default 5 for"
+        " the address, as just after `ip link set up`, and not for a device that does not exist",
+        field="wait",
+        example="30",
+        is_inherited=False,
     ),
     Option(
         "tun",

@@ -20,7 +20,7 @@ from ipoibu.daemon.metrics_server import MetricsServer
 from ipoibu.daemon.notify import notify
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netns import NetworkNamespace
@@ -116,7 +116,12 @@ class Daemon:
             interface = self._interface(
                 self._config, self._parent_endpoint, self._fail, children.actions
             )
-            await interface.start()
+            try:
+                await interface.start()
+            except (NotReady, NoSuchDevice):
+                if self._stop.is_set():  # while the interface waited for its device
+                    return
+                raise
             stack.push_async_callback(interface.close)
             stack.push_async_callback(children.close)
             if self._metrics is not None:

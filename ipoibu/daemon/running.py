@@ -30,7 +30,7 @@ from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.attached import AttachedInterface
 from ipoibu.host.interface import Interface, InterfaceSpec
@@ -39,7 +39,15 @@ from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.tun import Tun
 from ipoibu.ib import PortInfo
-from ipoibu.limits import DAD_TRANSMITS, IPV6_MIN_MTU, MOVE_RETRY_S, RETRANS_TIMER_S
+from ipoibu.limits import (
+    DAD_TRANSMITS,
+    IPV6_MIN_MTU,
+    MOVE_RETRY_S,
+    OPEN_RETRY_S,
+    OPEN_WAIT_S,
+    OPEN_WAIT_TOLD_S,
+    RETRANS_TIMER_S,
+)
 
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
@@ -58,6 +66,8 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     def hwaddr(self) -> HwAddr: ...
     @property
     def mtu(self) -> int: ...
+    @property
+    def datagram_mtu(self) -> int: ...
     @property
     def busy_poll_us(self) -> int | None: ...
     def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
@@ -134,7 +144,7 @@ class RunningInterface:
         )
         self.endpoint = self._make_endpoint(config, tun, callbacks)
         stack.callback(self.endpoint.close)
-        await self._loop.run_in_executor(self._executor, self.endpoint.open)
+        await self._open()
         self._spec().check()
         self._side = self._make_side(self._spec())
         stack.callback(self._close_side)
@@ -173,13 +183,41 @@ class RunningInterface:
             netlink.close()
             raise
 
+    async def _open(self) -> None:
+        """Open the endpoint when its device is ready, or raise why it is not, after the wait or `stop`."""
+        began = self._loop.time()
+        is_told = False
+        while True:
+            try:
+                await self._loop.run_in_executor(self._executor, self.endpoint.open)
+            except (NotReady, NoSuchDevice) as error:
+                waited_s, wait_s = self._loop.time() - began, self._wait_s(error)
+                if waited_s >= wait_s or self._stop.is_set():
+                    raise
+                if waited_s >= OPEN_WAIT_TOLD_S and not is_told:
+                    is_told = True
+                    _log.warning("%s: waits up to %d s: %s", self.config.name, wait_s, error)
+            else:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OPEN_RETRY_S):
+                    await self._stop.wait()
+
+    def _wait_s(self, error: IpoibuError) -> float:
+        """By default wait for an address only, as a device that does not exist may be a typing error."""
+        if self.config.wait is not None:
+            return self.config.wait
+        return OPEN_WAIT_S if isinstance(error, NotReady) else 0.0
+
     def _spec(self) -> InterfaceSpec:
+        datagram_mtu = self.endpoint.datagram_mtu
         return InterfaceSpec(
             name=self.config.name,
             mtu_bytes=self.endpoint.mtu,
             guid=self.endpoint.port.guid,
             addresses=self.config.address,
             routes=self.config.route,
+            datagram_mtu_bytes=datagram_mtu if datagram_mtu != self.endpoint.mtu else None,
         )
 
     async def settle(self) -> None:

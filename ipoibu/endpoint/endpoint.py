@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -31,13 +32,13 @@ from ipoibu.endpoint.inbox import Inbox
 from ipoibu.endpoint.interface import Interface
 from ipoibu.endpoint.link import leave_link, params_of
 from ipoibu.endpoint.shell import ROUTE_KINDS, Shell
-from ipoibu.errors import Closed, UsageError
+from ipoibu.errors import Closed, NoSuchDevice, NotReady, UsageError
 from ipoibu.fabric.base import Fabric, Port
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import STATUS_PAGE
+from ipoibu.limits import OPEN_RETRY_S, STATUS_PAGE
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy
 from ipoibu.proto.transition import Transition
@@ -81,7 +82,7 @@ class Endpoint:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
-        self._take_port: Callable[[], SharedPort] = lambda: _open(config, port)
+        self._take_port: Callable[[], SharedPort] = lambda: _take(config, port)
         self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
@@ -92,8 +93,24 @@ class Endpoint:
 
     # ---- life
 
-    def open(self) -> None:
-        """Open the device and start; return when the link's set-up has begun."""
+    def open(self, wait_s: float = 0.0) -> None:
+        """Open the device and start; return when the link's set-up has begun.
+
+        Wait up to `wait_s` seconds for a device that does not exist yet, is down, or whose address is not
+        usable yet, as just after `ip link set up`; then raise `NoSuchDevice` or `NotReady`.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                self._open()
+            except (NotReady, NoSuchDevice):
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(OPEN_RETRY_S)
+            else:
+                return
+
+    def _open(self) -> None:
         self._check_thread()
         with self._life:
             if self._interface is not None:
@@ -454,6 +471,11 @@ class Endpoint:
         return self._opened().path.mtu_bytes
 
     @property
+    def datagram_mtu(self) -> int:
+        """The largest IP packet in bytes that goes by datagram: less than `mtu` in connected mode."""
+        return self._opened().path.datagram_mtu_bytes
+
+    @property
     def params(self) -> PartitionParams:
         """The parameters that all members of the link agree on."""
         return self._opened().params
@@ -590,6 +612,6 @@ async def _settled() -> None:
         await asyncio.wait(others, timeout=SETTLE_S)
 
 
-def _open(config: EndpointConfig, lent: Port | None) -> SharedPort:
+def _take(config: EndpointConfig, lent: Port | None) -> SharedPort:
     port = lent or open_port(config.device, config.port)
     return SharedPort.wrap(port, lent=lent is not None)

@@ -80,6 +80,7 @@ class Interface:
         self._callbacks = callbacks
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
+        self._why_down: str | None = None  # as the log has it, while the port is down
         self._gid = self.port.info.gid
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
@@ -212,8 +213,20 @@ class Interface:
             self.perform(self.engine.port_event(now, "gid", self.path.hwaddr))
         if active != self._port_active:
             self._port_active = active
-            _log.warning("%s: the port is %s", self.port.info.device, "up" if active else "down")
+            if active:
+                _log.warning("%s: the port is up", self.port.info.device)
+                self._why_down = None
             self.up() if active else self.down()
+        if not active:
+            self._tell_why_down()
+
+    def _tell_why_down(self) -> None:
+        """Log that the port is down, once for each reason."""
+        why = self.port.why_down()
+        if why != self._why_down:
+            self._why_down = why
+            text = f"the port is down: {why}" if why else "the port is down"
+            _log.warning("%s: %s", self.port.info.device, text)
 
     def _rename_rc(self, hwaddr: HwAddr) -> bool:
         """Have connected mode listen at the new address; if that fails, the next look retries."""

@@ -76,6 +76,10 @@ class Port(ABC):
         GID. `LinkError`: the device is gone for good.
         """
 
+    def why_down(self) -> str:
+        """Return why the port carries no traffic, and the remedy, if the device tells."""
+        return ""
+
     def speed_mbps(self) -> int | None:
         """Return the port's speed now in Mb/s, None where it is unknown; does not block."""
         return None

@@ -71,6 +71,10 @@ class SharedPort(Port):
     def may_control(self) -> bool:
         return self._port.may_control()
 
+    def why_down(self) -> str:
+        with self._device.lock:
+            return self._port.why_down() if self._device.gone is None else ""
+
     def active(self) -> bool:
         device = self._device
         with device.lock:

@@ -33,18 +33,32 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """The configuration of an interface. `mtu_bytes` is the IP MTU that the link carries."""
+    """The configuration of an interface. `mtu_bytes` is the IP MTU that the link carries,
+    `datagram_mtu_bytes` that of its datagrams if it is another one: in connected mode."""
 
     name: str
     mtu_bytes: int
     guid: bytes
     addresses: Sequence[IpInterface] = ()
     routes: Sequence[RouteSpec] = ()
+    datagram_mtu_bytes: int | None = None
 
     @property
     def ipv6(self) -> bool:
-        """Whether the link carries IPv6, which needs an MTU of at least 1280 bytes: RFC 8200 §5 (T3)."""
-        return self.mtu_bytes >= IPV6_MIN_MTU
+        """Whether the link carries IPv6, which needs an MTU of at least 1280 bytes: RFC 8200 §5 (T3).
+
+        Groups and first packets go by datagram in connected mode, too.
+        """
+        return self.least_mtu_bytes >= IPV6_MIN_MTU
+
+    @property
+    def least_mtu_bytes(self) -> int:
+        return self.mtu_bytes if self.datagram_mtu_bytes is None else self.datagram_mtu_bytes
+
+    @property
+    def mtu_kind(self) -> str:
+        """What `least_mtu_bytes` is the MTU of, in messages."""
+        return "the link" if self.datagram_mtu_bytes is None else "the link's datagrams"
 
     def check(self) -> None:
         """Raise `LinkError` if the user asked for an IPv6 address or route and the link cannot carry
@@ -55,8 +69,8 @@ class InterfaceSpec:
         ipv6 += [r for r in self.routes if r.network.version == 6]
         if ipv6:
             raise LinkError(
-                f"{self.name}: IPv6 needs an MTU of {IPV6_MIN_MTU} and this link has"
-                f" {self.mtu_bytes}, so {ipv6[0]} cannot be set; raise the MTU of the device"
+                f"{self.name}: IPv6 needs an MTU of {IPV6_MIN_MTU} and that of {self.mtu_kind} is"
+                f" {self.least_mtu_bytes}, so {ipv6[0]} cannot be set; raise the MTU of the device"
                 " (soft: needs 1356 on the network device, rxe 2128) or leave IPv6 out"
             )
 
@@ -91,9 +105,10 @@ class Interface:
         else:
             disable_ipv6(self.spec.name, self._netlink.namespace)
             _log.warning(
-                "%s: IPv6 is off: the link's MTU is %d and IPv6 needs %d",
+                "%s: IPv6 is off: the MTU of %s is %d and IPv6 needs %d",
                 self.spec.name,
-                self.spec.mtu_bytes,
+                self.spec.mtu_kind,
+                self.spec.least_mtu_bytes,
                 IPV6_MIN_MTU,
             )
         netlink.set_link(index, up=True)

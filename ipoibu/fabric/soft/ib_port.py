@@ -63,6 +63,11 @@ class SoftIbPort(Port):
     def active(self) -> bool:
         return self._soft.active() and self._sa.info.is_active
 
+    def why_down(self) -> str:
+        if self._sa.info.is_active:
+            return self._soft.why_down()
+        return "the InfiniBand port is not active: no subnet manager has set it up"
+
     def speed_mbps(self) -> int | None:
         return self._soft.speed_mbps()
 

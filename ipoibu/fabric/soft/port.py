@@ -7,7 +7,7 @@ import errno
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
 from ipoibu.fabric.base import Capabilities, Fabric, Port, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
@@ -25,15 +25,15 @@ from ipoibu.proto.cm import CmConfig
 
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
-    errno.ENETDOWN: (LinkError, "the device is down; bring it up: ip link set {netdev} up"),
+    errno.ENETDOWN: (NotReady, "the device is down; bring it up: ip link set {netdev} up"),
     errno.EADDRNOTAVAIL: (
-        LinkError,
+        NotReady,
         "the device has no IPv6 link-local address; enable IPv6: "
         "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
     ),
     errno.EAGAIN: (
-        LinkError,
-        "the device's IPv6 link-local address is still tentative; try again in two seconds",
+        NotReady,
+        "the kernel still checks the device's IPv6 link-local address for duplicates: wait longer",
     ),
     errno.EMSGSIZE: (
         LinkError,
@@ -48,6 +48,14 @@ _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.EAFNOSUPPORT: (LinkError, "this kernel has no IPv6"),
     errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
     errno.EACCES: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
+}
+
+
+_WHY_DOWN: dict[int, str] = {
+    errno.ENETDOWN: "{netdev} is down or has no carrier",
+    errno.EADDRNOTAVAIL: "{netdev} has lost its address {gid}: ip address add {gid}/64 dev {netdev}",
+    errno.EAGAIN: "{netdev} still checks its address {gid} for duplicates",
+    errno.EBUSY: "{netdev} is being renamed",
 }
 
 
@@ -90,6 +98,17 @@ class SoftPort(Port):
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         return error == 0
+
+    def why_down(self) -> str:
+        netdev, error = self._hca.netdev, self._hca.check(self._used_bytes)
+        now, needed = self._hca.netdev_mtu_now(), self._hca.needed_mtu(self._used_bytes)
+        if 0 < now < needed:  # below 1280 the address is gone, too
+            return (
+                f"the MTU of {netdev} is {now} now, not {self._hca.netdev_mtu_bytes}, and the link"
+                f" needs {needed}: ip link set {netdev} mtu {needed}, or start all interfaces of the"
+                " link with a smaller --mtu"
+            )
+        return _WHY_DOWN.get(error, "").format(netdev=netdev, gid=self.info.gid)
 
     def speed_mbps(self) -> int | None:
         """The net device's, as `ethtool` shows it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipoibu.addr import Gid
-from ipoibu.errors import LinkError
+from ipoibu.errors import LinkError, NotReady
 from ipoibu.limits import IB_MTUS, ROCE_OVERHEAD_BYTES
 
 
@@ -31,13 +31,15 @@ def choose_gid(
     IPv6, because a packet has the network type of its source GID, and an MGID is an IPv6 group; link-local,
     because every port of the link has one without configuration. The default GID is in the table even if
     the net device lacks the address, and then no peer can answer us. So `addresses` lists the existing
-    pairs of ifindex and address. `LinkError` describes the GIDs that `place` has instead.
+    pairs of ifindex and address. `LinkError`, or `NotReady` if the GID may still come, describes the GIDs
+    that `place` has instead.
     """
     entries = list(entries)
     of_ipv6 = [entry for entry in entries if entry.is_roce_v2 and not _is_mapped(entry.gid)]
     suitable = [entry for entry in of_ipv6 if (entry.ifindex, entry.gid) in addresses]
     if suitable:
         return min(suitable, key=lambda entry: (not is_link_local(entry.gid), entry.index))
+    kind: type[LinkError] = NotReady  # the addresses may still come
     if of_ipv6:
         have = (
             f"only GIDs whose address its net device does not have ({of_ipv6[0].gid}); enable IPv6 there, "
@@ -46,10 +48,11 @@ def choose_gid(
     elif any(entry.is_roce_v2 for entry in entries):
         have = "only IPv4 ones; enable IPv6 on its net device"
     elif entries:
+        kind = LinkError
         have = "only RoCE v1 ones; the device or its driver has no RoCE v2"
     else:
         have = "none at all; bring its net device up"
-    raise LinkError(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
+    raise kind(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")
 
 
 def local_addresses(table: Path = Path("/proc/thread-self/net/if_inet6")) -> set[tuple[int, Gid]]:

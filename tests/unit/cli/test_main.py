@@ -253,3 +253,34 @@ def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -
     assert str(config.route[0]) == "10.1.0.0/16,via=10.0.0.9"
     assert endpoint.faults is not None
     assert endpoint.faults.loss == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "libisal.so.2: cannot open shared object file: No such file or directory",
+            "libisal.so.2: cannot open shared object file: install it again (Debian: libisal2),"
+            " or build ipoibu again without it",
+        ),
+        (
+            "/lib/x86_64-linux-gnu/liburing.so.2: file too short",
+            "liburing.so.2: file too short: install it again (Debian: liburing2), or build ipoibu"
+            " again without it",
+        ),
+        (
+            "libnew.so.7: version `NEW_7.1' not found (required by fabric.so)",
+            "libnew.so.7: version `NEW_7.1' not found (required by fabric.so): install it again,"
+            " or build ipoibu again without it",
+        ),
+    ],
+)
+def test_a_missing_shared_library_is_named_with_its_package(
+    text: str, line: str, monkeypatch: pytest.MonkeyPatch, stderr: Errors
+) -> None:
+    def load(options: argparse.Namespace) -> int:
+        raise ImportError(text)
+
+    monkeypatch.setattr("ipoibu.cli.up.run", load)
+    assert main(["up", "ib0", "--device", "soft:eth0"]) == 1
+    assert stderr() == line

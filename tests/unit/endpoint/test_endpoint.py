@@ -17,13 +17,15 @@ from typing import Any
 
 import pytest
 
-from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, UsageError
+from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, NoSuchDevice, UsageError
 from ipoibu._core import CapturedFrame, MemorySwitch
 from ipoibu.addr import HwAddr, IpAddress, Qpn
 from ipoibu.endpoint import status
 from ipoibu.endpoint.interface import Interface
+from ipoibu.errors import IpoibuError, NotReady
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
+from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
 from ipoibu.proto.transition import Transition
 from ipoibu.route import NextHop, RouteChange, Target, prefix_of
@@ -606,3 +608,41 @@ def test_two_hundred_lives_leave_no_descriptor_thread_or_memory_behind() -> None
 def test_a_busy_poll_out_of_bounds_is_refused(busy_poll_us: int) -> None:
     with pytest.raises(UsageError, match="busy_poll_us"):
         EndpointConfig("ib0", "soft:eth0", busy_poll_us=busy_poll_us)
+
+
+def late_endpoint(
+    monkeypatch: pytest.MonkeyPatch, errors: list[IpoibuError]
+) -> tuple[Endpoint, list[IpoibuError]]:
+    """An endpoint whose device raises `errors` before it opens, and the list of those left."""
+    port = MemoryPort(MemorySwitch(7), Gid.parse("fe80::1"))
+    host = Endpoint(EndpointConfig("late", "memory"), port=port)
+    take = host._take_port
+
+    def refuse() -> SharedPort:
+        if errors:
+            raise errors.pop(0)
+        return take()
+
+    monkeypatch.setattr(host, "_take_port", refuse)
+    return host, errors
+
+
+def test_open_waits_for_a_device_that_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, left = late_endpoint(monkeypatch, [NoSuchDevice("none"), NotReady("down")])
+    host.open(wait_s=60)
+    host.close()
+    assert left == []
+
+
+def test_open_tells_the_error_when_the_wait_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wait_s in (0.0, 0.05):
+        host, _ = late_endpoint(monkeypatch, [NotReady("the device is down")] * 1000)
+        with pytest.raises(NotReady, match="the device is down"):
+            host.open(wait_s=wait_s)
+
+
+def test_open_does_not_wait_for_what_time_does_not_heal(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, left = late_endpoint(monkeypatch, [LinkError("MTU too small"), NotReady("never asked")])
+    with pytest.raises(LinkError, match="MTU too small"):
+        host.open(wait_s=86400)
+    assert len(left) == 1
