@@ -29,6 +29,7 @@ def _interface(answer: dict[str, Any]) -> str:
     lines = [
         "{name}: device {device} port {port} {link_layer} state {state} mode {mode}"
         " mtu {mtu}".format_map(answer)
+        + (f" of {answer['link_mtu']}" if answer["link_mtu"] != answer["mtu"] else "")
         + (f" queues {answer['queues']}" if answer.get("queues", 1) > 1 else ""),
         "    link/infiniband {hwaddr} brd {broadcast}".format_map(answer),
         "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),

@@ -64,7 +64,7 @@ class ControlServer:
     """Serves one endpoint at `path`. Call `start` and `close` on the event loop's thread.
 
     `executor` runs the queries, which may wait for the engine's thread; `actions` are further
-    commands.
+    commands. `mtu` returns the MTU of the kernel's interface, if there is one.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class ControlServer:
         endpoint: Observed,
         executor: Executor,
         actions: Mapping[str, Action] | None = None,
+        *,
+        mtu: Callable[[], int] | None = None,
     ) -> None:
         self.path = socket_path(name)
         self._name = self._first_name = name
@@ -82,16 +84,24 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._queries: dict[str, Callable[[], object]] = {
-            "show": lambda: {**endpoint.show(), "name": self._name},
+            "show": self._show,
             "neigh": endpoint.neighbours,
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
             "stats": endpoint.stats,
             "path": endpoint.paths,
-            "metrics": partial(observe, endpoint),
+            "metrics": lambda: self._with_mtu(observe(endpoint)),
         }
+        self._mtu = mtu
         self._actions = dict(actions or {})
         self._streams = EventStreams(name, endpoint, executor)
+
+    def _show(self) -> dict[str, Any]:
+        return {**self._with_mtu(self._endpoint.show()), "name": self._name}
+
+    def _with_mtu(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Give the MTU of the kernel's interface, which an administrator may set below the link's."""
+        return shown if self._mtu is None else {**shown, "mtu": self._mtu()}
 
     async def start(self) -> None:
         """Listen. Replaces the socket of a dead daemon; raises `NameTaken` if the daemon lives."""

@@ -204,7 +204,7 @@ class Daemon:
 def _observations(interfaces: Iterable[Child]) -> Iterator[Observation]:
     for interface in interfaces:
         with contextlib.suppress(IpoibuError):  # a child that ends meanwhile
-            yield observe(interface.endpoint)
+            yield {**observe(interface.endpoint), "mtu": interface.mtu()}
 
 
 def _traceback(error: BaseException | None) -> BaseException | None:

@@ -155,7 +155,9 @@ class RunningInterface:
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
         actions |= NeighbourChanges(self.endpoint, self._executor).actions
-        self._control = ControlServer(config.name, self.endpoint, self._executor, actions)
+        self._control = ControlServer(
+            config.name, self.endpoint, self._executor, actions, mtu=self.mtu
+        )
         stack.push_async_callback(self._control.close)
         await self._control.start()
         endpoint = self.endpoint
@@ -255,11 +257,14 @@ class RunningInterface:
         self.endpoint.set_busy_poll(busy_poll_us)
 
     def mtu(self) -> int:
-        assert self._link is not None, "`start` has set it"
-        return self._link.mtu_bytes
+        """Return the MTU of the kernel's interface."""
+        link = self._link
+        return link.mtu_bytes if link is not None else self.endpoint.mtu
 
     def set_mtu(self, mtu_bytes: int) -> None:
         self._interface.set_mtu(mtu_bytes)
+        if self._link is not None:  # the kernel's notice comes later
+            self._link = replace(self._link, mtu_bytes=mtu_bytes)
 
     # Events while it runs, all on the event loop's thread
 

@@ -29,6 +29,7 @@ def show(interface: Interface) -> dict[str, Any]:
         "state": "up" if interface.engine.is_up else "down",
         "mode": config.mode,
         "mtu": path.mtu_bytes,
+        "link_mtu": path.mtu_bytes,
         "ib_mtu": params.mtu_bytes,
         "offload": list(path.device.offload),
         "queues": config.queues,

@@ -80,6 +80,14 @@ def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, unt
     assert cli(host, "set", "ib0", "busy-poll", "auto").stdout.endswith("(before: 50)\n")
     assert cli(host, "set", "ib0", "mtu", "1400").stdout == "ib0: mtu 1400 (before: 2044)\n"
     assert "mtu 1400" in sh(host, "ip link show ib0")
+    shown = host.ask("show")
+    assert (shown["mtu"], shown["link_mtu"]) == (1400, 2044)
+    assert " mtu 1400 of 2044\n" in cli(host, "show", "ib0").stdout
+    assert host.ask("metrics")["mtu"] == 1400
+    sh(host, "ip link set ib0 mtu 1300")
+    until(lambda: host.ask("show")["mtu"] == 1300, 30)
+    sh(host, "ip link set ib0 mtu 1400")
+    until(lambda: host.ask("show")["mtu"] == 1400, 30)
     until(lambda: "before: 1400" in cli(host, "set", "ib0", "mtu", "2044").stdout, 30)
     for mtu in ("1279", "4092"):
         refused = cli(host, "set", "ib0", "mtu", mtu)

@@ -19,6 +19,7 @@ SHOW = {
     "state": "up",
     "mode": "datagram",
     "mtu": 2044,
+    "link_mtu": 2044,
     "pkey": "0xffff",
     "qkey": "0x00000b1b",
     "hwaddr": HWADDR,
@@ -79,6 +80,7 @@ PATH: dict[str, Any] = {
     "traffic_class": 0,
     "flow_label": 0,
     "mtu": 2044,
+    "link_mtu": 2044,
     "next_hops": ["10.0.0.2", "fd00::2"],
     "waiting": 0,
 }

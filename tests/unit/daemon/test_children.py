@@ -54,6 +54,9 @@ class FakeChild:
         await asyncio.sleep(0)
         self.state = "closed"
 
+    def mtu(self) -> int:
+        return 2044
+
     def summary(self) -> str:
         return f"{self.config.name}: up"
 
