@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         LinkError,
         NoSuchDevice,
         NotPermitted,
+        NotReady,
         UsageError,
     )
 
@@ -32,6 +33,7 @@ __all__ = [
     "LinkError",
     "NoSuchDevice",
     "NotPermitted",
+    "NotReady",
     "PKey",
     "Qpn",
     "UsageError",
@@ -50,6 +52,7 @@ _HOMES = {
         "LinkError",
         "NoSuchDevice",
         "NotPermitted",
+        "NotReady",
         "UsageError",
     ),
 }

@@ -17,7 +17,7 @@ from ipaddress import (
 )
 from typing import TypeVar, cast
 
-from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork
+from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.errors import UsageError
 
 Packet = bytes | bytearray | memoryview
@@ -42,6 +42,38 @@ def network_of(value: IpNetwork | str) -> IpNetwork:
 
 def hwaddr_of(value: HwAddr | str) -> HwAddr:
     return _value_of(value, (HwAddr,), HwAddr.parse, "a hardware address of 20 octets")
+
+
+def target_of(value: IpAddress | HwAddr | str) -> IpAddress | HwAddr:
+    """Return the host to ask: 20 octets of a hardware address have 19 colons, an IPv6 address at most 7."""
+    if isinstance(value, HwAddr):
+        return value
+    if isinstance(value, str) and value.count(":") > 7:
+        return hwaddr_of(value)
+    return address_of(value)
+
+
+def group_of(value: IpAddress | str) -> IpAddress:
+    group = address_of(value)
+    if not group.is_multicast:
+        raise UsageError(f"{group} is not a multicast group")
+    return group
+
+
+def pkey_of(value: PKey | int | str) -> PKey:
+    if isinstance(value, str):
+        return PKey.parse(value)
+    try:
+        return PKey(value)
+    except ValueError as error:
+        raise UsageError(f"{value!r} is not a P_Key such as 0x8001: {error}") from error
+
+
+def addresses_of(values: Iterable[IpAddress | str]) -> frozenset[IpAddress]:
+    """Return the addresses of a batch; `TypeError` for one address alone, as text is iterable, too."""
+    if isinstance(values, str):
+        raise TypeError(f"a set of addresses is wanted, not one text: write [{values!r}]")
+    return frozenset(map(address_of, values))
 
 
 def _value_of(

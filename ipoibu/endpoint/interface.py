@@ -13,9 +13,9 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.endpoint.callbacks import Callbacks
@@ -32,11 +32,14 @@ from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.context import Dad
+from ipoibu.proto.dad import State as AddressState
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
 
 _log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
 
@@ -62,6 +65,7 @@ class Interface:
             dad_ipv4=Dad(self.config.dad_ipv4),
             dad_ipv6=Dad(self.config.dad_ipv6),
         )
+        self._questions: set[asyncio.Task[Any]] = set()
         self.transitions = Transitions()
         self.transitions.add(EventLog(self.config.name, loop.time).take)
         self.engine = Engine(link, random.Random(), self.transitions.note)
@@ -122,6 +126,8 @@ class Interface:
 
     def stop(self) -> None:
         """Leave the groups and stop the pump; the caller then closes `path`."""
+        for question in self._questions:
+            question.cancel()
         self.perform(self.engine.stop(self.loop.time()))
         self._carrier.stop()
         if self.subnet is not None and self._heavy_flush is not None:
@@ -136,6 +142,39 @@ class Interface:
         self.subnet = self._heavy_flush = (
             None  # both refer to us: without them Python frees us at once
         )
+
+    async def answer(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Run a question of the application, which `stop` cancels."""
+        task = asyncio.ensure_future(work)
+        self._questions.add(task)
+        try:
+            return await task
+        finally:
+            self._questions.discard(task)
+            task.cancel()
+
+    async def wait_up(self, timeout_s: float | None) -> bool:
+        """See `Endpoint.wait_up`."""
+        changed = asyncio.Event()
+
+        def note(transition: Transition) -> None:
+            changed.set()
+
+        self.transitions.add(note)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._is_usable():
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self.transitions.remove(note)
+        return True
+
+    def _is_usable(self) -> bool:
+        states = [entry.state for entry in self.engine.addresses()]
+        return self.engine.is_up and AddressState.TENTATIVE not in states
 
     def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the engine."""

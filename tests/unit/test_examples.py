@@ -45,6 +45,21 @@ def test_frames_are_read_where_they_arrived() -> None:
     assert run("frames.py") == ["in place: one", "in place: two", "in place: three"]
 
 
+def test_the_program_of_the_embedding_page_prints_what_it_says() -> None:
+    page = (EXAMPLES.parent / "embedding.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"^It prints:\n\n```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == (printed, 0), done.stderr
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert all(f'run("{path.name}")' in tests for path in EXAMPLES.glob("*.py"))
+
+
 def test_the_program_of_the_readme_imports_what_it_uses() -> None:
     readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The life of an endpoint: it opens its device, runs the engine on a thread, and closes both."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from ipoibu import _core
+from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
+from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump
+from ipoibu.endpoint.inbox import Inbox
+from ipoibu.endpoint.interface import Interface
+from ipoibu.endpoint.link import leave_link, params_of
+from ipoibu.endpoint.shell import Shell
+from ipoibu.errors import Closed, NoSuchDevice, NotReady, UsageError
+from ipoibu.fabric.base import Fabric, Port
+from ipoibu.fabric.device import open_port
+from ipoibu.fabric.loop_thread import LoopThread, submit
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.ib import PartitionParams
+from ipoibu.limits import OPEN_RETRY_S
+from ipoibu.proto.engine import Engine
+
+_Result = TypeVar("_Result")
+
+SETTLE_S: Final = 1.0  # how long cancelled tasks may take to end
+
+
+class Life:
+    """The part of `Endpoint` that opens and closes, and calls the engine's thread."""
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        *,
+        device: _core.TunPacketDevice | None = None,
+        port: Port | None = None,
+        on_address: OnAddress | None = None,
+        on_failure: OnFailure | None = None,
+        on_mtu: OnMtu | None = None,
+        on_link: OnLink | None = None,
+    ) -> None:
+        self.config = config
+        self._queue = _core.QueueDevice() if device is None else None
+        self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
+        self._take_port: Callable[[], SharedPort] = lambda: _take(config, port)
+        self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
+        self._interface: Interface | None = None
+        self._thread: LoopThread | None = None
+        self._life = (
+            threading.RLock()
+        )  # guards opening, closing, and the hand-over of a call to the engine's thread
+        self._inbox = Inbox()
+
+    def open(self, wait_s: float = 0.0) -> None:
+        """Open the device and start; return when the link's set-up has begun.
+
+        Wait up to `wait_s` seconds for a device that does not exist yet, is down, or whose address is not
+        usable yet, as just after `ip link set up`; then raise `NoSuchDevice` or `NotReady`.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                self._open()
+            except (NotReady, NoSuchDevice):
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(OPEN_RETRY_S)
+            else:
+                return
+
+    def _open(self) -> None:
+        self._check_thread()
+        with self._life:
+            if self._interface is not None:
+                raise UsageError(f"{self.config.name}: the endpoint is open already")
+            port = self._take_port()
+            try:
+                self._set_up(port)
+            except BaseException:
+                port.close()
+                raise
+
+    def _shared_port(self) -> SharedPort:
+        return self._opened().port.share()
+
+    def _set_up(self, port: SharedPort) -> None:
+        config = self.config
+        if config.allmulticast and port.sa is None:
+            raise UsageError(
+                f"{port.info.device}: allmulticast needs a subnet administrator: "
+                "nothing else knows which groups there are"
+            )
+        params = params_of(port, config)
+        try:
+            self._start(port, params)
+        except BaseException:
+            leave_link(port, config.pkey)
+            raise
+
+    def _start(self, port: SharedPort, params: PartitionParams) -> None:
+        thread = LoopThread(f"ipoibu-{self.config.name}")
+        try:
+            path = DataPath.open(self.config, port, self._device, params)
+            interface = Interface(path, thread.loop, self._callbacks)
+        except BaseException:
+            thread.loop.close()
+            raise
+        self._thread, self._interface = thread, interface
+        thread.start()
+        try:
+            self._call(interface.start)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the groups, stop both threads, and release all resources. Safe to repeat."""
+        self._check_thread()
+        with self._life:
+            interface, thread = self._interface, self._thread
+            if interface is None or thread is None:
+                return
+            try:
+                self._call(interface.stop)
+                submit(thread.loop, _settled).result()
+            finally:
+                self._interface = None
+                thread.stop()
+                self._thread = None
+                interface.path.close()
+                if self._queue is not None:
+                    self._queue.detach()
+                interface.port.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        opening = asyncio.ensure_future(asyncio.to_thread(self.open))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the thread goes on: close what it opens
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await asyncio.to_thread(self.close)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _call(self, function: Callable[..., _Result], *args: Any) -> _Result:
+        """Run `function` on the engine's thread and wait for its result."""
+        if self._is_on_thread():
+            self._opened()
+            return function(*args)
+
+        async def run() -> _Result:
+            return function(*args)
+
+        with self._life:  # the loop runs what it got before `close` before it ends
+            loop = self._opened().loop
+            future = submit(loop, run)
+        return future.result()
+
+    def _opened(self) -> Interface:
+        """Return the interface; `Closed` if there is none."""
+        interface = self._interface
+        if interface is None:
+            raise Closed(f"{self.config.name}: the endpoint is not open")
+        return interface
+
+    def _is_on_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_current
+
+    def _check_thread(self) -> None:
+        """Refuse a call on the engine's thread, which would wait for its own end."""
+        if self._is_on_thread():
+            raise UsageError(f"{self.config.name}: not from a callback, which must not block")
+
+    @property
+    def _engine(self) -> Engine:
+        return self._opened().engine
+
+    @property
+    def _shell(self) -> Shell:
+        return self._opened().shell
+
+    @property
+    def _pump(self) -> Pump:
+        return self._opened().path.pump
+
+    @property
+    def _fabric(self) -> Fabric:
+        return self._opened().fabric
+
+
+async def _settled() -> None:
+    """Wait until the cancelled tasks have ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SETTLE_S)
+
+
+def _take(config: EndpointConfig, lent: Port | None) -> SharedPort:
+    port = lent or open_port(config.device, config.port)
+    return SharedPort.wrap(port, lent=lent is not None)

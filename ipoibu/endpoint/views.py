@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an endpoint shows of itself: its parameters, tables, counters, transitions and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipoibu.addr import HwAddr
+from ipoibu.endpoint import status
+from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
+from ipoibu.endpoint.config import BUSY_POLL
+from ipoibu.endpoint.interface import Interface
+from ipoibu.endpoint.life import Life
+from ipoibu.ib import PartitionParams, PortInfo
+from ipoibu.limits import STATUS_PAGE
+from ipoibu.proto.transition import Transition
+
+
+class Views(Life):
+    """The part of `Endpoint` that shows and watches; the keys of its plain values are stable."""
+
+    @property
+    def port(self) -> PortInfo:
+        return self._opened().port.info
+
+    @property
+    def hwaddr(self) -> HwAddr:
+        """Our 20-byte address; a heavy flush changes its queue pair, and the port may get another GID."""
+        return self._opened().path.hwaddr
+
+    @property
+    def mtu(self) -> int:
+        """The IP MTU, which a heavy flush may change."""
+        return self._opened().path.mtu_bytes
+
+    @property
+    def datagram_mtu(self) -> int:
+        """The largest IP packet in bytes that goes by datagram: less than `mtu` in connected mode."""
+        return self._opened().path.datagram_mtu_bytes
+
+    @property
+    def params(self) -> PartitionParams:
+        """The parameters that all members of the link agree on."""
+        return self._opened().params
+
+    @property
+    def busy_poll_us(self) -> int | None:
+        """The time for which the data path polls before it sleeps; None: adaptive."""
+        return self._opened().config.busy_poll_us
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        """Change that time while the endpoint runs."""
+        if busy_poll_us is not None:
+            BUSY_POLL.check("busy_poll_us", busy_poll_us)
+        self._call(self._opened().set_busy_poll, busy_poll_us)
+
+    def show(self) -> dict[str, Any]:
+        """Return the interface as plain values; the keys are stable."""
+        return self._call(status.show, self._opened())
+
+    def neighbours(self) -> list[dict[str, Any]]:
+        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router.
+
+        The engine does other work after every `STATUS_PAGE` neighbours.
+        """
+        interface = self._opened()
+        ips = self._call(interface.engine.neighbour_ips)
+        return self._in_pages(status.neighbours, interface, ips)
+
+    def _in_pages(
+        self,
+        show: Callable[[Interface, Sequence[Any]], list[dict[str, Any]]],
+        interface: Interface,
+        keys: Sequence[Any],
+    ) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        for first in range(0, len(keys), STATUS_PAGE):
+            entries += self._call(show, interface, keys[first : first + STATUS_PAGE])
+        return entries
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
+        the messages and bytes of IP sent and received, and retries (packets sent again, None where
+        the device does not count them). Datagram mode has no connections, except on a mesh: there
+        `locator` is where the peer listens, and unknown values are None.
+
+        `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
+        """
+        interface = self._opened()
+        if interface.port.capabilities.mesh:
+            return interface.fabric.peers()
+        rc = interface.rc
+        return self._call(rc.snapshot) if rc is not None else []
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s.
+
+        `kind` is "full", "send-only" or, with `allmulticast`, "non-member".
+        """
+        return self._call(status.groups, self._opened())
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters by name: the pump's without a prefix, the fabric's under `fabric.`, the
+        engine's under `engine.`."""
+        return self._call(status.stats, self._opened())
+
+    def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
+        """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
+
+        Each is a `CapturedFrame`: GRH (40 bytes), encapsulation header (4), payload. If a sink raises, the
+        endpoint logs the error and hands the sink nothing more.
+        """
+        interface = self._opened()
+        self._call(interface.tap.add, sink, snap_bytes)
+
+        def end() -> None:
+            if self._interface is interface:
+                self._call(interface.tap.remove, sink)
+
+        return end
+
+    def paths(self) -> list[dict[str, Any]]:
+        """Every path to a port or group: gid, state, lid, sl, rate, hop_limit, traffic_class,
+        flow_label, mtu, next_hops (the IP addresses that use it) and waiting (packets).
+
+        Under a subnet administrator these are its path records, and unknown values are None. Without one,
+        all hosts share the link's parameters, `state` is "static" and `lid` None.
+        """
+        interface = self._opened()
+        if interface.port.sa is None:
+            mtu_bytes = interface.path.datagram_mtu_bytes
+            return status.shared_paths(interface.params, mtu_bytes, self.neighbours())
+        gids = self._call(interface.engine.path_gids)
+        return self._in_pages(status.paths, interface, gids)
+
+    def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:
+        """Hand each transition of the link, addresses, neighbours, groups, connections and paths to
+        `sink`, on the engine's thread; call the result to end it. The sink must not block.
+        """
+        interface = self._opened()
+        self._call(interface.transitions.add, sink)
+
+        def end() -> None:
+            if self._interface is interface:
+                self._call(interface.transitions.remove, sink)
+
+        return end
