@@ -17,12 +17,14 @@ from ipaddress import (
 )
 from typing import TypeVar, cast
 
+from ipoibu._core import Frame
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.errors import UsageError
 
 Packet = bytes | bytearray | memoryview
 
 _Value = TypeVar("_Value")
+_Sink = TypeVar("_Sink")
 
 
 def address_of(value: IpAddress | str) -> IpAddress:
@@ -61,19 +63,59 @@ def group_of(value: IpAddress | str) -> IpAddress:
 
 
 def pkey_of(value: PKey | int | str) -> PKey:
+    """Return the key; 0 and 0x8000 are no partitions."""
     if isinstance(value, str):
         return PKey.parse(value)
-    try:
-        return PKey(value)
-    except ValueError as error:
-        raise UsageError(f"{value!r} is not a P_Key such as 0x8001: {error}") from error
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a P_Key such as 0x8001")
+    if not 0 <= value <= 0xFFFF or not value & 0x7FFF:
+        raise UsageError(f"{value:#x} is not a P_Key: expected 0x0001 to 0xffff, and not 0x8000")
+    return PKey(value)
 
 
 def addresses_of(values: Iterable[IpAddress | str]) -> frozenset[IpAddress]:
     """Return the addresses of a batch; `TypeError` for one address alone, as text is iterable, too."""
-    if isinstance(values, str):
-        raise TypeError(f"a set of addresses is wanted, not one text: write [{values!r}]")
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"a list of addresses is wanted, not {values!r}: write [{values!r}]")
     return frozenset(map(address_of, values))
+
+
+def ipv4_addresses_of(values: Iterable[IpAddress | str]) -> frozenset[IPv4Address]:
+    addresses = addresses_of(values)
+    for address in addresses:
+        if isinstance(address, IPv6Address):
+            raise UsageError(f"{address} is not an IPv4 address")
+    return cast(frozenset[IPv4Address], addresses)
+
+
+def groups_of(values: Iterable[IpAddress | str]) -> frozenset[IpAddress]:
+    return frozenset(map(group_of, addresses_of(values)))
+
+
+def seconds_of(value: float | None, name: str) -> float | None:
+    """Return a time; `TypeError` names the argument if it is no number."""
+    if value is not None and not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+    return value
+
+
+def sink_of(sink: _Sink) -> _Sink:
+    if not callable(sink):
+        raise TypeError(f"a sink is a function of one argument, not {sink!r}")
+    return sink
+
+
+def frames_of(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the batch as a list; `TypeError` if it is none of `reserve`."""
+    wanted = "send_frames takes a list of frames that `reserve` lent"
+    if not isinstance(frames, Iterable):
+        raise TypeError(f"{wanted}, not {type(frames).__name__}")
+    batch = list(frames)
+    others = {*map(type, batch)} - {Frame}  # as fast as it gets: this is the path of each batch
+    if others:
+        kind = others.pop().__name__
+        raise TypeError(f"{wanted}, not of {kind}; `send` takes bytes")
+    return batch
 
 
 def _value_of(
@@ -96,7 +138,8 @@ def _value_of(
 
 def packets_of(packets: Iterable[Packet], mtu_bytes: int) -> list[Packet]:
     """Return the batch as a list; `TypeError` if it is none, `UsageError` for a packet of a wrong size."""
-    if isinstance(packets, (bytes, bytearray, memoryview, str)):
+    is_one = isinstance(packets, (bytes, bytearray, memoryview, str))
+    if is_one or not isinstance(packets, Iterable):
         kind = type(packets).__name__
         raise TypeError(f"send takes a list of packets, not one {kind}: write send([packet])")
     batch = list(packets)

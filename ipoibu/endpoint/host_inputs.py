@@ -12,8 +12,10 @@ from ipoibu.endpoint.arguments import (
     address_of,
     addresses_of,
     group_of,
+    groups_of,
     hwaddr_of,
     interface_of,
+    ipv4_addresses_of,
     network_of,
 )
 from ipoibu.endpoint.life import Life
@@ -43,7 +45,7 @@ class HostInputs(Life):
     ) -> None:
         """Take the IPv4 addresses of the host's other interfaces, for which we answer ARP requests, too,
         as Linux does unless `policy` says otherwise."""
-        ours = addresses_of(others)
+        ours = ipv4_addresses_of(others)
         self._call(lambda: self._input(self._engine.arp_changed, ours, policy))
 
     def proxies_changed(self, ips: Iterable[IpAddress | str]) -> None:
@@ -89,7 +91,7 @@ class HostInputs(Life):
     def memberships_changed(self, groups: Iterable[IpAddress | str]) -> None:
         """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of
         IGMP and MLD reports come on top."""
-        wanted = addresses_of(groups)
+        wanted = groups_of(groups)
         self._call(lambda: self._input(self._engine.memberships_changed, wanted))
 
     def allmulticast_changed(self, is_wanted: bool) -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ipoibu import _core
+from ipoibu.endpoint.arguments import seconds_of
 from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump
@@ -64,7 +65,7 @@ class Life:
         Wait up to `wait_s` seconds for a device that does not exist yet, is down, or whose address is not
         usable yet, as just after `ip link set up`; then raise `NoSuchDevice` or `NotReady`.
         """
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + (seconds_of(wait_s, "wait_s") or 0.0)
         while True:
             try:
                 self._open()

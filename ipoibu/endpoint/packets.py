@@ -8,10 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 
 from ipoibu import _core
-from ipoibu.endpoint.arguments import (
-    Packet,
-    packets_of,
-)
+from ipoibu.endpoint.arguments import Packet, frames_of, packets_of, seconds_of
 from ipoibu.endpoint.life import Life
 from ipoibu.errors import Closed, UsageError
 
@@ -40,7 +37,9 @@ class Packets(Life):
         The list is empty after the time; with a `timeout` of 0 the method does not wait. Only one thread at
         a time may receive.
         """
-        return self._inbox.receive(self._embedded, _core.QueueDevice.recv, max, timeout)
+        return self._inbox.receive(
+            self._embedded, _core.QueueDevice.recv, max, seconds_of(timeout, "timeout")
+        )
 
     def reserve(self, max: int = 64) -> list[_core.Frame]:
         """Return up to `max` frames of the data path's memory to fill: write through views, and set
@@ -55,7 +54,7 @@ class Packets(Life):
 
         `BufferError` if a view of a frame exists; the method has then taken the earlier frames.
         """
-        return self._embedded().send_frames(frames)
+        return self._embedded().send_frames(frames_of(frames))
 
     def recv_frames(self, max: int = 64, timeout: float | None = None) -> list[_core.Frame]:
         """As `recv`, without a copy: views of the frames read the packets in place.
@@ -64,7 +63,9 @@ class Packets(Life):
         half of all frames (512 of datagrams, 64 of connections), the pump copies further packets. Frames
         stay readable after `close`.
         """
-        return self._inbox.receive(self._embedded, _core.QueueDevice.recv_frames, max, timeout)
+        return self._inbox.receive(
+            self._embedded, _core.QueueDevice.recv_frames, max, seconds_of(timeout, "timeout")
+        )
 
     async def asend(self, packets: Iterable[Packet]) -> int:
         """As `send`, but wait for room until all packets are queued; return their number."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ipoibu.addr import HwAddr, IpAddress
-from ipoibu.endpoint.arguments import target_of
+from ipoibu.endpoint.arguments import seconds_of, target_of
 from ipoibu.endpoint.interface import Interface
 from ipoibu.endpoint.life import Life
 from ipoibu.errors import Closed
@@ -33,11 +33,13 @@ class Questions(Life):
         address.
         """
         asked = target_of(target)
+        seconds_of(timeout, "timeout")
         return self._wait(lambda it: it.shell.pinger.ping(asked, timeout))
 
     async def aping(self, target: IpAddress | HwAddr | str, timeout: float = 1.0) -> dict[str, Any]:
         """As `ping`, on the caller's event loop."""
         asked = target_of(target)
+        seconds_of(timeout, "timeout")
         return await self._await(lambda it: it.shell.pinger.ping(asked, timeout))
 
     def wait_up(self, timeout: float | None = None) -> bool:
@@ -45,10 +47,12 @@ class Questions(Life):
 
         Return False if that takes longer than `timeout` seconds; None waits for ever.
         """
+        seconds_of(timeout, "timeout")
         return self._wait(lambda it: it.wait_up(timeout))
 
     async def await_up(self, timeout: float | None = None) -> bool:
         """As `wait_up`, on the caller's event loop."""
+        seconds_of(timeout, "timeout")
         return await self._await(lambda it: it.wait_up(timeout))
 
     def _wait(self, work: Callable[[Interface], Coroutine[Any, Any, _Answer]]) -> _Answer:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ipoibu.addr import HwAddr
 from ipoibu.endpoint import status
+from ipoibu.endpoint.arguments import sink_of
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.endpoint.interface import Interface
@@ -112,7 +113,7 @@ class Views(Life):
         endpoint logs the error and hands the sink nothing more.
         """
         interface = self._opened()
-        self._call(interface.tap.add, sink, snap_bytes)
+        self._call(interface.tap.add, sink_of(sink), snap_bytes)
 
         def end() -> None:
             if self._interface is interface:
@@ -139,7 +140,7 @@ class Views(Life):
         `sink`, on the engine's thread; call the result to end it. The sink must not block.
         """
         interface = self._opened()
-        self._call(interface.transitions.add, sink)
+        self._call(interface.transitions.add, sink_of(sink))
 
         def end() -> None:
             if self._interface is interface:

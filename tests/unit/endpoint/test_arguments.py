@@ -28,6 +28,8 @@ def endpoint() -> Iterator[Endpoint]:
     [
         (b"one", r"a list of packets, not one bytes: write send\(\[packet\]\)"),
         ("text", "a list of packets, not one str"),
+        (None, "a list of packets, not one NoneType"),
+        (7, "a list of packets, not one int"),
         ([7], "a packet is bytes, bytearray or memoryview, not int"),
         ([None], "not NoneType"),
         (["text"], "bytes-like object is required, not 'str'"),
@@ -77,3 +79,40 @@ def test_text_that_is_no_address_is_refused(
 def test_an_object_that_is_no_address_is_refused(endpoint: Endpoint) -> None:
     with pytest.raises(TypeError, match="10 is not an address with its prefix such as"):
         endpoint.address_added(10)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda it: it.send_frames([b"abc"]), "frames that `reserve` lent, not of bytes; `send`"),
+        (lambda it: it.send_frames(None), "frames that `reserve` lent, not NoneType"),
+        (lambda it: it.recv(timeout="soon"), "timeout is a number of seconds, not 'soon'"),
+        (lambda it: it.recv_frames(timeout="soon"), "timeout is a number of seconds"),
+        (lambda it: it.ping("10.0.0.2", "soon"), "timeout is a number of seconds"),
+        (lambda it: it.wait_up("soon"), "timeout is a number of seconds"),
+        (lambda it: it.open("soon"), "wait_s is a number of seconds, not 'soon'"),
+        (lambda it: it.memberships_changed(None), "a list of addresses is wanted, not None"),
+        (lambda it: it.child(None), "None is not a P_Key such as 0x8001"),
+        (lambda it: it.capture(7), "a sink is a function of one argument, not 7"),
+        (lambda it: it.watch(None), "a sink is a function of one argument, not None"),
+    ],
+)
+def test_garbage_is_refused_in_words(endpoint: Endpoint, call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda it: it.memberships_changed(["10.0.0.7"]), "10.0.0.7 is not a multicast group"),
+        (lambda it: it.arp_changed(["fd00::1"]), "fd00::1 is not an IPv4 address"),
+        (lambda it: it.child(0), "0x0 is not a P_Key"),
+        (lambda it: it.child(0x8000), "0x8000 is not a P_Key"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_in_words(
+    endpoint: Endpoint, call: Any, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        call(endpoint)
