@@ -196,7 +196,8 @@ class RunningInterface:
                 waited_s, wait_s = self._loop.time() - began, self._wait_s(error)
                 if waited_s >= wait_s or self._stop.is_set():
                     raise
-                if waited_s >= OPEN_WAIT_TOLD_S and not is_told:
+                is_long = wait_s > OPEN_WAIT_S  # else the error itself comes soon
+                if is_long and waited_s >= OPEN_WAIT_TOLD_S and not is_told:
                     is_told = True
                     _log.warning("%s: waits up to %d s: %s", self.config.name, wait_s, error)
             else:
