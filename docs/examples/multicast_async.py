@@ -9,6 +9,7 @@ IPv6 link-local address; no privilege).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import struct
 import sys
@@ -38,18 +39,15 @@ async def main() -> None:
         )
         for number, name in enumerate(("speaker", "left", "right"), start=1)
     ]
-    try:
+    async with contextlib.AsyncExitStack() as stack:
         for endpoint in endpoints:
-            endpoint.open()
+            await stack.enter_async_context(endpoint)
         speaker, *listeners = endpoints
         for listener in listeners:
             listener.join(GROUP)
         hearing = [asyncio.create_task(listen(listener)) for listener in listeners]
         await speaker.asend([packet(ipaddress.IPv6Address("fe80::1"), b"hello, group")])
         await asyncio.wait_for(asyncio.gather(*hearing), timeout=10)
-    finally:
-        for endpoint in endpoints:
-            endpoint.close()
     for device in sys.argv[1:]:
         with Endpoint(EndpointConfig("ib0", device)) as endpoint:
             print(endpoint.config.device, "has", endpoint.hwaddr)
