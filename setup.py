@@ -107,7 +107,7 @@ def core() -> list[Extension]:
         crc = ["deflate"], [("IPU_HAVE_LIBDEFLATE", "1")]
     if have_library("uring", "liburing.h"):
         uring = ["uring"], [("IPU_HAVE_URING", "1")]
-    fabric = c_files(("core", "fabric", "soft"))
+    fabric = c_files(("core", "fabric", "soft", "unicast"))
     device = c_files(("core", "device"))
     pump = c_files(("core", "pump"))
     return [

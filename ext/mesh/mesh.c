@@ -70,7 +70,7 @@ void mesh_peer_free(struct ipu_mesh_peer *peer)
         free(command);
     }
     ipu_rc_queue_free(&peer->queue);
-    free(peer->groups);
+    ipu_group_list_free(&peer->groups);
     free(peer);
 }
 

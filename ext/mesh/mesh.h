@@ -29,8 +29,7 @@ enum {
     IPU_MESH_WINDOW = 32,   /* messages that a peer may send before it gets a new window */
     IPU_MESH_SLACK = 8,     /* receives beyond those, for messages about the window */
     IPU_MESH_CONTROL_MAX = 2044, /* bytes of a control message behind its header */
-    IPU_MESH_GROUPS_MAX = 1024, /* of a peer; a peer with more groups gets every group's messages */
-    IPU_MESH_CREDIT = 5,        /* the operation that is handled here */
+    IPU_MESH_CREDIT = 5,         /* the operation that is handled here */
 };
 
 struct ipu_mesh_config {

@@ -157,34 +157,6 @@ void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
     }
 }
 
-static bool add_group(struct ipu_mesh_peer *peer, const struct in6_addr *mgid)
-{
-    for (int i = 0; i < peer->group_count; i++)
-        if (memcmp(&peer->groups[i], mgid, sizeof *mgid) == 0)
-            return true;
-    if (peer->group_count == IPU_MESH_GROUPS_MAX)
-        return false;
-    if (peer->group_count == peer->group_room) {
-        int room = peer->group_room == 0 ? 16 : 2 * peer->group_room;
-        struct in6_addr *groups = realloc(peer->groups, (size_t)room * sizeof *groups);
-        if (groups == NULL)
-            return false;
-        peer->groups = groups;
-        peer->group_room = room;
-    }
-    peer->groups[peer->group_count++] = *mgid;
-    return true;
-}
-
-static void delete_group(struct ipu_mesh_peer *peer, const struct in6_addr *mgid)
-{
-    for (int i = 0; i < peer->group_count; i++)
-        if (memcmp(&peer->groups[i], mgid, sizeof *mgid) == 0) {
-            peer->groups[i] = peer->groups[--peer->group_count];
-            return;
-        }
-}
-
 /* Runs the command; returns whether the caller may free it. */
 static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mesh_command *made)
 {
@@ -200,21 +172,19 @@ static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mes
         m->version++;
         break;
     case MESH_SET_GROUPS:
-        peer->group_count = 0;
-        peer->in_all = false;
-        peer->knows_groups = true;
+        ipu_group_list_restart(&peer->groups);
         for (uint32_t at = 0; at + sizeof(struct in6_addr) <= made->len;
              at += sizeof(struct in6_addr)) {
             struct in6_addr mgid;
             memcpy(&mgid, made->bytes + at, sizeof mgid);
-            peer->in_all |= !add_group(peer, &mgid);
+            ipu_group_list_add(&peer->groups, &mgid);
         }
         break;
     case MESH_GROUP:
         if (made->flag)
-            peer->in_all |= !add_group(peer, &made->gid);
+            ipu_group_list_add(&peer->groups, &made->gid);
         else
-            delete_group(peer, &made->gid);
+            ipu_group_list_delete(&peer->groups, &made->gid);
         break;
     case MESH_SEND_CONTROL:
         if (peer->waiting_count == MESH_WAITING) {

@@ -4,14 +4,8 @@
 
 #include "core/frame.h"
 #include "core/ip_header.h"
+#include "fabric/frame_group.h"
 #include "mesh/mesh_state.h"
-
-enum {
-    ARP_LEN = 56,
-    ARP_OPERATION = 7, /* the low byte of it */
-    ARP_SENDER_IP = 28,
-    ARP_TARGET_IP = 52,
-};
 
 /* ---- receives */
 
@@ -96,36 +90,12 @@ void mesh_receive_end(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
 
 /* ---- received messages */
 
-/* Derives the frame's group from the addresses of its packet: the wire carries no GRH. */
-static struct in6_addr destination(const struct ipu_mesh *m, const uint8_t *frame, uint32_t len)
-{
-    const uint8_t *packet = frame + IPU_ENCAP_LEN;
-    uint32_t type = ipu_ip_get16(frame), packet_len = len - IPU_ENCAP_LEN;
-    struct in6_addr mgid = m->broadcast;
-    if (type == IPU_TYPE_ARP && packet_len >= ARP_LEN &&
-        (packet[ARP_OPERATION] == 1 ||
-         memcmp(packet + ARP_SENDER_IP, packet + ARP_TARGET_IP, 4) == 0))
-        return mgid;
-    if (type == IPU_TYPE_IPV4 && packet_len >= IPU_IPV4_HEADER &&
-        packet[IPU_IPV4_DESTINATION] >> 4 == 0xe) { /* G3 */
-        memset(mgid.s6_addr + 6, 0, 6);
-        memcpy(mgid.s6_addr + 12, packet + IPU_IPV4_DESTINATION, 4);
-        mgid.s6_addr[12] &= 0x0f;
-        return mgid;
-    }
-    if (type == IPU_TYPE_IPV6 && packet_len >= IPU_IPV6_HEADER &&
-        packet[IPU_IPV6_DESTINATION] == 0xff) {
-        mgid.s6_addr[2] = 0x60; /* G2 */
-        memcpy(mgid.s6_addr + 6, packet + IPU_IPV6_DESTINATION + 6, 10);
-        return mgid;
-    }
-    return m->fabric.gid;
-}
-
 static void make_grh(const struct ipu_mesh *m, const struct ipu_mesh_peer *peer, uint8_t *grh,
                      uint32_t len)
 {
-    const struct in6_addr dgid = destination(m, grh + IPU_GRH_LEN, len);
+    struct in6_addr dgid; /* the wire carries no GRH */
+    if (!ipu_frame_group(grh + IPU_GRH_LEN, len, &m->broadcast, &dgid))
+        dgid = m->fabric.gid;
     memset(grh, 0, 8);
     grh[0] = 0x60;
     grh[4] = (uint8_t)(len >> 8);

@@ -55,17 +55,6 @@ static struct ipu_mesh_peer *peer_of(struct ipu_mesh *m, struct mesh_handle *han
     return match;
 }
 
-static bool is_in(const struct ipu_mesh *m, const struct ipu_mesh_peer *peer,
-                  const struct in6_addr *mgid)
-{
-    if (!peer->knows_groups || peer->in_all || memcmp(mgid, &m->broadcast, sizeof *mgid) == 0)
-        return true;
-    for (int i = 0; i < peer->group_count; i++)
-        if (memcmp(&peer->groups[i], mgid, sizeof *mgid) == 0)
-            return true;
-    return false;
-}
-
 /* ---- ends */
 
 static void lose(struct ipu_mesh *m, uint64_t cookie)
@@ -169,7 +158,7 @@ static void send_to_group(struct ipu_mesh *m, const struct mesh_handle *handle,
     m->casts[index] =
         (struct mesh_cast){.cookie = send->cookie, .left = 1}; /* ours, until all have it */
     LIST_FOREACH(peer, &m->peers, all) {
-        if (!may_send_to(peer) || !is_in(m, peer, &handle->gid))
+        if (!may_send_to(peer) || !ipu_group_list_wants(&peer->groups, &handle->gid, &m->broadcast))
             continue;
         anybody = true;
         if (!admits(m, peer))

@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "core/counter.h"
+#include "fabric/group_list.h"
 #include "mesh/mesh.h"
 #include "verbs/completion.h"
 #include "verbs/rc_queue.h"
@@ -74,11 +75,7 @@ struct ipu_mesh_peer {
     uint32_t sent, limit;  /* messages to the peer that use its window, and their limit */
     uint32_t got, granted; /* the peer's messages that use our window, and their limit */
     struct ipu_receive_queue receives;
-    bool knows_groups; /* false: the peer, which has sent no groups yet, gets every group's messages
-                        */
-    bool in_all;
-    struct in6_addr *groups;
-    int group_count, group_room;
+    struct ipu_group_list groups;
     struct mesh_commands waiting; /* control messages */
     int waiting_count;
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fake_rc.h"
+#include "fabric/group_list.h"
 #include "mesh/mesh.h"
 
 enum { MTU = 2048, FRAME = 40 + MTU, PEERS = 3, RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK };
@@ -373,7 +374,7 @@ static void a_peer_in_too_many_groups_gets_everything(void)
     add(0);
     name(0, true);
     CHECK_EQ(ipu_mesh_groups(mesh, 1, NULL, 0), 0);
-    for (int i = 0; i <= IPU_MESH_GROUPS_MAX; i++) {
+    for (int i = 0; i <= IPU_GROUP_LIST_MAX; i++) {
         struct in6_addr mgid = group;
         mgid.s6_addr[10] = (uint8_t)(i >> 8);
         mgid.s6_addr[11] = (uint8_t)i;
