@@ -116,17 +116,25 @@ ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # of them we notice soon when one is dea
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 
-# iWARP mesh
-MESH_MTU_MAX: Final = CONNECTED_MTU  # the MTU for an IP packet, which is one message
-MESH_PORT: Final = 4792  # a port of RDMA-CM over TCP, next to that of RoCEv2; not registered
-MESH_PEERS_MAX: Final = 48  # each peer has 40 receives of 64 KiB
-MESH_CONTACTS_MAX: Final = 256  # places where a host may listen
+# Meshes: iWARP, and links without multicast
+MESH_MTU_MAX: Final = CONNECTED_MTU  # iWARP: the MTU for an IP packet, which is one message
+MESH_PORT: Final = 4792  # of TCP, also by RDMA-CM; next to that of RoCEv2; not registered
+MESH_PEERS_MAX: Final = 48  # iWARP: each peer has 40 receives of 64 KiB
+MESH_CONTACTS_MAX: Final = 256  # iWARP: places where a host may listen
 MESH_FAILURES_MAX: Final = 8  # in a row; then we remove a contact that only peers named
 MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
 MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
 MESH_FILE_S: Final = 2.0  # time between two checks of the peers file
 MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
+UNICAST_PEERS_MAX: Final = 1024  # a TCP connection each
+UNICAST_CONTACTS_MAX: Final = 4096
+UNICAST_GREETING_MAX: Final = (
+    64  # TCP connections of hosts that have not greeted us; the oldest goes
+)
+UNICAST_SILENCE_S: Final = 20  # then TCP gives up a host that answers nothing
+UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for a peer that does not read; then it goes
+UNICAST_DEAF_S: Final = 1.0  # without room for another descriptor we accept nobody for so long
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The groups that a peer has told us that it is in. Zero is an empty list. Until the peer has told
- * its groups, and when it tells too many, it gets every group's messages. */
+/* The groups that a peer has told us that it is in. Zero is an empty list. A peer that tells too
+ * many gets every group's messages, as does a peer that has told none yet. */
 enum { IPU_GROUP_LIST_MAX = 1024 };
 
 struct ipu_group_list {

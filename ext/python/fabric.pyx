@@ -65,6 +65,26 @@ cdef extern from "fabric/faults.h" nogil:
     ipu_fabric *ipu_faults_fabric(ipu_faults *faults)
     const ipu_faults_counters *ipu_faults_counters_of "ipu_faults_counters" (const ipu_faults *f)
 
+cdef extern from "unicast/unicast.h" nogil:
+    struct ipu_unicast:
+        pass
+    struct ipu_unicast_config:
+        in6_addr broadcast
+        uint32_t peers_max
+        uint8_t hop_limit
+    enum:
+        IPU_UNICAST_COUNTERS_N
+    ipu_unicast *ipu_unicast_create(const ipu_fabric *inner, const ipu_unicast_config *config)
+    void ipu_unicast_destroy(ipu_unicast *unicast)
+    ipu_fabric *ipu_unicast_fabric(ipu_unicast *unicast)
+    int ipu_unicast_add(ipu_unicast *unicast, uint64_t id, const in6_addr *gid, uint32_t qpn)
+    void ipu_unicast_remove(ipu_unicast *unicast, uint64_t id)
+    void ipu_unicast_groups(ipu_unicast *unicast, uint64_t id, const in6_addr *mgids, int n)
+    void ipu_unicast_group(ipu_unicast *unicast, uint64_t id, const in6_addr *mgid, bint is_in)
+    bint ipu_unicast_has_gid(ipu_unicast *unicast, const in6_addr *gid)
+    void ipu_unicast_counters(const ipu_unicast *unicast, uint64_t *values)
+    const char *ipu_unicast_counter_names[IPU_UNICAST_COUNTERS_N]
+
 cdef extern from "soft/hca.h" nogil:
     struct soft_hca:
         pass
@@ -650,3 +670,61 @@ cdef class FaultyFabric:
         return {"sent": c.sent, "lost": c.lost, "duplicated": c.duplicated,
                 "corrupted": c.corrupted, "reordered": c.reordered, "delayed": c.delayed,
                 "too_big": c.too_big, "pool_full": c.pool_full}
+
+
+@cython.no_gc_clear
+cdef class UnicastLink:
+    """A fabric that wraps another: multicast goes to the peers in the group, and only peers are heard.
+    Any thread may call the methods."""
+
+    cdef ipu_unicast *unicast
+    cdef object inner
+
+    def __cinit__(self, inner: _Native, *, bytes broadcast, uint32_t peers_max, uint8_t hop_limit=0):
+        cdef ipu_unicast_config config
+        config.broadcast = address(broadcast)
+        config.peers_max = peers_max
+        config.hop_limit = hop_limit
+        self.inner = inner.native
+        self.unicast = ipu_unicast_create(
+            <ipu_fabric *>PyCapsule_GetPointer(self.inner, IPU_FABRIC_CAPSULE), &config)
+        if self.unicast == NULL:
+            check(-errno, "peers")
+
+    @property
+    def native(self) -> object:
+        return lend(ipu_unicast_fabric(self.unicast), IPU_FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.unicast != NULL:
+            ipu_unicast_destroy(self.unicast)
+
+    def add(self, uint64_t peer, bytes gid, uint32_t qpn) -> None:
+        """Hear the peer; it gets the messages of its groups once it has told them.
+        `FileExistsError`: another peer has this address; `OSError`: there is no room."""
+        cdef in6_addr raw = address(gid)
+        check(ipu_unicast_add(self.unicast, peer, &raw, qpn), "peer")
+
+    def remove(self, uint64_t peer) -> None:
+        ipu_unicast_remove(self.unicast, peer)
+
+    def groups(self, uint64_t peer, mgids: list[bytes]) -> None:
+        """Replace the set of groups that the peer is in."""
+        cdef bytes raw = b"".join(mgids)
+        if len(raw) != 16 * len(mgids):
+            raise ValueError("an MGID has 16 bytes")
+        ipu_unicast_groups(self.unicast, peer, <const in6_addr *>PyBytes_AS_STRING(raw), <int>len(mgids))
+
+    def group(self, uint64_t peer, bytes mgid, bint is_in) -> None:
+        cdef in6_addr raw = address(mgid)
+        ipu_unicast_group(self.unicast, peer, &raw, is_in)
+
+    def has_gid(self, bytes gid) -> bool:
+        """Return whether a peer has this GID."""
+        cdef in6_addr raw = address(gid)
+        return ipu_unicast_has_gid(self.unicast, &raw)
+
+    def counters(self) -> dict[str, int]:
+        cdef uint64_t values[IPU_UNICAST_COUNTERS_N]
+        ipu_unicast_counters(self.unicast, values)
+        return {ipu_unicast_counter_names[i].decode(): values[i] for i in range(IPU_UNICAST_COUNTERS_N)}

@@ -37,8 +37,8 @@ void ipu_unicast_destroy(struct ipu_unicast *unicast);
 /* The returned fabric lives as long as the wrapper. */
 struct ipu_fabric *ipu_unicast_fabric(struct ipu_unicast *unicast);
 
-/* Adds a peer, which gets every group's messages until it has told its groups. 0, -EEXIST (the id,
- * or another peer with this address) or -ENOSPC. */
+/* Adds a peer. It gets messages to groups as soon as it has told its groups, because only then it
+ * hears us. 0, -EEXIST (the id, or another peer with this address) or -ENOSPC. */
 int ipu_unicast_add(struct ipu_unicast *unicast, uint64_t id, const struct in6_addr *gid,
                     uint32_t qpn);
 /* The other functions do nothing for an id that is no peer's. */

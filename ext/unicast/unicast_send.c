@@ -35,7 +35,7 @@ static struct unicast_peer *next_member(struct ipu_unicast *u, struct unicast_ca
 {
     while (cast->next_peer < u->peers_end) {
         struct unicast_peer *peer = &u->peers[cast->next_peer++];
-        if (peer->state == UNICAST_PRESENT &&
+        if (peer->state == UNICAST_PRESENT && peer->groups.is_known &&
             ipu_group_list_wants(&peer->groups, &cast->mgid, &u->broadcast))
             return peer;
     }

@@ -19,15 +19,15 @@ import ipoibu
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
+from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule
+from ipoibu.limits import MESH_PORT
+from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule, TcpPorts
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import keep_permitted
-
-DNS_PORT: Final = 53  # long answers of a name server come by TCP
 
 # Libraries that are loaded late, the time zone, the names of hosts
 _READ: Final = (
@@ -89,9 +89,14 @@ def needs_of(config: InterfaceConfig) -> Needs:
         # An RDMA device pins its frames, and the kernel wants CAP_NET_RAW for a controlled Q_Key.
         capabilities={CAP_NET_ADMIN} | ({CAP_NET_RAW, CAP_IPC_LOCK} if is_rdma else set()),
         paths=tuple(_paths(config)),
-        tcp_connects=(DNS_PORT,) if config.endpoint.mesh is not None else (),
+        tcp=_tcp_ports(config.endpoint.mesh),
         abstract_sockets=os.environ.get("NOTIFY_SOCKET", "").startswith("@"),
     )
+
+
+def _tcp_ports(mesh: MeshOptions | None) -> TcpPorts:
+    """Peers may listen at any port, and tell us of others; long answers of a name server come by TCP."""
+    return TcpPorts() if mesh is None else TcpPorts(connects=None, binds=(mesh.port or MESH_PORT,))
 
 
 def _paths(config: InterfaceConfig) -> Iterator[PathRule]:

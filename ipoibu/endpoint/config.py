@@ -93,7 +93,7 @@ class EndpointConfig:
     # to such requests came that soon.
     busy_poll_us: int | None = None
 
-    # The places of the peers of an iWARP device (docs/mesh.md)
+    # The places of the peers where multicast does not find them (docs/unicast.md, docs/mesh.md)
     mesh: MeshOptions | None = None
 
     # Duplicate address detection: "on": an address is ours once probes found no other owner, and we
@@ -125,5 +125,5 @@ class EndpointConfig:
             )
         if self.queues > 1 and self.mesh is not None:
             raise Conflict(
-                "{queues} is not for iWARP: a connection belongs to one thread; leave it out"
+                "{queues} does not go with peers: one thread knows who they are; leave it out"
             )

@@ -26,6 +26,7 @@ from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.fabric.unicast.fabric import UnicastFabric
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import (
     ADDRESS_HANDLES_MAX,
@@ -183,11 +184,27 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
 
 
 def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
+    if config.mesh is None:
+        return _open_datagrams(config, port, params)
+    if port.capabilities.mesh:
+        return port.open_mesh(params, config.mesh)
+    if port.sa is not None:
+        raise UsageError(
+            f"{port.info.device}/{port.info.port}: peers are for links without a subnet administrator;"
+            " here it knows the groups: leave --peer out"
+        )
+    inner = _open_datagrams(config, port, params)
+    try:
+        return UnicastFabric.open(inner, port.info, params, config.mesh)
+    except BaseException:
+        inner.close()
+        raise
+
+
+def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
         port.cm()  # raises where the port has no CM, before any object exists
         return port.open_connected(params)
-    if config.mesh is not None:
-        return port.open_mesh(params, config.mesh)
     return port.open_ud(params)
 
 

@@ -83,16 +83,14 @@ class Views(Life):
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
         the messages and bytes of IP sent and received, and retries (packets sent again, None where
-        the device does not count them). Datagram mode has no connections, except on a mesh: there
-        `locator` is where the peer listens, and unknown values are None.
+        the device does not count them). Datagram mode has none, except those with the peers of a mesh or
+        of a link without multicast: `locator` is where the peer listens, and unknown values are None.
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
         interface = self._opened()
-        if interface.port.capabilities.mesh:
-            return interface.fabric.peers()
         rc = interface.rc
-        return self._call(rc.snapshot) if rc is not None else []
+        return self._call(rc.snapshot) if rc is not None else interface.fabric.peers()
 
     def groups(self) -> list[dict[str, Any]]:
         """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s.

@@ -37,8 +37,11 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """Where a mesh finds its peers. Each of `peers`, and each line of `file`, is HOST[:PORT]; `port` is
-    the TCP port on which we listen, 0 for the default."""
+    """Where a mesh, or a link without multicast, finds its peers.
+
+    Each of `peers`, and each line of `file`, is HOST[:PORT]; `port` is the TCP port on which we listen, 0
+    for the default.
+    """
 
     peers: tuple[str, ...] = ()
     file: Path | None = None
@@ -94,7 +97,7 @@ class Port(ABC):
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
         """As `open_ud`, for a fabric that connects to the peers that `options` name."""
-        raise UsageError(f"{self._place}: peers are for iWARP devices; here multicast finds them")
+        raise UsageError(f"{self._place}: this device has no mesh")
 
     def cm(self) -> CmService:
         """Return the communication manager for all interfaces of the port; `close` ends it."""

@@ -176,6 +176,7 @@ class MeshConfig:
 
     ours: Greeting
     peers_max: int = MESH_PEERS_MAX
+    contacts_max: int = MESH_CONTACTS_MAX
 
 
 @dataclass(slots=True)
@@ -282,6 +283,8 @@ class Mesh:
         if is_self:
             self._ourselves.add(conn.locator)
             self._contacts.pop(conn.locator, None)
+        elif conn.state is State.DIALING and private:
+            self._suitable_untrusted(private)  # counts and logs why the peer does not suit us
         self._feed(now, conn, Input.ENDED)
         return self._take()
 
@@ -321,7 +324,7 @@ class Mesh:
             return
         contact = self._contacts.get(locator)
         if contact is None:
-            if len(self._contacts) >= MESH_CONTACTS_MAX:
+            if len(self._contacts) >= self.config.contacts_max:
                 self._count("mesh_contacts_full")
                 return
             contact = self._contacts[locator] = _Contact(locator, is_seed)

@@ -106,13 +106,19 @@ def version() -> int:
         raise Unavailable(f"this kernel has no Landlock ({error.strerror})") from error
 
 
-def restrict(
-    rules: Sequence[PathRule], tcp_connects: Collection[int], *, abstract_sockets: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class TcpPorts:
+    """The ports that TCP may connect to (None: all) and bind to."""
+
+    connects: Collection[int] | None = ()
+    binds: Collection[int] = ()
+
+
+def restrict(rules: Sequence[PathRule], tcp: TcpPorts, *, abstract_sockets: bool) -> int:
     """Confine this thread, which needs no_new_privs, for ever; return the version of Landlock.
 
-    TCP may connect to the ports `tcp_connects` only, and bind to none. Without `abstract_sockets` the
-    thread cannot connect to abstract Unix sockets of others. From version 6 on it signals only itself.
+    Without `abstract_sockets` the thread cannot connect to abstract Unix sockets of others. From version 6
+    on it signals only itself.
     """
     known = version()
     fs = Access(0)
@@ -121,7 +127,8 @@ def restrict(
             fs |= rights
     ruleset: Any = ffi.new("struct landlock_ruleset *")
     ruleset.fs = fs
-    ruleset.net = _BIND_TCP | _CONNECT_TCP if known >= _NET_SINCE else 0
+    net = {_BIND_TCP: tcp.binds, _CONNECT_TCP: tcp.connects} if known >= _NET_SINCE else {}
+    ruleset.net = sum(access for access, ports in net.items() if ports is not None)
     if known >= _SCOPES_SINCE:
         ruleset.scoped = _SCOPE_SIGNAL | (0 if abstract_sockets else _SCOPE_ABSTRACT_UNIX_SOCKET)
     size = 24 if known >= _SCOPES_SINCE else 16 if known >= _NET_SINCE else 8
@@ -129,9 +136,10 @@ def restrict(
     try:
         for rule in rules:
             _add_path(fd, rule, fs)
-        for port in tcp_connects if known >= _NET_SINCE else ():
-            attribute = ffi.new("struct landlock_net_port *", (_CONNECT_TCP, port))
-            syscall(_ADD_RULE, fd, _RULE_NET_PORT, attribute, 0)
+        for access, ports in net.items():
+            for port in ports or ():
+                attribute = ffi.new("struct landlock_net_port *", (access, port))
+                syscall(_ADD_RULE, fd, _RULE_NET_PORT, attribute, 0)
         syscall(_RESTRICT_SELF, fd, 0)
     finally:
         os.close(fd)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
 from ipoibu.sandbox import capabilities, landlock, seccomp
 from ipoibu.sandbox.errors import Unavailable
-from ipoibu.sandbox.landlock import PathRule
+from ipoibu.sandbox.landlock import PathRule, TcpPorts
 from ipoibu.sandbox.libc import prctl
 from ipoibu.sandbox.user import User, become
 
@@ -43,7 +43,7 @@ class Needs:
     user: User | None
     capabilities: Collection[int]
     paths: Sequence[PathRule]
-    tcp_connects: Collection[int] = ()
+    tcp: TcpPorts = field(default_factory=TcpPorts)
     abstract_sockets: bool = False
     enters_namespaces: bool = False  # network namespaces; the capability for that as well
 
@@ -91,9 +91,7 @@ def _no_new_privs(needs: Needs) -> str:
 
 
 def _landlock(needs: Needs) -> str:
-    version = landlock.restrict(
-        needs.paths, needs.tcp_connects, abstract_sockets=needs.abstract_sockets
-    )
+    version = landlock.restrict(needs.paths, needs.tcp, abstract_sockets=needs.abstract_sockets)
     return f"Landlock version {version}"
 
 

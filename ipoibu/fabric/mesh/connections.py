@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import Qpn
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
-from ipoibu.fabric.effect_loop import EffectLoop
+from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
-from ipoibu.fabric.worker import Worker
 from ipoibu.ib import PortInfo
 from ipoibu.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
-from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.mesh import (
     Accept,
     Dial,
@@ -38,15 +35,12 @@ from ipoibu.proto.mesh import (
     Hangup,
     InGroup,
     InGroups,
-    Learned,
-    Mesh,
     MeshConfig,
     MeshEffect,
     Name,
     Refuse,
     SendControl,
 )
-from ipoibu.proto.mesh_state import State
 from ipoibu.wire.mesh import Locator
 
 if TYPE_CHECKING:
@@ -75,8 +69,8 @@ class _Wire:
     is_over: bool = False
 
 
-class MeshConnections(Worker):
-    """Runs a `Mesh` on a thread of its own. Any thread may call the methods."""
+class MeshConnections(MeshWorker):
+    """Runs the mesh of an iWARP device."""
 
     def __init__(
         self,
@@ -87,13 +81,9 @@ class MeshConnections(Worker):
         config: MeshConfig,
     ) -> None:
         """Begin to listen, or raise `LinkError`."""
-        super().__init__("ipoibu-mesh")
+        super().__init__(config)
         self._device, self._info, self._core, self._create = device, info, core, create
         self._module = native()
-        self._mesh = Mesh(config, random.Random())
-        self._effects = EffectLoop(self._mesh, self._carry_out)
-        self._greeting = config.ours.pack()
-        self._learned: Callable[[HwAddr, tuple[IpAddress, ...]], None] = lambda _, __: None
         self._wires: dict[Handle, _Wire] = {}
         self._by_id: dict[CmId, _Wire] = {}
         self._channel = EventChannel()
@@ -110,50 +100,6 @@ class MeshConnections(Worker):
                 ) from error
             raise
         self._start()
-
-    # ---- requests
-
-    def seeds(self, locators: set[Locator]) -> None:
-        self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
-
-    def joined(self, mgid: Gid) -> None:
-        self._input(lambda: self._mesh.joined(mgid))
-
-    def left(self, mgid: Gid) -> None:
-        self._input(lambda: self._mesh.left(mgid))
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        self._input(lambda: self._mesh.addresses(addresses))
-
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        """`learned` must not block."""
-        with self._lock:
-            self._learned = learned
-
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Describe the connections for `Endpoint.connections`; there are no counters for each peer."""
-        mtu_bytes = self._mesh.config.ours.mtu_bytes
-        unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
-        traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
-        with self._lock:
-            return [
-                {
-                    "role": "active" if it.is_ours else "passive",
-                    "state": "live" if it.state is State.OPEN else it.state.value,
-                    "peer": str(it.hwaddr) if it.hwaddr else None,
-                    "locator": str(it.locator),
-                    "mtu": mtu_bytes if it.state is State.OPEN else 0,
-                    "superframes": False,
-                }
-                | dict.fromkeys(unknown + traffic)
-                for it in self._mesh.snapshot()
-            ]
-
-    def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
-        with self._lock:
-            if not self._closing:
-                self._effects.perform(act())
-                self._wake()
 
     # ---- the thread
 
@@ -332,12 +278,6 @@ class MeshConnections(Worker):
                 core.groups(handle, [mgid.raw for mgid in mgids])
             case InGroup(handle, mgid, is_in):
                 core.group(handle, mgid.raw, is_in)
-            case Learned(hwaddr, addresses):
-                self._learned(hwaddr, addresses)
-            case Count(reason):
-                self._counts[reason] += 1
-            case Log(level, text):
-                _log.log(level, "%s", text)
 
     def _is_known(self, handle: Handle) -> bool:
         wire = self._wires.get(handle)

@@ -18,7 +18,7 @@ from ipoibu.errors import UsageError
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox import landlock, seccomp, stages
 from ipoibu.sandbox.errors import Unavailable
-from ipoibu.sandbox.landlock import Access
+from ipoibu.sandbox.landlock import Access, TcpPorts
 from ipoibu.sandbox.stages import Needs, Stage, confine
 
 NEEDS = Needs(user=None, capabilities=(), paths=())
@@ -128,9 +128,12 @@ def test_files_that_are_read_again_keep_their_directories_open(tmp_path: Path) -
     assert not readable & {Path("/"), Path("/etc"), Path("/root"), Path.cwd()}
 
 
-def test_only_a_mesh_connects_by_tcp(tmp_path: Path) -> None:
-    assert _needs(tmp_path, device="soft:eth0").tcp_connects == ()
-    assert _needs(tmp_path, device="siw0", peer="192.0.2.1").tcp_connects == (53,)
+def test_only_who_has_peers_uses_tcp(tmp_path: Path) -> None:
+    assert _needs(tmp_path, device="soft:eth0").tcp == TcpPorts((), ())
+    peer = {"peer": "192.0.2.1"}
+    assert _needs(tmp_path, device="siw0", **peer).tcp == TcpPorts(None, (4792,))
+    options = peer | {"mesh-port": "5000"}
+    assert _needs(tmp_path, device="soft:eth0", **options).tcp == TcpPorts(None, (5000,))
 
 
 def test_a_user_without_the_stage_of_capabilities_is_refused() -> None:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The thread that runs a `Mesh`: what both carriers of its connections share.
+
+A carrier makes the connections: rdma_cm on iWARP (`connections.py`), TCP on links without multicast
+(`ipoibu/fabric/unicast/rendezvous.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.fabric.effect_loop import EffectLoop
+from ipoibu.fabric.worker import Worker
+from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.mesh import Learned, Mesh, MeshConfig, MeshEffect
+from ipoibu.proto.mesh_state import State
+from ipoibu.wire.mesh import Locator
+
+_log = logging.getLogger(__name__)
+
+Learn = Callable[[HwAddr, tuple[IpAddress, ...]], None]
+
+
+class MeshWorker(Worker):
+    """Runs a `Mesh` on a thread of its own. Any thread may call the public methods."""
+
+    def __init__(self, config: MeshConfig) -> None:
+        super().__init__("ipoibu-mesh")
+        self._mesh = Mesh(config, random.Random())
+        self._effects = EffectLoop(self._mesh, self._perform)
+        self._greeting = config.ours.pack()
+        self._learned: Learn = lambda _, __: None
+
+    # ---- requests
+
+    def seeds(self, locators: set[Locator]) -> None:
+        self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
+
+    def joined(self, mgid: Gid) -> None:
+        self._input(lambda: self._mesh.joined(mgid))
+
+    def left(self, mgid: Gid) -> None:
+        self._input(lambda: self._mesh.left(mgid))
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        self._input(lambda: self._mesh.addresses(addresses))
+
+    def listen(self, learned: Learn) -> None:
+        """`learned` must not block."""
+        with self._lock:
+            self._learned = learned
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Describe the connections for `Endpoint.connections`; there are no counters for each peer."""
+        mtu_bytes = self._mesh.config.ours.mtu_bytes
+        unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
+        traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
+        with self._lock:
+            return [
+                {
+                    "role": "active" if it.is_ours else "passive",
+                    "state": "live" if it.state is State.OPEN else it.state.value,
+                    "peer": str(it.hwaddr) if it.hwaddr else None,
+                    "locator": str(it.locator),
+                    "mtu": mtu_bytes if it.state is State.OPEN else 0,
+                    "superframes": False,
+                }
+                | dict.fromkeys(unknown + traffic)
+                for it in self._mesh.snapshot()
+            ]
+
+    def _input(self, act: Callable[[], list[MeshEffect]]) -> None:
+        with self._lock:
+            if not self._closing:
+                self._effects.perform(act())
+                self._wake()
+
+    # ---- effects
+
+    def _perform(self, effect: MeshEffect) -> None:
+        match effect:
+            case Learned(hwaddr, addresses):
+                self._learned(hwaddr, addresses)
+            case Count(reason):
+                self._counts[reason] += 1
+            case Log(level, text):
+                _log.log(level, "%s", text)
+            case _:
+                self._carry_out(effect)
+
+    @abstractmethod
+    def _carry_out(self, effect: MeshEffect) -> None:
+        """Carry out an effect on a connection."""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A link without multicast, over any fabric of datagrams: docs/unicast.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+from ipoibu._core import UnicastLink
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import Fabric, MeshOptions, RcQueuePair
+from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.unicast.rendezvous import Rendezvous
+from ipoibu.ib import PartitionParams, PortInfo
+from ipoibu.limits import ENCAP_LEN, MESH_PORT, UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
+from ipoibu.proto.mesh import MeshConfig
+from ipoibu.wire.mesh import Greeting
+from ipoibu.wire.mgid import broadcast
+
+_NO_WINDOW: Final = 1  # a greeting names a window; datagrams need none
+
+
+class UnicastFabric(Fabric):
+    """The inner fabric, with multicast by copies to the peers in a group."""
+
+    def __init__(
+        self, inner: Fabric, link: UnicastLink, rendezvous: Rendezvous, undo: ExitStack
+    ) -> None:
+        self._inner, self._link, self._rendezvous = inner, link, rendezvous
+        self._undo = undo
+
+    @classmethod
+    def open(
+        cls, inner: Fabric, info: PortInfo, params: PartitionParams, options: MeshOptions
+    ) -> Self:
+        """Listen for peers, and look for those that `options` name; `LinkError`, `UsageError`.
+
+        `close` closes the inner fabric, too; after an error the caller closes it.
+        """
+        ours = Greeting(
+            HwAddr(inner.qpn, info.gid),
+            params.mtu_bytes - ENCAP_LEN,
+            _NO_WINDOW,
+            params.pkey,
+            options.port or MESH_PORT,
+        )
+        config = MeshConfig(ours, UNICAST_PEERS_MAX, UNICAST_CONTACTS_MAX)
+        with ExitStack() as undo:
+            try:
+                link = UnicastLink(
+                    inner,
+                    broadcast=broadcast(params.pkey, params.scope).raw,
+                    peers_max=UNICAST_PEERS_MAX,
+                    hop_limit=params.hop_limit,
+                )
+            except OSError as error:
+                text = os.strerror(error.errno or 0)
+                raise LinkError(f"{info.device}/{info.port}: peers: {text}") from error
+            rendezvous = Rendezvous(info, link, config)
+            undo.callback(rendezvous.close)
+            source = PeerSource(options, rendezvous.seeds)
+            undo.callback(source.close)
+            source.start()
+            return cls(inner, link, rendezvous, undo.pop_all())
+
+    @property
+    def qpn(self) -> Qpn:
+        return self._inner.qpn
+
+    @property
+    def native(self) -> object:
+        return self._link.native
+
+    @property
+    def event_fd(self) -> int | None:
+        return self._inner.event_fd
+
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        """Tell the peers that they shall send us the group's messages."""
+        self._rendezvous.joined(mgid)
+
+    def detach(self, mgid: Gid) -> None:
+        self._rendezvous.left(mgid)
+
+    def open_connection(self) -> RcQueuePair:
+        return self._inner.open_connection()
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        self._rendezvous.announce(addresses)
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
+        self._rendezvous.listen(learned)
+
+    def peers(self) -> list[dict[str, Any]]:
+        return self._rendezvous.snapshot()
+
+    def counters(self) -> dict[str, int]:
+        own = {f"unicast_{name}": n for name, n in self._link.counters().items()}
+        return self._inner.counters() | own | self._rendezvous.counters()
+
+    def close(self) -> None:
+        """Part from every peer. Safe to repeat."""
+        self._undo.close()
+        self._inner.close()

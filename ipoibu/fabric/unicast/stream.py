@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A TCP connection to one host of a unicast link, which never blocks and reads whole frames."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+from typing import Final, Self
+
+from ipoibu.addr import IpAddress
+from ipoibu.errors import LinkError
+from ipoibu.limits import UNICAST_SILENCE_S, UNICAST_UNSENT_MAX
+from ipoibu.wire.mesh import Locator
+from ipoibu.wire.mesh_stream import FrameKind, FrameReader, frame
+
+_READ_BYTES: Final = 65536
+_PROBES: Final = 3
+_PASSING: Final = (errno.EAGAIN, errno.EINTR, errno.EINPROGRESS)
+
+
+class Stream:
+    """Only one thread calls it. An `OSError` of a method ends the connection."""
+
+    def __init__(self, sock: socket.socket, *, is_connected: bool) -> None:
+        self._sock = sock
+        self._is_connected = is_connected
+        self._reader = FrameReader()
+        self._unsent = bytearray()
+        # The kernel finds out that the other host is gone: by probes, or by data without an answer.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, UNICAST_SILENCE_S // 2),
+            (socket.TCP_KEEPINTVL, UNICAST_SILENCE_S // (2 * _PROBES)),
+            (socket.TCP_KEEPCNT, _PROBES),
+            (socket.TCP_USER_TIMEOUT, 1000 * UNICAST_SILENCE_S),
+            (socket.TCP_NODELAY, 1),
+        ):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    @classmethod
+    def dial(cls, locator: Locator, scope: int) -> Self:
+        """Begin to connect; the stream is writable when that has come to an end."""
+        is_v6 = locator.ip.version == 6
+        family = socket.AF_INET6 if is_v6 else socket.AF_INET
+        target = (str(locator.ip), locator.port) + ((0, scope) if is_v6 else ())
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            error = sock.connect_ex(target)
+            if error not in (0, errno.EINPROGRESS):
+                raise OSError(error, os.strerror(error))
+            return cls(sock, is_connected=False)
+        except BaseException:
+            sock.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def source(self) -> IpAddress:
+        """The address of the other host, without scope."""
+        return unmapped(str(self._sock.getpeername()[0]))
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether the stream wants to know when it becomes writable."""
+        return not self._is_connected or bool(self._unsent)
+
+    def writable(self) -> bool:
+        """Send what waits; return whether the connection has just been made."""
+        is_new = not self._is_connected
+        if is_new:
+            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error))
+            self._is_connected = True
+        self._send()
+        return is_new
+
+    def put(self, kind: FrameKind, body: bytes) -> None:
+        """Send a frame, now or when there is room."""
+        self._unsent += frame(kind, body)
+        if len(self._unsent) > UNICAST_UNSENT_MAX:
+            raise OSError(errno.ENOBUFS, "the peer does not read")
+        if self._is_connected:
+            self._send()
+
+    def take_untrusted(self) -> list[tuple[FrameKind, bytes]] | None:
+        """Return the frames that have arrived; None at the end of the stream. `BadFrame` for garbage."""
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except OSError as error:
+            if error.errno in _PASSING:
+                return []
+            raise
+        return list(self._reader.frames_untrusted(data)) if data else None
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _send(self) -> None:
+        while self._unsent:
+            try:
+                sent = self._sock.send(self._unsent)
+            except OSError as error:
+                if error.errno in _PASSING:
+                    return
+                raise
+            del self._unsent[:sent]
+
+
+def unmapped(text: str) -> IpAddress:
+    """Read an address as a socket for both families shows it."""
+    ip = ipaddress.ip_address(text.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip
+
+
+def listener(port: int, place: str) -> socket.socket:
+    """Listen on a TCP port for both families, or for IPv4 where the kernel has no IPv6; `LinkError`."""
+    with contextlib.ExitStack() as undo:
+        try:
+            if socket.has_dualstack_ipv6():
+                sock = undo.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            else:
+                sock = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind(("", port))
+            sock.listen(socket.SOMAXCONN)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise LinkError(
+                f"{place}: TCP port {port} for the peers: {why}; choose another one: --mesh-port"
+            ) from error
+        undo.pop_all()
+        return sock
