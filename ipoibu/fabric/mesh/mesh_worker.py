@@ -35,7 +35,8 @@ class MeshWorker(Worker):
         self._mesh = Mesh(config, random.Random())
         self._effects = EffectLoop(self._mesh, self._perform)
         self._greeting = config.ours.pack()
-        self._learned: Learn = lambda _, __: None
+        self._learned: Learn | None = None
+        self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # what we learned before `listen`
 
     # ---- requests
 
@@ -55,6 +56,9 @@ class MeshWorker(Worker):
         """`learned` must not block."""
         with self._lock:
             self._learned = learned
+            for hwaddr, addresses in self._early.items():
+                learned(hwaddr, addresses)
+            self._early.clear()
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Describe the connections for `Endpoint.connections`; there are no counters for each peer."""
@@ -86,7 +90,10 @@ class MeshWorker(Worker):
     def _perform(self, effect: MeshEffect) -> None:
         match effect:
             case Learned(hwaddr, addresses):
-                self._learned(hwaddr, addresses)
+                if self._learned is None:
+                    self._early[hwaddr] = addresses
+                else:
+                    self._learned(hwaddr, addresses)
             case Count(reason):
                 self._counts[reason] += 1
             case Log(level, text):

@@ -22,6 +22,7 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from ipoibu._core import UnicastLink
+from ipoibu.addr import IpAddress
 from ipoibu.errors import BadFrame
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.unicast.stream import Stream, listener
@@ -179,12 +180,20 @@ class Rendezvous(MeshWorker):
                 self._counts["mesh_greeting"] += 1
             self._close(guest)
             return
+        self._ask(guest.stream, guest.stream.source, frames)
+
+    def _ask(
+        self, stream: Stream, source: IpAddress, frames: list[tuple[FrameKind, bytes]]
+    ) -> None:
+        """Have the mesh judge a host that has greeted us; other frames may have followed at once."""
         handle = self._mesh.new_handle()
-        wire = self._wires[handle] = _Wire(handle, guest.stream, False)
-        self._owners[guest.stream.fileno()] = wire
-        source, now = guest.stream.source, time.monotonic()
+        wire = self._wires[handle] = self._owners[stream.fileno()] = _Wire(handle, stream, False)
+        now = time.monotonic()
         self._effects.perform(self._mesh.requested(now, handle, source, frames[0][1]))
-        self._messages_untrusted(wire, frames[1:])
+        try:
+            self._messages_untrusted(wire, frames[1:])
+        except BadFrame as error:
+            self._broke(wire, error)
 
     # ---- connections
 
