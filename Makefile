@@ -31,7 +31,7 @@ RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-d
                  libibverbs-dev ibverbs-providers
 # `ipoibu bench` reports contenders that are not installed as absent.
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd
-TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool \
+TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \

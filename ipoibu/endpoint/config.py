@@ -125,5 +125,5 @@ class EndpointConfig:
             )
         if self.queues > 1 and self.mesh is not None:
             raise Conflict(
-                "{queues} does not go with peers: one thread knows who they are; leave it out"
+                "{queues} is not for links with peers: one thread knows who they are; leave it out"
             )

@@ -195,7 +195,13 @@ def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionPara
         )
     inner = _open_datagrams(config, port, params)
     try:
-        return UnicastFabric.open(inner, port.info, params, config.mesh)
+        return UnicastFabric.open(
+            inner,
+            port.info,
+            params,
+            config.mesh,
+            takes_connections=config.mode == "connected" and port.cm().accepts,
+        )
     except BaseException:
         inner.close()
         raise

@@ -478,7 +478,7 @@ class Mesh:
                     self._add_contact(now, locator, is_seed=False)
             case Operation.ADDRESSES:
                 ips = tuple(it.ip for it in mesh.locators_untrusted(message))
-                self._effects.append(Learned(greeting.hwaddr, ips))
+                self._effects.append(Learned(greeting.full_hwaddr, ips))
             case Operation.WINDOW:
                 raise BadFrame("mesh_operation")
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import GID_LEN, HWADDR_LEN, MULTICAST_QPN, Gid, HwAddr, IpAddress, PKey
+from ipoibu.addr import GID_LEN, HWADDR_LEN, MULTICAST_QPN, RC_FLAG, Gid, HwAddr, IpAddress, PKey
 from ipoibu.errors import BadFrame
 from ipoibu.limits import IPV4_MIN_MTU, MESH_MTU_MAX
 from ipoibu.wire import Octets
@@ -66,13 +66,20 @@ class Locator:
 class Greeting:
     """One host. `mtu_bytes` is the largest IP packet that the host takes, `window` the number of
     messages that it takes before it grants more, and `port` its listening port, at the address from
-    which it connects."""
+    which it connects. `takes_connections`: it accepts connections of connected mode (RFC 4755 §3.1); on
+    the wire that is the flag of the hardware address, which has none here."""
 
     hwaddr: HwAddr
     mtu_bytes: int
     window: int
     pkey: PKey
     port: int
+    takes_connections: bool = False
+
+    @property
+    def full_hwaddr(self) -> HwAddr:
+        """The hardware address with its flags, as in ARP."""
+        return replace(self.hwaddr, flags=RC_FLAG if self.takes_connections else 0)
 
     def pack(self) -> bytes:
         """36 bytes."""
@@ -80,7 +87,7 @@ class Greeting:
             _MARK,
             VERSION,
             self.window,
-            self.hwaddr.pack(),
+            self.full_hwaddr.pack(),
             self.mtu_bytes,
             self.pkey,
             self.port,
@@ -102,7 +109,12 @@ def greeting_untrusted(data: Octets) -> Greeting:
     if window == 0 or mtu_bytes < IPV4_MIN_MTU or pkey & 0x7FFF == 0:
         raise BadFrame("mesh_greeting")
     return Greeting(
-        HwAddr(hwaddr.qpn, hwaddr.gid), min(mtu_bytes, MESH_MTU_MAX), window, PKey(pkey), port
+        HwAddr(hwaddr.qpn, hwaddr.gid),
+        min(mtu_bytes, MESH_MTU_MAX),
+        window,
+        PKey(pkey),
+        port,
+        bool(hwaddr.flags & RC_FLAG),
     )
 
 

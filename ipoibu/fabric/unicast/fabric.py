@@ -34,7 +34,13 @@ class UnicastFabric(Fabric):
 
     @classmethod
     def open(
-        cls, inner: Fabric, info: PortInfo, params: PartitionParams, options: MeshOptions
+        cls,
+        inner: Fabric,
+        info: PortInfo,
+        params: PartitionParams,
+        options: MeshOptions,
+        *,
+        takes_connections: bool = False,
     ) -> Self:
         """Listen for peers, and look for those that `options` name; `LinkError`, `UsageError`.
 
@@ -46,6 +52,7 @@ class UnicastFabric(Fabric):
             _NO_WINDOW,
             params.pkey,
             options.port or MESH_PORT,
+            takes_connections,
         )
         config = MeshConfig(ours, UNICAST_PEERS_MAX, UNICAST_CONTACTS_MAX)
         with ExitStack() as undo:

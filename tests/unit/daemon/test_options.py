@@ -97,7 +97,7 @@ def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
         ({"connection_idle_s": 1.5}, "connection_idle_s 1.5: expected 2 to 86400 seconds"),
         ({"connection_idle_s": float("nan")}, "connection_idle_s nan: expected 2 to 86400 seconds"),
         ({"queues": 17}, "queues 17: expected 1 to 16 queues"),
-        ({"queues": 2, "mesh": MeshOptions()}, "queues does not go with peers: "),
+        ({"queues": 2, "mesh": MeshOptions()}, "queues is not for links with peers: "),
     ],
 )
 def test_a_wrong_field_is_refused_before_a_port_is_opened(

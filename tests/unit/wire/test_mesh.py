@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -50,9 +51,17 @@ def test_a_greeting_that_makes_no_sense_is_a_bad_frame(at: int, raw: str, reason
         mesh.greeting_untrusted(RAW[:at] + changed + RAW[at + len(changed) :])
 
 
-def test_flags_are_masked_and_a_large_mtu_is_cut_down() -> None:
-    spoiled = RAW[:8] + b"\x80" + RAW[9:28] + b"\xff" * 4 + RAW[32:]
+def test_other_flags_are_masked_and_a_large_mtu_is_cut_down() -> None:
+    spoiled = RAW[:8] + b"\x7f" + RAW[9:28] + b"\xff" * 4 + RAW[32:]
     assert mesh.greeting_untrusted(spoiled) == GREETING
+
+
+def test_the_flag_of_connected_mode_is_kept_apart_from_the_address() -> None:
+    greeting = replace(GREETING, takes_connections=True)
+    raw = RAW[:8] + b"\x80" + RAW[9:]
+    assert greeting.pack() == raw
+    assert mesh.greeting_untrusted(raw) == greeting
+    assert greeting.full_hwaddr == replace(GREETING.hwaddr, flags=0x80)
 
 
 @pytest.mark.parametrize("length", range(36))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ipoibu.wire import mesh
+from ipoibu.wire import mesh, mesh_stream
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -26,7 +26,21 @@ def test_every_counter_of_the_connections_is_explained() -> None:
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     code = "".join(
         (ROOT / "ipoibu" / it).read_text("utf-8")
-        for it in ("proto/mesh.py", "fabric/mesh/connections.py")
+        for it in (
+            "proto/mesh.py",
+            "fabric/mesh/connections.py",
+            "fabric/unicast/rendezvous.py",
+        )
     )
     counted = set(re.findall(r'"(mesh_\w+)"', code))
-    assert documented == counted | mesh.REASONS
+    assert documented == counted | mesh.REASONS | mesh_stream.REASONS
+
+
+def test_every_counter_of_unicast_links_is_explained() -> None:
+    source = (ROOT / "ext/unicast/unicast.h").read_text("utf-8")
+    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    table = page.split("## Links without multicast\n")[1].split("\n## ")[0]
+    counted = re.findall(r"^ +X\((\w+)\)", source, re.MULTILINE)
+    assert len(counted) > 5
+    documented = re.findall(r"^\| `unicast_(\w+)` \|", table, re.MULTILINE)
+    assert documented == counted

@@ -200,7 +200,7 @@ def test_a_port_that_is_taken_is_named(link: Link) -> None:
 
 
 def test_several_queues_do_not_go_with_peers() -> None:
-    with pytest.raises(UsageError, match="queues does not go with peers"):
+    with pytest.raises(UsageError, match="queues is not for links with peers"):
         EndpointConfig("h1", "memory", queues=2, mesh=MeshOptions())
 
 
