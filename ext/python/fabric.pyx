@@ -81,7 +81,7 @@ cdef extern from "unicast/unicast.h" nogil:
     void ipu_unicast_remove(ipu_unicast *unicast, uint64_t id)
     void ipu_unicast_groups(ipu_unicast *unicast, uint64_t id, const in6_addr *mgids, int n)
     void ipu_unicast_group(ipu_unicast *unicast, uint64_t id, const in6_addr *mgid, bint is_in)
-    bint ipu_unicast_has_gid(ipu_unicast *unicast, const in6_addr *gid)
+    bint ipu_unicast_is_peer(ipu_unicast *unicast, const in6_addr *gid, uint32_t qpn)
     void ipu_unicast_counters(const ipu_unicast *unicast, uint64_t *values)
     const char *ipu_unicast_counter_names[IPU_UNICAST_COUNTERS_N]
 
@@ -719,10 +719,10 @@ cdef class UnicastLink:
         cdef in6_addr raw = address(mgid)
         ipu_unicast_group(self.unicast, peer, &raw, is_in)
 
-    def has_gid(self, bytes gid) -> bool:
-        """Return whether a peer has this GID."""
+    def is_peer(self, bytes gid, uint32_t qpn) -> bool:
+        """Return whether this address is a peer's."""
         cdef in6_addr raw = address(gid)
-        return ipu_unicast_has_gid(self.unicast, &raw)
+        return ipu_unicast_is_peer(self.unicast, &raw, qpn)
 
     def counters(self) -> dict[str, int]:
         cdef uint64_t values[IPU_UNICAST_COUNTERS_N]

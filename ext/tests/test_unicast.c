@@ -315,8 +315,8 @@ static void a_peer_that_left_gets_nothing_and_its_place_is_free_again(void)
     cast(&broadcast);
     ipu_unicast_remove(unicast, 1);
     ipu_unicast_remove(unicast, 1);
-    CHECK(!ipu_unicast_has_gid(unicast, &hosts[1].fabric->gid));
-    CHECK(ipu_unicast_has_gid(unicast, &hosts[2].fabric->gid));
+    CHECK(!ipu_unicast_is_peer(unicast, &hosts[1].fabric->gid, hosts[1].fabric->qpn));
+    CHECK(ipu_unicast_is_peer(unicast, &hosts[2].fabric->gid, hosts[2].fabric->qpn));
     cast(&broadcast);
     CHECK_EQ(arrived(1), 1);
     CHECK_EQ(arrived(2), 2);

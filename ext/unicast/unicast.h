@@ -48,8 +48,8 @@ void ipu_unicast_groups(struct ipu_unicast *unicast, uint64_t id, const struct i
                         int n);
 void ipu_unicast_group(struct ipu_unicast *unicast, uint64_t id, const struct in6_addr *mgid,
                        bool is_in);
-/* Returns whether a peer has this GID: for who wants to know before there is a datagram. */
-bool ipu_unicast_has_gid(struct ipu_unicast *unicast, const struct in6_addr *gid);
+/* Returns whether this address is a peer's: for messages that do not pass through the fabric. */
+bool ipu_unicast_is_peer(struct ipu_unicast *unicast, const struct in6_addr *gid, uint32_t qpn);
 
 #define IPU_UNICAST_COUNTERS(X)                                                                    \
     X(tx_groups)   /* messages to groups */                                                        \

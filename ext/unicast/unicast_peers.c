@@ -116,15 +116,12 @@ void ipu_unicast_group(struct ipu_unicast *u, uint64_t id, const struct in6_addr
     pthread_mutex_unlock(&u->mutex);
 }
 
-bool ipu_unicast_has_gid(struct ipu_unicast *u, const struct in6_addr *gid)
+bool ipu_unicast_is_peer(struct ipu_unicast *u, const struct in6_addr *gid, uint32_t qpn)
 {
-    bool has = false;
     pthread_mutex_lock(&u->mutex);
-    for (uint32_t i = 0; i < u->peers_end && !has; i++)
-        has =
-            u->peers[i].state == UNICAST_PRESENT && memcmp(&u->peers[i].gid, gid, sizeof *gid) == 0;
+    bool is_peer = unicast_peer_find(u, gid, qpn) != NULL;
     pthread_mutex_unlock(&u->mutex);
-    return has;
+    return is_peer;
 }
 
 void unicast_peers_settle(struct ipu_unicast *u)

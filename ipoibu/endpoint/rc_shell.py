@@ -90,7 +90,9 @@ class RcShell:
         self._effects = TimedEffectLoop(loop, self._policy, self._carry_out)
 
     def _begin(self, config: RcConfig) -> RcPolicy:
-        policy = RcPolicy(config, random.Random(), self._cm.serials, self._observe)
+        policy = RcPolicy(
+            config, random.Random(), self._cm.serials, self._observe, self._fabric.admits
+        )
         self._subscriber = self._cm.subscribe(policy.service_ids, self._deliver, config.pkey)
         return policy
 

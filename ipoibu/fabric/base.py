@@ -159,6 +159,10 @@ class Fabric(ABC):
         """Open a connection's queue pair, in INIT; all connections share one receive queue."""
         raise LinkError("this device has no connected mode")
 
+    def admits(self, hwaddr: HwAddr) -> bool:
+        """Return whether this host may ask us for a connection; any thread may call it."""
+        return True
+
     def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
         """In a mesh: send the interface's addresses to every peer, now and when it connects."""
 

@@ -98,6 +98,9 @@ class FaultyUd(Fabric):
         """Open a connection of the inner fabric; its packets meet no faults."""
         return self._inner.open_connection()
 
+    def admits(self, hwaddr: HwAddr) -> bool:
+        return self._inner.admits(hwaddr)
+
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._inner.announce(addresses)
 

@@ -19,7 +19,7 @@ import itertools
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
@@ -77,7 +77,8 @@ _REASONED = frozenset({_ConnectionInput.ENDED, _ConnectionInput.MISFIT, _Connect
 class RcPolicy:
     """All connections of one interface; every input returns effects, in order.
 
-    `serials` makes handles unique where several interfaces share a connection manager.
+    `serials` makes handles unique where several interfaces share a connection manager. `admits` says
+    whether a host (its address without flags) may ask for connections.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class RcPolicy:
         rng: random.Random,
         serials: Iterator[int] | None = None,
         observe: Observer = ignore,
+        admits: Callable[[HwAddr], bool] = lambda _: True,
     ) -> None:
         self.config = config
+        self._admits = admits
         self._observe = observe
         self._rng = rng
         self._serials = serials if serials is not None else itertools.count()
@@ -270,6 +273,9 @@ class RcPolicy:
             return Reason.NO_RESOURCES
         if hwaddr.same_queue_pair(config.hwaddr):
             self._count("connection_echo")
+            return Reason.CONSUMER
+        if not self._admits(hwaddr):
+            self._drop(now, hwaddr, "connection_stranger")
             return Reason.CONSUMER
         if config.profile is Profile.RFC:
             if config.mtu_bytes(theirs) < config.datagram_mtu_bytes:

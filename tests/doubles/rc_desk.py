@@ -61,7 +61,13 @@ class Desk:
 
     def __init__(self, config: RcConfig = CONFIG, *, is_open: bool = True) -> None:
         self.transitions: list[Transition] = []
-        self.connections = RcPolicy(config, random.Random(1), observe=self.transitions.append)
+        self.strangers: set[HwAddr] = set()
+        self.connections = RcPolicy(
+            config,
+            random.Random(1),
+            observe=self.transitions.append,
+            admits=lambda hwaddr: hwaddr not in self.strangers,
+        )
         self.now = 1000.0
         self.effects: list[RcEffect] = []
         self.open_qps: set[Handle] = set()

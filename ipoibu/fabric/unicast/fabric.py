@@ -95,6 +95,9 @@ class UnicastFabric(Fabric):
     def open_connection(self) -> RcQueuePair:
         return self._inner.open_connection()
 
+    def admits(self, hwaddr: HwAddr) -> bool:
+        return self._link.is_peer(hwaddr.gid.raw, hwaddr.qpn)
+
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._rendezvous.announce(addresses)
 

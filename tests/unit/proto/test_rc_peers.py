@@ -95,6 +95,18 @@ def test_nobody_connects_to_himself() -> None:
     assert desk.count("connection_echo") == 1
 
 
+def test_who_may_not_speak_on_the_link_gets_no_connection() -> None:
+    desk = Desk()
+    desk.strangers.add(replace(PEER, flags=0))
+    _, effects = desk.request(PEER)
+    (reject,) = pick(Reject, effects)
+    assert reject.reason is Reason.CONSUMER
+    assert desk.count("connection_stranger") == 1
+    desk.strangers.clear()
+    _, effects = desk.request(PEER)
+    assert pick(Reject, effects) == []
+
+
 def test_a_request_without_a_queue_pair_for_it_is_rejected() -> None:
     desk = Desk()
     handle, _ = desk.request()

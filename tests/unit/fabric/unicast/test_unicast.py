@@ -306,3 +306,15 @@ def test_a_peer_that_reads_nothing_is_given_up(link: Link, monkeypatch: pytest.M
     while live(host):
         assert time.monotonic() < deadline
         fabric.announce(addresses)
+
+
+def test_only_peers_may_ask_for_connections(link: Link) -> None:
+    first, second = link.start(1), link.start(2, 1)
+    meet(first, second)
+    fabric = first._opened().fabric
+    assert fabric.admits(second.hwaddr)
+    assert not fabric.admits(HwAddr(Qpn(second.hwaddr.qpn + 1), second.hwaddr.gid))
+    assert not fabric.admits(first.hwaddr)
+    gone = second.hwaddr
+    second.close()
+    until(lambda: not fabric.admits(gone))
