@@ -46,10 +46,14 @@ _JITTER: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to the host that listens at `locator`; `opened` or `ended` answers."""
+    """Connect to the host that listens at `locator`; `opened` or `ended` answers.
+
+    The greeting says whether a peer introduced us to this host (`is_introduced`).
+    """
 
     handle: Handle
     locator: Locator
+    is_introduced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +165,16 @@ class _Contact:
 
 @dataclass(slots=True)
 class _MeshConnection:
-    """One connection; `greeting` is that of the peer, which comes with its answer if we dialed."""
+    """One connection; `greeting` is that of the peer, which comes with its answer if we dialed.
+
+    `is_introduced`: the side that dialed knows the other one from a peer.
+    """
 
     handle: Handle
     is_ours: bool
     locator: Locator
     greeting: Greeting | None = None
+    is_introduced: bool = False
     state: State = MACHINE.initial
 
 
@@ -258,7 +266,8 @@ class Mesh:
             self._count("mesh_full")
             self._effects.append(Refuse(handle))
         else:
-            conn = _MeshConnection(handle, False, Locator(source, greeting.port), greeting)
+            locator = Locator(source, greeting.port)
+            conn = _MeshConnection(handle, False, locator, greeting, greeting.is_introduced)
             self._connections[handle] = conn
             self._feed(now, conn, Input.REQUESTED)
         return self._take()
@@ -340,7 +349,9 @@ class Mesh:
             self._again(now, contact)
             return
         contact.handle = next(self._handles)
-        conn = self._connections[contact.handle] = _MeshConnection(contact.handle, True, locator)
+        conn = self._connections[contact.handle] = _MeshConnection(
+            contact.handle, True, locator, is_introduced=not contact.is_seed
+        )
         self._feed(now, conn, Input.WANTED)
 
     def _again(self, now: float, contact: _Contact) -> None:
@@ -415,7 +426,7 @@ class Mesh:
         emit = self._effects.append
         match action:
             case Action.DIAL:
-                emit(Dial(conn.handle, conn.locator))
+                emit(Dial(conn.handle, conn.locator, conn.is_introduced))
             case Action.ACCEPT:
                 emit(Accept(conn.handle))
             case Action.NAME:
@@ -438,11 +449,13 @@ class Mesh:
                 self._forget(now, conn)
 
     def _introduce(self, conn: _MeshConnection) -> None:
+        """Tell a new peer everything, and the others of the peer unless the host that introduced it does
+        so: else a host that joins N would cause N * N messages."""
         others = [other for other in self._peers.values() if other is not conn]
         self._send(conn, mesh.groups(Operation.GROUPS, list(self._ours.groups)))
         self._send(conn, [mesh.addresses(self._ours.addresses)])
         self._send(conn, mesh.peers([other.locator for other in others]))
-        for other in others:
+        for other in others if not conn.is_introduced else ():
             self._send(other, mesh.peers([conn.locator]))
 
     def _forget(self, now: float, conn: _MeshConnection) -> None:

@@ -3,7 +3,7 @@
 
 Each end sends a greeting in the private data of the connection:
 
-    | "ipom" 4 | version 1 | 0 1 | window 2 | hardware address 20 | MTU 4 | P_Key 2 | port 2 |
+    | "ipom" 4 | version 1 | flags 1 | window 2 | hardware address 20 | MTU 4 | P_Key 2 | port 2 |
 
 A control message follows a header like that of the encapsulation, with Type 0x88B5, and holds a
 list:
@@ -16,6 +16,7 @@ The C core handles operation 5, the window, alone (ext/mesh/mesh_send.c).
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from typing import Final
 
 from ipoibu.addr import GID_LEN, HWADDR_LEN, MULTICAST_QPN, RC_FLAG, Gid, HwAddr, IpAddress, PKey
 from ipoibu.errors import BadFrame
-from ipoibu.limits import IPV4_MIN_MTU, MESH_MTU_MAX
+from ipoibu.limits import IPV4_MIN_MTU, MESH_LOCATORS_KEPT, MESH_MTU_MAX
 from ipoibu.wire import Octets
 
 REASONS: Final = frozenset(
@@ -34,7 +35,8 @@ REASONS: Final = frozenset(
 VERSION: Final = 1
 LIST_MAX: Final = 100  # entries of one message, which then fits the smallest default datagram MTU
 _MARK: Final = b"ipom"
-_GREETING: Final = struct.Struct(f"!4sBxH{HWADDR_LEN}sIHH")
+_GREETING: Final = struct.Struct(f"!4sBBH{HWADDR_LEN}sIHH")
+_INTRODUCED: Final = 1  # the only flag
 _ENTRY: Final = struct.Struct("!BxH16s")
 _HEADER_LEN: Final = 4
 _IPV4_PAD: Final = bytes(12)
@@ -67,7 +69,8 @@ class Greeting:
     """One host. `mtu_bytes` is the largest IP packet that the host takes, `window` the number of
     messages that it takes before it grants more, and `port` its listening port, at the address from
     which it connects. `takes_connections`: it accepts connections of connected mode (RFC 4755 §3.1); on
-    the wire that is the flag of the hardware address, which has none here."""
+    the wire that is the flag of the hardware address, which has none here. `is_introduced`: the host
+    dials a place that another host has told it, and which therefore tells the others."""
 
     hwaddr: HwAddr
     mtu_bytes: int
@@ -75,6 +78,7 @@ class Greeting:
     pkey: PKey
     port: int
     takes_connections: bool = False
+    is_introduced: bool = False
 
     @property
     def full_hwaddr(self) -> HwAddr:
@@ -86,6 +90,7 @@ class Greeting:
         return _GREETING.pack(
             _MARK,
             VERSION,
+            _INTRODUCED if self.is_introduced else 0,
             self.window,
             self.full_hwaddr.pack(),
             self.mtu_bytes,
@@ -98,7 +103,7 @@ def greeting_untrusted(data: Octets) -> Greeting:
     """Read private data; bytes behind the greeting are padding."""
     if len(data) < _GREETING.size:
         raise BadFrame("mesh_greeting")
-    mark, version, window, raw, mtu_bytes, pkey, port = _GREETING.unpack_from(data)
+    mark, version, flags, window, raw, mtu_bytes, pkey, port = _GREETING.unpack_from(data)
     if mark != _MARK:
         raise BadFrame("mesh_greeting")
     if version != VERSION:
@@ -115,6 +120,7 @@ def greeting_untrusted(data: Octets) -> Greeting:
         PKey(pkey),
         port,
         bool(hwaddr.flags & RC_FLAG),
+        bool(flags & _INTRODUCED),
     )
 
 
@@ -168,6 +174,7 @@ def _entry(ip: IpAddress, port: int) -> bytes:
     return _ENTRY.pack(ip.version, port, ip.packed if ip.version == 6 else _IPV4_PAD + ip.packed)
 
 
+@functools.lru_cache(maxsize=MESH_LOCATORS_KEPT)
 def _locator(version: int, port: int, raw: bytes) -> Locator:
     if version not in (4, 6):
         raise BadFrame("mesh_address")

@@ -63,6 +63,7 @@ class _Wire:
     handle: Handle
     id: CmId
     is_ours: bool
+    is_introduced: bool = False
     qp: Any = None
     is_leaving: bool = False
     is_dialing: bool = False
@@ -238,7 +239,8 @@ class MeshConnections(MeshWorker):
         failure: OSError | None = None
         try:
             qpn = Qpn(wire.qp.qp_num)
-            wire.id.connect(qpn, self._greeting, retries=0, rnr_retries=0, has_srq=False)
+            greeting = self._introduced if wire.is_introduced else self._greeting
+            wire.id.connect(qpn, greeting, retries=0, rnr_retries=0, has_srq=False)
         except OSError as error:
             failure = error
         with self._lock:
@@ -258,8 +260,8 @@ class MeshConnections(MeshWorker):
     def _carry_out(self, effect: MeshEffect) -> None:
         core = self._core
         match effect:
-            case Dial(handle, locator):
-                self._dial(handle, locator)
+            case Dial(handle, locator, is_introduced):
+                self._dial(handle, locator, is_introduced)
             case Accept(handle):
                 wire = self._wires[handle]
                 self._try(wire, lambda: self._prepare(wire))
@@ -283,9 +285,9 @@ class MeshConnections(MeshWorker):
         wire = self._wires.get(handle)
         return wire is not None and wire.qp is not None and not wire.is_leaving
 
-    def _dial(self, handle: Handle, locator: Locator) -> None:
+    def _dial(self, handle: Handle, locator: Locator, is_introduced: bool) -> None:
         try:
-            wire = _Wire(handle, self._channel.create(), True)
+            wire = _Wire(handle, self._channel.create(), True, is_introduced)
         except OSError as error:
             _log.warning("the mesh cannot open another connection: %s", error)
             self._effects.perform(self._mesh.ended(time.monotonic(), handle))

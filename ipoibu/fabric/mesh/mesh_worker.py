@@ -12,6 +12,7 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
@@ -35,6 +36,7 @@ class MeshWorker(Worker):
         self._mesh = Mesh(config, random.Random())
         self._effects = EffectLoop(self._mesh, self._perform)
         self._greeting = config.ours.pack()
+        self._introduced = replace(config.ours, is_introduced=True).pack()
         self._learned: Learn | None = None
         self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # what we learned before `listen`
 

@@ -64,6 +64,7 @@ class _Wire:
     handle: Handle
     stream: Stream
     is_ours: bool
+    is_introduced: bool = False
     has_greeted: bool = False
     greeting: Greeting | None = None
 
@@ -203,7 +204,7 @@ class Rendezvous(MeshWorker):
             return
         try:
             if what & select.EPOLLOUT and owner.stream.writable():
-                owner.stream.put(FrameKind.GREETING, self._greeting)
+                self._dialed(owner)
             if not what & ~select.EPOLLOUT:
                 pass
             elif isinstance(owner, _Guest):
@@ -216,6 +217,11 @@ class Rendezvous(MeshWorker):
             self._watch(owner)
         except (OSError, BadFrame) as error:
             self._broke(owner, error)
+
+    def _dialed(self, owner: _Wire | _Guest) -> None:
+        assert isinstance(owner, _Wire), "guests dialed us"
+        greeting = self._introduced if owner.is_introduced else self._greeting
+        owner.stream.put(FrameKind.GREETING, greeting)
 
     def _messages_untrusted(self, wire: _Wire, frames: list[tuple[FrameKind, bytes]]) -> None:
         for kind, body in frames:
@@ -261,8 +267,8 @@ class Rendezvous(MeshWorker):
 
     def _carry_out(self, effect: MeshEffect) -> None:
         match effect:
-            case Dial(handle, locator):
-                self._dial(handle, locator)
+            case Dial(handle, locator, is_introduced):
+                self._dial(handle, locator, is_introduced)
             case Accept(handle):
                 self._put(handle, FrameKind.GREETING, self._greeting)
             case Refuse(handle):
@@ -284,7 +290,7 @@ class Rendezvous(MeshWorker):
             case InGroup(handle, mgid, is_in):
                 self._core.group(handle, mgid.raw, is_in)
 
-    def _dial(self, handle: Handle, locator: Locator) -> None:
+    def _dial(self, handle: Handle, locator: Locator, is_introduced: bool) -> None:
         try:
             stream = Stream.dial(locator, self._scope(locator))
         except OSError as error:
@@ -292,7 +298,7 @@ class Rendezvous(MeshWorker):
             self._counts["mesh_failed"] += 1
             self._effects.perform(self._mesh.ended(time.monotonic(), handle))
             return
-        wire = self._wires[handle] = _Wire(handle, stream, True)
+        wire = self._wires[handle] = _Wire(handle, stream, True, is_introduced)
         self._watch(wire)
 
     def _scope(self, locator: Locator) -> int:

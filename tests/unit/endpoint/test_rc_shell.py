@@ -84,6 +84,9 @@ class Fabric:
         self.pairs: list[QueuePair] = []
         self.is_full = False
 
+    def admits(self, hwaddr: HwAddr) -> bool:
+        return True
+
     def open_connection(self) -> QueuePair:
         if self.is_full:
             raise LinkError("no queue pair is left")

@@ -215,6 +215,25 @@ def test_peers_announce_to_each_other_where_the_others_are() -> None:
     }
 
 
+def test_who_was_introduced_by_a_peer_is_not_announced_again() -> None:
+    desk = Desk()
+    first = desk.meet(1)
+    handle, _ = desk.ask(2, is_introduced=True)
+    effects = desk.mesh.established(desk.now, handle)
+    assert Operation.PEERS in controls(effects, handle)
+    assert controls(effects, first) == []
+    handle, _ = desk.ask(3)
+    assert controls(desk.mesh.established(desk.now, handle), first) == [Operation.PEERS]
+
+
+def test_our_greeting_says_who_named_the_place() -> None:
+    desk = Desk()
+    first = desk.meet(1)
+    (named,) = mesh.peers([place(2)])
+    assert pick(Dial, desk.mesh.control(desk.now, first, named))[0].is_introduced
+    assert not pick(Dial, desk.seed(1, 3))[0].is_introduced
+
+
 def test_a_place_that_a_peer_announces_is_dialed_once() -> None:
     desk = Desk()
     handle = desk.meet(1)

@@ -64,6 +64,12 @@ def test_the_flag_of_connected_mode_is_kept_apart_from_the_address() -> None:
     assert greeting.full_hwaddr == replace(GREETING.hwaddr, flags=0x80)
 
 
+def test_the_flag_of_an_introduced_host_is_the_lowest() -> None:
+    greeting = replace(GREETING, is_introduced=True)
+    assert greeting.pack() == RAW[:5] + b"\x01" + RAW[6:]
+    assert mesh.greeting_untrusted(RAW[:5] + b"\xff" + RAW[6:]) == greeting
+
+
 @pytest.mark.parametrize("length", range(36))
 def test_a_greeting_cut_off_is_a_bad_frame(length: int) -> None:
     with pytest.raises(BadFrame, match="mesh_greeting"):
