@@ -84,7 +84,7 @@ def test_multicast_reaches_the_members_of_a_group_only(three: Lab, sh: Sh, until
     until(lambda: _met(three.hosts), 20)
     first, second, third = three.hosts
     group = "239.7.7.7"
-    listen = f"socat -u UDP4-RECV:7777,ip-add-membership={group}:ib0 STDOUT"
+    listen = f"exec socat -u UDP4-RECV:7777,ip-add-membership={group}:ib0 STDOUT"
     listener = second.namespace.popen(["sh", "-c", listen + " > /dev/null"])
     try:
         until(lambda: group in sh(second, "ip maddress show dev ib0"))
