@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 from ipoibu._core import FaultyFabric
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import UsageError
-from ipoibu.fabric.base import Fabric, RcQueuePair, TxQueue
+from ipoibu.fabric.base import Fabric, TxQueue
+from ipoibu.fabric.wrapped import WrappedFabric
 
 _ABBREVIATIONS = {"dup": "duplicate"}
 
@@ -61,30 +61,18 @@ def _spoil(inner: TxQueue, spec: FaultSpec, seed: int) -> FaultyFabric:
     )
 
 
-class FaultyUd(Fabric):
-    """The inner fabric, with faults on the datagrams that it and its TX queues send."""
+class FaultyUd(WrappedFabric):
+    """The inner fabric, with faults on the datagrams that it and its TX queues send; connections meet
+    none."""
 
     def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
-        self._inner, self._spec = inner, spec
+        super().__init__(inner)
+        self._spec = spec
         self._faulty = [_spoil(inner, spec, spec.seed)]  # the fabric's, then one for each TX queue
-
-    @property
-    def qpn(self) -> Qpn:
-        return self._inner.qpn
 
     @property
     def native(self) -> object:
         return self._faulty[0].native
-
-    @property
-    def event_fd(self) -> int | None:
-        return self._inner.event_fd
-
-    def attach(self, mgid: Gid, mlid: int = 0) -> None:
-        self._inner.attach(mgid, mlid)
-
-    def detach(self, mgid: Gid) -> None:
-        self._inner.detach(mgid)
 
     def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
         tx_queues = [
@@ -94,27 +82,8 @@ class FaultyUd(Fabric):
         self._faulty += tx_queues
         return tx_queues
 
-    def open_connection(self) -> RcQueuePair:
-        """Open a connection of the inner fabric; its packets meet no faults."""
-        return self._inner.open_connection()
-
-    def admits(self, hwaddr: HwAddr) -> bool:
-        return self._inner.admits(hwaddr)
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        self._inner.announce(addresses)
-
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        self._inner.listen(learned)
-
-    def peers(self) -> list[dict[str, Any]]:
-        return self._inner.peers()
-
     def counters(self) -> dict[str, int]:
         total = Counter[str]()
         for faulty in self._faulty:
             total.update(faulty.counters())
         return self._inner.counters() | {f"faults_{name}": n for name, n in total.items()}
-
-    def close(self) -> None:
-        self._inner.close()

@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from typing import Any, Final, Self
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Fabric, MeshOptions, RcQueuePair
+from ipoibu.fabric.base import Fabric, MeshOptions
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
+from ipoibu.fabric.wrapped import WrappedFabric
 from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import ENCAP_LEN, MESH_PORT, UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
+from ipoibu.limits import ENCAP_LEN, UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
 from ipoibu.proto.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
@@ -23,13 +24,14 @@ from ipoibu.wire.mgid import broadcast
 _NO_WINDOW: Final = 1  # a greeting names a window; datagrams need none
 
 
-class UnicastFabric(Fabric):
+class UnicastFabric(WrappedFabric):
     """The inner fabric, with multicast by copies to the peers in a group."""
 
     def __init__(
         self, inner: Fabric, link: UnicastLink, rendezvous: Rendezvous, undo: ExitStack
     ) -> None:
-        self._inner, self._link, self._rendezvous = inner, link, rendezvous
+        super().__init__(inner)
+        self._link, self._rendezvous = link, rendezvous
         self._undo = undo
 
     @classmethod
@@ -51,7 +53,7 @@ class UnicastFabric(Fabric):
             params.mtu_bytes - ENCAP_LEN,
             _NO_WINDOW,
             params.pkey,
-            options.port or MESH_PORT,
+            options.listen_port,
             takes_connections,
         )
         config = MeshConfig(ours, UNICAST_PEERS_MAX, UNICAST_CONTACTS_MAX)
@@ -74,16 +76,8 @@ class UnicastFabric(Fabric):
             return cls(inner, link, rendezvous, undo.pop_all())
 
     @property
-    def qpn(self) -> Qpn:
-        return self._inner.qpn
-
-    @property
     def native(self) -> object:
         return self._link.native
-
-    @property
-    def event_fd(self) -> int | None:
-        return self._inner.event_fd
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         """Tell the peers that they shall send us the group's messages."""
@@ -91,9 +85,6 @@ class UnicastFabric(Fabric):
 
     def detach(self, mgid: Gid) -> None:
         self._rendezvous.left(mgid)
-
-    def open_connection(self) -> RcQueuePair:
-        return self._inner.open_connection()
 
     def admits(self, hwaddr: HwAddr) -> bool:
         return self._link.is_peer(hwaddr.gid.raw, hwaddr.qpn)
@@ -114,4 +105,4 @@ class UnicastFabric(Fabric):
     def close(self) -> None:
         """Part from every peer. Safe to repeat."""
         self._undo.close()
-        self._inner.close()
+        super().close()

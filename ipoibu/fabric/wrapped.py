@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A fabric around another one, which does what the wrapper does not do itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.fabric.base import Fabric, RcQueuePair
+
+
+class WrappedFabric(Fabric):
+    """Forwards everything but `native`, TX queues and counters; `close` closes the inner fabric, too."""
+
+    def __init__(self, inner: Fabric) -> None:
+        self._inner = inner
+
+    @property
+    def qpn(self) -> Qpn:
+        return self._inner.qpn
+
+    @property
+    def event_fd(self) -> int | None:
+        return self._inner.event_fd
+
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        self._inner.attach(mgid, mlid)
+
+    def detach(self, mgid: Gid) -> None:
+        self._inner.detach(mgid)
+
+    def open_connection(self) -> RcQueuePair:
+        return self._inner.open_connection()
+
+    def admits(self, hwaddr: HwAddr) -> bool:
+        return self._inner.admits(hwaddr)
+
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        self._inner.announce(addresses)
+
+    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
+        self._inner.listen(learned)
+
+    def peers(self) -> list[dict[str, Any]]:
+        return self._inner.peers()
+
+    def close(self) -> None:
+        self._inner.close()
