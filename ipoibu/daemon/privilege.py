@@ -24,7 +24,6 @@ from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.limits import MESH_PORT
 from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule, TcpPorts
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import keep_permitted
@@ -96,7 +95,7 @@ def needs_of(config: InterfaceConfig) -> Needs:
 
 def _tcp_ports(mesh: MeshOptions | None) -> TcpPorts:
     """Peers may listen at any port, and tell us of others; long answers of a name server come by TCP."""
-    return TcpPorts() if mesh is None else TcpPorts(connects=None, binds=(mesh.port or MESH_PORT,))
+    return TcpPorts() if mesh is None else TcpPorts(connects=None, binds=(mesh.listen_port,))
 
 
 def _paths(config: InterfaceConfig) -> Iterator[PathRule]:

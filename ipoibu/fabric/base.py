@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
+from ipoibu.limits import MESH_PORT
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
@@ -46,6 +47,10 @@ class MeshOptions:
     peers: tuple[str, ...] = ()
     file: Path | None = None
     port: int = 0
+
+    @property
+    def listen_port(self) -> int:
+        return self.port or MESH_PORT
 
 
 class Port(ABC):

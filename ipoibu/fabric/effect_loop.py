@@ -22,6 +22,11 @@ class TimedMachine(Protocol[_E_co]):
     def timer(self, now: float) -> Iterable[_E_co]: ...
 
 
+def wait_ms(deadline: float | None, now: float) -> float | None:
+    """Return how long to sleep until the deadline, and no less; None without one."""
+    return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+
+
 class EffectLoop(Generic[_E]):
     """Carries effects out one at a time, on the thread that feeds the machine.
 
@@ -54,8 +59,7 @@ class EffectLoop(Generic[_E]):
 
     def wait_ms(self, now: float) -> float | None:
         """Return how long to sleep until the machine's deadline; None without one."""
-        deadline = self.machine.deadline()
-        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+        return wait_ms(self.machine.deadline(), now)
 
     def stop(self) -> None:
         """Carry out no more effects, and forget `carry_out`, so that Python can free its owner at once."""

@@ -10,7 +10,6 @@ newer stays. No host forwards the messages that it receives, so there are no loo
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import random
@@ -285,15 +284,11 @@ class Mesh:
         conn = self._connections.get(handle)
         if conn is None:
             return self._take()
-        is_self = False
         if conn.state is State.DIALING and private:
-            with contextlib.suppress(BadFrame):  # a refusal without a reason
-                is_self = mesh.greeting_untrusted(private).hwaddr == self.config.ours.hwaddr
-        if is_self:
-            self._ourselves.add(conn.locator)
-            self._contacts.pop(conn.locator, None)
-        elif conn.state is State.DIALING and private:
-            self._suitable_untrusted(private)  # counts and logs why the peer does not suit us
+            refusing = self._suitable_untrusted(private)  # counts and logs why it does not suit us
+            if refusing is not None and refusing.hwaddr == self.config.ours.hwaddr:
+                self._ourselves.add(conn.locator)
+                self._contacts.pop(conn.locator, None)
         self._feed(now, conn, Input.ENDED)
         return self._take()
 

@@ -29,6 +29,7 @@ from ipoibu.fabric.cm.librdmacm import (
     SocketAddress,
 )
 from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.limits import CM_ROUND, CONNECTIONS_PER_PORT_MAX, RDMACM_ANSWER_S, RDMACM_RESOLVE_S
 from ipoibu.proto.rc_events import (
     CAUSES,
@@ -159,8 +160,7 @@ class RdmaCm(CmService):
         self._timers.run(now)
         if event is not None:
             return 0.0  # more events may wait
-        deadline = self._timers.deadline()
-        return None if deadline is None else max(0.0, (deadline - now) * 1000 + 1)
+        return wait_ms(self._timers.deadline(), now)
 
     def _event(self, event: CmEvent) -> None:
         if event.type is CmEventType.CONNECT_REQUEST:

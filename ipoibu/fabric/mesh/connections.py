@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -33,8 +32,6 @@ from ipoibu.proto.mesh import (
     Dial,
     Handle,
     Hangup,
-    InGroup,
-    InGroups,
     MeshConfig,
     MeshEffect,
     Name,
@@ -82,7 +79,7 @@ class MeshConnections(MeshWorker):
         config: MeshConfig,
     ) -> None:
         """Begin to listen, or raise `LinkError`."""
-        super().__init__(config)
+        super().__init__(core, config, info.netdev)
         self._device, self._info, self._core, self._create = device, info, core, create
         self._module = native()
         self._wires: dict[Handle, _Wire] = {}
@@ -239,7 +236,7 @@ class MeshConnections(MeshWorker):
         failure: OSError | None = None
         try:
             qpn = Qpn(wire.qp.qp_num)
-            greeting = self._introduced if wire.is_introduced else self._greeting
+            greeting = self._greeting_to(wire.is_introduced)
             wire.id.connect(qpn, greeting, retries=0, rnr_retries=0, has_srq=False)
         except OSError as error:
             failure = error
@@ -276,10 +273,6 @@ class MeshConnections(MeshWorker):
             case SendControl(handle, message):
                 if self._is_known(handle):
                     core.send_control(handle, message)
-            case InGroups(handle, mgids):
-                core.groups(handle, [mgid.raw for mgid in mgids])
-            case InGroup(handle, mgid, is_in):
-                core.group(handle, mgid.raw, is_in)
 
     def _is_known(self, handle: Handle) -> bool:
         wire = self._wires.get(handle)
@@ -296,10 +289,7 @@ class MeshConnections(MeshWorker):
         self._try(wire, lambda: wire.id.resolve_address(self._target(locator), _RESOLVE_MS))
 
     def _target(self, locator: Locator) -> SocketAddress:
-        ip, scope = locator.ip, 0
-        if isinstance(ip, IPv6Address) and ip.is_link_local:
-            scope = socket.if_nametoindex(self._info.netdev or "")
-        return SocketAddress(ip, locator.port, scope)
+        return SocketAddress(locator.ip, locator.port, self._scope(locator))
 
     def _refuse(self, wire: _Wire) -> None:
         with contextlib.suppress(OSError):  # the peer is gone

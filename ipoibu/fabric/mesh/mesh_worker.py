@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from ipaddress import IPv6Address
+from typing import Any, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.mesh import Learned, Mesh, MeshConfig, MeshEffect
+from ipoibu.proto.mesh import InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
 from ipoibu.proto.mesh_state import State
 from ipoibu.wire.mesh import Locator
 
@@ -28,11 +30,21 @@ _log = logging.getLogger(__name__)
 Learn = Callable[[HwAddr, tuple[IpAddress, ...]], None]
 
 
+class MeshCore(Protocol):
+    """The C side, which sends messages to groups to the peers in them. An unknown peer changes nothing."""
+
+    def groups(self, peer: int, mgids: list[bytes]) -> None: ...
+    def group(self, peer: int, mgid: bytes, is_in: bool) -> None: ...
+
+
 class MeshWorker(Worker):
     """Runs a `Mesh` on a thread of its own. Any thread may call the public methods."""
 
-    def __init__(self, config: MeshConfig) -> None:
+    def __init__(self, core: MeshCore, config: MeshConfig, netdev: str | None) -> None:
+        """Addresses of IPv6's link-local scope are those of `netdev`."""
         super().__init__("ipoibu-mesh")
+        self._groups = core
+        self._netdev = netdev
         self._mesh = Mesh(config, random.Random())
         self._effects = EffectLoop(self._mesh, self._perform)
         self._greeting = config.ours.pack()
@@ -100,8 +112,22 @@ class MeshWorker(Worker):
                 self._counts[reason] += 1
             case Log(level, text):
                 _log.log(level, "%s", text)
+            case InGroups(handle, mgids):
+                self._groups.groups(handle, [mgid.raw for mgid in mgids])
+            case InGroup(handle, mgid, is_in):
+                self._groups.group(handle, mgid.raw, is_in)
             case _:
                 self._carry_out(effect)
+
+    def _greeting_to(self, is_introduced: bool) -> bytes:
+        """Return our greeting to a host that we dial."""
+        return self._introduced if is_introduced else self._greeting
+
+    def _scope(self, locator: Locator) -> int:
+        """Return the scope of the address; `OSError` without a net device for it."""
+        if isinstance(locator.ip, IPv6Address) and locator.ip.is_link_local:
+            return socket.if_nametoindex(self._netdev or "")
+        return 0
 
     @abstractmethod
     def _carry_out(self, effect: MeshEffect) -> None:

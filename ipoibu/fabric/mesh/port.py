@@ -20,7 +20,7 @@ from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import RcMaker
 from ipoibu.ib import IWARP, PartitionParams, PortInfo
-from ipoibu.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX, MESH_PORT
+from ipoibu.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX
 from ipoibu.proto.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
@@ -126,7 +126,7 @@ class IwarpMesh(Fabric):
             params.mtu_bytes - ENCAP_LEN,
             module.MESH_WINDOW,
             params.pkey,
-            options.port or MESH_PORT,
+            options.listen_port,
         )
         with ExitStack() as undo:
             objects = device.create_mesh(

@@ -15,15 +15,14 @@ import errno
 import itertools
 import logging
 import select
-import socket
 import time
 from dataclasses import dataclass
-from ipaddress import IPv6Address
 from typing import Final
 
 from ipoibu._core import UnicastLink
 from ipoibu.addr import IpAddress
 from ipoibu.errors import BadFrame
+from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.unicast.stream import Stream, listener
 from ipoibu.ib import PortInfo
@@ -33,8 +32,6 @@ from ipoibu.proto.mesh import (
     Dial,
     Handle,
     Hangup,
-    InGroup,
-    InGroups,
     MeshConfig,
     MeshEffect,
     Name,
@@ -74,8 +71,8 @@ class Rendezvous(MeshWorker):
 
     def __init__(self, info: PortInfo, core: UnicastLink, config: MeshConfig) -> None:
         """Begin to listen, or raise `LinkError`."""
-        super().__init__(config)
-        self._netdev, self._core = info.netdev, core
+        super().__init__(core, config, info.netdev)
+        self._core = core
         self._wires: dict[Handle, _Wire] = {}
         self._owners: dict[int, _Wire | _Guest] = {}  # by descriptor
         self._guests: dict[_Guest, None] = {}  # the oldest first
@@ -108,12 +105,9 @@ class Rendezvous(MeshWorker):
         return self._wait_ms(now)
 
     def _wait_ms(self, now: float) -> float | None:
-        waits = [self._effects.wait_ms(now)]
-        deadlines = [it.deadline for it in itertools.islice(self._guests, 1)]
-        if self._deaf_until is not None:
-            deadlines.append(self._deaf_until)
-        waits += [max(0.0, (deadline - now) * 1000 + 1) for deadline in deadlines]
-        return min((wait for wait in waits if wait is not None), default=None)
+        deadlines = [self._mesh.deadline(), self._deaf_until]
+        deadlines += [it.deadline for it in itertools.islice(self._guests, 1)]
+        return wait_ms(min((it for it in deadlines if it is not None), default=None), now)
 
     def _disconnect_all(self) -> None:
         """Leave the end of the streams to `_release`: nobody waits for an answer."""
@@ -205,23 +199,24 @@ class Rendezvous(MeshWorker):
         try:
             if what & select.EPOLLOUT and owner.stream.writable():
                 self._dialed(owner)
-            if not what & ~select.EPOLLOUT:
-                pass
-            elif isinstance(owner, _Guest):
-                self._hear_untrusted(owner)
-            else:
-                frames = owner.stream.take_untrusted()
-                if frames is None:
-                    raise OSError(errno.ECONNRESET, "the peer closed the connection")
-                self._messages_untrusted(owner, frames)
+            if what & ~select.EPOLLOUT:
+                self._read_untrusted(owner)
             self._watch(owner)
         except (OSError, BadFrame) as error:
             self._broke(owner, error)
 
     def _dialed(self, owner: _Wire | _Guest) -> None:
         assert isinstance(owner, _Wire), "guests dialed us"
-        greeting = self._introduced if owner.is_introduced else self._greeting
-        owner.stream.put(FrameKind.GREETING, greeting)
+        owner.stream.put(FrameKind.GREETING, self._greeting_to(owner.is_introduced))
+
+    def _read_untrusted(self, owner: _Wire | _Guest) -> None:
+        if isinstance(owner, _Guest):
+            self._hear_untrusted(owner)
+            return
+        frames = owner.stream.take_untrusted()
+        if frames is None:
+            raise OSError(errno.ECONNRESET, "the peer closed the connection")
+        self._messages_untrusted(owner, frames)
 
     def _messages_untrusted(self, wire: _Wire, frames: list[tuple[FrameKind, bytes]]) -> None:
         for kind, body in frames:
@@ -285,10 +280,6 @@ class Rendezvous(MeshWorker):
                         self._hear(self._wires[handle])
             case SendControl(handle, message):
                 self._put(handle, FrameKind.CONTROL, message)
-            case InGroups(handle, mgids):
-                self._core.groups(handle, [mgid.raw for mgid in mgids])
-            case InGroup(handle, mgid, is_in):
-                self._core.group(handle, mgid.raw, is_in)
 
     def _dial(self, handle: Handle, locator: Locator, is_introduced: bool) -> None:
         try:
@@ -300,11 +291,6 @@ class Rendezvous(MeshWorker):
             return
         wire = self._wires[handle] = _Wire(handle, stream, True, is_introduced)
         self._watch(wire)
-
-    def _scope(self, locator: Locator) -> int:
-        if isinstance(locator.ip, IPv6Address) and locator.ip.is_link_local:
-            return socket.if_nametoindex(self._netdev or "")
-        return 0
 
     def _hear(self, wire: _Wire) -> None:
         """Have the core hear the peer, if the connection still stands.

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from types import SimpleNamespace
 from typing import Any, Final
@@ -261,7 +260,7 @@ def test_a_queue_pair_that_the_core_never_had_is_destroyed_at_once(
 def test_a_net_device_that_has_another_name_now_ends_the_attempt_alone(
     monkeypatch: pytest.MonkeyPatch, desk: Desk
 ) -> None:
-    monkeypatch.setattr(desk.connections, "_info", replace(INFO, netdev="not-there"))
+    monkeypatch.setattr(desk.connections, "_netdev", "not-there")
     desk.connections.seeds({Locator(ip_address("fe80::2"), 4792), PEER})
     made = [Channel.now.next(), Channel.now.next()]
     assert sorted(it.calls.get(timeout=WAIT_S)[0] for it in made) == ["close", "resolve"]
