@@ -37,6 +37,7 @@ from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
 from ipoibu.daemon.runtime import (
     make_namespace_dir,
     namespace_dir,
+    outside_link,
     remove_empty,
     remove_namespace_dir,
     socket_path,
@@ -152,7 +153,7 @@ class ControlServer:
             before, self.path = self.path, path
             self._remove_link()
             if not namespace.is_here:
-                self._link = namespace_dir() / f"{self._first_name}@{os.getpid()}.sock"
+                self._link = outside_link(namespace_dir(), self._first_name, os.getpid())
                 self._link.symlink_to(path)
         except (OSError, IpoibuError) as error:
             _log.warning("%s: the control socket stays at %s: %s", name, self.path, error)

@@ -71,6 +71,10 @@ def outside_links(name: str) -> list[str]:
     return [each for each in names() if each == name or each.rpartition("@")[0] == name]
 
 
+def outside_link(directory: Path, name: str, pid: int) -> Path:
+    return directory / f"{name}@{pid}.sock"
+
+
 @contextlib.contextmanager
 def link_outside(
     name: str, pid: int, namespace: str | Path, user: User | None = None
@@ -79,7 +83,7 @@ def link_outside(
     `namespace`. Root may make the link for `user`."""
     directory = make_namespace_dir(user)
     _remove_dead_links(directory)
-    link = directory / f"{name}@{pid}.sock"
+    link = outside_link(directory, name, pid)
     link.symlink_to(socket_path(name, namespace))
     try:
         yield

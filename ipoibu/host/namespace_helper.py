@@ -31,11 +31,11 @@ from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.fabric.privilege import CAP_NET_ADMIN
 from ipoibu.host.monitor import NETLINK_LISTEN_ALL_NSID
 from ipoibu.host.namespace import HERE, Namespace
-from ipoibu.host.netns import CLONE_NEWNET, NetworkNamespace
-from ipoibu.host.netsocket import NLM_F_ACK, SOL_NETLINK, NetlinkSocket
+from ipoibu.host.netns import NetworkNamespace
+from ipoibu.host.netsocket import NLM_F_ACK, SOL_NETLINK, NetlinkSocket, attributes
 from ipoibu.sandbox import capabilities, seccomp
 from ipoibu.sandbox.landlock import WRITE, PathRule
-from ipoibu.sandbox.libc import checked, libc
+from ipoibu.sandbox.libc import CLONE_NEWNET, checked, libc
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import User
 
@@ -276,12 +276,10 @@ class _Server:
         body = bytes(4) + _attribute(_NETNSA_FD, namespace)
         action = "asking for a namespace's number"
         for data, offset in self._netlink.exchange_raw(_RTM_GETNSID, 0, body, action):
-            at, (length,) = offset + 20, struct.unpack_from("=I", data, offset)
-            while at + 8 <= offset + length:
-                size, kind, number = struct.unpack_from("=HHi", data, at)
+            (length,) = struct.unpack_from("=I", data, offset)
+            for kind, value in attributes(data, offset + 20, offset + length):
                 if kind == _NETNSA_NSID:
-                    return int(number)
-                at += max(4, size + 3 & ~3)
+                    return int(struct.unpack_from("=i", value)[0])
         return _UNASSIGNED
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
-from ipoibu.sandbox.libc import checked, libc
+from ipoibu.sandbox.libc import CLONE_NEWNET, join_namespace
 
 NAMED: Final = Path("/run/netns")  # where `ip netns` keeps its files
-CLONE_NEWNET: Final = 0x40000000  # linux/sched.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,7 @@ class NetworkNamespace:
     def enter(self) -> None:
         """Move the calling thread into the namespace; others stay where they are."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                checked(libc.setns(fd, CLONE_NEWNET))
-            finally:
-                os.close(fd)
+            join_namespace(self.path, CLONE_NEWNET)
         except OSError as error:
             raise self._refusal(error) from error
 

@@ -177,14 +177,20 @@ def verdict(data: bytes, offset: int, kind: int, flags: int) -> tuple[int, str]:
     reason = ""
     if flags & NLM_F_ACK_TLVS:
         at = offset + 20 + (16 if kind == NLMSG_ERROR else 0)  # NETLINK_CAP_ACK: header only
-        while at + 4 <= min(offset + length, len(data)):
-            size, attribute = struct.unpack_from("=HH", data, at)
-            if size < 4:
-                break
-            if attribute & 0x3FFF == NLMSGERR_ATTR_MSG:
-                reason = data[at + 4 : at + size].rstrip(b"\0").decode(errors="replace")
-            at += (size + 3) & ~3
+        for attribute, value in attributes(data, at, offset + length):
+            if attribute == NLMSGERR_ATTR_MSG:
+                reason = value.rstrip(b"\0").decode(errors="replace")
     return -code, reason
+
+
+def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield type and value of the attributes from `at` to `end`, up to one that makes no sense."""
+    while at + 4 <= min(end, len(data)):
+        size, kind = struct.unpack_from("=HH", data, at)
+        if size < 4:
+            return
+        yield kind & 0x3FFF, data[at + 4 : at + size]
+        at += (size + 3) & ~3
 
 
 def refusal(code: int, action: str, reason: str) -> LinkError | NoSuchDevice | NotPermitted:

@@ -15,11 +15,7 @@ from typing import Final
 from ipoibu.errors import IpoibuError, NotPermitted
 from ipoibu.fabric.privilege import CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox import capabilities
-from ipoibu.sandbox.libc import checked, libc
-
-# linux/sched.h
-CLONE_NEWUSER: Final = 0x10000000
-CLONE_NEWNET: Final = 0x40000000
+from ipoibu.sandbox.libc import CLONE_NEWNET, CLONE_NEWUSER, checked, join_namespace, libc
 
 CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
 
@@ -69,11 +65,7 @@ def keep_network_capabilities() -> None:
 
 def _join(pid: int, kind: str, flag: int) -> None:
     try:
-        fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            checked(libc.setns(fd, flag))
-        finally:
-            os.close(fd)
+        join_namespace(f"/proc/{pid}/ns/{kind}", flag)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise NotPermitted(

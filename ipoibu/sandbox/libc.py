@@ -5,6 +5,7 @@ syscall."""
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 import cffi
@@ -22,6 +23,10 @@ long syscall(long number, ...);
 """)
 libc: Final[Any] = ffi.dlopen(None)
 
+# linux/sched.h
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWNET: Final = 0x40000000
+
 
 def prctl(option: int, *arguments: int) -> int:
     """prctl(2); `OSError` if the kernel refuses."""
@@ -33,6 +38,15 @@ def syscall(number: int, *arguments: Any) -> int:
     """A system call without a function of its own; each argument is a number or a cffi pointer."""
     values = [ffi.cast("long", value) for value in arguments]
     return checked(libc.syscall(ffi.cast("long", number), *values))
+
+
+def join_namespace(path: str | Path, kind: int) -> None:
+    """Move the calling thread into the namespace of the file `path`; `kind` is its CLONE flag. `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        checked(libc.setns(fd, kind))
+    finally:
+        os.close(fd)
 
 
 def checked(result: int) -> int:

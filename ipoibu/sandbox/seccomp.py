@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from ipoibu.sandbox.errors import Unavailable
+from ipoibu.sandbox.libc import CLONE_NEWNET
 
 # Calls that are permitted with any arguments. Names that this machine does not know are left out.
 CALLS: Final = {
@@ -65,7 +66,6 @@ TYPES: Final = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
 _BINARY_TREE: Final = 2
 _SOCK_TYPE_MASK: Final = 0xF
 _CLONE_THREAD: Final = 0x00010000
-_CLONE_NEWNET: Final = 0x40000000
 _TUNGETDEVNETNS: Final = 0x54E3
 _PR_SET_NAME: Final = 15
 _PR_GET_NAME: Final = 16
@@ -93,7 +93,7 @@ def restrict(*, enters_namespaces: bool = False) -> None:
     rules = _filter(seccomp)
     if enters_namespaces:
         arg, equal = seccomp.Arg, seccomp.EQ
-        _permit(seccomp, rules, "setns", arg(1, equal, _CLONE_NEWNET))
+        _permit(seccomp, rules, "setns", arg(1, equal, CLONE_NEWNET))
         _permit(seccomp, rules, "ioctl", arg(1, equal, _TUNGETDEVNETNS))
     try:
         rules.load()
