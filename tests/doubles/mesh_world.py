@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -84,16 +85,14 @@ class MeshWorld:
         for effect in effects:
             match effect:
                 case Dial():
-                    self._later(lambda dial=effect: self._dialed(number, dial))  # type: ignore[misc]
+                    self._later(partial(self._dialed, number, effect))
                 case Accept(handle):
-                    self._later(lambda end=(number, handle): self._accepted(end))  # type: ignore[misc]
+                    self._later(partial(self._accepted, (number, handle)))
                 case Refuse(handle) | Hangup(handle):
                     self._hang_up((number, handle), refuses=isinstance(effect, Refuse))
                 case SendControl(handle, message):
                     self.messages += 1
-                    self._later(
-                        lambda end=(number, handle), raw=message: self._said(end, raw)  # type: ignore[misc]
-                    )
+                    self._later(partial(self._said, (number, handle), message))
 
     def _dialed(self, number: int, dial: Dial) -> None:
         asked = self._numbers[dial.locator]

@@ -69,6 +69,18 @@ def bare() -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture
+def pods() -> Iterator[tuple[Namespace, Namespace]]:
+    """Two namespaces without any network."""
+    names = [f"ipoibu-{os.getpid()}-pod{number}" for number in (1, 2)]
+    first, second = (Namespace.create(name) for name in names)
+    try:
+        yield first, second
+    finally:
+        first.remove()
+        second.remove()
+
+
 @pytest.fixture(scope="session")
 def cli() -> Cli:
     """Run `ipoibu WORDS...` in a host; text output, no exception for an exit code."""

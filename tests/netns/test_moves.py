@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,6 @@ def nothing_left(runtime: Path) -> Iterator[None]:
     """No control socket, and no directory of any, outlives a test."""
     yield
     assert [str(path) for path in runtime.rglob("*")] == []
-
-
-@pytest.fixture
-def pods() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two namespaces without any network."""
-    names = [f"ipoibu-{os.getpid()}-pod{number}" for number in (1, 2)]
-    first, second = (Namespace.create(name) for name in names)
-    try:
-        yield first, second
-    finally:
-        first.remove()
-        second.remove()
 
 
 @pytest.fixture
@@ -80,6 +69,11 @@ def _reaches(namespace: Namespace, target: str) -> bool:
     return _run(namespace, "ping", "-c1", "-W1", target).returncode == 0
 
 
+def _await_replies(until: Until, namespace: Namespace, *targets: str) -> None:
+    for target in targets:
+        until(partial(_reaches, namespace, target), 10)
+
+
 def _configure_as_cni(pod: Namespace, name: str) -> None:
     _ip(pod, f"address add 10.77.0.9/24 dev {name}")
     _ip(pod, f"address add fd77::9/64 dev {name}")
@@ -98,8 +92,7 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
     assert _reaches(second.namespace, "10.77.0.1")
     _ip(home, f"link set ib0 netns {pod.name} name eth1")
     _configure_as_cni(pod, "eth1")
-    for target in ("10.77.0.9", "fd77::9"):
-        until(lambda target=target: _reaches(second.namespace, target), 10)
+    _await_replies(until, second.namespace, "10.77.0.9", "fd77::9")
     for target in ("10.77.0.2", "fd77::2"):
         assert _reaches(pod, target)
     assert not _reaches(second.namespace, "10.77.0.1")  # nothing of the configuration came along
@@ -108,8 +101,7 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
     _ip(pod, f"link set eth1 netns {os.getpid()} name ib7")
     subprocess.run(["ip", "link", "set", "ib7", "netns", home.name], check=True)
     _configure_as_cni(home, "ib7")
-    for target in ("10.77.0.9", "fd77::9"):
-        until(lambda target=target: _reaches(second.namespace, target), 10)
+    _await_replies(until, second.namespace, "10.77.0.9", "fd77::9")
     for host in bare.hosts:
         assert host.stop() == 0
         assert "internal error" not in host.log()
@@ -127,8 +119,7 @@ def test_changes_in_the_new_namespace_are_followed(
     _ip(second.namespace, "address add fd99::1/128 dev lo")
     _ip(pod, "route add 10.99.0.0/16 via 10.77.0.2")
     _ip(pod, "route add fd99::/64 via fd77::2")
-    for target in ("10.99.0.1", "fd99::1"):
-        until(lambda target=target: _reaches(pod, target), 10)
+    _await_replies(until, pod, "10.99.0.1", "fd99::1")
     _ip(pod, "route del 10.99.0.0/16")
     until(lambda: not _reaches(pod, "10.99.0.1"))
     _ip(pod, "address add 10.98.0.9/32 dev lo")

@@ -24,18 +24,6 @@ Until = Callable[..., object]
 
 
 @pytest.fixture
-def pods() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two namespaces without any network."""
-    names = [f"ipoibu-{os.getpid()}-pod{number}" for number in (1, 2)]
-    first, second = (Namespace.create(name) for name in names)
-    try:
-        yield first, second
-    finally:
-        first.remove()
-        second.remove()
-
-
-@pytest.fixture
 def hosts(bare: Lab, pods: tuple[Namespace, Namespace]) -> Iterator[tuple[Host, Host]]:
     """Two hosts that put their interfaces into the namespaces."""
     first, second = bare.hosts

@@ -29,23 +29,9 @@ from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
 from ipoibu.proto.transition import Transition
 from ipoibu.route import NextHop, RouteChange, Target, prefix_of
-from ipoibu.wire.ip import checksum
+from tests.doubles.packets import udp4, udp6, until
 
 Hosts = Callable[..., list[Endpoint]]
-
-
-def udp4(source: int, target: str, data: bytes) -> bytes:
-    """An IPv4 packet from host number `source`."""
-    head = bytearray(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(data), 0, 0, 64, 17, 0))
-    head += bytes([10, 0, 0, source]) + ipaddress.IPv4Address(target).packed
-    head[10:12] = checksum(head).to_bytes(2, "big")
-    return bytes(head) + data
-
-
-def udp6(source: int, target: str, data: bytes) -> bytes:
-    head = struct.pack(">IHBB", 6 << 28, len(data), 17, 64)
-    own = ipaddress.IPv6Address(f"fd00::{source}").packed
-    return head + own + ipaddress.IPv6Address(target).packed + data
 
 
 @pytest.fixture
@@ -69,13 +55,6 @@ def make_hosts() -> Iterator[Hosts]:
             return hosts
 
         yield make
-
-
-def until(ask: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not ask():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def preferred(host: Endpoint) -> bool:

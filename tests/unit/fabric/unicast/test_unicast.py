@@ -6,9 +6,8 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Self
@@ -22,26 +21,11 @@ from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.limits import UNICAST_GREETING_MAX
 from ipoibu.wire import mesh
-from ipoibu.wire.ip import checksum
 from ipoibu.wire.mesh import Greeting, Operation
 from ipoibu.wire.mesh_stream import FrameKind, FrameReader, frame
+from tests.doubles.packets import udp4, until
 
 WAIT_S: Final = 20.0
-
-
-def udp4(source: int, target: str, data: bytes) -> bytes:
-    head = bytearray(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(data), 0, 0, 64, 17, 0))
-    head += bytes([10, 0, 0, source]) + ipaddress.IPv4Address(target).packed
-    head[10:12] = checksum(head).to_bytes(2, "big")
-    return bytes(head) + data
-
-
-def until(ask: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (answer := ask()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return answer
 
 
 def free_port() -> int:
