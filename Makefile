@@ -156,7 +156,7 @@ deps-test:
 $(VENV)/bin/python: | deps
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(PY) -m pip install -q --upgrade pip
-	$(PY) -m pip install -q 'cython>=3.0,<3.2' 'setuptools>=70' wheel
+	$(PY) -m pip install -q 'cython>=3.0,<3.2' 'setuptools>=70' 'packaging>=24.2' wheel
 
 $(VENV)/.run: pyproject.toml $(VENV)/bin/python
 	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -e .
