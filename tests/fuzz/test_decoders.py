@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import ipoibu.wire
 from ipoibu.addr import Gid
 from ipoibu.errors import BadFrame
-from ipoibu.wire import membership, ndopt, sa
+from ipoibu.wire import dhcp, ip, membership, ndopt, sa, udp
 
 GOLDEN_FILE: Final = Path(__file__).parents[1] / "golden" / "wire.toml"
 Decoder = Callable[[bytes], object]
@@ -38,6 +38,8 @@ ADAPTED: Final[dict[str, Decoder]] = {
     ],
     "sa.records_untrusted": lambda raw: sa.records_untrusted(raw, raw[0] if raw else 0, 8),
     "icmp.too_big_untrusted": lambda raw: ipoibu.wire.icmp.too_big_untrusted(raw, 1280),
+    "dhcp.number_untrusted": lambda raw: dhcp.number_untrusted(raw, 4),
+    "udp.parse_untrusted": lambda raw: udp.parse_untrusted(ip.parse_untrusted(raw)),
     "membership.group_untrusted": lambda raw: membership.group_untrusted(
         (raw[:4] if len(raw) < 16 else raw[:16]).ljust(4, b"\xe0")
     ),
