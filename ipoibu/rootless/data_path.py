@@ -22,9 +22,9 @@ from ipoibu.rootless import namespaces
 from ipoibu.rootless.process import Process, end_with_parent
 
 _MESSAGE_BYTES: Final = 65536
-_UP: Final = b"up\n"  # the first message, unless an error is: its exit code and text
+_UP: Final = b"up\n"  # the first message; after an error, its exit code and text instead
 
-PATIENCE_S: Final = 5.0  # for the interface to end, which removes it from its groups
+PATIENCE_S: Final = 5.0  # the time in which the interface leaves its groups and ends
 
 _log = logging.getLogger(__name__)
 
@@ -59,11 +59,11 @@ class DataPath(Process):
 
 def _run(config: InterfaceConfig, command: int, parent: int, write: int) -> int:
     """The body of the process."""
-    os.setpgid(0, 0)  # signals of the terminal are for the command
+    os.setpgid(0, 0)  # the terminal's signals go to the command only
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.dup2(2, 1)  # the command's output ends with the command
+    os.dup2(2, 1)  # a pipe from standard output must see its end when the command ends
     try:
         namespaces.join_user(command)
         end_with_parent(parent, signal.SIGTERM)
@@ -91,5 +91,5 @@ def _announce(write: int, line: str) -> None:
 def _raise_loopback() -> None:
     with Netlink() as netlink:
         loopback = netlink.link("lo")
-        assert loopback is not None, "every network namespace has one"
+        assert loopback is not None, "every network namespace has lo"
         netlink.set_link(loopback.index, up=True)

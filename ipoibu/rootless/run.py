@@ -102,7 +102,7 @@ def default_device(table: Path = Path("/proc/net")) -> str | None:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep signals pending, for `_wait`; the children were forked before and are not concerned."""
+    """Block signals, which `_wait` takes; the children, forked before, do not inherit that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     try:
         yield

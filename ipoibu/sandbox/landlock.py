@@ -117,8 +117,8 @@ class TcpPorts:
 def restrict(rules: Sequence[PathRule], tcp: TcpPorts, *, abstract_sockets: bool) -> int:
     """Confine this thread, which needs no_new_privs, for ever; return the version of Landlock.
 
-    Without `abstract_sockets` the thread cannot connect to abstract Unix sockets of others. From version 6
-    on it signals only itself.
+    Without `abstract_sockets` the thread cannot connect to abstract Unix sockets of other processes. From
+    version 6 of Landlock on, the thread can signal no process but its own.
     """
     known = version()
     fs = Access(0)

@@ -38,21 +38,21 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a process goes on using after the stages. Without a `user` it keeps its own."""
+    """The rights that a process keeps after the stages. Without a `user` it keeps its own user."""
 
     user: User | None
     capabilities: Collection[int]
     paths: Sequence[PathRule]
     tcp: TcpPorts = field(default_factory=TcpPorts)
     abstract_sockets: bool = False
-    enters_namespaces: bool = False  # network namespaces; the capability for that as well
+    enters_namespaces: bool = False  # network namespaces; `capabilities` then has CAP_SYS_ADMIN
 
 
 def confine(name: str, needs: Needs, last: Stage, *, threads: int = 1) -> None:
-    """Carry out the stages up to `last`; log each one that this machine lacks.
+    """Carry out the stages up to `last`; log each stage that this machine lacks.
 
-    `threads` is the number of those that do so, each for itself. `NotPermitted` if the process may not
-    become `needs.user`.
+    `threads` is the number of threads that carry out the stages, each for itself. `NotPermitted` if the
+    process may not become `needs.user`.
     """
     outside = len(os.listdir("/proc/self/task")) - threads
     if outside > 0 and last > Stage.OFF:
@@ -67,7 +67,11 @@ def confine(name: str, needs: Needs, last: Stage, *, threads: int = 1) -> None:
             carried_out.append(carry_out(needs))
         except Unavailable as error:
             _log.warning(
-                "%s: the sandbox lacks stage %d (%s): %s", name, stage, stage.name.lower(), error
+                "%s: this machine lacks stage %d (%s) of the sandbox: %s",
+                name,
+                stage,
+                stage.name.lower(),
+                error,
             )
     _log.info("%s: sandbox: %s", name, ", ".join(filter(None, carried_out)) or "off")
 

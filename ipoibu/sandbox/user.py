@@ -49,4 +49,4 @@ def become(user: User) -> None:
         os.setresgid(user.gid, user.gid, user.gid)
         os.setresuid(user.uid, user.uid, user.uid)
     except PermissionError as error:
-        raise NotPermitted(f"--user {user.name} needs root: leave it out") from error
+        raise NotPermitted(f"--user {user.name} needs root: leave the option out") from error

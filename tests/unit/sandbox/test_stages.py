@@ -58,7 +58,7 @@ def test_a_stage_that_the_machine_lacks_is_logged_and_the_others_are_carried_out
         confine("ib0", NEEDS, Stage.SECCOMP)
     assert carried_out[-1] is Stage.SECCOMP
     assert caplog.messages[0] == (
-        "ib0: the sandbox lacks stage 4 (landlock): this kernel has no Landlock"
+        "ib0: this machine lacks stage 4 (landlock) of the sandbox: this kernel has no Landlock"
     )
     assert caplog.messages[-1] == "ib0: sandbox: USER, CAPABILITIES, NO_NEW_PRIVS, SECCOMP"
 
