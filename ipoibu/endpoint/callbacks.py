@@ -46,7 +46,7 @@ class Callbacks:
         on_mtu: OnMtu | None,
         on_link: OnLink | None,
     ) -> Callbacks:
-        """Callbacks of which None stands for nothing to call."""
+        """Make the callbacks; None stands for a function that does nothing."""
         return cls(
             on_address or _ignore, on_failure or _ignore, on_mtu or _ignore, on_link or _ignore
         )

@@ -69,8 +69,8 @@ class Tap:
                 try:
                     sink(frames)
                 except Exception:
-                    # The other sinks must not stop with it.
-                    _log.exception("a capture failed: it gets nothing more")
+                    # The other sinks go on.
+                    _log.exception("a capture's sink failed: it gets no more frames")
                     self._drop(sink)
         if self._pump.arm_captured():
             self._loop.call_soon(self._drain)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The log of an interface's transitions: neighbours, groups, connections and drops of peers' messages.
 
-This sink writes every such line, so `ipoibu monitor` and the log tell the same. Peers cause most
+This sink writes every such line, so `ipoibu monitor` and the log agree. Peers cause most
 transitions, so each kind of line has a rate limit; the next line says how many did not appear.
 """
 

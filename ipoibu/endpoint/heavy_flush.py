@@ -6,7 +6,7 @@ back, or when the link has another MTU, Q_Key or the like. Addresses, routes, gr
 queue pair's number, neighbours, paths and connections go with the queue pair.
 
 1. The port's `SaClient` sees another P_Key table and notifies the interface's `Subnet`, which calls
-   `Interface.flush`; a broadcast group's record that differs from the link's comes to the same.
+   `Interface.flush`; a broadcast group's record that differs from the link's has the same effect.
 2. If the interface's own P_Key moved, `HeavyFlush.demand` has `Interface.sever` take the link down, stop
    the pump and destroy the queue pair.
 3. A task joins the link again (`Subnet.find_link`), and retries while the P_Key is away or the SA refuses.
@@ -79,11 +79,11 @@ class HeavyFlush:
         return self._task is not None
 
     def demand(self, why: str) -> None:
-        """Begin a flush; if one is under way, have it try again at once."""
+        """Begin a flush; if a flush is under way, have it try again at once."""
         if self._task is not None:
             self._changed.set()
             return
-        _log.warning("%s: %s: the interface makes a new queue pair", self._interface.place, why)
+        _log.warning("%s: %s: replacing the queue pair", self._interface.place, why)
         self._interface.counts["renewals"] += 1
         self._interface.sever()
         self._task = self._interface.loop.create_task(self._run())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the host or the application tells an endpoint: addresses, routes, groups, neighbours."""
+"""The inputs of an endpoint from host or application: addresses, routes, groups, neighbours."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class HostInputs(Life):
 
     def allmulticast_changed(self, is_wanted: bool) -> None:
         """Receive every group of the link, as with `EndpointConfig.allmulticast`, or no longer. Without a
-        subnet administrator nothing changes, because nothing else knows which groups there are."""
+        subnet administrator nothing changes, because only that knows which groups there are."""
         self._call(lambda: self._opened().follow_allmulticast(is_wanted))
 
     def join(self, group: IpAddress | str) -> None:

@@ -84,7 +84,7 @@ class Interface:
         self._callbacks = callbacks
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
-        self._why_down: str | None = None  # as the log has it, while the port is down
+        self._why_down: str | None = None  # the reason in the log, while the port is down
         self._gid = self.port.info.gid
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
@@ -139,9 +139,8 @@ class Interface:
             self._port_timer.cancel()
         self._stop_path()
         self.shell.close()
-        self.subnet = self._heavy_flush = (
-            None  # both refer to us: without them Python frees us at once
-        )
+        # Both refer to this interface: without them Python frees it at once.
+        self.subnet = self._heavy_flush = None
 
     async def answer(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run a question of the application, which `stop` cancels."""
@@ -181,7 +180,7 @@ class Interface:
         self.shell.perform(effects)
 
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        """Poll for another time; a data path that follows a heavy flush does so, too."""
+        """Change the time to poll before sleep, also for the data path after a heavy flush."""
         self.config = replace(self.config, busy_poll_us=busy_poll_us)
         if not self.shell.is_severed:
             self.path.pump.busy_poll(busy_poll_us)
@@ -210,13 +209,13 @@ class Interface:
     # ---- up and down, with the port
 
     def up(self) -> None:
-        """The port carries traffic: bring the link up, and accept connections."""
+        """Follow a port that carries traffic now: bring the link up, and accept connections."""
         self._port_event("up")
         if self.rc is not None:
             self.rc.open()
 
     def down(self) -> None:
-        """The port carries no traffic: take the link down, and every connection with it."""
+        """Follow a port that carries no traffic: take down the link and every connection."""
         self._port_event("down")
         self._carrier.port_down()
         if self.rc is not None:
@@ -230,7 +229,7 @@ class Interface:
         self._look_at_port()
 
     def _look_at_port(self) -> None:
-        """Look at the port: a second has passed, or the device reports an event."""
+        """Follow the port's state and GID, once a second and when the device reports an event."""
         try:
             active = self.port.active()
         except LinkError as error:
@@ -241,7 +240,7 @@ class Interface:
             self._callbacks.on_failure(str(error))
             return
         if self.shell.is_severed:
-            self._port_active = active  # `resume` looks at this and at the GID
+            self._port_active = active  # `resume` reads this field and the GID
             if not active:
                 self._carrier.port_down()
             return
@@ -257,9 +256,9 @@ class Interface:
                 self._why_down = None
             self.up() if active else self.down()
         if not active:
-            self._tell_why_down()
+            self._log_why_down()
 
-    def _tell_why_down(self) -> None:
+    def _log_why_down(self) -> None:
         """Log that the port is down, once for each reason."""
         why = self.port.why_down()
         if why != self._why_down:
@@ -268,7 +267,7 @@ class Interface:
             _log.warning("%s: %s", self.port.info.device, text)
 
     def _rename_rc(self, hwaddr: HwAddr) -> bool:
-        """Have connected mode listen at the new address; if that fails, the next look retries."""
+        """Have connected mode listen at the new address; if that fails, `_look_at_port` retries."""
         try:
             if self.rc is not None:
                 self.rc.rename(hwaddr)
@@ -329,7 +328,7 @@ class Interface:
                 heavy_flush.demand(why)
 
     def sa_silent(self) -> None:
-        """The SA does not answer any more; a light flush follows when it does."""
+        """Log that the SA does not answer any more; when it answers again, a light flush follows."""
         self._note_sa("silent", "the subnet administrator does not answer")
 
     def _note_sa(self, state: str, cause: str) -> None:

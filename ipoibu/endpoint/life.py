@@ -156,7 +156,7 @@ class Life:
         opening = asyncio.ensure_future(asyncio.to_thread(self.open))
         try:
             await asyncio.shield(opening)
-        except asyncio.CancelledError:  # the thread goes on: close what it opens
+        except asyncio.CancelledError:  # the thread goes on: wait, and close the endpoint
             await asyncio.wait([opening])
             if opening.exception() is None:
                 await asyncio.to_thread(self.close)
@@ -180,7 +180,7 @@ class Life:
         async def run() -> _Result:
             return function(*args)
 
-        with self._life:  # the loop runs what it got before `close` before it ends
+        with self._life:  # the loop first runs the calls that came before `close`
             loop = self._opened().loop
             future = submit(loop, run)
         return future.result()

@@ -47,7 +47,7 @@ class _RcHost:
 
 @dataclass(slots=True)
 class _RcQp:
-    """A queue pair; `number` is the pump's name for it, 0 before it has one."""
+    """A queue pair; `number` names it to the pump, and is 0 until the pump has it."""
 
     connection: RcQueuePair
     number: int = 0
@@ -239,7 +239,7 @@ class RcShell:
         try:
             rc_qp.connection.program(effect.attributes)
         except LinkError as error:
-            _log.warning("%s", error)
+            _log.warning("%s: cannot start the connection: %s", effect.handle, error)
             return self._policy.broken(self._now(), effect.handle)
         return []
 
@@ -258,11 +258,11 @@ class RcShell:
     def _steer(self, route: TxRoute) -> None:
         host = self._hosts.get(route.hwaddr)
         if host is None:
-            return  # no neighbour of ours: we send nothing there
+            return  # the host is no neighbour: we send it no packets
         if route.tx_mode is not TxMode.RC:
             self._pump.tx_mode_set(host.destination, _TX_MODES[route.tx_mode])
             return
-        assert route.handle is not None, "by connection"
+        assert route.handle is not None, "mode RC has a connection"
         rc_qp = self._rc_qps.get(route.handle)
         if rc_qp is not None:
             self._pump.tx_mode_set(

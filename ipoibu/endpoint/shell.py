@@ -143,7 +143,7 @@ class Shell:
             try:
                 self._dispatch(event)
             except Exception:
-                # A defect of ours loses one event; the interface must not stop with it.
+                # A defect of ours loses one event; the interface goes on.
                 self._counts["defect"] += 1
                 _log.exception(
                     "%s: event %d was not handled", self._path.port.info.device, event.type
@@ -269,7 +269,7 @@ class Shell:
                 self._pump.route_del(prefix[1:], prefix[0])
 
     def _count_gateways(self, target: Target | None, change: int) -> None:
-        """The engine knows the gateways that any route leads to."""
+        """Count the routes to each gateway, and report to the engine the first and the last one."""
         for hop in target.hops if target is not None else ():
             if hop.via is None:
                 continue
@@ -277,7 +277,7 @@ class Shell:
             count = self._gateways[hop.via]
             if count == 0:
                 del self._gateways[hop.via]
-            if count == (change > 0):  # the last route has gone, or the first one has come
+            if count == (change > 0):  # the last route is gone, or the first route is new
                 now = self._loop.time()
                 self.perform(self._engine.gateway_changed(now, hop.via, is_used=count > 0))
 
@@ -315,7 +315,7 @@ class Shell:
         self._ask_route = ask
 
     def _answer_route(self, packet: bytes) -> None:
-        """The pump has no answer for the packet's flow; without one of the kernel's it is on-link."""
+        """Ask the kernel for the route of the packet's flow; a flow without an answer is on-link."""
         target = self._ask_route(packet) if self._ask_route is not None else None
         if target is None:
             self._counts["route_unanswered"] += 1

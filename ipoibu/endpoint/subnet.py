@@ -259,7 +259,7 @@ class Subnet:
             self._all.close()
 
     def others(self) -> tuple[Gid, ...]:
-        """The groups that we receive for a router only."""
+        """Return the groups that we receive for a multicast router only."""
         held = self._all.held if self._all is not None else ()
         return tuple(group for group in held if group not in self._received)
 
@@ -275,7 +275,7 @@ class Subnet:
             else:
                 self._loop.call_soon_threadsafe(self._interface.flush, change)
         except RuntimeError:  # the interface is closed
-            _log.debug("%s came after the interface closed", change)
+            _log.debug("the SA client reported %s after the interface closed", change)
 
     def _group_changed(self, notice: Notice) -> None:
         exists = notice.trap is Trap.GROUP_CREATED
@@ -301,7 +301,7 @@ class Subnet:
         if after == before:
             return None
         if after is None:
-            return f"P_Key {self._params.own_pkey} was taken from the port"
+            return f"the port has no P_Key {self._params.own_pkey} any more"
         return f"P_Key {after[1]} is at index {after[0]} now"
 
     async def find_link(self) -> PartitionParams:
@@ -344,9 +344,9 @@ class Subnet:
             del self._tasks[key]
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, IpoibuError):  # a defect of ours: one request is lost
-                _log.error("%s %s failed", *key, exc_info=error)
+                _log.error("request %s %s to the SA failed", *key, exc_info=error)
             else:
-                _log.debug("%s %s: %s", *key, error)
+                _log.debug("request %s %s to the SA: %s", *key, error)
 
     def _later(self, question: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a request whose answer we do not await, on the SA client's loop, which outlives ours."""

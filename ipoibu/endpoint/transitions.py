@@ -31,6 +31,6 @@ class Transitions:
             try:
                 sink(transition)
             except Exception:
-                # The engine and the other sinks must not stop with it.
-                _log.exception("an observer failed: it gets nothing more")
+                # The engine and the other sinks go on.
+                _log.exception("an observer failed: it gets no more transitions")
                 self.remove(sink)

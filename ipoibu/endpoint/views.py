@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an endpoint shows of itself: its parameters, tables, counters, transitions and frames."""
+"""The views of an endpoint: its parameters, tables, counters, transitions and frames."""
 
 from __future__ import annotations
 

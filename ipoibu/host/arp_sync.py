@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ARP sync: copies what decides about ARP answers beside the interface's own addresses into an endpoint.
+"""ARP sync: copies the host's other IPv4 addresses and its ARP settings into an endpoint.
 
 The kernel answers ARP requests for the IPv4 addresses of all its interfaces, as the sysctls arp_ignore,
 arp_announce and arp_filter of the receiving interface say (Documentation/networking/ip-sysctl.rst).

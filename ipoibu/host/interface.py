@@ -57,7 +57,7 @@ class InterfaceSpec:
 
     @property
     def mtu_kind(self) -> str:
-        """What `least_mtu_bytes` is the MTU of, in messages."""
+        """The name in messages of the thing whose MTU `least_mtu_bytes` is."""
         return "the link" if self.datagram_mtu_bytes is None else "the link's datagrams"
 
     def check(self) -> None:
@@ -190,7 +190,7 @@ class Interface:
                 self._netlink.add_address(self.index, entry)
 
     def keep(self, address: IpAddress) -> None:
-        """No other host has the address."""
+        """Note that no other host has the address: the interface may have it."""
         self._unwanted.discard(address)
 
     def _own(self) -> list[IpInterface]:
@@ -199,8 +199,8 @@ class Interface:
         return [*own, link_local(self.spec.guid)] if self.spec.ipv6 else own
 
     def _remove_generated(self) -> None:
-        # Below 1280 bytes the kernel forgets our address generation mode, too: back above, it generates
-        # an address of its own.
+        # Below 1280 bytes the kernel also forgets the address generation mode that we set. Once the MTU
+        # is large enough again, the kernel generates an address of its own.
         for address, flags in self._netlink.flagged_addresses(self.index).items():
             if address.ip.is_link_local and flags & IFA_F_STABLE_PRIVACY:
                 self._netlink.remove_address(self.index, address)
@@ -212,7 +212,7 @@ class Interface:
         try:
             self._netlink.add_address(self.index, address)
         except LinkError as error:
-            # IPv4 works without it. If the user gave IPv6 addresses, adding them raises the error.
+            # IPv4 needs no such address. If the user gave IPv6 addresses, adding them raises the error.
             _log.warning("%s: the interface works without IPv6: %s", self.spec.name, error)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What belongs to a network namespace: sockets and files of /proc. `HERE` opens them where the thread is."""
+"""The sockets and /proc files of a network namespace. `HERE` opens those of the thread's namespace."""
 
 from __future__ import annotations
 

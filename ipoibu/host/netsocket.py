@@ -103,7 +103,7 @@ class NetlinkSocket:
     def exchange_raw(
         self, kind: int, flags: int, body: bytes, action: str
     ) -> Iterator[tuple[bytes, int]]:
-        """As `exchange`, with what stands behind the netlink header as bytes."""
+        """As `exchange`, with the message behind its netlink header as bytes."""
         self.was_interrupted = False
         self._sequence += 1
         length, flags = 16 + len(body), NLM_F_REQUEST | flags

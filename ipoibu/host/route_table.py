@@ -33,7 +33,7 @@ Entries = tuple[RouteEntry, ...]
 
 
 class RouteTable:
-    """The routes by prefix. `changes` yields how the best ones have changed since its last call.
+    """The routes by prefix. `changes` yields the changes of the best routes since its last call.
 
     For a family with `ask` the table publishes one route, of kind "ask": the kernel decides each flow.
     """
