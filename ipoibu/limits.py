@@ -162,7 +162,7 @@ MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld
 OPEN_RETRY_S: Final = 0.1
 OPEN_WAIT_S: Final = 5.0  # of `ipoibu up`, for the address
 OPEN_WAIT_MAX_S: Final = 86_400
-OPEN_WAIT_TOLD_S: Final = 2.0  # a longer wait gets a line in the log
+OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
 INTERFACE_DESCRIPTORS: Final = 22  # a child on the built-in HCA has at most 18

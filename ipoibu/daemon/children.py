@@ -119,7 +119,7 @@ class Children:
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, even if the client has gone
+            task.exception()  # else asyncio logs an error that no client awaits any more
 
     # ---- one at a time
 
@@ -129,7 +129,7 @@ class Children:
             child = self._make(config, lambda reason: self._failed(pkey, reason), _refusals(config))
             try:
                 await child.start()
-            except OSError as error:  # no more descriptors or memory: the parent goes on
+            except OSError as error:  # the process has no descriptors or memory left
                 raise IpoibuError(f"{config.name}: {error.strerror}") from error
             self._running[pkey] = child
         await child.settle()
@@ -139,19 +139,19 @@ class Children:
 
     def _check_new(self, pkey: PKey) -> None:
         if self._closed:
-            raise IpoibuError("the interface is ending")
+            raise IpoibuError("the interface is ending and takes no further child")
         if pkey == self._parent.endpoint.pkey.full:
             raise UsageError(f"{pkey} is the partition of {self._parent.name} itself")
         if pkey in self._running:
             name = self._running[pkey].config.name
-            raise UsageError(f"{pkey} is the partition of {name} already")
+            raise UsageError(f"{name} has the partition {pkey} already")
         if len(self._running) >= CHILDREN_MAX:
             raise UsageError(f"an interface has at most {CHILDREN_MAX} children")
 
     async def _remove(self, pkey: PKey) -> None:
         async with self._turn:
             if pkey not in self._running:
-                raise NoSuchDevice(f"no child in partition {pkey}")
+                raise NoSuchDevice(f"the interface has no child in partition {pkey}")
             await self._end(pkey)
 
     async def _end(self, pkey: PKey) -> None:
@@ -159,7 +159,7 @@ class Children:
         try:
             await child.close()
         except Exception as error:
-            # An error here must not keep the other children and the parent from ending.
+            # The other children and the parent have to end in spite of this error.
             _log.error("%s: the child did not close cleanly: %s", child.config.name, error)
 
     def _failed(self, pkey: PKey, reason: str) -> None:
@@ -177,7 +177,7 @@ class Children:
 
 def _refusals(child: InterfaceConfig) -> dict[str, Action]:
     async def refuse(request: Mapping[str, Any]) -> object:
-        raise UsageError("a child interface has no children; ask its parent")
+        raise UsageError("a child interface has no children: name its parent instead")
 
     async def none(request: Mapping[str, Any]) -> object:
         return []

@@ -135,9 +135,9 @@ class ControlServer:
         remove_namespace_dir()
 
     def move(self, name: str, namespace: Namespace) -> None:
-        """Go on under the interface's new name, in the namespace to which it has moved.
+        """Move the socket to the interface's new name and namespace.
 
-        The namespace of the start keeps a link NAME@PID, with the name of the start.
+        The first namespace keeps a link NAME@PID, with the first name of the interface.
         """
         self._name = name
         try:
@@ -156,7 +156,7 @@ class ControlServer:
                 self._link = outside_link(namespace_dir(), self._first_name, os.getpid())
                 self._link.symlink_to(path)
         except (OSError, IpoibuError) as error:
-            _log.warning("%s: the control socket stays at %s: %s", name, self.path, error)
+            _log.warning("%s: cannot move the control socket from %s: %s", name, self.path, error)
             return
         if before.parent != namespace_dir():
             remove_empty(before.parent)

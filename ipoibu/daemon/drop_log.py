@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Logs the packets that the data path drops, by reason: nobody tells it which peer sent them.
+"""Logs the packets that the data path drops, by reason, without the peer that sent them.
 
-A drop that the engine sees names its peer (`endpoint/event_log.py`). The pump and the fabric only count,
-so this looks at the differences of their counters.
+`endpoint/event_log.py` logs the drops of the engine, which knows the peer. The pump and the fabric only
+count, so `DropLog` reads their counters and logs the differences.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Reason:
 
 
 class Drops:
-    """Finds drops to log. Of each reason a line comes at once, the next after a minute, then after two,
-    four .. 60 minutes while drops go on; after a pause as long as that it begins anew."""
+    """Finds drops to log. The first drop for a reason gets a line at once. While drops go on, the next
+    lines follow after 1, 2, 4 .. 60 minutes. After 60 minutes without drops the waits begin anew."""
 
     def __init__(self, stats: Mapping[str, int]) -> None:
         self._reasons: dict[str, _Reason] = {
@@ -54,7 +54,7 @@ class Drops:
             if not _is_logged(name):
                 continue
             reason = self._reasons.setdefault(name, _Reason(0))
-            reason.logged = min(reason.logged, value)  # another data path may count anew
+            reason.logged = min(reason.logged, value)  # a new data path counts from zero
             if value == reason.logged or now < reason.quiet_until:
                 continue
             if now >= reason.quiet_until + DROP_LOG_MAX_S:

@@ -19,7 +19,7 @@ _log: Final = logging.getLogger(__name__)
 class AddressHolder(Protocol):
     """The part of `ipoibu.host.interface.Interface` that this file uses."""
 
-    duplicate_action: str  # what becomes of a duplicate address, for the log
+    duplicate_action: str  # for the log: who removes a duplicate address
 
     def drop(self, address: IpAddress) -> bool: ...
     def retry(self, address: IpAddress) -> None: ...
@@ -29,8 +29,8 @@ class Duplicates:
     """The duplicate addresses of one interface; every method runs on the loop's thread.
 
     The interface sets its own addresses again after `DUPLICATE_RETRY_MIN_S`, then after waits that
-    double, and when its link comes up. An address that another program set stays with that program;
-    its refusals are counted all the same, which thins the log, for `ADDRESSES_MAX` addresses in all.
+    double, and when its link comes up. It does not set an address that another program had set, but
+    counts its refusals, too, to thin the log, for `ADDRESSES_MAX` addresses in all.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -52,11 +52,11 @@ class Duplicates:
             _log.error("%s: %s", self._name, error)
         if backoff.refusals.add():
             _log.error(
-                "%s: %s is another host's address: %s%s%s",
+                "%s: another host has the address %s: %s%s%s",
                 self._name,
                 address,
                 holder.duplicate_action,
-                f", to try again in {wait_s:.0f} s" if is_ours else "",
+                f" and tries again in {wait_s:.0f} s" if is_ours else "",
                 backoff.refusals.times,
             )
         if is_ours:
@@ -69,7 +69,7 @@ class Duplicates:
         self._cancel(address)
         if self._backoffs.pop(address, None) is None:
             return False
-        _log.warning("%s: %s is free again, and ours", self._name, address)
+        _log.warning("%s: the interface has the address %s again", self._name, address)
         return True
 
     def retry_all(self, holder: AddressHolder) -> None:

@@ -113,7 +113,7 @@ class EventStreams:
 
 
 class _Queue:
-    """Takes transitions on the engine's thread, which never waits, and gives them to the event loop."""
+    """Passes transitions from the engine's thread, which never waits, to the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ready = asyncio.Event()
@@ -134,7 +134,7 @@ class _Queue:
                 self._loop.call_soon_threadsafe(self.ready.set)
 
     def drain(self) -> tuple[list[tuple[float, Transition]], int]:
-        """Return what waits, and how many events found no room since the last call."""
+        """Return the waiting events, and how many events found no room since the last call."""
         self.ready.clear()
         with self._lock:
             taken, lost = list(self._waiting), self._lost

@@ -58,7 +58,8 @@ class KernelSide:
         return {address.ip for address in addresses if address.version == 6}
 
     def start(self) -> Link | None:
-        """Copy the kernel's state into the endpoint, and return the link; None if it has left."""
+        """Copy the kernel's state into the endpoint, and return the link; None if the link has left the
+        namespace."""
         index = self.interface.index
         link = self._routes.refresh()
         self._watch.watch()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The action `ping` of the control socket: one question of the link layer to one host."""
+"""The action `ping` of the control socket: one ARP or ND request to one host."""
 
 from __future__ import annotations
 

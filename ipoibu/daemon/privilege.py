@@ -94,7 +94,7 @@ def needs_of(config: InterfaceConfig) -> Needs:
 
 
 def _tcp_ports(mesh: MeshOptions | None) -> TcpPorts:
-    """Peers may listen at any port, and tell us of others; long answers of a name server come by TCP."""
+    """Peers may listen at any port, and introduce others; long answers of a name server come by TCP."""
     return TcpPorts() if mesh is None else TcpPorts(connects=None, binds=(mesh.listen_port,))
 
 

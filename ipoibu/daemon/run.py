@@ -52,7 +52,7 @@ def _device(tun: Tun) -> TunPacketDevice:
         return TunRing(tun.fd, tun.offload, tun.more)
     except OSError as error:
         _log.info(
-            "%s: the TUN takes a system call for each packet, as io_uring failed: %s",
+            "%s: the pump makes a system call for each packet of the TUN, as io_uring failed: %s",
             tun.name,
             error,
         )
@@ -65,9 +65,9 @@ class Daemon:
     `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
     the interface failed. It calls `announce` with one line when the interface is up. Before it starts
     any thread it calls `confine`, which gives up what the process does not need. `executor` has the
-    threads that open endpoints, at least two. `namespace` is the one that the calling thread has entered:
-    when its name, file or process is gone, the interface ends. With a `helper` the interface and its
-    children are followed into other network namespaces.
+    threads that open endpoints, at least two. `namespace` is the namespace that the calling thread has
+    entered: when its name, file or process is gone, the interface ends. With a `helper` the daemon follows
+    the interface and its children into other network namespaces.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Daemon:
         with contextlib.ExitStack() as stack:
             if self._config.cpu_latency is not None:  # only root may open this device
                 stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
-            if self._config.metrics is not None:  # the sandbox lets nobody listen later
+            if self._config.metrics is not None:  # the sandbox permits no later listen(2)
                 self._metrics = MetricsServer(self._config.metrics)
                 stack.callback(self._metrics.close)
             self._confine(self._config)
@@ -108,7 +108,7 @@ class Daemon:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 loop.add_signal_handler(number, self._stop.set)
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # their default would end the interface
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default they end a process
             loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
             self._executor = self._given or stack.enter_context(ThreadPoolExecutor(2, "control"))

@@ -44,8 +44,8 @@ from ipoibu.limits import (
     IPV6_MIN_MTU,
     MOVE_RETRY_S,
     OPEN_RETRY_S,
+    OPEN_WAIT_LOGGED_S,
     OPEN_WAIT_S,
-    OPEN_WAIT_TOLD_S,
     RETRANS_TIMER_S,
 )
 
@@ -135,7 +135,7 @@ class RunningInterface:
             open_tun(config.name, super_frames=config.offload, queues=config.endpoint.queues)
         )
         self._tun = tun
-        self._link_changed(False, None)  # as the kernel's ib0 until it has joined the link
+        self._link_changed(False, None)  # no carrier before the join, as the kernel's ib_ipoib
         callbacks = Callbacks(
             on_address=self._threadsafe(self._verdict),
             on_failure=self._threadsafe(self._fail),
@@ -188,7 +188,7 @@ class RunningInterface:
     async def _open(self) -> None:
         """Open the endpoint when its device is ready, or raise why it is not, after the wait or `stop`."""
         began = self._loop.time()
-        is_told = False
+        is_logged = False
         while True:
             try:
                 await self._loop.run_in_executor(self._executor, self.endpoint.open)
@@ -196,10 +196,14 @@ class RunningInterface:
                 waited_s, wait_s = self._loop.time() - began, self._wait_s(error)
                 if waited_s >= wait_s or self._stop.is_set():
                     raise
-                is_long = wait_s > OPEN_WAIT_S  # else the error itself comes soon
-                if is_long and waited_s >= OPEN_WAIT_TOLD_S and not is_told:
-                    is_told = True
-                    _log.warning("%s: waits up to %d s: %s", self.config.name, wait_s, error)
+                is_long = (
+                    wait_s > OPEN_WAIT_S
+                )  # after a short wait the caller reports the error soon
+                if is_long and waited_s >= OPEN_WAIT_LOGGED_S and not is_logged:
+                    is_logged = True
+                    _log.warning(
+                        "%s: waits up to %d s for the device: %s", self.config.name, wait_s, error
+                    )
             else:
                 return
             with contextlib.suppress(TimeoutError):
@@ -207,7 +211,8 @@ class RunningInterface:
                     await self._stop.wait()
 
     def _wait_s(self, error: IpoibuError) -> float:
-        """By default wait for an address only, as a device that does not exist may be a typing error."""
+        """Return how long to wait. A missing device may be a typing error, so only a missing address gets
+        time by default."""
         if self.config.wait is not None:
             return self.config.wait
         return OPEN_WAIT_S if isinstance(error, NotReady) else 0.0
@@ -224,8 +229,8 @@ class RunningInterface:
         )
 
     async def settle(self) -> None:
-        """Wait until the endpoint has probed every IPv6 address, because "up" means usable, or until
-        `stop`."""
+        """Wait until the endpoint has probed every IPv6 address, or until `stop`: an interface is "up"
+        when its addresses are usable."""
         if not self._pending:
             return
         waits = {asyncio.create_task(e.wait()) for e in (self._verdicts, self._stop)}
@@ -377,8 +382,8 @@ class RunningInterface:
             return self._helper.locate(self._tun.fd)
         except OSError as error:
             raise LinkError(
-                "the interface moved to another network namespace, and this kernel does not say to"
-                f" which ({error.strerror}): Linux 5.2 does"
+                "the interface moved to another network namespace, and this kernel does not show which"
+                f" ({error.strerror}): that needs Linux 5.2"
             ) from error
 
     def _follow_to(self, namespace: Namespace) -> None:

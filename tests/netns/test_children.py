@@ -104,8 +104,8 @@ def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, sh
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (("add", "ib0", "0x8001"), 1, "ib0: 0x8001 is the partition of ib0.8001 already"),
-        (("add", "ib0", "0x0001"), 1, "ib0: 0x8001 is the partition of ib0.8001 already"),
+        (("add", "ib0", "0x8001"), 1, "ib0: ib0.8001 has the partition 0x8001 already"),
+        (("add", "ib0", "0x0001"), 1, "ib0: ib0.8001 has the partition 0x8001 already"),
         (("add", "ib0", "0xffff"), 1, "ib0: 0xffff is the partition of ib0 itself"),
         (("add", "ib0", "0x7fff"), 1, "ib0: 0xffff is the partition of ib0 itself"),
         (("add", "ib0", "0"), 2, "P_Key 0x0000 is invalid"),

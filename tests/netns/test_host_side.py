@@ -232,7 +232,7 @@ def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until:
     first, second = lab.hosts
     assert _reaches(first, str(second.ipv6.ip))
     sh(first, f"ip address add {second.ipv6.ip}/64 dev ib0")
-    until(lambda: "is another host's address" in first.log(), 10)
+    until(lambda: "another host has the address" in first.log(), 10)
     until(lambda: str(second.ipv6.ip) not in sh(first, "ip -6 address show dev ib0"))
     assert "fd77::2" in first.log()
     until(lambda: "fd77::2" not in _addresses(first))

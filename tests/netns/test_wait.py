@@ -30,7 +30,10 @@ def test_a_host_waits_until_its_device_is_up(bare: Lab, sh: Sh, until: Until) ->
     try:
         first.start(wait=False)
         until(
-            lambda: "WARNING: ib0: waits up to 600 s: soft:eth0: the device is down" in first.log(),
+            lambda: (
+                "WARNING: ib0: waits up to 600 s for the device: soft:eth0: the device is down"
+                in first.log()
+            ),
             60,
         )
         sh(first, UP)
@@ -53,7 +56,12 @@ def test_a_host_waits_for_a_device_that_comes_late_and_not_unasked(
     first.options += ["--wait", "600"]
     try:
         first.start(wait=False)
-        until(lambda: "waits up to 600 s: soft:eth0: no such network device" in first.log(), 60)
+        until(
+            lambda: (
+                "waits up to 600 s for the device: soft:eth0: no such network device" in first.log()
+            ),
+            60,
+        )
         sh(first, "ip link set later down; ip link set later name eth0; " + UP)
         first.wait_ready()
     finally:

@@ -150,8 +150,8 @@ def test_a_child_does_not_inherit_addresses_routes_or_mtu() -> None:
 @pytest.mark.parametrize(
     ("pkey", "why"),
     [
-        ("0x8001", "0x8001 is the partition of ib0.8001 already"),
-        ("0x0001", "0x8001 is the partition of ib0.8001 already"),
+        ("0x8001", "ib0.8001 has the partition 0x8001 already"),
+        ("0x0001", "ib0.8001 has the partition 0x8001 already"),
         ("0xffff", "0xffff is the partition of ib0 itself"),
         ("0x7fff", "0xffff is the partition of ib0 itself"),
         ("0", "P_Key 0x0000 is invalid"),
@@ -300,7 +300,7 @@ def test_a_child_has_no_children() -> None:
         (child,) = children_made(children)
         assert await child.actions["child-list"]({}) == []
         for action in ("child-add", "child-del"):
-            with pytest.raises(UsageError, match="no children; ask its parent"):
+            with pytest.raises(UsageError, match="no children: name its parent instead"):
                 await child.actions[action]({"pkey": "0x8002"})
 
     run(talk)

@@ -47,7 +47,7 @@ def test_without_one_it_is_read_packet_by_packet(
     assert isinstance(device, _core.TunDevice)
     assert (device.fd, device.offload) == (tun.fd, tun.offload)
     assert (
-        f"ib0: the TUN takes a system call for each packet, as io_uring failed: [Errno {number}]"
+        f"ib0: the pump makes a system call for each packet of the TUN, as io_uring failed: [Errno {number}]"
         in caplog.text
     )
 

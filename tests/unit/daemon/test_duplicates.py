@@ -69,7 +69,7 @@ def test_the_waits_double_and_the_log_is_thinned(
     assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"] * 4
     assert len(caplog.records) == 2
     assert (
-        "ib0: 10.0.0.1 is another host's address: the interface removes it, to try again in 10 s"
+        "ib0: another host has the address 10.0.0.1: the interface removes it and tries again in 10 s"
         in caplog.text
     )
 
@@ -82,7 +82,7 @@ def test_an_address_that_is_free_again_is_kept_and_begins_anew(
     assert not duplicates.won(ADDRESS)
     duplicates.lost(ADDRESS, holder)
     assert duplicates.won(ADDRESS)
-    assert "10.0.0.1 is free again" in caplog.text
+    assert "the interface has the address 10.0.0.1 again" in caplog.text
     duplicates.lost(ADDRESS, holder)
     assert clock.ring() == DUPLICATE_RETRY_MIN_S
 
@@ -113,7 +113,7 @@ def test_the_log_is_thinned_for_an_address_of_another_program_too(
     assert caplog.messages[-1].endswith("(2 times)")
     assert duplicates.won(ADDRESS)
     duplicates.lost(ADDRESS, holder)
-    assert caplog.messages[-1].endswith("address: the interface removes it")
+    assert caplog.messages[-1].endswith("10.0.0.1: the interface removes it")
 
 
 def test_the_oldest_addresses_of_other_programs_are_forgotten_at_the_cap(clock: Clock) -> None:
