@@ -54,9 +54,9 @@ class MeshOptions:
 
 
 class Port(ABC):
-    """An open port of a device, before the parameters of the partition are known.
+    """An open port of a device, which does not know the partition's parameters yet.
 
-    Only one thread at a time calls it.
+    Only one thread at a time calls a port.
     """
 
     @property
@@ -78,14 +78,14 @@ class Port(ABC):
 
     @abstractmethod
     def active(self) -> bool:
-        """Return whether the port carries traffic now. The endpoint asks about once a second.
+        """Return whether the port carries traffic now. The endpoint calls this about once a second.
 
         The call updates `info.gid` if the port's GID has changed; the fabrics then send from the new
         GID. `LinkError`: the device is gone for good.
         """
 
     def why_down(self) -> str:
-        """Return why the port carries no traffic, and the remedy, if the device tells."""
+        """Return why the port carries no traffic, and the remedy; empty if the device gives no reason."""
         return ""
 
     def speed_mbps(self) -> int | None:
@@ -97,11 +97,11 @@ class Port(ABC):
         """Open a UD queue pair in the partition, ready to send and receive, or raise `LinkError`."""
 
     def open_connected(self, params: PartitionParams) -> Fabric:
-        """As `open_ud`, for a fabric that has connections as well."""
+        """Open a UD queue pair as `open_ud` does, in a fabric that makes connections, too."""
         raise LinkError(f"{self._place}: this device has no connected mode")
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
-        """As `open_ud`, for a fabric that connects to the peers that `options` name."""
+        """Open a fabric that connects to the peers that `options` name, in place of a UD queue pair."""
         raise UsageError(f"{self._place}: this device has no mesh")
 
     def cm(self) -> CmService:
@@ -118,7 +118,7 @@ class Port(ABC):
 
 
 class Fabric(ABC):
-    """The queue pairs of one interface on one port: a UD queue pair, and connections if asked for.
+    """The queue pairs of one interface on one port: a UD queue pair, and those of its connections.
 
     Only the engine's thread calls it, and one fabric serves one pump in its life. The order at the end:
     the pump stops, `close` destroys the queue pairs (nothing writes to the pump's memory any more), and
@@ -154,7 +154,8 @@ class Fabric(ABC):
         """Stop receiving the group's datagrams; does nothing for a group that is not attached."""
 
     def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
-        """Open `count` TX queues or none (`LinkError`). Called once at most, before there is a pump.
+        """Open `count` TX queues or none (`LinkError`). The endpoint calls this at most once, and before
+        it makes the pump.
 
         The queues share the fabric's counters, follow its port and end with it.
         """
@@ -169,7 +170,7 @@ class Fabric(ABC):
         return True
 
     def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
-        """In a mesh: send the interface's addresses to every peer, now and when it connects."""
+        """In a mesh: send the interface's addresses to every peer, now and when a peer connects."""
 
     def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:  # noqa: B027
         """In a mesh: call `learned`, on any thread, with the addresses that a peer announces."""

@@ -62,8 +62,8 @@ def _spoil(inner: TxQueue, spec: FaultSpec, seed: int) -> FaultyFabric:
 
 
 class FaultyUd(WrappedFabric):
-    """The inner fabric, with faults on the datagrams that it and its TX queues send; connections meet
-    none."""
+    """The inner fabric, with faults on the datagrams that it and its TX queues send; messages of
+    connections have no faults."""
 
     def __init__(self, inner: Fabric, spec: FaultSpec) -> None:
         super().__init__(inner)

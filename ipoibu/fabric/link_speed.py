@@ -27,7 +27,7 @@ def speed_mbps(name: str) -> int | None:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             _ethtool(control, name, command)
-    except OSError:  # the interface has no such notion
+    except OSError:  # the interface has no speed
         return None
     _, _, _, low, _, _, _, high, _ = _COMMAND.unpack(command)
     speed: int = high << 16 | low

@@ -26,5 +26,5 @@ def is_capable(capability: int, status: Path = STATUS) -> bool | None:
 
 def may_control() -> bool:
     """Return whether the kernel lets us give a queue pair a controlled Q_Key (B3). True if unknown: then
-    the attempt shows it."""
+    the kernel refuses the attempt."""
     return is_capable(CAP_NET_RAW) is not False

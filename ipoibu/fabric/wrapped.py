@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A fabric around another one, which does what the wrapper does not do itself."""
+"""A wrapper around a fabric, which forwards the calls that its subclass does not carry out itself."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class UmadGsiPort:
             self._umad.close()
             raise LinkError(
                 f"{device}/{port}: the kernel's ib_cm answers requests for connections; to answer them "
-                "here: modprobe -r ib_cm, and before it what uses it (rdma_ucm, rdma_cm)"
+                "here: modprobe -r ib_cm, after the modules that use it (rdma_ucm, rdma_cm)"
             )
 
     @property

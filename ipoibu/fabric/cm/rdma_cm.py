@@ -189,7 +189,7 @@ class RdmaCm(CmService):
         try:
             gid = Gid.of_ip(event.id.target.ip)
         except LinkError as error:
-            _log.info("rdma_cm cannot answer a request: %s", error)
+            _log.info("%s: refusing a peer's connection: %s", self._device, error)
             event.id.close()
             return
         handle = Handle(Role.PASSIVE, next(self._passive))

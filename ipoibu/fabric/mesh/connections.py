@@ -143,7 +143,8 @@ class MeshConnections(MeshWorker):
                 self._device.destroy(wire.qp)
         self._wires.clear()
         if given_up:  # the kernel ends these with the process
-            _log.info("the mesh closed before %d connections were complete", len(given_up))
+            place = self._info.device
+            _log.info("%s: the mesh ends before %d connections are complete", place, len(given_up))
             return
         self._channel.close()
 
@@ -196,7 +197,8 @@ class MeshConnections(MeshWorker):
         try:
             act()
         except (OSError, IpoibuError) as error:
-            _log.info("the mesh ends a connection: %s", error)
+            place = self._info.device
+            _log.info("%s: connection %d of the mesh failed: %s", place, wire.handle, error)
             self._counts["mesh_failed"] += 1
             self._lose(wire)
 
@@ -247,7 +249,8 @@ class MeshConnections(MeshWorker):
             if wire.is_over:
                 self._destroy(wire)
             elif failure is not None and not wire.is_leaving:
-                _log.info("the mesh cannot make a connection: %s", failure)
+                place = self._info.device
+                _log.info("%s: connection %d of the mesh failed: %s", place, wire.handle, failure)
                 self._counts["mesh_failed"] += 1
                 self._lose(wire)
             self._wake()
@@ -282,7 +285,9 @@ class MeshConnections(MeshWorker):
         try:
             wire = _Wire(handle, self._channel.create(), True, is_introduced)
         except OSError as error:
-            _log.warning("the mesh cannot open another connection: %s", error)
+            _log.warning(
+                "%s: cannot connect to the peer at %s: %s", self._info.device, locator, error
+            )
             self._effects.perform(self._mesh.ended(time.monotonic(), handle))
             return
         self._wires[handle] = self._by_id[wire.id] = wire
@@ -305,13 +310,17 @@ class MeshConnections(MeshWorker):
             self._destroy(wire)
             return
         if not wire.is_dialing:  # a disconnect would wait for the connect call to end
-            with contextlib.suppress(OSError):  # it was not connected, or the connection ended
+            with contextlib.suppress(OSError):  # the connection is not established, or has ended
                 wire.id.disconnect()
         self._device.fail(wire.qp)
         try:
             self._core.remove(wire.handle)
         except OSError:
-            _log.exception("a queue pair stays until the interface ends")
+            _log.exception(
+                "%s: cannot remove connection %d of the mesh before the interface ends",
+                self._info.device,
+                wire.handle,
+            )
 
     def _destroy(self, wire: _Wire) -> None:
         wire.is_over = True

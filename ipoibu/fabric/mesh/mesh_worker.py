@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The thread that runs a `Mesh`: what both carriers of its connections share.
+"""The thread that runs a `Mesh`, for both carriers of its connections.
 
 A carrier makes the connections: rdma_cm on iWARP (`connections.py`), TCP on links without multicast
 (`ipoibu/fabric/unicast/rendezvous.py`).
@@ -41,7 +41,7 @@ class MeshWorker(Worker):
     """Runs a `Mesh` on a thread of its own. Any thread may call the public methods."""
 
     def __init__(self, core: MeshCore, config: MeshConfig, netdev: str | None) -> None:
-        """Addresses of IPv6's link-local scope are those of `netdev`."""
+        """Peers' addresses of IPv6's link-local scope are on the link of `netdev`."""
         super().__init__("ipoibu-mesh")
         self._groups = core
         self._netdev = netdev
@@ -50,7 +50,7 @@ class MeshWorker(Worker):
         self._greeting = config.ours.pack()
         self._introduced = replace(config.ours, is_introduced=True).pack()
         self._learned: Learn | None = None
-        self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # what we learned before `listen`
+        self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # announced before `listen`
 
     # ---- requests
 
@@ -67,7 +67,7 @@ class MeshWorker(Worker):
         self._input(lambda: self._mesh.addresses(addresses))
 
     def listen(self, learned: Learn) -> None:
-        """`learned` must not block."""
+        """Call `learned`, which must not block, with the addresses that peers announce."""
         with self._lock:
             self._learned = learned
             for hwaddr, addresses in self._early.items():

@@ -113,7 +113,7 @@ class _Parser:
             *ended, rest = whole.partition("#")[0].split(";")
             for part in ended:
                 if not part.strip():
-                    raise self._error("nothing stands before the semicolon on its line")
+                    raise self._error("a semicolon needs text before it on its line")
                 self._part(part)
                 self._open = None
             self._part(rest)
@@ -224,7 +224,7 @@ class _Parser:
             return
         scopes = sorted(flags.scopes) or [DEFAULT_SCOPE]
         if scopes != [mgid.raw[1] & 0xF] and not flags.scopes:
-            self._warn(f"group {mgid} gets scope {DEFAULT_SCOPE}: only scope= is looked at")
+            self._warn(f"group {mgid} gets scope {DEFAULT_SCOPE}: OpenSM reads scope= only")
         is_ip = mgid.raw[2:4] in IP_SIGNATURES
         if is_ip:
             wrong = self._unfit(partition, mgid, flags)

@@ -178,7 +178,8 @@ class SaClient:
                     task.cancel()
                 for task in done:
                     if not task.cancelled() and task.exception() is not None:
-                        _log.warning("the SA client did not leave cleanly: %s", task.exception())
+                        error = task.exception()
+                        _log.warning("%s: cannot leave a group at the SA: %s", self._place, error)
         finally:
             self.abort()
 
@@ -198,6 +199,10 @@ class SaClient:
         """The port as the client last saw it: at the start, before a retry, by `reregister` and, if it
         watches the port, every second."""
         return self._transport.info
+
+    @property
+    def _place(self) -> str:
+        return f"{self.info.device}/{self.info.port}"
 
     @property
     def counts(self) -> Counter[str]:
@@ -262,7 +267,7 @@ class SaClient:
         refused = await self._memberships.rejoin()
         for error in await all_of(self.subscribe(trap) for trap in self._traps):
             if error is not None:
-                _log.warning("the SA client could not subscribe again: %s", error)
+                _log.warning("%s: cannot subscribe to the SA's reports: %s", self._place, error)
         return refused
 
     @_on_loop
@@ -293,7 +298,7 @@ class SaClient:
 
     @_on_loop
     async def class_port_info(self) -> ClassPortInfo:
-        """The SA's abilities."""
+        """Return the SA's capabilities."""
         return await self._transport.class_port_info()
 
     # ---- events
@@ -303,7 +308,7 @@ class SaClient:
         """Have the SA report an event (M2); `LinkError` where another program takes the port's reports."""
         if not self._transport.hears_unasked:
             raise LinkError(
-                f"{self.info.device}/{self.info.port}: another program (ibacm, srp_daemon) takes the "
+                f"{self._place}: another program (ibacm, srp_daemon) takes the "
                 "subnet administrator's reports on this port"
             )
         self._traps.add(trap)
@@ -364,7 +369,9 @@ class SaClient:
         try:
             after = self._transport.look()
         except IpoibuError as error:
-            _log.warning("the SA client cannot read its port: %s", error)
+            _log.warning(
+                "%s: the SA client cannot read the state of its port: %s", self._place, error
+            )
             return []
         before, self._watched_info = self._watched_info, after
         flushes = flushes_of(before, after)
@@ -394,7 +401,10 @@ class SaClient:
                 # Broadcast groups first; then each interface asks for its paths and groups.
                 for (group, _), error in (await self.rejoin()).items():
                     _log.warning(
-                        "the subnet administrator returned, but refuses %s: %s", group, error
+                        "%s: the subnet administrator answers again, but refuses group %s: %s",
+                        self._place,
+                        group,
+                        error,
                     )
                 self.counts["sa_rejoined"] += 1
                 self._notify(Flush.LIGHT)
@@ -418,7 +428,7 @@ class SaClient:
                 except NoRecords:
                     self.reregister()
                 except SaError as error:
-                    _log.debug("the SA client could not confirm its membership: %s", error)
+                    _log.debug("%s: cannot confirm a membership at the SA: %s", self._place, error)
 
     async def _subscribe_to_groups(self) -> None:
         """Subscribe to the reports of M2. Without them an interface learns of new and deleted groups only
@@ -427,7 +437,7 @@ class SaClient:
             try:
                 await self.subscribe(trap)
             except LinkError as error:
-                _log.info("the SA client subscribes to no reports of groups: %s", error)
+                _log.info("%s: no reports of new and deleted groups: %s", self._place, error)
 
     def _flush(self, flush: Flush) -> None:
         if flush is Flush.LIGHT:

@@ -143,7 +143,7 @@ class SaTransport:
         return Asked(what, gid, pkey, record, guid=self._info.guid, is_member=is_member)
 
     async def class_port_info(self) -> ClassPortInfo:
-        """The SA's abilities."""
+        """Return the SA's capabilities."""
         return await self.ask(
             Method.GET,
             Attribute.CLASS_PORT_INFO,
@@ -197,10 +197,11 @@ class SaTransport:
         try:
             self.look()
         except IpoibuError as error:
-            _log.warning("the SA client cannot read its port: %s", error)
+            place = f"{self._info.device}/{self._info.port}"
+            _log.warning("%s: the SA client cannot read the state of its port: %s", place, error)
 
     def _poll_port(self) -> None:
-        """Read all datagrams, and again soon: the loop cannot watch the descriptor."""
+        """Read all datagrams, now and again soon: the loop cannot watch the descriptor."""
         self._drain()
         wait_s = BUSY_POLL_S if len(self._requests) else IDLE_POLL_S
         if not self._is_closed:
@@ -245,7 +246,8 @@ class SaTransport:
         except OSError as error:
             self.counts["sa_unsent"] += 1
             if self._send_errors.add():
-                _log.warning("%s/%s: %s", info.device, info.port, error)
+                place = f"{info.device}/{info.port}"
+                _log.warning("%s: cannot send a datagram to the SA: %s", place, error)
 
     def _sa_changed(self, change: Change) -> None:
         place, lid = f"{self._info.device}/{self._info.port}", self._info.sa_lid

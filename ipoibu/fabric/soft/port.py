@@ -150,7 +150,7 @@ class SoftPort(Port):
 
 
 class SoftUd(Fabric):
-    """A UD queue pair of the built-in HCA, with connections beside it if asked for."""
+    """A UD queue pair of the built-in HCA and, in connected mode, its connections."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class UnicastFabric(WrappedFabric):
         return self._link.native
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
-        """Tell the peers that they shall send us the group's messages."""
+        """Ask the peers to send us the group's messages."""
         self._rendezvous.joined(mgid)
 
     def detach(self, mgid: Gid) -> None:
@@ -103,6 +103,6 @@ class UnicastFabric(WrappedFabric):
         return self._inner.counters() | own | self._rendezvous.counters()
 
     def close(self) -> None:
-        """Part from every peer. Safe to repeat."""
+        """Disconnect from every peer, and close the inner fabric. Safe to repeat."""
         self._undo.close()
         super().close()

@@ -5,7 +5,7 @@
     accept:  the peer's greeting, ours; the peer's first control message confirms
 
 A greeting carries the hardware address, and so the GID and queue pair number that datagrams come from. The
-core hears nobody else.
+core drops datagrams from any other source.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Rendezvous(MeshWorker):
     def __init__(self, info: PortInfo, core: UnicastLink, config: MeshConfig) -> None:
         """Begin to listen, or raise `LinkError`."""
         super().__init__(core, config, info.netdev)
-        self._core = core
+        self._core, self._info = core, info
         self._wires: dict[Handle, _Wire] = {}
         self._owners: dict[int, _Wire | _Guest] = {}  # by descriptor
         self._guests: dict[_Guest, None] = {}  # the oldest first
-        self._deaf_until: float | None = None  # we accept no connection: no descriptor is left
+        self._deaf_until: float | None = None  # the end of a pause without a free descriptor
         self._listener = listener(config.ours.port, f"{info.device}/{info.port}")
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
@@ -110,7 +110,7 @@ class Rendezvous(MeshWorker):
         return wait_ms(min((it for it in deadlines if it is not None), default=None), now)
 
     def _disconnect_all(self) -> None:
-        """Leave the end of the streams to `_release`: nobody waits for an answer."""
+        """Do nothing: `_release` closes the streams, and no peer has to answer."""
 
     def _release(self) -> None:
         self._effects.stop()
@@ -127,7 +127,7 @@ class Rendezvous(MeshWorker):
     # ---- hosts that have not greeted us
 
     def _greet(self) -> None:
-        """Accept a connection. Of too many silent guests, the oldest goes."""
+        """Accept a connection; above the cap of hosts that have not greeted us, drop the oldest."""
         try:
             sock, _ = self._listener.accept()
         except OSError as error:
@@ -248,7 +248,9 @@ class Rendezvous(MeshWorker):
         elif self._wires.get(owner.handle) is owner:
             _log.log(
                 logging.DEBUG if owner.has_greeted else logging.INFO,
-                "a connection of the mesh ends: %s",
+                "%s: connection %d of the mesh ends: %s",
+                self._info.device,
+                owner.handle,
                 error,
             )
             self._counts["mesh_failed"] += not owner.has_greeted
@@ -285,7 +287,8 @@ class Rendezvous(MeshWorker):
         try:
             stream = Stream.dial(locator, self._scope(locator))
         except OSError as error:
-            _log.info("%s: %s", locator, error.strerror or error)
+            reason = error.strerror or error
+            _log.info("%s: cannot connect to %s: %s", self._info.device, locator, reason)
             self._counts["mesh_failed"] += 1
             self._effects.perform(self._mesh.ended(time.monotonic(), handle))
             return
@@ -293,10 +296,10 @@ class Rendezvous(MeshWorker):
         self._watch(wire)
 
     def _hear(self, wire: _Wire) -> None:
-        """Have the core hear the peer, if the connection still stands.
+        """Have the core accept the peer's datagrams, if the connection still exists.
 
-        A peer that dialed us has confirmed by now, so it hears us, and the connection that this one may
-        replace has ended.
+        A peer that dialed us has confirmed by now, so it accepts ours, and the connection that this one
+        may replace has ended.
         """
         if wire.greeting is None or self._wires.get(wire.handle) is not wire:
             return
@@ -324,7 +327,7 @@ class Rendezvous(MeshWorker):
     # ---- descriptors
 
     def _watch(self, owner: _Wire | _Guest) -> None:
-        """Have epoll look for what the stream waits for, unless it is closed."""
+        """Register with epoll the events that the stream waits for, unless the stream is closed."""
         fd = owner.stream.fileno()
         if fd < 0:
             return

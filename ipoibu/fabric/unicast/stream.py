@@ -22,14 +22,14 @@ _PASSING: Final = (errno.EAGAIN, errno.EINTR, errno.EINPROGRESS)
 
 
 class Stream:
-    """Only one thread calls it. An `OSError` of a method ends the connection."""
+    """One connection, for one thread. An `OSError` of a method ends the connection."""
 
     def __init__(self, sock: socket.socket, *, is_connected: bool) -> None:
         self._sock = sock
         self._is_connected = is_connected
         self._reader = FrameReader()
         self._unsent = bytearray()
-        # The kernel finds out that the other host is gone: by probes, or by data without an answer.
+        # The kernel detects that the other host is gone: by probes, or by data without an answer.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             (socket.TCP_KEEPIDLE, UNICAST_SILENCE_S // 2),
@@ -42,7 +42,7 @@ class Stream:
 
     @classmethod
     def dial(cls, locator: Locator, scope: int) -> Self:
-        """Begin to connect; the stream is writable when that has come to an end."""
+        """Begin to connect; the stream becomes writable when the attempt has succeeded or failed."""
         is_v6 = locator.ip.version == 6
         family = socket.AF_INET6 if is_v6 else socket.AF_INET
         target = (str(locator.ip), locator.port) + ((0, scope) if is_v6 else ())
@@ -66,11 +66,11 @@ class Stream:
 
     @property
     def awaits_room(self) -> bool:
-        """Whether the stream wants to know when it becomes writable."""
+        """Whether the owner has to call `writable` when the stream becomes writable."""
         return not self._is_connected or bool(self._unsent)
 
     def writable(self) -> bool:
-        """Send what waits; return whether the connection has just been made."""
+        """Send the waiting bytes; return whether the connection has just been established."""
         is_new = not self._is_connected
         if is_new:
             error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

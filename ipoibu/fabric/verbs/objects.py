@@ -108,7 +108,7 @@ def _close(item: Any) -> None:
     try:
         item.close()
     except Exception as error:  # PyverbsError, by whichever import
-        _log.warning("a %s did not close: %s", type(item).__name__, error)
+        _log.warning("cannot close the %s of an RDMA device: %s", type(item).__name__, error)
 
 
 def load() -> SimpleNamespace:
@@ -138,7 +138,7 @@ def missing(remedy: str) -> str:
 
 
 def missing_remedy() -> str:
-    """Return what gives this Python its pyverbs."""
+    """Return the remedy for a Python that finds no pyverbs."""
     return SHARE if hides_distribution(sys.prefix, sys.base_prefix, sys.path) else INSTALL
 
 
@@ -413,7 +413,7 @@ class VerbsDevice:
         try:
             self._modify(qp, attr)
         except IpoibuError as error:
-            _log.info("a queue pair did not change its state: %s", error)
+            _log.info("%s: cannot put a queue pair into the error state: %s", self.name, error)
 
     def destroy(self, qp: Any) -> None:
         _close(qp)

@@ -196,7 +196,7 @@ class VerbsPort(Port):
 
 
 class VerbsUd(Fabric):
-    """A UD queue pair of a port, with connections beside it if asked for."""
+    """A UD queue pair of a port and, in connected mode, its connections."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class VerbsUd(Fabric):
         try:
             self._fabric.detach(mgid.raw, mlid)
         except OSError as error:  # the device is gone, and the attachment with it
-            _log.warning("%s: group %s: %s", self._port.place, mgid, error)
+            _log.warning("%s: cannot detach group %s: %s", self._port.place, mgid, error)
 
     def open_tx_queues(self, count: int) -> list[UdQueue]:
         """Each TX queue has a queue pair of its own, which receives nothing."""

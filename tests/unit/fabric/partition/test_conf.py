@@ -339,8 +339,8 @@ def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
         ("p=0x1, mtu : ALL;", "'' is not a mtu"),
         ("p=0x1, rate=fast : ALL;", "'fast' is not a rate"),
         ("p=0x1, rate=0 : ALL;", "rate=0 is reserved"),
-        ("p=0x1 : ALL;;", "nothing stands before the semicolon"),
-        ("p=0x1 : ALL\n;", "nothing stands before the semicolon"),
+        ("p=0x1 : ALL;;", "a semicolon needs text before it"),
+        ("p=0x1 : ALL\n;", "a semicolon needs text before it"),
         ("p=0x1 : defmember=limited : 0x12;", "is not a port GUID"),
     ],
 )
