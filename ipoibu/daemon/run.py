@@ -19,6 +19,7 @@ from ipoibu.daemon.metrics import Observation, observe
 from ipoibu.daemon.metrics_server import MetricsServer
 from ipoibu.daemon.notify import notify
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
+from ipoibu.daemon.watchdog import Watchdog
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady
 from ipoibu.host.cpu_latency import bounded_cpu_latency
@@ -132,7 +133,9 @@ class Daemon:
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
-                await self._stopped(interface)
+                watchdog = Watchdog.of_service(lambda: [interface, *children.running])
+                async with watchdog or contextlib.nullcontext():
+                    await self._stopped(interface)
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")

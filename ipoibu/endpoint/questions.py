@@ -55,6 +55,11 @@ class Questions(Life):
         seconds_of(timeout, "timeout")
         return await self._await(lambda it: it.wait_up(timeout))
 
+    async def aprogress(self) -> None:
+        """Return once the engine's thread and every thread of the data path have made progress, for a
+        watchdog; a link that has no queue pair at the moment counts as progress."""
+        await self._await(lambda it: it.shell.heartbeat.beat(it.shell.living_pump))
+
     def _wait(self, work: Callable[[Interface], Coroutine[Any, Any, _Answer]]) -> _Answer:
         self._check_thread()
         try:

@@ -22,7 +22,8 @@ from typing import Final
 
 from ipoibu import _core
 from ipoibu.addr import Gid, IpAddress, Qpn
-from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.datapath import DataPath, Pump
+from ipoibu.endpoint.heartbeat import Heartbeat
 from ipoibu.endpoint.ping import Pinger
 from ipoibu.endpoint.rc_shell import EVENTS as RC_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
@@ -96,6 +97,7 @@ class Shell:
         self._on_link = on_link
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self.pinger = Pinger(loop, engine, self._effects.perform)
+        self.heartbeat = Heartbeat()
         self._routes: dict[bytes, Target] = {}  # by prefix
         self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
         self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
@@ -107,6 +109,10 @@ class Shell:
         """Start the pump, and read its events."""
         self._pump.start()
         self._loop.add_reader(self._pump.event_fd, self._woken)
+
+    def living_pump(self) -> Pump | None:
+        """Return the pump, None while the data path is severed."""
+        return None if self.is_severed else self._pump
 
     def stop_reading(self) -> None:
         self._loop.remove_reader(self._pump.event_fd)
@@ -186,6 +192,8 @@ class Shell:
                     "%s: the queue pair failed; the interface recovers it",
                     self._path.port.info.device,
                 )
+        elif kind == _core.EVENT_SYNC:
+            self.heartbeat.answered()
         elif kind == _core.EVENT_DEVICE:
             self._on_failure("the packet device failed: it was deleted or closed")
 

@@ -159,8 +159,8 @@ class TxQueues:
             if tx_queue > 0:
                 self._remember(tx_queue, event.data)
         elif event.type == _core.EVENT_SYNC:
-            self._syncs.subtract([event.token])
-            return self._syncs[event.token] == 0
+            self._syncs[event.token] -= 1
+            return self._syncs[event.token] == 0 and self._syncs.pop(event.token) == 0
         elif event.type == _core.EVENT_DEVICE:
             is_repeated, self._device_failed = self._device_failed, True
             return not is_repeated  # all queues belong to one device

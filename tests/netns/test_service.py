@@ -27,6 +27,7 @@ pytestmark = [
 Until = Callable[..., Any]
 PROJECT: Final = Path(__file__).parents[2]
 BOOT: Final = Path(__file__).with_name("boot_systemd.sh")
+SUSPEND: Final = Path(__file__).with_name("suspend_thread.py")
 PATIENCE_S: Final = 30.0  # also on a busy machine
 _NAMESPACES: Final = ("-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w")
 CONFIG: Final = """\
@@ -163,6 +164,40 @@ def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
     assert machine.property("Result") == "success"
     assert machine.links() == {"lo", "eth0", "eth1"}
     assert machine.run("ls /run/ipoibu") == ""
+
+
+@pytest.fixture
+def watched(machine: Machine, until: Until) -> Iterator[str]:
+    """The process of a service whose watchdog does not wait long."""
+    directory = machine.root / "etc/systemd/system/ipoibu@ib0.service.d"
+    directory.mkdir()
+    (directory / "watchdog.conf").write_text("[Service]\nWatchdogSec=2\n")
+    machine.run("systemctl daemon-reload; systemctl restart ipoibu@ib0")
+    try:
+        yield machine.property("MainPID")
+    finally:
+        shutil.rmtree(directory)
+        machine.run("systemctl daemon-reload; systemctl stop ipoibu@ib0")
+
+
+def test_the_watchdog_ends_a_process_that_hangs_and_starts_it_again(
+    machine: Machine, watched: str, until: Until
+) -> None:
+    machine.run(f"kill -{signal.SIGSTOP:d} {watched}")
+    until(lambda: machine.property("MainPID") not in (watched, "0"), PATIENCE_S)
+    until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
+    assert "Fatal Python error: Aborted" in machine.log()
+    assert {"ib0", "ib0.8001"} <= machine.links()
+
+
+def test_the_watchdog_notices_that_only_a_pump_hangs(
+    machine: Machine, watched: str, until: Until
+) -> None:
+    suspend = f"{sys.executable} {SUSPEND} {watched} ipoibu-pump"
+    machine.run(f"{suspend} >/dev/null 2>&1 &")
+    until(lambda: machine.property("MainPID") not in (watched, "0"), PATIENCE_S)
+    until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
+    assert "no progress for 0.5 s" in machine.log()
 
 
 def test_a_faulty_file_ends_the_start_with_one_error_in_the_journal(machine: Machine) -> None:

@@ -38,6 +38,10 @@ class FakeChild:
         self.made.append(self)
 
     @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
     def endpoint(self) -> Observed:
         raise NotImplementedError("nobody observes it here")
 
@@ -53,6 +57,9 @@ class FakeChild:
     async def close(self) -> None:
         await asyncio.sleep(0)
         self.state = "closed"
+
+    async def progress(self) -> None:
+        await asyncio.sleep(0)
 
     def mtu(self) -> int:
         return 2044
