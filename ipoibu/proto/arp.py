@@ -116,7 +116,7 @@ class ArpResolver:
             self._neighbours.suspect(now, target, message.sender_hwaddr)
 
     def _answer(self, message: arp.Arp) -> None:
-        """Answer the asker alone, by datagram (R1, N6)."""
+        """Answer only the host that asked, by datagram (R1, N6)."""
         self._send(message.answer(self._context.hwaddr), message.sender_hwaddr)
 
     def _ask(self, source: IPv4Address, target: IPv4Address, known: HwAddr | None = None) -> None:

@@ -173,7 +173,7 @@ class EngineContext:
         self._effects.append(Count(reason))
 
     def drop(self, now: float, peer: object, reason: str) -> None:
-        """Count a message of `peer` that we drop, and tell the observer of the peer's first one."""
+        """Count a message of `peer` that we drop, and notify the observer of the first such message."""
         self.count(reason)
         self._drops.note(now, peer, reason)
 

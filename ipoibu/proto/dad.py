@@ -57,13 +57,13 @@ class State(enum.Enum):
 
 class Input(enum.Enum):
     READY = "the link is up and the groups are joined"
-    WATCHED = "likewise, and probes only cause a warning"
-    UNCHECKED = "likewise, and there are no probes"
+    WATCHED = "the link is up and the groups are joined, and probes only cause a warning"
+    UNCHECKED = "the link is up and the groups are joined, and there are no probes"
     LINK_DOWN = "the link is down"
     TIMEOUT = "the interval is over"
     SPENT = "the interval is over, and all messages are sent"
     CLAIMED = "another host uses the address"
-    CONTESTED = "likewise, and probes only cause a warning"
+    CONTESTED = "another host uses the address, and probes only cause a warning"
     PROBED = "another host probes for the address"
 
 
@@ -73,8 +73,8 @@ class Action(enum.Enum):
     ANNOUNCE = "announce that we have it"
     DEFEND = "where probes decide: announce it again, at most every 10 s"
     RECOUNT = "the other host still uses it: begin to count checks again"
-    ACCEPT = "verdict: ours"
-    GIVE_UP = "verdict: duplicate"
+    ACCEPT = "report that the address is ours"
+    GIVE_UP = "report that the address is a duplicate"
     ARM = "start the interval"
 
 

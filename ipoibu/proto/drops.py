@@ -10,7 +10,7 @@ from ipoibu.proto.transition import Observer, Topic, Transition
 
 
 class Drops:
-    """Tells `observe` of drops. It remembers at most `cap` pairs, and forgets the oldest for another."""
+    """Passes drops to `observe`. `Drops` remembers at most `cap` pairs; a new pair replaces the oldest."""
 
     def __init__(self, observe: Observer, cap: int = DROPS_NOTED_MAX) -> None:
         self._observe = observe
@@ -18,7 +18,7 @@ class Drops:
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()  # noted longest ago first
 
     def note(self, now: float, peer: object, counter: str) -> None:
-        """We dropped a message of `peer`, and have counted it under `counter`."""
+        """Note that we dropped a message of `peer`, and counted it under `counter`."""
         key = str(peer), counter
         since = self._noted.get(key)
         if since is not None and now - since < DROPS_QUIET_S:

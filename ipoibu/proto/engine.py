@@ -470,6 +470,8 @@ class Engine:
         if address.version == 4 or config.carries_ipv6:
             return False
         self._context.count("ipv6_refused")
-        text = f"{address} not used: IPv6 needs an MTU of {IPV6_MIN_MTU}, this link has {config.mtu_bytes}"
+        text = (
+            f"cannot use {address}: IPv6 needs MTU {IPV6_MIN_MTU}, this link has {config.mtu_bytes}"
+        )
         self._context.emit(Log(logging.WARNING, text))
         return True

@@ -211,7 +211,7 @@ class Groups:
         group = self._groups.get(mgid)
         if group is None:
             if len(self._groups) >= self._cap:
-                text = f"group {ip} not joined: {self._cap} groups are joined"
+                text = f"cannot join group {ip}: the interface has joined {self._cap} groups"
                 self._context.warn("group_table_full", now, text)
                 return False
             group = self._groups[mgid] = _Group(mgid)

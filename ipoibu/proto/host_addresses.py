@@ -24,10 +24,12 @@ from ipoibu.proto.dad import Addresses
 class Ignore(enum.IntEnum):
     """arp_ignore: the requests that a host does not answer."""
 
-    NOTHING = 0  # it answers for every address of the host
-    OTHERS = 1  # those for addresses of other interfaces
-    OTHER_SUBNETS = 2  # likewise, and those from another subnet
-    HOST_SCOPE = 3  # those for addresses of scope host, which the caller leaves out
+    NOTHING = 0  # the host answers for each of its addresses
+    OTHERS = 1  # requests for addresses of other interfaces
+    OTHER_SUBNETS = (
+        2  # requests for addresses of other interfaces, and requests from another subnet
+    )
+    HOST_SCOPE = 3  # requests for addresses of scope host, which the caller leaves out
     ALL = 8
 
     @classmethod
@@ -69,7 +71,9 @@ class HostAddresses:
         """Take all addresses of the host's other interfaces; the lowest ones where there are too many."""
         usable = sorted(ip for ip in others if is_host(ip))
         if len(usable) > HOST_ADDRESSES_MAX:
-            text = f"this host has {len(usable)} other addresses: {HOST_ADDRESSES_MAX} are answered for"
+            text = (
+                f"this host has {len(usable)} other addresses: we answer for {HOST_ADDRESSES_MAX}"
+            )
             self._context.warn("address_table_full", now, text)
         self._others, self._policy = frozenset(usable[:HOST_ADDRESSES_MAX]), policy
         answers = policy.ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE)

@@ -367,8 +367,8 @@ class Mesh:
         return conn if conn is not None and conn.state is state else None
 
     def _suitable_untrusted(self, private: bytes) -> Greeting | None:
-        """Return the greeting of a host that can be in this mesh (same partition, same MTU); else None,
-        counted."""
+        """Return the greeting of a host that fits this mesh (same partition, same MTU); otherwise count
+        the reason and return None."""
         try:
             greeting = mesh.greeting_untrusted(private)
         except BadFrame as error:
@@ -380,7 +380,7 @@ class Mesh:
         elif greeting.mtu_bytes != ours.mtu_bytes:
             self._count("mesh_other_mtu")
             text = f"{greeting.hwaddr} has an MTU of {greeting.mtu_bytes}, we have {ours.mtu_bytes}"
-            self._effects.append(Log(logging.WARNING, f"{text}: not connected"))
+            self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
         else:
             return greeting
         return None
@@ -396,9 +396,8 @@ class Mesh:
                 self._feed(now, conn, Input.REDUNDANT)
                 return
             self._feed(now, former, Input.REPLACED)
-            self._settle(
-                conn, greeting
-            )  # the contact may belong to the former connection: it has not failed
+            # The former connection did not fail, but its end may have counted against the contact.
+            self._settle(conn, greeting)
         conn.greeting = greeting
         self._feed(now, conn, fed)
 
@@ -444,8 +443,9 @@ class Mesh:
                 self._forget(now, conn)
 
     def _introduce(self, conn: _MeshConnection) -> None:
-        """Tell a new peer everything, and the others of the peer unless the host that introduced it does
-        so: else a host that joins N would cause N * N messages."""
+        """Send a new peer our groups and addresses and the places of the other peers. Introduce it to the
+        others, unless another host has introduced it and does so: a host that joins N hosts would
+        otherwise cause N * N messages."""
         others = [other for other in self._peers.values() if other is not conn]
         self._send(conn, mesh.groups(Operation.GROUPS, list(self._ours.groups)))
         self._send(conn, [mesh.addresses(self._ours.addresses)])

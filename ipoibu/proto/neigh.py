@@ -73,7 +73,7 @@ class _Entry:
 
 
 class Watcher(Protocol):
-    """What wants to know of the end of each resolution and verification."""
+    """An object that the cache notifies of the end of each resolution and verification."""
 
     def failed(self, now: float, ip: IpAddress, /) -> None: ...
     def answered(self, now: float, ip: IpAddress, /) -> None: ...
@@ -375,7 +375,7 @@ class Neighbours:
                 del self._entries[entry.ip]
 
     def _record(self, entry: _Entry, hwaddr: HwAddr | None) -> None:
-        """Store the address. Another one is news: the host has restarted, or somebody poisons us."""
+        """Store the address, and count a change: the host has restarted, or an attacker forges answers."""
         if entry.hwaddr is not None and hwaddr is not None:
             self._context.count("neigh_moved")
         entry.hwaddr = hwaddr

@@ -39,9 +39,9 @@ class Pings:
     def obstacle(self, ip: IpAddress) -> str | None:
         """Return why nobody can be asked for `ip`; None if somebody can."""
         if ip in self._addresses:
-            return "it is an address of this interface"
+            return "the address belongs to this interface"
         if not is_host(ip) or self._addresses.is_directed_broadcast(ip):
-            return "no single host can have it"
+            return "no single host can have this address"
         if ip.version == 6 and not self._context.config.carries_ipv6:
             return "the link's MTU is too small for IPv6"
         if self._addresses.source_for(ip, None) is None:
@@ -60,5 +60,5 @@ class Pings:
                 verb = "refuses" if state is sa_path.State.BACKOFF else "has not given"
                 return f"the subnet administrator {verb} the path to {gid}"
         if not self._addresses.shares_network(ip):
-            return "no answer, and it is in no network of this interface"
+            return "no answer, and the address is in no network of this interface"
         return "no answer"

@@ -18,7 +18,7 @@ from ipoibu.wire.mgid import solicited_node
 
 
 class Proxies:
-    """The addresses, of both families."""
+    """The proxy entries and anycast addresses of an interface, of both families."""
 
     def __init__(self, context: EngineContext, groups: Groups) -> None:
         self._context = context
@@ -29,10 +29,10 @@ class Proxies:
         return ip in self._ips
 
     def change(self, now: float, ips: Set[IpAddress]) -> None:
-        """Take all of them; some where there are too many."""
+        """Replace all addresses by `ips`, or by as many of `ips` as there is room for."""
         usable = sorted((ip for ip in ips if is_host(ip)), key=str)
         if len(usable) > PROXIES_MAX:
-            text = f"{len(usable)} proxy and anycast addresses: {PROXIES_MAX} are answered for"
+            text = f"{len(usable)} proxy and anycast addresses: we answer for {PROXIES_MAX}"
             self._context.warn("address_table_full", now, text)
         before, self._ips = self._ips, frozenset(usable[:PROXIES_MAX])
         for ip in sorted(before - self._ips, key=str):

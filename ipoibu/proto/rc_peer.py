@@ -39,7 +39,7 @@ class Input(enum.Enum):
     WANTED = "a packet went to the peer by datagram"
     EXPECTED = "the peer's request is to serve both directions"
     SERVED = "a connection to send by is established"
-    OTHER_FORM = "nobody listens there; another form of service ID is left"
+    OTHER_FORM = "no service listens at this service ID; another form of it is left"
     FAILED = "the request failed"
     LOST = "the connection ended after a good while"
     FLAPPED = "the connection ended soon"

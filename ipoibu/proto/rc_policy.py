@@ -169,7 +169,7 @@ class RcPolicy:
     # -- inputs from the fabric ------------------------------------------------------------------
 
     def opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
-        """The fabric has made the queue pair, in INIT."""
+        """Take the fabric's answer: it has made the queue pair, in INIT."""
         conn = self._connections.get(handle)
         if conn is not None:
             conn.qpn = qpn
@@ -177,7 +177,7 @@ class RcPolicy:
         return self._take()
 
     def open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
-        """The fabric could not make the queue pair, for `reason`."""
+        """Take the fabric's answer: it could not make the queue pair, for `reason`."""
         conn = self._connections.get(handle)
         if conn is not None:
             self._count("connection_no_qp")
@@ -479,7 +479,8 @@ class RcPolicy:
     # -- peers -----------------------------------------------------------------------------------
 
     def _peer(self, now: float, hwaddr: HwAddr) -> RcPeer | None:
-        """Return the peer, and make it if there is room; a peer that only rests makes room."""
+        """Return the peer's entry, and make it if there is room; an entry that only remembers failures
+        makes room."""
         peer = self._peers.get(hwaddr)
         if peer is None:
             if len(self._peers) >= self.config.peers_max:
@@ -554,7 +555,8 @@ class RcPolicy:
         peer.rest_s = peer.backoff.next_s()
         if peer.backoff.refusals.add():
             text = f"no connection to {peer.hwaddr}: {peer.cause.value}"
-            self._log(logging.WARNING, f"{text}; by datagram for {peer.rest_s:.0f} s")
+            text = f"{text}; packets go by datagram for {peer.rest_s:.0f} s"
+            self._log(logging.WARNING, text)
 
     def _rest_s(self, peer: RcPeer) -> float:
         if peer.state is rc_peer.State.READY:
@@ -576,7 +578,7 @@ class RcPolicy:
         self._effects.append(Reject(handle, reason, self.config.private(has_superframes=False)))
 
     def _drop(self, now: float, peer: Gid | HwAddr, reason: str) -> None:
-        """Count a request or an answer of `peer` that we refuse, and tell the observer of the first one."""
+        """Count a request or an answer of `peer` that we refuse, and notify the observer of the first."""
         self._count(reason)
         self._drops.note(now, peer, reason)
 

@@ -4,11 +4,11 @@
 A TUN is a NOARP interface, so the kernel believes that every neighbour is reachable, and keeps the route
 of a router that is dead. `Routers` withdraws such a route: it gives the local stack a router advertisement
 of the router with a lifetime of 0 (RFC 4861 §6.3.4, RFC 4191 §2.3). When the router answers again, the
-stack gets the router's last advertisement, with what is left of its lifetime.
+stack gets the router's last advertisement, with the rest of its lifetime.
 
     USED         the local stack has its routes
     SILENT       it does not answer, but no other router is better: the stack keeps its routes
-    WITHDRAWN    the stack does not have its routes; we ask for it every few seconds
+    WITHDRAWN    the stack does not have its routes; we solicit it every few seconds
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    ADVERTISED = "it advertises routes"
-    RETIRED = "it advertises that it is no router, or its lifetime has ended"
-    CEASED = "a neighbour advertisement says that it is no router"
-    FAILED = "it does not answer"
-    ANSWERED = "it answers"
+    ADVERTISED = "the router advertises routes"
+    RETIRED = "the router advertises that it is no router, or its lifetime has ended"
+    CEASED = "a neighbour advertisement says that the host is no router"
+    FAILED = "the router does not answer"
+    ANSWERED = "the router answers"
     RIVALLED = "another router is alive"
-    TIMEOUT = "time to ask for it again"
+    TIMEOUT = "the time to solicit the router again"
 
 
 class Action(enum.Enum):
     WITHDRAW = "deliver an advertisement with lifetime 0"
-    RESTORE = "deliver its last advertisement, with what is left of the lifetime"
-    ASK = "solicit it"
+    RESTORE = "deliver the router's last advertisement, with the rest of its lifetime"
+    ASK = "solicit the router"
     ARM = "start the timer"
     FORGET = "remove the router"
 
@@ -152,7 +152,7 @@ class Routers:
             self._compare(now)
 
     def _compare(self, now: float) -> None:
-        """A router that is silent goes as soon as another one is alive."""
+        """Withdraw the silent routers if another router is alive."""
         if any(it.state is State.USED and _left_s(it, now) > 0 for it in self._routers.values()):
             for ip, router in list(self._routers.items()):
                 if router.state is State.SILENT:
@@ -162,7 +162,7 @@ class Routers:
         match action:
             case Action.WITHDRAW:
                 if router.state is State.WITHDRAWN:
-                    self._log(f"router {ip} does not answer: leaving it for another one")
+                    self._log(f"router {ip} does not answer: this host uses another router")
                 self._deliver(router.advertisement, lambda lifetime_s: 0)
             case Action.RESTORE:
                 self._log(f"router {ip} answers again")

@@ -153,7 +153,7 @@ def _missing(asked: Asked) -> str:
 def _invalid(asked: Asked) -> str:
     record, group = asked.record, asked.group
     if record is None:
-        return "the port is not a member of the group in that way"
+        return "the port is not a member of the group with that join state"
     if group is None:
         if record.join_state is not None and not record.join_state & JoinState.FULL_MEMBER:
             return "there is no such group, and this kind of join may not create one"
@@ -190,7 +190,9 @@ def _gid(asked: Asked) -> str:
 
 
 def _denied(_: Asked) -> str:
-    return "it is not allowed; see the membership of the port in partitions.conf and opensm's log"
+    return (
+        "it denies the request; see the membership of the port in partitions.conf and opensm's log"
+    )
 
 
 def _unsupported(_: Asked) -> str:

@@ -7,7 +7,7 @@ without a path until the SA answers. Meanwhile the pump has no entry for the nei
 come here and wait, too, until the queue is full. A path stays in use while the table asks for it again, so
 that traffic goes on when the SA does not answer (light flush).
 
-NONE     we send nothing there
+NONE     nothing uses the path
 ASKED    we asked the SA, and it has not answered
 KNOWN    the path is in use
 STALE    the path is in use and we asked the SA again: it may have changed or forgotten the path
@@ -155,7 +155,7 @@ class _Entry:
 
     @property
     def is_closed(self) -> bool:
-        """Whether a further packet would not wait: then the pump may as well drop it."""
+        """Whether no further packet may wait for the path, so that the pump drops the next packets."""
         return self.state is State.BACKOFF or len(self.waiting) >= SA_PATH_PENDING_PACKETS
 
 

@@ -102,7 +102,7 @@ class Answer:
 
 
 class Failure(enum.Enum):
-    TIMEOUT = "nobody answered"
+    TIMEOUT = "the SA did not answer"
     BROKEN = "the answer made no sense"
     STOPPED = "the SA ended the transfer"
     QUEUE_FULL = "too many requests wait"

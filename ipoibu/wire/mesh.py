@@ -70,7 +70,7 @@ class Greeting:
     messages that it takes before it grants more, and `port` its listening port, at the address from
     which it connects. `takes_connections`: it accepts connections of connected mode (RFC 4755 §3.1); on
     the wire that is the flag of the hardware address, which has none here. `is_introduced`: the host
-    dials a place that another host has told it, and which therefore tells the others."""
+    dials a place that another host named, so that this other host introduces it to its peers."""
 
     hwaddr: HwAddr
     mtu_bytes: int

@@ -26,7 +26,7 @@ _HEADER: Final = struct.Struct("!HBx")
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame carries."""
+    """The kinds of frames."""
 
     GREETING = 1
     REFUSAL = 2  # the greeting of a host that does not accept ours

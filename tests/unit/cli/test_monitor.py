@@ -68,8 +68,13 @@ def test_an_event_is_one_line() -> None:
     )
     moved = monitor.text(NEIGH | {"former": "00:..:01"})
     assert "lladdr 00:..:02 before 00:..:01: an answer" in moved
-    ended = {"topic": "conn", "before": "live", "state": "none", "reason": "the peer ended it"}
-    assert monitor.text(NEIGH | ended).endswith("another address: the peer ended it")
+    ended = {
+        "topic": "conn",
+        "before": "live",
+        "state": "none",
+        "reason": "the peer ended the connection",
+    }
+    assert monitor.text(NEIGH | ended).endswith("another address: the peer ended the connection")
     assert _without_time(monitor.text(LOST)) == "ib0 lost 7 events: this reader is too slow"
     assert "sa mlx5_0/1 silent: an answer" in monitor.text(SA)
 

@@ -409,7 +409,7 @@ def test_a_ping_has_the_time_or_the_reason(make_hosts: Hosts) -> None:
     assert a.ping(b.hwaddr, timeout=20)["ip"] == "10.0.0.2"
     silent = a.ping(ipaddress.ip_address("10.0.0.9"), timeout=0.01)
     assert (silent["rtt_ms"], silent["reason"]) == (None, "no answer")
-    assert a.ping(ipaddress.ip_address("10.0.0.1"))["reason"].startswith("it is an address of")
+    assert a.ping(ipaddress.ip_address("10.0.0.1"))["reason"].startswith("the address belongs to")
     assert asyncio.run(a.aping(ipaddress.ip_address("10.0.0.2"), 20))["reason"] is None
 
 

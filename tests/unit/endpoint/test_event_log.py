@@ -137,7 +137,7 @@ def test_a_connection_is_made_and_ended_with_the_reason(
         (
             "INFO",
             f"ib0: the connection to {peer}, active, ended: the connection manager reports the end:"
-            " the peer ended it",
+            " the peer ended the connection",
         ),
     ]
 

@@ -89,7 +89,7 @@ def test_a_packet_that_is_none_may_wait_for_an_answer_all_the_same() -> None:
 
 def test_a_small_link_carries_ipv4_and_refuses_ipv6_with_a_word() -> None:
     bench = Bench("10.0.0.1/24", "fe80::1/64", template=SMALL, ready=False)
-    assert bench.host.log == ["fe80::1 not used: IPv6 needs an MTU of 1280, this link has 1020"]
+    assert bench.host.log == ["cannot use fe80::1: IPv6 needs MTU 1280, this link has 1020"]
     bench.run(10)
     assert bench.host.verdicts == {OUR_V4: False}
     bench.clear()

@@ -65,16 +65,16 @@ def test_silence_has_a_reason(pair: tuple[Simulation, Host, Host]) -> None:
     assert ping(simulation, a, "10.0.0.9") == []
     assert a.engine.pings.silence(IPv4Address("10.0.0.9"), None) == "no answer"
     assert a.engine.pings.silence(IPv4Address("192.0.2.1"), None) == (
-        "no answer, and it is in no network of this interface"
+        "no answer, and the address is in no network of this interface"
     )
 
 
 @pytest.mark.parametrize(
     ("ip", "reason"),
     [
-        (OURS, "it is an address of this interface"),
-        ("10.0.0.255", "no single host can have it"),
-        ("224.0.0.1", "no single host can have it"),
+        (OURS, "the address belongs to this interface"),
+        ("10.0.0.255", "no single host can have this address"),
+        ("224.0.0.1", "no single host can have this address"),
         ("fd00::9", None),
         ("10.0.0.9", None),
     ],

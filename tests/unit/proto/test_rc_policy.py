@@ -129,7 +129,7 @@ def test_where_no_form_is_known_datagrams_have_to_do_for_a_while() -> None:
     effects = desk.event(Ended(asked, Cause.NO_SERVICE, 8))
     assert pick(OpenQp, effects) == []
     (log,) = pick(Log, effects)
-    assert "nobody listens there; by datagram for 1 s" in log.text
+    assert "no service listens there; packets go by datagram for 1 s" in log.text
     assert desk.route().tx_mode is TxMode.UD
     assert desk.want() == []
     assert desk.open_qps == set()

@@ -100,7 +100,7 @@ def test_m1_the_error_of_a_join_that_may_not_create_says_so() -> None:
 
 def test_a_wrong_leave_is_named() -> None:
     message = text(0x0200, Asked("leave", GROUP, DEFAULT, is_member=True))
-    assert message.endswith("the port is not a member of the group in that way")
+    assert message.endswith("the port is not a member of the group with that join state")
 
 
 @pytest.mark.parametrize("status", [0x0300, 0x0600])
