@@ -30,7 +30,7 @@ struct ipu_hash_layout {
 
 #define IPU_HASH_TABLE_INLINE static inline __attribute__((always_inline))
 
-/* Returns whether the table has to grow for one entry more. */
+/* Returns whether the table has to grow for one more entry. */
 IPU_HASH_TABLE_INLINE bool ipu_hash_table_is_crowded(uint32_t count, uint32_t mask)
 {
     return ((uint64_t)count + 1) * 4 > ((uint64_t)mask + 1) * 3;

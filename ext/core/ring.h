@@ -30,7 +30,7 @@ struct ipu_ring {
     _Alignas(64) _Atomic uint64_t tail;
     uint64_t head_seen;
     uint64_t owed;  /* wakes on the eventfd or on their way to it; 0: no need to read it */
-    uint32_t asked; /* the consumer armed, and has not looked since for a wake */
+    uint32_t asked; /* the consumer has armed, and has not checked for a wake since */
 
     /* Both sides write this, but only around a sleep. */
     _Alignas(64) _Atomic uint32_t armed;

@@ -34,8 +34,8 @@ struct ipu_adaptive_poll {
     unsigned int hits[3]; /* by direction: replies in time since the last late one */
 };
 
-/* Returns the time in ns for which an idle pump should poll; 0: sleep. `now` has the totals of what
- * it has moved. */
+/* Returns the time in ns for which an idle pump should poll; 0: sleep. `now` has the totals of the
+ * packets that the pump has moved. */
 uint64_t ipu_adaptive_poll_ns(struct ipu_adaptive_poll *poll, struct ipu_adaptive_poll_total now,
                               uint64_t now_ns);
 

@@ -25,7 +25,7 @@ enum rank { NO_CONCERN, STRANGER, KNOWN, AWAITED };
 
 struct message {
     struct in6_addr about;  /* the address of which the message gives the owner */
-    struct in6_addr target; /* whom it asks or answers; unspecified: everybody */
+    struct in6_addr target; /* the host that it asks or answers; unspecified: all hosts */
     bool has_target;
 };
 
@@ -73,7 +73,7 @@ static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *me
     return true;
 }
 
-/* ---- our questions */
+/* ---- our requests */
 
 static uint64_t now_s(void)
 {

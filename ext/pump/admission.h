@@ -10,8 +10,9 @@
 #include "pump/neigh.h"
 
 /*
- * Which ARP and ND messages the engine gets, when there are more than it can read. Messages a
- * second; ipoibu/limits.py has the same numbers and their reasons.
+ * Selects the ARP and ND messages that the engine gets when there are more than it can read. The
+ * first three numbers are messages a second; ipoibu/limits.py has the same numbers and their
+ * reasons.
  */
 enum {
     IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair */
@@ -24,7 +25,7 @@ enum {
     IPU_ADMISSION_ASKED_S = 4,      /* the engine asks for 3 s */
 };
 
-/* A question that the engine has sent; a later one with the same hash takes the place. */
+/* A request that the engine has sent; a later request with the same hash replaces it. */
 struct ipu_admission_asked {
     struct in6_addr ip;
     uint64_t until_s;
@@ -60,11 +61,11 @@ void ipu_admission_free(struct ipu_admission *admission);
 /* Adds an address of ours, or removes it. Returns 0, -ENOSPC, -ENOMEM or -ENOENT. */
 int ipu_admission_set_own(struct ipu_admission *admission, const struct in6_addr *ip, bool ours);
 
-/* Notes that we send a frame, from the encapsulation header on: it may be a question. */
+/* Notes that we send a frame, from the encapsulation header on: the frame may be a request. */
 void ipu_admission_sent(struct ipu_admission *admission, const uint8_t *frame, size_t len);
 
-/* Decides about an ARP or ND message, from the encapsulation header on. `room` is how much of the
- * event ring is free, in IPU_ADMISSION_ROOM_PARTS. */
+/* Decides about an ARP or ND message, from the encapsulation header on. `room` is the free part of
+ * the event ring, in IPU_ADMISSION_ROOM_PARTS. */
 enum ipu_admission_verdict ipu_admission_judge_untrusted(struct ipu_admission *admission,
                                                          const struct ipu_neigh_table *neigh,
                                                          const struct ipu_admission_sender *sender,

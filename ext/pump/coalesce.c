@@ -221,7 +221,7 @@ void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint32_t sender, 
     struct packet packet;
     if (!find_flow(&packet, ip, len)) {
         if (!coalesce->admit(coalesce->context, sender, 1))
-            return; /* without an end to the runs of others */
+            return; /* the runs of other flows go on */
         ipu_coalesce_flush(coalesce);
         sink_alone(coalesce, ip, len);
         return;

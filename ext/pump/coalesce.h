@@ -36,7 +36,7 @@ enum {
 typedef void ipu_coalesce_sink(void *context, const struct iovec *iov, uint32_t packets,
                                size_t bytes);
 
-/* Counts a frame of a sender. Returns whether a packet may go to the sink that we did not merge;
+/* Counts a frame of a sender. Returns whether a packet that we did not merge may go to the sink;
  * otherwise the context has counted its drop. */
 typedef bool ipu_coalesce_admit(void *context, uint32_t sender, uint32_t packets);
 

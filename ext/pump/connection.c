@@ -22,12 +22,11 @@ enum {
      * kernel, where they cost no copy yet; if the pump read them too early, they would have left
      * the cache before it sends them. */
     SENDING_BYTES = 1 << 20,
-    /* How long the pump waits for a full connection. Meanwhile it does not read the device, for any
-     * destination: as long as a peer's program may have to wait for a CPU, and no longer (4 ms was
-     * too short beside other work). A stalled peer delays the others by this much, once. Waiting
-     * uses up the time that the connection has, and its messages that end restore it: all of it in
-     * a full window. So a peer that acknowledges a trickle delays the others in proportion to the
-     * trickle.
+    /* How long the pump waits for a full connection: as long as a peer's program may have to wait
+     * for a CPU (4 ms was too short beside other work). Meanwhile the pump does not read the
+     * device, for any destination. A stalled peer delays the others by this much, once. Each wait
+     * takes from the connection's time, and each message that ends gives some of it back, a full
+     * window all of it. So a peer that acknowledges little delays the others as little.
      */
     HOLD_NS = 20000000,
     HOLD_NS_PER_BYTE = HOLD_NS / SENDING_BYTES,
@@ -185,7 +184,7 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
     return NULL;
 }
 
-/* The frames that are left to read the device into. */
+/* Returns the number of frames that are left to read the device into. */
 static uint32_t frames_left(const struct ipu_pump *pump)
 {
     uint32_t left = pump->lent_frames - pump->lent_sending;
@@ -229,7 +228,7 @@ static void end_hold(struct ipu_pump *pump)
     state->held_by = NULL;
 }
 
-/* A message of so many bytes has ended. */
+/* Gives the connection time back, because a message of so many bytes has ended. */
 static void restore_hold(struct ipu_connection *connection, uint32_t bytes)
 {
     uint64_t counted = bytes > HOLD_BYTES_MIN ? bytes : HOLD_BYTES_MIN;

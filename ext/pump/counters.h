@@ -28,7 +28,7 @@
     X(tx_super_frames)       /* cut into some of tx_packets */                                     \
     X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
     X(tx_connected_packets)  /* of tx_packets: by a connection */                                  \
-    X(tx_connection_full)    /* the connection has too much under way, and stands still */         \
+    X(tx_connection_full)    /* the connection has too much under way, and makes no progress */    \
     X(tx_connection_failed)  /* taken, and then the connection broke */                            \
     X(rx_packets)            /* taken by the device */                                             \
     X(rx_bytes)              /* of IP */                                                           \

@@ -22,16 +22,16 @@
 #define LATER_NS 2000000 /* the end of a send may stay unknown for this time */
 
 enum {
-    ROUND_PACKETS = 256,   /* in each direction; we merge runs of packets within a round */
-    BURST_PACKETS = 64,    /* after so many packets without a pause */
-    BURST_BYTES = 65536,   /* or so many bytes the next packets are near: */
-    BURST_YIELDS = 16,     /* poll so often again, and yield the CPU in between, */
-    BURST_NS = 8000,       /* if that takes no longer than sleeping; but once */
-    TX_FRAMES = 256,       /* of packets that fit the MTU */
+    ROUND_PACKETS = 256, /* in each direction; we merge runs of packets within a round */
+    BURST_PACKETS = 64,  /* after so many packets without a pause, */
+    BURST_BYTES = 65536, /* or so many bytes, more packets come soon: */
+    BURST_YIELDS = 16,   /* then the pump polls so often again, yields the CPU in between, */
+    BURST_NS = 8000, /* and stops after this time, which a sleep would take; one poll at least */
+    TX_FRAMES = 256, /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80,  /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                               memory */
-    TX_ENGINE_FRAMES = 16, /* for the engine alone, */
-    TX_ENGINE_PART = 16,   /* but at most one of so many where it shares all with the device */
+    TX_ENGINE_FRAMES = 16, /* frames for the engine alone, */
+    TX_ENGINE_PART = 16,   /* but one frame of so many where it shares all frames with the device */
     TX_HEADS = 512,        /* segments under way */
     LONG_FRAME = 16384,    /* a frame this long counts as a super-frame */
     LENT_MIN = 16,
@@ -82,9 +82,9 @@ static void leave_device(struct ipu_pump *pump)
     pump->device_fds[0] = pump->device_fds[1] = -1;
 }
 
-/* Returns whether the end of a send would give us work. Otherwise we learn of it while we do other
- * work, which saves an RDMA device's fabric from arming, waking and reading an event. An
- * application waits for its frames.
+/* Returns whether the end of a send would give us work: an application waits for its frames.
+ * Otherwise we learn of the end while we do other work, so that an RDMA device's fabric need not
+ * arm, wake and read an event.
  */
 static bool awaits_sends(const struct ipu_pump *pump)
 {

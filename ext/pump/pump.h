@@ -32,8 +32,9 @@ struct ipu_pump_config {
     uint32_t command_bytes; /* ring sizes, powers of two */
     uint32_t event_bytes;
     uint32_t capture_bytes;
-    uint32_t busy_poll_us; /* polls for so long after the last packet before it sleeps, */
-    bool adaptive;         /* or as long as replies come soon (adaptive_poll.h) */
+    uint32_t
+        busy_poll_us; /* after the last packet the pump polls for this time before it sleeps, */
+    bool adaptive;    /* or for the time that adaptive_poll.h chooses */
 };
 
 /* Returns 0, or a negative errno with nothing left behind. */

@@ -60,7 +60,7 @@ struct ipu_connection_state {
     uint64_t held_since_ns;
 };
 
-/* A write to the device, with the data to count it: its packets, and how they became one frame. */
+/* A write to the device, with the data to count it: its packets, and what made them one frame. */
 enum ipu_delivery_kind { IPU_DELIVERY_PLAIN, IPU_DELIVERY_MERGED, IPU_DELIVERY_WHOLE };
 
 struct ipu_delivery {
@@ -112,11 +112,12 @@ struct ipu_pump {
     uint16_t *tx_users;
 
     /* A frame of the device that waits for room on its connection or for the next commands;
-     * IPU_SLAB_NONE: none does. Each round looks up its next hop again, so it names nothing. */
+     * IPU_SLAB_NONE: no frame waits. Each round looks up its next hop again, so the frame holds no
+     * reference to an address handle. */
     uint32_t held_index;
     size_t held_len;
     bool was_held;    /* the current frame: it has waited once, so commands do not delay it again */
-    uint64_t hold_ns; /* how long it, or the current super-frame, may still wait; 0: none waits */
+    uint64_t hold_ns; /* how long this frame, or the current super-frame, may still wait; or 0 */
 
     struct ipu_coalesce coalesce;
     struct ipu_write_share share;

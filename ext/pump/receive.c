@@ -51,8 +51,8 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
     return total;
 }
 
-/* Returns the sender's place among the shares. Without a GRH the hardware vouches for the number of
- * the queue pair. */
+/* Returns the sender's place among the shares. Without a GRH the place follows from the number of
+ * the queue pair, which the hardware guarantees. */
 static uint32_t place_of(const struct ipu_pump *pump, const uint8_t *grh, uint32_t src_qpn)
 {
     struct in6_addr gid = IN6ADDR_ANY_INIT;
@@ -96,7 +96,7 @@ static struct ipu_event event_of(uint32_t type, const uint8_t *grh, uint32_t src
     return event;
 }
 
-/* Lets the engine know, once a second, that messages are refused. */
+/* Reports to the engine, once a second, that the pump refuses messages. */
 static void report_limit(struct ipu_pump *pump, const uint8_t *grh, uint32_t src_qpn)
 {
     if (pump->admission.reported)

@@ -16,7 +16,7 @@ enum ipu_route_kind {
     IPU_ROUTE_ASK = 5,       /* the engine asks the kernel about each flow: route_answers.h */
 };
 
-/* What makes flows different where the route is of kind ASK, besides the destination. */
+/* The fields besides the destination that make flows different where the route is of kind ASK. */
 enum ipu_route_field {
     IPU_ROUTE_FIELD_SOURCE = 1,
     IPU_ROUTE_FIELD_TOS = 2,
@@ -95,19 +95,19 @@ int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *pre
 int ipu_route_set_ask(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
                       uint32_t fields);
 
-/* 0, -ENOENT or -EINVAL. */
+/* Returns 0, -ENOENT or -EINVAL. */
 int ipu_route_delete(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length);
 
 /*
- * The kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast and
- * 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
+ * Returns the kind of the longest match and its next hop; ON_LINK when nothing matches. Multicast
+ * and 255.255.255.255 are always ON_LINK, whatever the routes say: a default gateway does not take
  * them. *next_hop is the destination itself from UNREACHABLE on. next_hop may be
  * destination.
  */
 enum ipu_route_kind ipu_route_lookup(const struct ipu_route_table *table,
                                      const struct in6_addr *destination, struct in6_addr *next_hop);
 
-/* The longest match, valid until the table changes; NULL: there is none. */
+/* Returns the longest match, valid until the table changes; NULL: there is none. */
 const struct ipu_route *ipu_route_match(const struct ipu_route_table *table,
                                         const struct in6_addr *destination);
 

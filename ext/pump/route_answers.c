@@ -54,7 +54,7 @@ void ipu_route_answers_free(struct ipu_route_answers *answers)
     ipu_route_answers_flush(answers);
 }
 
-/* The slot of the flow, or the empty one where it belongs. */
+/* Returns the slot of the flow, or the empty slot where it belongs. */
 static struct ipu_route_answer *slot_of(const struct ipu_route_answers *answers,
                                         const struct ipu_flow_key *key)
 {
@@ -74,7 +74,7 @@ const struct ipu_route_answer *ipu_route_answers_find(const struct ipu_route_ans
     return slot->live ? slot : NULL;
 }
 
-/* Makes room for one answer more. */
+/* Makes room for one more answer. */
 static int grow(struct ipu_route_answers *answers)
 {
     if (answers->slots != NULL && !ipu_hash_table_is_crowded(answers->count, answers->mask))

@@ -5,7 +5,7 @@
 #include "pump/flow_key.h"
 #include "pump/route.h"
 
-/* What the kernel answered about the route of a flow. */
+/* The kernel's answer about the route of a flow. */
 struct ipu_route_answer {
     struct ipu_flow_key key;
     union {
@@ -29,17 +29,17 @@ struct ipu_route_answers {
     struct ipu_hash_seed seed;
 };
 
-/* 0, or what ipu_hash_seed_init() returns. */
+/* Returns 0, or the error of ipu_hash_seed_init(). */
 int ipu_route_answers_init(struct ipu_route_answers *answers, uint32_t max,
                            const struct ipu_hash_seed *seed);
 void ipu_route_answers_free(struct ipu_route_answers *answers);
 
-/* The answer, valid until the table changes; NULL: there is none. */
+/* Returns the answer, valid until the table changes; NULL: there is none. */
 const struct ipu_route_answer *ipu_route_answers_find(const struct ipu_route_answers *answers,
                                                       const struct ipu_flow_key *key);
 
-/* Stores the answer, and takes over its hops. The number of answers that the full table forgot, or
- * -ENOMEM, with the hops freed. */
+/* Stores the answer, and takes over its hops. Returns the number of answers that the full table
+ * forgot, or -ENOMEM, with the hops freed. */
 int ipu_route_answers_put(struct ipu_route_answers *answers, struct ipu_route_answer answer);
 
 /* Forgets all answers. */

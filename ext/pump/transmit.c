@@ -216,7 +216,8 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
         connection = ipu_connection_of(pump, entry->ah, &mtu);
     if (!fits(pump, packet, &next_hop, mtu))
         return false;
-    /* The engine asked for one event at the entry's next use; try again when the ring was full. */
+    /* The engine wants one event at the entry's next use; after a full ring the next use tries
+     * again. */
     if (entry->action == IPU_NEIGH_NOTIFY &&
         ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .next_hop = next_hop},
                        NULL))

@@ -38,8 +38,8 @@ enum {
 
 struct ipu_write_share {
     bool saturated;
-    bool disabled;    /* a write costs nothing here */
-    uint32_t current; /* the sender of the packet in hand */
+    bool disabled;    /* writes to this device cost too little */
+    uint32_t current; /* the sender of the current packet */
     uint32_t backlog; /* packets; up to IPU_WRITE_SHARE_BACKLOG */
     uint32_t window;  /* units in this window */
     uint32_t units[IPU_WRITE_SHARE_SENDERS];
