@@ -44,10 +44,10 @@ enum {
     CANCEL_S = 2,  /* longer than the kernel ever takes */
 
     /* Where system calls are cheap: */
-    FLOOD_FRAMES = 16,  /* after so many in a row, reads wait in the ring, */
-    CALM_READS = 2,     /* until frames fill at most this many of them; */
-    LONG_FRAME = 16384, /* a copy of such a frame takes much longer than its system call; */
-    LONG_PIECES = 8,    /* so does a merged frame of so many pieces; */
+    FLOOD_FRAMES = 16,  /* after so many frames in a row, reads go through the ring, */
+    CALM_READS = 2,     /* until frames fill at most so many reads; */
+    LONG_FRAME = 16384, /* the copy of such a frame takes much longer than its system call; */
+    LONG_PIECES = 8,    /* and so does that of a merged frame of so many pieces; */
     AT_ONCE = 16,       /* the first writes after a flush take a system call each */
 };
 
@@ -161,7 +161,7 @@ static void queue_reads(struct ipu_tun_ring *tun)
     }
 }
 
-/* The caller makes sure that no read is under way, or this one could overtake it. */
+/* The caller makes sure that no read of the ring is under way, which this read could overtake. */
 static void read_one(struct ipu_tun_ring *tun)
 {
     if (tun->idle_count == 0)
@@ -438,7 +438,7 @@ static const struct ipu_device_ops ring_ops = {
 
 /* ---- life */
 
-/* RWF_NOWAIT for a TUN came with Linux 6.4; a trial call would read or write a packet. */
+/* Decides by the kernel's version (Linux 6.4): a trial call would read or write a packet. */
 static bool takes_nowait(void)
 {
     struct utsname name;

@@ -107,7 +107,7 @@ struct ipu_ah;
 enum { IPU_CONNECTION_SENDS = 64 }; /* messages under way at most; a power of two */
 
 struct ipu_connection {
-    uint64_t id;       /* the engine's name for it */
+    uint64_t id;       /* the engine's number of the connection */
     struct ipu_ah *ah; /* the address handle whose packets use this connection, or NULL */
     struct ipu_connection *next;
     struct ipu_connection *chain; /* belongs to the fabric, as qpn does: see qpn_table.h */

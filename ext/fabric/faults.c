@@ -228,7 +228,7 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     }
 }
 
-/* A send that has to wait draws no fate: it must meet the same fate later. */
+/* A send that has to wait draws no fate yet: it must draw the same fate later. */
 static bool has_room(struct ipu_faults *faults)
 {
     uint64_t cookies = faults->cookies_end - faults->cookies_first;

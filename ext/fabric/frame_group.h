@@ -11,8 +11,8 @@
 #include "core/ip_header.h"
 
 /*
- * The group that a frame was sent to, as its own addresses say. Where hosts replicate multicast to
- * each member, each copy is a unicast message, whose GRH cannot say it.
+ * Finds the group of a frame by the frame's own addresses. Where hosts replicate multicast to each
+ * member, each copy is a unicast message, whose GRH does not name the group.
  */
 enum {
     IPU_ARP_LEN = 56,

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The groups that a peer has told us that it is in. Zero is an empty list. A peer that tells too
- * many gets every group's messages, as does a peer that has told none yet. */
+/* The groups of a peer, from its control messages. Zero is an empty list. A peer with too many
+ * groups gets every group's messages, and so does a peer whose groups are not known yet. */
 enum { IPU_GROUP_LIST_MAX = 1024 };
 
 struct ipu_group_list {
     struct in6_addr *mgids;
     int count, room;
-    bool is_known; /* the peer has told its groups */
-    bool is_all;   /* it has told more than we keep */
+    bool is_known; /* the peer has sent its groups */
+    bool is_all;   /* the peer is in more groups than we keep */
 };
 
 static inline int ipu_group_list_find(const struct ipu_group_list *list,
@@ -62,7 +62,7 @@ static inline void ipu_group_list_delete(struct ipu_group_list *list, const stru
         list->mgids[at] = list->mgids[--list->count];
 }
 
-/* Empties the list: the peer tells all its groups anew. */
+/* Empties the list: the peer sends all its groups anew. */
 static inline void ipu_group_list_restart(struct ipu_group_list *list)
 {
     list->count = 0;

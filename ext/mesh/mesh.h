@@ -37,7 +37,7 @@ struct ipu_mesh_config {
     struct in6_addr gid;          /* with qpn: our own address */
     uint32_t qpn;
     uint32_t mtu;              /* largest message, encapsulation header included */
-    uint32_t peers_max;        /* the mesh keeps receives for so many peers */
+    uint32_t peers_max;        /* the mesh keeps receives for this many peers */
     struct in6_addr broadcast; /* the broadcast group: every peer is in it */
 };
 

@@ -128,7 +128,7 @@ static void chain(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct ipu_sen
     m->chain[m->chained++] = send;
 }
 
-/* Returns whether the message may go to the peer now; if not, counts the reason. */
+/* Returns whether the message may go to the peer now; otherwise counts the reason. */
 static bool admits(struct ipu_mesh *m, const struct ipu_mesh_peer *peer)
 {
     if (peer->sent == peer->limit) {

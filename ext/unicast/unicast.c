@@ -82,7 +82,8 @@ static int recover(void *self)
         .deadline_ns = deadline_ns,                                                                \
     }
 
-/* By whether the inner fabric arms sends apart, and whether it can break. */
+/* The first index says whether the inner fabric arms sends apart, the second whether it can break.
+ */
 static const struct ipu_fabric_ops ops[2][2] = {{OPS(NULL, NULL), OPS(NULL, recover)},
                                                 {OPS(arm_sends, NULL), OPS(arm_sends, recover)}};
 

@@ -11,9 +11,9 @@
 /*
  * A link without multicast (docs/unicast.md), as a wrapper around a fabric of datagrams. It knows
  * the peers and their groups. A message to a group becomes one message to each peer in the group,
- * all from the same buffer; the cookie comes back when the last of them has. A datagram whose
- * source (GID and queue pair number) is no peer's is dropped and counted. The GRH of a replicated
- * message names the group again when the pump sees it.
+ * all from the same buffer; the pump gets the cookie back after the last of them. The wrapper drops
+ * and counts a datagram whose source (GID and queue pair number) is no peer's. In a replicated
+ * message it writes the group into the GRH, where the pump expects it.
  *
  * Threads: the pump's thread calls the fabric; any thread may call the functions that name a peer.
  * The other functions need a stopped pump.
@@ -37,8 +37,8 @@ void ipu_unicast_destroy(struct ipu_unicast *unicast);
 /* The returned fabric lives as long as the wrapper. */
 struct ipu_fabric *ipu_unicast_fabric(struct ipu_unicast *unicast);
 
-/* Adds a peer. It gets messages to groups as soon as it has told its groups, because only then it
- * hears us. 0, -EEXIST (the id, or another peer with this address) or -ENOSPC. */
+/* Adds a peer. It gets messages to groups once its groups are known, because only then it accepts
+ * our datagrams. Returns 0, -EEXIST (the id, or another peer with this address) or -ENOSPC. */
 int ipu_unicast_add(struct ipu_unicast *unicast, uint64_t id, const struct in6_addr *gid,
                     uint32_t qpn);
 /* The other functions do nothing for an id that is no peer's. */

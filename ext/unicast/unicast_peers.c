@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peers of a unicast link: who they are, and what groups they are in. */
+/* The peers of a unicast link: their addresses and their groups. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Receives on a unicast link: only peers may speak, and a copy names its group again. */
+/* Receives on a unicast link: drops datagrams of hosts that are no peers, and writes the group of a
+ * replicated message into its GRH. */
 #include <string.h>
 
 #include "core/frame.h"
@@ -20,7 +21,7 @@ static int lend(struct ipu_unicast *u, const uint32_t *indices, int n)
     return n == 0 ? 0 : u->inner->ops->post(u->inner->self, recvs, n);
 }
 
-/* Posts receives again whose datagrams we dropped. A broken queue pair refuses them until it has
+/* Posts the receives of dropped datagrams again. A broken queue pair refuses them until it has
  * recovered; the pump does not wait for them. */
 static void post_refused(struct ipu_unicast *u)
 {
@@ -29,7 +30,7 @@ static void post_refused(struct ipu_unicast *u)
         int taken = lend(u, &u->refused[u->refused_count - (uint32_t)n], n);
         if (taken <= 0)
             return;
-        /* the taken ones are the first of the last n */
+        /* the inner fabric took the first receives of the last n */
         memmove(&u->refused[u->refused_count - (uint32_t)n],
                 &u->refused[u->refused_count - (uint32_t)n + (uint32_t)taken],
                 (size_t)(n - taken) * sizeof *u->refused);

@@ -118,7 +118,7 @@ static void post_copies(struct ipu_unicast *u)
     }
 }
 
-/* ---- the face to the pump */
+/* ---- called by the pump */
 
 static void begin_cast(struct ipu_unicast *u, const struct ipu_send *send,
                        const struct unicast_group *group)
@@ -175,7 +175,7 @@ int unicast_send(void *self, const struct ipu_send *sends, int n)
     return taken;
 }
 
-/* Sorts what the inner fabric gave back: returns how many of the cookies are the pump's. */
+/* Separates the returned cookies: keeps the pump's, ends copies, and returns the number kept. */
 static int sort(struct ipu_unicast *u, uint64_t *cookies, int n)
 {
     int kept = 0;

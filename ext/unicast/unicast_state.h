@@ -18,7 +18,7 @@ enum {
     UNICAST_BATCH = 64,
     UNICAST_COPIES = 64,     /* copies under way, so that other messages find room in the queue */
     UNICAST_CASTS = 256,     /* messages to groups that are not over */
-    UNICAST_ENDED = 512,     /* their cookies, and those of messages that were never sent */
+    UNICAST_ENDED = 512,     /* cookies of messages that are over, sent or not */
     UNICAST_RECEIVES = 4096, /* posted receives, where the inner fabric has no limit */
 };
 
@@ -71,7 +71,7 @@ struct ipu_unicast {
     uint64_t ended[UNICAST_ENDED];
     uint32_t ended_count;
 
-    struct ipu_recv *receives; /* the posted ones; a cookie of the inner fabric is an index */
+    struct ipu_recv *receives; /* posted receives; a cookie of the inner fabric is an index */
     uint32_t *free_receives;
     uint32_t free_receive_count;
     uint32_t *refused; /* receives that the inner fabric did not take back yet */
