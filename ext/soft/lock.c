@@ -25,7 +25,7 @@ static void wake(struct soft_channel *channel)
         channel->signalled = true;
 }
 
-/* Fetched packets that nobody has delivered yet have left the socket, so we must also wake the
+/* Fetched packets that no call has delivered yet have left the socket, so we must also wake the
  * threads that wait on the socket for them.
  */
 static void wake_sleepers(struct soft_hca *hca)

@@ -112,8 +112,8 @@ enum soft_stall {
 struct soft_transport {
     /* Sends from the head of the send queue on, and completes the requests that are done. */
     enum soft_stall (*send)(struct soft_qp *qp);
-    /* Takes a packet for this QP: it is parsed and its ICRC correct, but nobody has checked the
-     * transport's fields. */
+    /* Takes a packet for this QP, which the caller has parsed, and whose ICRC is correct; the
+     * transport's fields are unchecked. */
     void (*receive)(struct soft_qp *qp, const struct soft_packet *packet);
 };
 

@@ -158,7 +158,7 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         hand_over(hca, group, &packet);
 }
 
-/* How long the HCA may wait for this consumer now: time refills what waiting has used up. */
+/* Returns how long the HCA may wait for this consumer now. Time refills the budget of waits. */
 static int64_t supply_left_ns(struct soft_qp *qp, int64_t now_ns)
 {
     int64_t refilled_ns = (now_ns - qp->supply_at_ns) / SUPPLY_PART;

@@ -348,7 +348,8 @@ static void advance(struct soft_rc *rc, uint32_t acked)
     soft_rc_want_service(rc);
 }
 
-/* Volume 1, table 45: code 0 is the longest time; the others grow by a half and a third in turn. */
+/* Volume 1, table 45: code 0 is the longest time; the other times grow by a half and a third in
+ * turn. */
 static int64_t rnr_ns(unsigned int code)
 {
     static const uint32_t us[32] = {

@@ -20,8 +20,8 @@
  *   Imm   immediate data 32
  *   RETH (RDMA), AtomicETH, IETH: only their lengths matter here
  *
- * Big-endian (InfiniBand architecture volume 1, chapter 9). This file knows layouts only; which
- * values are welcome is the business of the transports.
+ * Big-endian (InfiniBand architecture volume 1, chapter 9). This file knows layouts only; the
+ * transports check the values.
  */
 #define SOFT_ROCE_BTH_BYTES   12
 #define SOFT_ROCE_DETH_BYTES  8

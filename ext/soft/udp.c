@@ -375,7 +375,7 @@ static void count_lost(struct soft_udp *udp, int error)
 unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
 {
     unsigned int done = 0;
-    unsigned int singly = 0; /* packets before this one go one by one */
+    unsigned int singly = 0; /* the packets before this index go one by one */
     unsigned int total = udp->tx_count;
 
     *stall = 0;
