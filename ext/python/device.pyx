@@ -85,9 +85,9 @@ cdef uint32_t kinds_of(tuple offload):
 cdef class TunPacketDevice:
     """A TUN by its descriptors, one for each queue, which the caller closes, after the pumps.
 
-    It reads the first queue, `fd`, and writes each flow to the queue that is the flow's: for the pump that
-    receives. `others` are for further pumps, each of which reads one of `more`. `offload` names what
-    the TUN was set up with (ipoibu/host/tun.py): super-frames then come and go.
+    The pump that receives uses this object: it reads the first queue, `fd`, and writes each flow to the
+    flow's own queue. `others` are for further pumps, each of which reads one queue of `more`. `offload`
+    names the offloads of the TUN (ipoibu/host/tun.py), by which super-frames pass in both directions.
     """
 
     cdef int[IPU_TX_QUEUES_MAX] fds
@@ -128,7 +128,7 @@ cdef class TunDevice(TunPacketDevice):
 cdef class TunRing(TunPacketDevice):
     """A TUN that the pump reads and writes through an io_uring: many packets take one system call.
 
-    Where a system call is cheap that is for floods of packets, and one alone takes one.
+    Where system calls are cheap, only floods of packets use the io_uring.
 
     The descriptors must not block. `OSError` where the kernel gives none: ENOSYS (older than Linux 6.0, or
     built without liburing), EPERM (kernel.io_uring_disabled, a seccomp filter).
@@ -152,9 +152,9 @@ cdef class TunRing(TunPacketDevice):
 cdef class Frame:
     """A packet in the data path's own memory, by the buffer protocol, without a copy.
 
-    One of `QueueDevice.reserve` is writable, and its `length` is to be set before it is sent; a
-    received one is read-only. It goes back to the data path when it is sent, released, or forgotten;
-    views of it keep it, and its memory outlives the endpoint.
+    A frame of `QueueDevice.reserve` is writable, and the caller sets its `length` before the send; a
+    received frame is read-only. A frame goes back to the data path when the caller sends, releases or
+    drops it; a view keeps its frame, and the memory outlives the endpoint.
     """
 
     cdef uint64_t era  # of the queue that reserved it
@@ -244,7 +244,7 @@ cdef uint64_t new_era() noexcept:
 cdef class QueueDevice:
     """The application as packet device: batches of IP packets each way.
 
-    No call blocks. Any thread may call: the GIL, which none of them gives up, puts them in order.
+    No call blocks. Any thread may call: each call holds the GIL, which puts the calls in order.
     """
 
     cdef ipu_queue *queue
@@ -280,7 +280,7 @@ cdef class QueueDevice:
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
         """Queue copies of IP packets in order; return how many fit.
 
-        Raises ValueError for an empty one; those before it are taken.
+        Raises ValueError for an empty packet, after the packets before it are in the queue.
         """
         cdef int done = 0
         cdef const unsigned char[::1] view
@@ -361,7 +361,7 @@ cdef class QueueDevice:
     def recv_frames(self, int max) -> list[Frame]:
         """Return at most `max` received IP packets, perhaps none, in place.
 
-        While too many are held, packets come in memory of their own.
+        While the caller holds too many frames, packets come in memory of their own.
         """
         cdef list out = []
         cdef uint32_t index, length

@@ -251,7 +251,8 @@ cdef class SoftHca:
         return 0
 
     cdef int take_pkey(self, uint16_t pkey) except -1:
-        """Return the index of this very key, and enter a new key; queue pairs of one partition share it."""
+        """Return the index of this key, which the table gets if it lacks it; queue pairs of one partition
+        share the index."""
         cdef int i, at = -1
         for i in range(self.pkey_count):
             if self.pkey_table[i] == pkey:
@@ -522,14 +523,14 @@ cdef class SoftGsi:
         ipu_soft_gsi_arm(&self.gsi)
 
     def wait_ms(self) -> int | None:
-        """After a `receive` of None: the ms until another one may find a datagram though `fd` is not
-        readable, because a flood has used up what the queue pair takes at once."""
+        """After a `receive` of None: the ms until another `receive` may find a datagram though `fd` is not
+        readable, because a flood has used up the buffers of the queue pair."""
         cdef int wait_ms = ipu_soft_gsi_wait_ms(&self.gsi)
         return None if wait_ms < 0 else wait_ms
 
     def send(self, dest: Destination, uint32_t qkey, uint16_t pkey, bytes mad) -> bool:
-        """A datagram of 256 bytes in the partition of `pkey`; False: lost, because too many are on
-        their way, nobody could get it, or we are not in the partition."""
+        """Send a datagram of 256 bytes in the partition of `pkey`. False: the datagram is lost, because
+        too many are under way, the destination is no address, or we are not in the partition."""
         cdef ipu_dest where = destination(dest)
         cdef int error
         if len(mad) != IPU_SOFT_GSI_MAD_LEN:
@@ -674,7 +675,7 @@ cdef class FaultyFabric:
 
 @cython.no_gc_clear
 cdef class UnicastLink:
-    """A fabric that wraps another: multicast goes to the peers in the group, and only peers are heard.
+    """A wrapper around a fabric: sends multicast to the peers in the group, and drops other hosts' packets.
     Any thread may call the methods."""
 
     cdef ipu_unicast *unicast
@@ -700,7 +701,7 @@ cdef class UnicastLink:
             ipu_unicast_destroy(self.unicast)
 
     def add(self, uint64_t peer, bytes gid, uint32_t qpn) -> None:
-        """Hear the peer; it gets the messages of its groups once it has told them.
+        """Accept the peer's datagrams; the peer gets the messages of its groups once they are known.
         `FileExistsError`: another peer has this address; `OSError`: there is no room."""
         cdef in6_addr raw = address(gid)
         check(ipu_unicast_add(self.unicast, peer, &raw, qpn), "peer")

@@ -399,7 +399,7 @@ cdef class Pump:
         return done
 
     cdef bint put(self, uint32_t type, bytes data, bint must) except -1:
-        """Queue self.command; packets may be lost to a full ring, table writes wait for room."""
+        """Queue self.command. With a full ring, a packet is lost, and a table write waits for room."""
         cdef ipu_ring *ring = ipu_pump_commands(self.live())
         cdef uint32_t length = 0 if data is None else <uint32_t>len(data)
         cdef uint32_t total = <uint32_t>sizeof(ipu_command) + length
@@ -435,7 +435,7 @@ cdef class Pump:
         self.put(IPU_COMMAND_NEIGH_SET, None, True)
 
     def own_set(self, bytes ip, bint ours) -> None:
-        """The address is ours, or no longer: ARP and ND about others reach the engine only where needed."""
+        """Note that the address is ours, or no longer: the pump passes ARP and ND about our addresses up."""
         self.command.own_set.ip = address(ip)
         self.command.own_set.ours = ours
         self.put(IPU_COMMAND_OWN_SET, None, True)
@@ -461,7 +461,7 @@ cdef class Pump:
 
     def route_answer(self, bytes packet, int kind, gateway: bytes | None = None,
                      hops: list[tuple[bytes | None, int]] | None = None, bint send=True) -> bool:
-        """The route of the packet's flow, as EVENT_ROUTE_ASK wants it; `send` the packet by it.
+        """Answer EVENT_ROUTE_ASK with the route of the packet's flow; `send`: send the packet by it.
 
         False: the ring is full, and the packet is dropped.
         """
