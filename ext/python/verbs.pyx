@@ -319,7 +319,7 @@ cdef class VerbsMesh:
 
     @property
     def event_fd(self) -> int:
-        """A descriptor that is readable while `hear` has events."""
+        """A descriptor that is readable while `next_event` has events."""
         return ipu_mesh_event_fd(self.mesh)
 
     def add(self, uint64_t peer, qp: _QueuePair, *, int cmd_fd) -> None:
@@ -360,7 +360,7 @@ cdef class VerbsMesh:
         check(ipu_mesh_forget(self.mesh, peer), "peer")
 
     def next_event(self) -> tuple[int, int, bytes] | None:
-        """Return the next (peer, what, message), or None."""
+        """Return the next event as (peer, kind, message), or None."""
         cdef ipu_mesh_event event
         if not ipu_mesh_next_event(self.mesh, &event):
             return None
