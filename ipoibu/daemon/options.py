@@ -28,6 +28,7 @@ from ipoibu.daemon.parsers import (
     parse_metrics,
     parse_netns,
     parse_peer,
+    parse_peer_key,
     parse_route,
     parse_sandbox,
     parse_switch,
@@ -274,6 +275,15 @@ OPTIONS: Final = (
         "a file with one peer a line; ipoibu reads it again when it changes",
         field="mesh.file",
         example="/etc/ipoibu/peers",
+    ),
+    Option(
+        "peer-key-file",
+        "FILE",
+        parse_peer_key,
+        "a file with a key of 64 hexadecimal digits, the same on every host: only hosts that know it"
+        " become peers",
+        field="mesh.key",
+        example="/etc/ipoibu/peer-key",
     ),
     Option(
         "mesh-port",

@@ -18,6 +18,7 @@ from ipoibu.errors import UsageError
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
     from ipoibu.fabric.faults import FaultSpec
+    from ipoibu.fabric.mesh.peer_key import PeerKey
     from ipoibu.host.interface import RouteSpec
     from ipoibu.host.netns import NetworkNamespace
     from ipoibu.sandbox.stages import Stage
@@ -108,6 +109,13 @@ def parse_peer(text: str) -> str:
 
     peer_list.parse_peer(text)
     return text
+
+
+def parse_peer_key(text: str) -> PeerKey:
+    """Name the file, which `up` reads before it gives up its rights."""
+    from ipoibu.fabric.mesh.peer_key import PeerKey
+
+    return PeerKey(parse_file(text))
 
 
 def parse_faults(text: str) -> FaultSpec:

@@ -50,7 +50,12 @@ _RDMA_DEVICES: Final = "/dev/infiniband"
 
 def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> None:
     """Carry out the stages that `config` asks for; call it while the process has one thread, and those of
-    `outside`. Each stage binds a thread and those that it starts, but the user is the process's."""
+    `outside`. Each stage binds a thread and those that it starts, but the user is the process's.
+
+    Before, it reads the key of `--peer-key-file`; `UsageError`."""
+    mesh = config.endpoint.mesh
+    if mesh is not None and mesh.key is not None:
+        _ = mesh.key.secret
     if config.sandbox == Stage.OFF:
         return
     make_namespace_dir(config.user)

@@ -200,6 +200,7 @@ def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionPara
             port.info,
             params,
             config.mesh,
+            port.receptions,
             takes_connections=config.mode == "connected" and port.cm().accepts,
         )
     except BaseException:

@@ -24,6 +24,7 @@ from ipoibu.limits import MESH_PORT
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
+    from ipoibu.fabric.mesh.peer_key import PeerKey
     from ipoibu.fabric.sa.client import SaClient
 
 
@@ -41,12 +42,13 @@ class MeshOptions:
     """Where a mesh, or a link without multicast, finds its peers.
 
     Each of `peers`, and each line of `file`, is HOST[:PORT]; `port` is the TCP port on which we listen, 0
-    for the default.
+    for the default. With a `key`, only hosts that know it become peers (not on iWARP).
     """
 
     peers: tuple[str, ...] = ()
     file: Path | None = None
     port: int = 0
+    key: PeerKey | None = None
 
     @property
     def listen_port(self) -> int:

@@ -11,6 +11,7 @@ from ipoibu.errors import Closed, LinkError
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.ib import PartitionParams, PortInfo
 
 
@@ -22,6 +23,7 @@ class _Device:
     lent: bool
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: set[SharedPort] = field(default_factory=set)
+    receptions: Receptions = field(default_factory=Receptions)
     gone: LinkError | None = None
 
 
@@ -67,6 +69,11 @@ class SharedPort(Port):
     @property
     def sa(self) -> SaClient | None:
         return self._port.sa
+
+    @property
+    def receptions(self) -> Receptions:
+        """Where the peers of all users' links dial us."""
+        return self._device.receptions
 
     def may_control(self) -> bool:
         return self._port.may_control()

@@ -3,10 +3,11 @@
 
 Where the connections of a mesh are TCP streams, each message is a frame:
 
-    | length of the body 2 | kind 1 | 0 1 | body ... |
+    | length of the rest 2 | kind 1 | 0 1 | body ... | with a key: tag 32 |
 
 The first frame of each side is its greeting, or the refusal of the side that was asked, whose body is a
-greeting, too. All others are control messages (`ipoibu.wire.mesh`).
+greeting, too. All others are control messages (`ipoibu.wire.mesh`). Where hosts share a key, nonces come
+before the greetings (`ipoibu.wire.mesh_key`). A nonce and a denial have no tag.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ipoibu.errors import BadFrame
-from ipoibu.wire import Octets
+from ipoibu.wire import Octets, mesh_key
+from ipoibu.wire.mesh_key import TAG_LEN, KeyExchange, Seal
 
-REASONS: Final = frozenset({"mesh_frame_kind", "mesh_frame_length"})
+REASONS: Final = mesh_key.REASONS | {"mesh_frame_kind", "mesh_frame_length"}
 
 BODY_MAX: Final = 4096  # bytes; the longest list has 2004
 _HEADER: Final = struct.Struct("!HBx")
@@ -31,17 +33,27 @@ class FrameKind(enum.IntEnum):
     GREETING = 1
     REFUSAL = 2  # the greeting of a host that does not accept ours
     CONTROL = 3
+    NONCE = 4
+    DENIAL = 5  # the keys do not agree
+    QUERY = 6  # "who listens here?": a refusal from each interface answers
 
 
-def frame(kind: FrameKind, body: bytes) -> bytes:
+_UNTAGGED: Final = frozenset({FrameKind.NONCE, FrameKind.DENIAL})
+
+
+def frame(kind: FrameKind, body: bytes, seal: Seal | None = None) -> bytes:
     """Return a frame; `body` has at most 4096 bytes."""
-    return _HEADER.pack(len(body), kind) + body
+    if seal is None or kind in _UNTAGGED:
+        return _HEADER.pack(len(body), kind) + body
+    bare = _HEADER.pack(len(body) + TAG_LEN, kind) + body
+    return bare + seal.tag(bare)
 
 
 class FrameReader:
-    """Cuts the bytes of a stream into frames."""
+    """Cuts the bytes of a stream into frames, and checks their tags where hosts share a key."""
 
-    def __init__(self) -> None:
+    def __init__(self, exchange: KeyExchange | None = None) -> None:
+        self._exchange = exchange
         self._bytes = bytearray()
 
     def frames_untrusted(self, data: Octets) -> Iterator[tuple[FrameKind, bytes]]:
@@ -53,11 +65,31 @@ class FrameReader:
                 kind = FrameKind(raw_kind)
             except ValueError:
                 raise BadFrame("mesh_frame_kind") from None
-            if length > BODY_MAX:
+            if length > BODY_MAX + (TAG_LEN if self._exchange is not None else 0):
                 raise BadFrame("mesh_frame_length")
             end = _HEADER.size + length
             if len(self._bytes) < end:
                 return
-            body = bytes(self._bytes[_HEADER.size : end])
+            whole = bytes(self._bytes[:end])
             del self._bytes[:end]
-            yield kind, body
+            yield kind, self._body_untrusted(kind, whole)
+
+    def _body_untrusted(self, kind: FrameKind, whole: bytes) -> bytes:
+        """Return the body, if the frame has the tag that it needs."""
+        exchange = self._exchange
+        if exchange is None:
+            return whole[_HEADER.size :]
+        seal = exchange.seal
+        if kind is FrameKind.DENIAL and (seal is None or not seal.has_received):
+            return whole[_HEADER.size :]
+        if seal is not None:
+            if kind is FrameKind.NONCE:
+                raise BadFrame("mesh_frame_kind")
+            if len(whole) < _HEADER.size + TAG_LEN:
+                raise BadFrame("mesh_key_wrong")
+            seal.check_untrusted(whole[:-TAG_LEN], whole[-TAG_LEN:])
+            return whole[_HEADER.size : -TAG_LEN]
+        if kind is not FrameKind.NONCE:
+            raise BadFrame("mesh_key_missing")
+        exchange.hear_untrusted(whole[_HEADER.size :])
+        return whole[_HEADER.size :]

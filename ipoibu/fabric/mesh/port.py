@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.mesh.connections import MeshConnections
 from ipoibu.fabric.mesh.peer_list import PeerSource
@@ -78,6 +78,11 @@ class IwarpPort(Port):
         return self.open_mesh(params, MeshOptions())
 
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> IwarpMesh:
+        if options.key is not None:
+            raise UsageError(
+                f"{self._place}: a mesh of iWARP has no key: leave --peer-key-file out, and filter the"
+                " port"
+            )
         mesh = IwarpMesh.open(self._device, self._info, params, options, self._open.discard)
         self._open.add(mesh)
         return mesh

@@ -13,6 +13,7 @@ from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, MeshOptions
 from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.fabric.wrapped import WrappedFabric
 from ipoibu.ib import PartitionParams, PortInfo
@@ -41,6 +42,7 @@ class UnicastFabric(WrappedFabric):
         info: PortInfo,
         params: PartitionParams,
         options: MeshOptions,
+        receptions: Receptions,
         *,
         takes_connections: bool = False,
     ) -> Self:
@@ -57,6 +59,7 @@ class UnicastFabric(WrappedFabric):
             takes_connections,
         )
         config = MeshConfig(ours, UNICAST_PEERS_MAX, UNICAST_CONTACTS_MAX)
+        place = f"{info.device}/{info.port}"
         with ExitStack() as undo:
             try:
                 link = UnicastLink(
@@ -67,9 +70,10 @@ class UnicastFabric(WrappedFabric):
                 )
             except OSError as error:
                 text = os.strerror(error.errno or 0)
-                raise LinkError(f"{info.device}/{info.port}: peers: {text}") from error
-            rendezvous = Rendezvous(info, link, config)
+                raise LinkError(f"{place}: peers: {text}") from error
+            rendezvous = Rendezvous(info, link, config, options.key)
             undo.callback(rendezvous.close)
+            undo.callback(receptions.enter(options.listen_port, options.key, place, rendezvous))
             source = PeerSource(options, rendezvous.seeds)
             undo.callback(source.close)
             source.start()

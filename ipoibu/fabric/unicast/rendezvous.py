@@ -4,15 +4,14 @@
     dial:    connect, our greeting; the peer's greeting opens the connection, a refusal ends it
     accept:  the peer's greeting, ours; the peer's first control message confirms
 
-A greeting carries the hardware address, and so the GID and queue pair number that datagrams come from. The
-core drops datagrams from any other source.
+With a key, both sides exchange nonces before. A greeting carries the hardware address, and so the GID and
+queue pair number that datagrams come from. The core drops datagrams from any other source.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import logging
 import select
 import time
@@ -20,13 +19,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import IpAddress
+from ipoibu.addr import PKey
 from ipoibu.errors import BadFrame
-from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
-from ipoibu.fabric.unicast.stream import Stream, listener
+from ipoibu.fabric.mesh.peer_key import PeerKey
+from ipoibu.fabric.unicast.stream import ROOM, Stream
 from ipoibu.ib import PortInfo
-from ipoibu.limits import CM_ROUND, MESH_ANSWER_S, UNICAST_DEAF_S, UNICAST_GREETING_MAX
+from ipoibu.limits import CM_ROUND
 from ipoibu.proto.mesh import (
     Accept,
     Dial,
@@ -38,20 +37,19 @@ from ipoibu.proto.mesh import (
     Refuse,
     SendControl,
 )
+from ipoibu.proto.ratelimit import should_log
+from ipoibu.wire import mesh_key
 from ipoibu.wire.mesh import Greeting, Locator
+from ipoibu.wire.mesh_key import Denial
 from ipoibu.wire.mesh_stream import FrameKind
 
 _log = logging.getLogger(__name__)
 
-_ROOM: Final = select.EPOLLIN | select.EPOLLOUT
-
-
-@dataclass(slots=True, eq=False)
-class _Guest:
-    """A stream of a host that has not greeted us yet."""
-
-    stream: Stream
-    deadline: float
+_DENIALS: Final = {
+    Denial.KEY_WANTED: "it wants a key, and we have none: give --peer-key-file",
+    Denial.KEY_UNKNOWN: "we have a key, and it has none: give it --peer-key-file",
+    Denial.KEY_WRONG: "its key is another one: compare the files of --peer-key-file",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -67,19 +65,17 @@ class _Wire:
 
 
 class Rendezvous(MeshWorker):
-    """Runs the mesh of a unicast link."""
+    """Runs the mesh of a unicast link. A `Reception` hands it the hosts that have greeted us."""
 
-    def __init__(self, info: PortInfo, core: UnicastLink, config: MeshConfig) -> None:
-        """Begin to listen, or raise `LinkError`."""
+    def __init__(
+        self, info: PortInfo, core: UnicastLink, config: MeshConfig, key: PeerKey | None
+    ) -> None:
         super().__init__(core, config, info.netdev)
         self._core, self._info = core, info
+        self._key = key
         self._wires: dict[Handle, _Wire] = {}
-        self._owners: dict[int, _Wire | _Guest] = {}  # by descriptor
-        self._guests: dict[_Guest, None] = {}  # the oldest first
-        self._deaf_until: float | None = None  # the end of a pause without a free descriptor
-        self._listener = listener(config.ours.port, f"{info.device}/{info.port}")
+        self._by_fd: dict[int, _Wire] = {}
         self._epoll = select.epoll()
-        self._epoll.register(self._listener, select.EPOLLIN)
         self._start()
 
     # ---- the thread
@@ -91,139 +87,93 @@ class Rendezvous(MeshWorker):
         events = self._epoll.poll(0, CM_ROUND)
         for fd, what in events:
             with self._guarded("a connection of the mesh"):
-                if fd == self._listener.fileno():
-                    self._greet()
-                else:
-                    self._ready(fd, what)
+                self._ready(fd, what)
         now = time.monotonic()
         with self._guarded("a timer of the mesh"):
             self._effects.run_timer(now)
-            self._dismiss(now)
-            self._listen_again(now)
-        if len(events) == CM_ROUND:
-            return 0.0
-        return self._wait_ms(now)
-
-    def _wait_ms(self, now: float) -> float | None:
-        deadlines = [self._mesh.deadline(), self._deaf_until]
-        deadlines += [it.deadline for it in itertools.islice(self._guests, 1)]
-        return wait_ms(min((it for it in deadlines if it is not None), default=None), now)
+        return 0.0 if len(events) == CM_ROUND else self._effects.wait_ms(now)
 
     def _disconnect_all(self) -> None:
         """Do nothing: `_release` closes the streams, and no peer has to answer."""
 
     def _release(self) -> None:
         self._effects.stop()
-        for owner in list(self._owners.values()):
-            owner.stream.close()
-        for handle in self._wires:
+        for handle, wire in self._wires.items():
+            wire.stream.close()
             self._core.remove(handle)
         self._wires.clear()
-        self._owners.clear()
-        self._guests.clear()
-        self._listener.close()
+        self._by_fd.clear()
         self._epoll.close()
 
-    # ---- hosts that have not greeted us
+    # ---- hosts that dial us, on the reception's thread
 
-    def _greet(self) -> None:
-        """Accept a connection; above the cap of hosts that have not greeted us, drop the oldest."""
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # the listener would stay readable
-                self._counts["mesh_full"] += 1
-                self._epoll.modify(self._listener, 0)
-                self._deaf_until = time.monotonic() + UNICAST_DEAF_S
-            return
-        sock.setblocking(False)
-        if len(self._guests) >= UNICAST_GREETING_MAX:
-            self._drop_guest(next(iter(self._guests)))
-        try:
-            stream = Stream(sock, is_connected=True)
-        except OSError:  # the connection has ended
-            sock.close()
-            return
-        guest = _Guest(stream, time.monotonic() + MESH_ANSWER_S)
-        self._guests[guest] = None
-        self._watch(guest)
+    @property
+    def pkey(self) -> PKey:
+        return self._mesh.config.ours.pkey
 
-    def _listen_again(self, now: float) -> None:
-        if self._deaf_until is not None and now >= self._deaf_until:
-            self._deaf_until = None
-            self._epoll.modify(self._listener, select.EPOLLIN)
+    @property
+    def greeting(self) -> bytes:
+        return self._greeting
 
-    def _dismiss(self, now: float) -> None:
-        for guest in list(self._guests):
-            if guest.deadline > now:
+    def count(self, reason: str) -> int:
+        """Count what happened to a host before it greeted us; return how often that has happened."""
+        with self._lock:
+            self._counts[reason] += 1
+            return self._counts[reason]
+
+    def take(self, stream: Stream, frames: list[tuple[FrameKind, bytes]]) -> None:
+        """Have the mesh judge a host whose greeting is the first frame; others may have followed at once."""
+        with self._lock, self._guarded("a greeting"):
+            if self._closing:
+                stream.close()
                 return
-            self._drop_guest(guest)
-
-    def _drop_guest(self, guest: _Guest) -> None:
-        self._counts["mesh_no_answer"] += 1
-        del self._guests[guest]
-        self._close(guest)
-
-    def _hear_untrusted(self, guest: _Guest) -> None:
-        """Read a guest's greeting, and have the mesh judge it."""
-        frames = guest.stream.take_untrusted()
-        if frames == []:
-            return
-        del self._guests[guest]
-        if frames is None or frames[0][0] is not FrameKind.GREETING:
-            if frames is not None:
-                self._counts["mesh_greeting"] += 1
-            self._close(guest)
-            return
-        self._ask(guest.stream, guest.stream.source, frames)
-
-    def _ask(
-        self, stream: Stream, source: IpAddress, frames: list[tuple[FrameKind, bytes]]
-    ) -> None:
-        """Have the mesh judge a host that has greeted us; other frames may have followed at once."""
-        handle = self._mesh.new_handle()
-        wire = self._wires[handle] = self._owners[stream.fileno()] = _Wire(handle, stream, False)
-        now = time.monotonic()
-        self._effects.perform(self._mesh.requested(now, handle, source, frames[0][1]))
-        try:
-            self._messages_untrusted(wire, frames[1:])
-        except BadFrame as error:
-            self._broke(wire, error)
+            handle = self._mesh.new_handle()
+            wire = self._wires[handle] = _Wire(handle, stream, False)
+            self._watch(wire)
+            now = time.monotonic()
+            source = stream.source
+            self._effects.perform(self._mesh.requested(now, handle, source, frames[0][1]))
+            try:
+                self._messages_untrusted(wire, frames[1:])
+            except BadFrame as error:
+                self._broke(wire, error)
+            self._wake()
 
     # ---- connections
 
     def _ready(self, fd: int, what: int) -> None:
-        owner = self._owners.get(fd)
-        if owner is None:
+        wire = self._by_fd.get(fd)
+        if wire is None:
             return
         try:
-            if what & select.EPOLLOUT and owner.stream.writable():
-                self._dialed(owner)
+            if what & select.EPOLLOUT and wire.stream.writable():
+                self._dialed(wire)
             if what & ~select.EPOLLOUT:
-                self._read_untrusted(owner)
-            self._watch(owner)
+                self._read_untrusted(wire)
+            self._watch(wire)
         except (OSError, BadFrame) as error:
-            self._broke(owner, error)
+            self._broke(wire, error)
 
-    def _dialed(self, owner: _Wire | _Guest) -> None:
-        assert isinstance(owner, _Wire), "guests dialed us"
-        owner.stream.put(FrameKind.GREETING, self._greeting_to(owner.is_introduced))
+    def _dialed(self, wire: _Wire) -> None:
+        if wire.stream.has_key:
+            wire.stream.put_nonce()
+        else:
+            wire.stream.put(FrameKind.GREETING, self._greeting_to(wire.is_introduced))
 
-    def _read_untrusted(self, owner: _Wire | _Guest) -> None:
-        if isinstance(owner, _Guest):
-            self._hear_untrusted(owner)
-            return
-        frames = owner.stream.take_untrusted()
+    def _read_untrusted(self, wire: _Wire) -> None:
+        frames = wire.stream.take_untrusted()
         if frames is None:
             raise OSError(errno.ECONNRESET, "the peer closed the connection")
-        self._messages_untrusted(owner, frames)
+        self._messages_untrusted(wire, frames)
 
     def _messages_untrusted(self, wire: _Wire, frames: list[tuple[FrameKind, bytes]]) -> None:
         for kind, body in frames:
             if self._wires.get(wire.handle) is not wire:
                 return
             now = time.monotonic()
-            if kind is FrameKind.CONTROL and wire.has_greeted:
+            if kind is FrameKind.NONCE and wire.is_ours and wire.stream.has_key:
+                wire.stream.put(FrameKind.GREETING, self._greeting_to(wire.is_introduced))
+            elif kind is FrameKind.CONTROL and wire.has_greeted:
                 self._effects.perform(self._mesh.control(now, wire.handle, body))
             elif kind is FrameKind.CONTROL and not wire.is_ours:
                 wire.has_greeted = True
@@ -236,25 +186,33 @@ class Rendezvous(MeshWorker):
             elif kind is FrameKind.REFUSAL and wire.is_ours and not wire.has_greeted:
                 self._counts["mesh_refused"] += 1
                 self._lose(wire, body)
+            elif kind is FrameKind.DENIAL and wire.is_ours and not wire.has_greeted:
+                self._denied(wire, Denial.read_untrusted(body))
             else:
                 raise BadFrame("mesh_frame_kind")
 
-    def _broke(self, owner: _Wire | _Guest, error: Exception) -> None:
+    def _denied(self, wire: _Wire, denial: Denial) -> None:
+        self._counts["mesh_refused"] += 1
+        if should_log(self._counts["mesh_refused"]):
+            place, text = self._info.device, _DENIALS[denial]
+            _log.warning("%s: the host at %s refuses us: %s", place, wire.stream.place, text)
+        self._lose(wire)
+
+    def _broke(self, wire: _Wire, error: Exception) -> None:
+        is_key = False
         if isinstance(error, BadFrame):
             self._counts[error.reason] += 1
-        if isinstance(owner, _Guest):
-            self._guests.pop(owner, None)
-            self._close(owner)
-        elif self._wires.get(owner.handle) is owner:
-            _log.log(
-                logging.DEBUG if owner.has_greeted else logging.INFO,
-                "%s: connection %d of the mesh ends: %s",
-                self._info.device,
-                owner.handle,
-                error,
-            )
-            self._counts["mesh_failed"] += not owner.has_greeted
-            self._lose(owner)
+            is_key = error.reason in mesh_key.REASONS and should_log(self._counts[error.reason])
+        if self._wires.get(wire.handle) is not wire:
+            return
+        if is_key:
+            text = "%s: the host at %s did not prove our key: not connected; compare the key files"
+            _log.warning(text, self._info.device, wire.stream.place)
+        level = logging.DEBUG if wire.has_greeted else logging.INFO
+        place = self._info.device
+        _log.log(level, "%s: connection %d of the mesh ends: %s", place, wire.handle, error)
+        self._counts["mesh_failed"] += not wire.has_greeted
+        self._lose(wire)
 
     def _lose(self, wire: _Wire, private: bytes = b"") -> None:
         self._part(wire)
@@ -285,7 +243,7 @@ class Rendezvous(MeshWorker):
 
     def _dial(self, handle: Handle, locator: Locator, is_introduced: bool) -> None:
         try:
-            stream = Stream.dial(locator, self._scope(locator))
+            stream = Stream.dial(locator, self._scope(locator), self._key)
         except OSError as error:
             reason = error.strerror or error
             _log.info("%s: cannot connect to %s: %s", self._info.device, locator, reason)
@@ -326,18 +284,18 @@ class Rendezvous(MeshWorker):
 
     # ---- descriptors
 
-    def _watch(self, owner: _Wire | _Guest) -> None:
+    def _watch(self, wire: _Wire) -> None:
         """Register with epoll the events that the stream waits for, unless the stream is closed."""
-        fd = owner.stream.fileno()
+        fd = wire.stream.fileno()
         if fd < 0:
             return
-        wanted = _ROOM if owner.stream.awaits_room else select.EPOLLIN
-        if fd in self._owners:
+        wanted = ROOM if wire.stream.awaits_room else select.EPOLLIN
+        if fd in self._by_fd:
             self._epoll.modify(fd, wanted)
         else:
-            self._owners[fd] = owner
+            self._by_fd[fd] = wire
             self._epoll.register(fd, wanted)
 
-    def _close(self, owner: _Wire | _Guest) -> None:
-        self._owners.pop(owner.stream.fileno(), None)
-        owner.stream.close()
+    def _close(self, wire: _Wire) -> None:
+        self._by_fd.pop(wire.stream.fileno(), None)
+        wire.stream.close()

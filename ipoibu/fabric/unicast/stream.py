@@ -7,27 +7,49 @@ import contextlib
 import errno
 import ipaddress
 import os
+import secrets
+import select
 import socket
 from typing import Final, Self
 
 from ipoibu.addr import IpAddress
 from ipoibu.errors import LinkError
+from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.limits import UNICAST_SILENCE_S, UNICAST_UNSENT_MAX
 from ipoibu.wire.mesh import Locator
+from ipoibu.wire.mesh_key import NONCE_LEN, Denial, KeyExchange
 from ipoibu.wire.mesh_stream import FrameKind, FrameReader, frame
 
+ROOM: Final = select.EPOLLIN | select.EPOLLOUT
 _READ_BYTES: Final = 65536
 _PROBES: Final = 3
 _PASSING: Final = (errno.EAGAIN, errno.EINTR, errno.EINPROGRESS)
 
 
 class Stream:
-    """One connection, for one thread. An `OSError` of a method ends the connection."""
+    """One connection, for one thread at a time. An `OSError` of a method ends the connection.
 
-    def __init__(self, sock: socket.socket, *, is_connected: bool) -> None:
+    With a key, both sides send `put_nonce` before other frames; then every frame has a tag.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        key: PeerKey | None,
+        *,
+        is_ours: bool,
+        place: IpAddress | Locator | None = None,
+    ) -> None:
+        """`is_ours`: we dial, and the connection is not made yet. `place`: the other host, for the log; by
+        default the address from which it connects."""
         self._sock = sock
-        self._is_connected = is_connected
-        self._reader = FrameReader()
+        self._is_connected = not is_ours
+        self._exchange: KeyExchange | None = None
+        if key is not None:
+            nonce = secrets.token_bytes(NONCE_LEN)
+            self._exchange = KeyExchange(key.secret, nonce, is_ours=is_ours)
+        self.place = place or self.source
+        self._reader = FrameReader(self._exchange)
         self._unsent = bytearray()
         # The kernel detects that the other host is gone: by probes, or by data without an answer.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -41,7 +63,7 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     @classmethod
-    def dial(cls, locator: Locator, scope: int) -> Self:
+    def dial(cls, locator: Locator, scope: int, key: PeerKey | None) -> Self:
         """Begin to connect; the stream becomes writable when the attempt has succeeded or failed."""
         is_v6 = locator.ip.version == 6
         family = socket.AF_INET6 if is_v6 else socket.AF_INET
@@ -51,13 +73,17 @@ class Stream:
             error = sock.connect_ex(target)
             if error not in (0, errno.EINPROGRESS):
                 raise OSError(error, os.strerror(error))
-            return cls(sock, is_connected=False)
+            return cls(sock, key, is_ours=True, place=locator)
         except BaseException:
             sock.close()
             raise
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    @property
+    def has_key(self) -> bool:
+        return self._exchange is not None
 
     @property
     def source(self) -> IpAddress:
@@ -82,11 +108,21 @@ class Stream:
 
     def put(self, kind: FrameKind, body: bytes) -> None:
         """Send a frame, now or when there is room."""
-        self._unsent += frame(kind, body)
+        seal = self._exchange.seal if self._exchange is not None else None
+        self._unsent += frame(kind, body, seal)
         if len(self._unsent) > UNICAST_UNSENT_MAX:
             raise OSError(errno.ENOBUFS, "the peer does not read")
         if self._is_connected:
             self._send()
+
+    def put_nonce(self) -> None:
+        assert self._exchange is not None, "has_key"
+        self.put(FrameKind.NONCE, self._exchange.ours)
+
+    def deny(self, denial: Denial) -> None:
+        """Tell the other host why we end the stream, as far as it listens."""
+        with contextlib.suppress(OSError):  # the host is gone
+            self.put(FrameKind.DENIAL, bytes((denial,)))
 
     def take_untrusted(self) -> list[tuple[FrameKind, bytes]] | None:
         """Return the frames that have arrived; None at the end of the stream. `BadFrame` for garbage."""

@@ -33,7 +33,7 @@ def test_frames_survive_a_stream_that_is_cut_anywhere(
     ("raw", "reason"),
     [
         ("0000 00 00", "mesh_frame_kind"),
-        ("0000 04 00", "mesh_frame_kind"),
+        ("0000 07 00", "mesh_frame_kind"),
         ("1001 03 00", "mesh_frame_length"),
         ("ffff 01 00", "mesh_frame_length"),
     ],

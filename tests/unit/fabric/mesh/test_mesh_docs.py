@@ -22,6 +22,7 @@ def test_every_counter_of_the_connections_is_explained() -> None:
         for it in (
             "proto/mesh.py",
             "fabric/mesh/connections.py",
+            "fabric/unicast/reception.py",
             "fabric/unicast/rendezvous.py",
         )
     )
