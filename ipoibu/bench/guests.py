@@ -84,7 +84,7 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
             return _take(kernel, turn, seconds)
         except LabError:
             print(
-                f"{turn.name}: it failed, perhaps by a lost datagram; trying again",
+                f"{turn.name}: the measurement failed, perhaps by a lost datagram; trying again",
                 file=sys.stderr,
                 flush=True,
             )

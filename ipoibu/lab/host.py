@@ -160,7 +160,7 @@ class Host:
     def last_line(self) -> str:
         """Return the end of the daemon's log."""
         lines = self.log().strip().splitlines()
-        return lines[-1].removeprefix("ipoibu: ") if lines else "without a word"
+        return lines[-1].removeprefix("ipoibu: ") if lines else "the log is empty"
 
     def log(self) -> str:
         """Return everything that the daemon wrote since its last start."""

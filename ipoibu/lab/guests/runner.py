@@ -324,7 +324,7 @@ class Guest:
         return Result(self.name, status, output, kernel_log, failure, duration_s)
 
     def close(self) -> None:
-        """End the guest, whatever it does, with all of its processes; a second call does nothing."""
+        """End the guest and all of its processes at once; a second call does nothing."""
         if self.pidfd < 0 or self._process is None:
             return
         # UML runs each guest process in a host process of its session. Those outlive a killed kernel
