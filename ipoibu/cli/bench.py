@@ -22,14 +22,22 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Measure throughput, latency, CPU time, memory and scale beside kernel VXLAN and"
         " others, in turn, in network namespaces of this machine. Takes about five minutes.",
     )
-    parser.add_argument("--quick", action="store_true", help="one short round, less scale")
-    parser.add_argument("--rounds", metavar="N", help="3 by default; the result is the median")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="measure one short round, with fewer neighbours and hosts",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", help="number of rounds, whose median is the result; 3 by default"
+    )
     parser.add_argument("--seconds", metavar="S", help="length of each measurement; 2 by default")
-    parser.add_argument("--streams", metavar="N", help="parallel TCP streams; 1 by default")
+    parser.add_argument(
+        "--streams", metavar="N", help="number of parallel TCP streams; 1 by default"
+    )
     parser.add_argument(
         "--only",
         metavar="NAME[,NAME]",
-        help="only these contenders and parts; a wrong name lists all",
+        help="measure only these contenders and parts; an unknown name lists all names",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="write all results as JSON to FILE"
@@ -91,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
     quick = options.quick
     if options.json is not None:
-        options.json.open("a").close()  # fails before minutes of work rather than after
+        options.json.open("a").close()  # a missing library fails before minutes of work
     if options.lab:
         return _in_guests(options)
     plan = Plan(

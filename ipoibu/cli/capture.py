@@ -24,11 +24,15 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "capture",
         help="write frames to a pcap file",
         description="Write an interface's frames to a pcap file, until interrupted.",
-        epilog="Live: ipoibu capture ib0 -w - | tcpdump -nr -",
+        epilog="To watch frames live: ipoibu capture ib0 -w - | tcpdump -nr -",
     )
     parser.add_argument("name", metavar="NAME", help="the interface")
     parser.add_argument(
-        "-w", dest="file", metavar="FILE", required=True, help="the file; - is standard output"
+        "-w",
+        dest="file",
+        metavar="FILE",
+        required=True,
+        help="the pcap file to write; - is standard output",
     )
     parser.add_argument(
         "-c", dest="count", metavar="COUNT", type=_count, help="end after COUNT frames"

@@ -18,7 +18,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "child",
         help="add, remove and list child interfaces",
-        description="Child interfaces: other partitions on the port of a running interface.",
+        description="Add, remove and list child interfaces, which are other partitions on the port of a"
+        " running interface.",
         epilog="`ipoibu child add ib0 0x8001` makes ib0.8001, which ends when ib0 ends, or before.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")

@@ -15,7 +15,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "config",
         help="check configuration files",
-        description="Configuration files of `ipoibu up --config` and of ipoibu@NAME.service.",
+        description="Check configuration files of `ipoibu up --config` and of ipoibu@NAME.service.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
     check = actions.add_parser(

@@ -37,20 +37,32 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--guests",
         action="store_true",
-        help="two guests with kernels of their own, which the first run builds in minutes",
+        help="boot two guests with kernels of their own, which the first run builds in minutes",
     )
-    parser.add_argument("--hosts", metavar="N", type=_number, help="2 by default")
+    parser.add_argument(
+        "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
+    )
     parser.add_argument(
         "--device",
         metavar="DEV",
         help="soft: the built-in HCA; with --guests rxe0 (default), soft:vec0 or siw0",
     )
-    parser.add_argument("--fabric", metavar="FABRIC", help="roce (default), or ib: OpenSM on ibsim")
     parser.add_argument(
-        "--partitions", metavar="FILE", help="with ib: OpenSM's partitions.conf; roce: as for `up`"
+        "--fabric",
+        metavar="FABRIC",
+        help="the fabric: roce, the default, or ib: OpenSM manages a fabric that ibsim simulates",
+    )
+    parser.add_argument(
+        "--partitions",
+        metavar="FILE",
+        help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`",
     )
     add_options(parser, "lab")
-    parser.add_argument("--check", action="store_true", help="ping, multicast and TCP; exit 0 or 1")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check ping, multicast and TCP between the hosts; exit code 1 if a check fails",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
 

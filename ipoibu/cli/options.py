@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def add_interface(parser: argparse.ArgumentParser) -> None:
-    """Add what describes an interface: the options of `up`, and --config."""
+    """Add the options that describe an interface: those of `up`, and --config."""
     add_options(parser, "up")
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="TOML file with the same keys as these options"

@@ -28,7 +28,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         " or the reason why there is none.",
         epilog="Exit code 1: no answer came.",
     )
-    parser.add_argument("target", metavar="IP|HWADDR", help="whom to ask")
+    parser.add_argument(
+        "target", metavar="IP|HWADDR", help="the host to ask, by its IP address or hardware address"
+    )
     parser.add_argument(
         "-I",
         "--interface",
@@ -44,7 +46,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="MS",
         type=TIMEOUT_MS.read,
         default=1000,
-        help="wait so many milliseconds for an answer; 1000 by default",
+        help="wait MS milliseconds for an answer; 1000 by default",
     )
     parser.add_argument(
         "-j", "--json", action="store_true", help="print a line of JSON for each request"

@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         epilog="The exit status is the command's, or 128 + N after signal N.",
     )
     parser.add_argument(
-        "--name", default="ib0", metavar="NAME", help="the interface; ib0 by default"
+        "--name", default="ib0", metavar="NAME", help="the name of the interface; ib0 by default"
     )
     parser.add_argument(
         "--join", metavar="NAME", help="run COMMAND in the namespaces of a running `ipoibu run`"

@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         choices=_Offered(CHANGEABLE),
         help=f"{', '.join(CHANGEABLE)}; the other options of `ipoibu up` need a restart",
     )
-    parser.add_argument("value", metavar="VALUE", help="as for `ipoibu up`")
+    parser.add_argument("value", metavar="VALUE", help="the value, as for `ipoibu up`")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
 

@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "top",
         help="show traffic, live",
         description="Show interfaces with their rates, drops by reason and connections by traffic, live;"
-        " Ctrl-C ends it.",
+        " Ctrl-C ends the command.",
     )
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="the interface; all of this namespace by default"

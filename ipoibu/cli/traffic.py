@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What `ipoibu top` shows: rates between two samples of the interfaces' counters."""
+"""The contents of `ipoibu top`: rates between two samples of the interfaces' counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample:
 
 
 def report(before: Sample, after: Sample) -> dict[str, list[Row]]:
-    """Return the interfaces, their drops and their connections, with rates a second; busy ones first."""
+    """Return interfaces, drops and connections with their rates a second, the busiest first."""
     seconds = max(after.time_s - before.time_s, 1e-3)
     earlier = dict(before.observations)
     drops, interfaces = [], []

@@ -135,7 +135,7 @@ OPTIONS: Final = (
         "dad-ipv6",
         "POLICY",
         DAD.read,
-        "the same for IPv6 addresses: on by default",
+        "duplicate detection of IPv6 addresses: warn, on, the default, or off, as for IPv4",
         field="endpoint.dad_ipv6",
         example="warn",
         commands=("up", "lab"),
@@ -166,7 +166,7 @@ OPTIONS: Final = (
         "route",
         "DST[,via=GW]",
         parse_route,
-        "a network or `default`, directly or via a gateway",
+        "a route to a network or `default`, on the link or via a gateway",
         field="route",
         example="10.1.0.0/16,via=10.0.0.9",
         several=True,
@@ -176,8 +176,8 @@ OPTIONS: Final = (
         "faults",
         "SPEC",
         parse_faults,
-        "for tests: impair what the interface sends: loss=P,dup=P,reorder=P,corrupt=P,delay=P,seed=N"
-        " with probabilities P",
+        "for tests: impair the packets that the interface sends:"
+        " loss=P,dup=P,reorder=P,corrupt=P,delay=P,seed=N with probabilities P",
         field="endpoint.faults",
         example="loss=0.01,seed=7",
         commands=("up", "lab"),
@@ -263,7 +263,8 @@ OPTIONS: Final = (
         "peer",
         "HOST[:PORT]",
         parse_peer,
-        "a host on a link without multicast, or a name of several; it reports the others",
+        "a host on a link without multicast, or a name of several hosts; each host introduces the"
+        " others",
         field="mesh.peers",
         example="192.0.2.1",
         several=True,
@@ -297,7 +298,7 @@ OPTIONS: Final = (
         "user",
         "NAME",
         parse_user,
-        "the user that the process becomes after its start as root",
+        "the user as whom the process runs after its start as root",
         field="user",
         example="nobody",
         commands=("up", "lab"),
@@ -306,8 +307,8 @@ OPTIONS: Final = (
         "sandbox",
         "on|off|STAGE",
         parse_sandbox,
-        "what the process gives up before it starts: the stages 1 to STAGE of docs/sandbox.md; all of"
-        " them (on) by default",
+        "confine the process by the stages 1 to STAGE of docs/sandbox.md, by all of them (on, the"
+        " default) or none (off)",
         field="sandbox",
         example="3",
         commands=("up", "lab"),
