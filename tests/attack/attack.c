@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An attacker on the wire of an interface under test. It sends RoCEv2 packets with right
- * ICRCs and any source address at a rate that the caller chooses, or repeats what it hears.
+ * ICRCs and any source address at a rate that the caller chooses, or repeats packets of the device.
  *
  *   attack flood  NETDEV RATE SECONDS SRC_MAC DST_MAC SRC_GID DST_GID [OPTION...] < TEMPLATE
  *   attack replay NETDEV RATE SECONDS
@@ -175,9 +175,12 @@ static void read_field(struct flood *flood, const char *word)
         sscanf(strchr(word, ':'), ":%u:%u", &field.offset, &field.bytes) != 2)
         usage(word);
     field.value = (enum flood_value)kind;
-    uint32_t end = kind == FLOOD_TWIN ? field.bytes + 2 : field.offset + field.bytes;
-    if (end > flood->template_bytes || field.offset + 2 > flood->template_bytes ||
-        (kind != FLOOD_TWIN && field.bytes > 8))
+    if (kind == FLOOD_TWIN) {
+        field.twin_offset = field.bytes;
+        field.bytes = 2;
+    }
+    uint32_t end = kind == FLOOD_TWIN ? field.twin_offset + 2 : field.offset + field.bytes;
+    if (end > flood->template_bytes || field.offset + 2 > flood->template_bytes || field.bytes > 8)
         usage(word);
     flood->field[flood->fields++] = field;
 }
@@ -188,7 +191,7 @@ static void read_option(struct flood *flood, const char *word)
     if (strcmp(word, "bad-icrc") == 0)
         flood->bad_icrc = true;
     else if (sscanf(word, "source:%u", &number) == 1 && number <= 8)
-        flood->source_fields = number;
+        flood->source_bytes = number;
     else if (sscanf(word, "port:%u", &number) == 1)
         flood->src_port = (uint16_t)number;
     else

@@ -30,13 +30,13 @@ static void vary(struct flood *flood, uint8_t *packet, struct in6_addr *src)
         uint64_t value = field->value == FLOOD_COUNT ? flood->count : flood_random(flood);
         if (field->value == FLOOD_TWIN) {
             put_number(packet + field->offset, 2, value);
-            put_number(packet + field->bytes, 2, ~value);
+            put_number(packet + field->twin_offset, 2, ~value);
         } else {
             put_number(packet + field->offset, field->bytes, value);
         }
     }
-    if (flood->source_fields > 0)
-        put_number(src->s6_addr + 16 - flood->source_fields, flood->source_fields,
+    if (flood->source_bytes > 0)
+        put_number(src->s6_addr + 16 - flood->source_bytes, flood->source_bytes,
                    flood_random(flood));
 }
 

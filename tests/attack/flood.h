@@ -20,7 +20,7 @@ enum {
 
 enum flood_value {
     FLOOD_RANDOM,
-    FLOOD_COUNT, /* one more in each frame */
+    FLOOD_COUNT, /* the number of frames before this one */
     FLOOD_TWIN,  /* 16 random bits, and their complement elsewhere: a checksum stays right */
 };
 
@@ -28,7 +28,8 @@ enum flood_value {
 struct flood_field {
     enum flood_value value;
     uint32_t offset;
-    uint32_t bytes; /* at most 8; of a twin this is the offset of the complement */
+    uint32_t bytes;       /* at most 8; 2 for FLOOD_TWIN */
+    uint32_t twin_offset; /* of the complement of FLOOD_TWIN */
 };
 
 struct flood {
@@ -36,7 +37,7 @@ struct flood {
     struct in6_addr src, dst;
     uint16_t src_port;
     bool bad_icrc;
-    uint32_t source_fields; /* low bytes of the source address that are random */
+    uint32_t source_bytes; /* low bytes of the source address that are random */
     struct flood_field field[FLOOD_FIELDS_MAX];
     uint32_t fields;
     uint8_t template[FLOOD_TEMPLATE_MAX];
