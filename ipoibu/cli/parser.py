@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "log",
     "capture",
     "config",
+    "import",
     "doctor",
     "completion",
 )

@@ -50,7 +50,7 @@ class ConfigFile:
         self.values: dict[str, object] = {}
         self.children: dict[PKey, dict[str, object]] = {}
         self._child_places: dict[PKey, tuple[str, ...]] = {}
-        self._content = _content(path)
+        self._content = read_text(path)
         table = self._parse()
         children = table.pop(CHILD, {})
         self.values = self._values(table, (), BY_NAME.values())
@@ -147,7 +147,8 @@ def read_value(option: Option, value: str | Sequence[str]) -> object:
     return tuple(option.read(text) for text in texts)
 
 
-def _content(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a configuration file; `UsageError` if it is not readable, or too large."""
     try:
         if os.stat(path).st_size > CONFIG_FILE_MAX_BYTES:
             raise UsageError(f"{path}: too large for a configuration file")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a file of another program says of one interface, in the words of our options."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ipoibu.addr import PKey
+from ipoibu.daemon.options import BY_NAME
+from ipoibu.errors import UsageError
+
+# Why ipoibu leaves a setting of another program out
+UNKNOWN: Final = "ipoibu has no such setting"
+RESOLVER: Final = "ipoibu sets no name servers: tell resolvectl, or write /etc/resolv.conf"
+DHCP: Final = "ipoibu has no DHCP client: add an `address`"
+ADVERTISED: Final = (
+    "the kernel follows router advertisements as its sysctl accept_ra says; ipoibu does not set it"
+)
+LINK_LOCAL: Final = "the interface has an IPv6 link-local address wherever its MTU permits IPv6"
+START: Final = "`systemctl enable ipoibu@NAME` decides whether the interface starts at boot"
+FIREWALL: Final = "assign the interface to its zone in the firewall's own configuration"
+BY_NAME_ONLY: Final = "ipoibu finds no port by this: `device` names it"
+METRIC: Final = "a route of ipoibu has no metric"
+ROUTE_OPTION: Final = "a route of ipoibu has a network and a gateway alone"
+SEVERAL_LINKS: Final = "an interface of ipoibu belongs to no bond, bridge or team"
+
+_NUMBER_DIGITS_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The place of a setting: the file, the line (from 1; 0 for the whole file) and the key."""
+
+    path: Path
+    line: int = 0
+    key: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line else f"{self.path}"
+        return f"{where}: {self.key}" if self.key else where
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Note:
+    """A setting that the result does not have, and why."""
+
+    place: Place
+    why: str
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.place}: {self.why}".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The text of one of our options, and where it comes from."""
+
+    option: str
+    text: str
+    place: Place
+
+
+@dataclass(slots=True)
+class Draft:
+    """One interface. `name` is empty if the file names none; `parent` is the parent's name or one of
+    its `aliases`, empty for an interface that is no child; `children` are names of children."""
+
+    place: Place
+    name: str = ""
+    pkey: PKey | None = None
+    parent: str = ""
+    aliases: set[str] = field(default_factory=set)
+    children: list[str] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def take(self, option: str, text: str, place: Place) -> bool:
+        """Take over a value if the option accepts its text; leave it with the reason otherwise."""
+        try:
+            BY_NAME[option].read(text)
+        except UsageError as error:
+            self.leave(place, str(error))
+            return False
+        self.settings.append(Setting(option, text, place))
+        return True
+
+    def take_pkey(self, text: str, place: Place) -> None:
+        """Take a P_Key, with the bit of full membership, which the kernel's ib_ipoib sets as well."""
+        number = whole_number(text)
+        if number is None or number > 0xFFFF or number & 0x7FFF == 0:
+            self.leave(place, f"{text!r} is no P_Key")
+        else:
+            self.pkey = PKey(number).full
+
+    def take_mtu(self, text: str, place: Place) -> None:
+        """Take an MTU, unless it is the other program's word for "the default"."""
+        if text not in ("", "0", "auto"):
+            self.take("mtu", text, place)
+
+    def take_mode(self, text: str, place: Place) -> None:
+        self.take("mode", text.lower(), place)
+
+    def take_route(self, network: str, gateway: str, place: Place) -> bool:
+        """Take a route, whose network may have host bits; an empty or zero gateway is none."""
+        try:
+            network = network if network == "default" else plain_network(network)
+        except ValueError:
+            self.leave(place, f"{network!r} is no network")
+            return False
+        has_gateway = gateway not in ("", "0.0.0.0", "::")
+        return self.take("route", f"{network},via={gateway}" if has_gateway else network, place)
+
+    def leave(self, place: Place, why: str) -> None:
+        self.notes.append(Note(place, why))
+
+    def remove(self, options: Iterable[str]) -> None:
+        """Forget what was taken for these options."""
+        self.settings = [each for each in self.settings if each.option not in set(options)]
+
+    def texts(self, option: str) -> list[str]:
+        return [each.text for each in self.settings if each.option == option]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What files hold: interfaces, and what belongs to none of them."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def add(self, other: Reading) -> None:
+        self.drafts += other.drafts
+        self.notes += other.notes
+
+
+def whole_number(text: str) -> int | None:
+    """Read a number as C does: 0x8001, decimal, or octal with a leading 0; None for anything else."""
+    if not text.isascii() or not text[:1].isdigit() or len(text) > _NUMBER_DIGITS_MAX:
+        return None
+    try:
+        return int(text, 8) if text.isdigit() and len(text) > 1 and text[0] == "0" else int(text, 0)
+    except ValueError:
+        return None
+
+
+def plain_network(text: str) -> str:
+    """Return the network in CIDR form without host bits; `ValueError` if the text is none."""
+    return str(ipaddress.ip_network(text, strict=False))
+
+
+def prefix_length(netmask: str) -> int:
+    """Read a length, or a netmask with dots; `ValueError` for anything else."""
+    return ipaddress.ip_network(f"0.0.0.0/{netmask}").prefixlen
+
+
+def default_prefix_length(address: str) -> int:
+    """The length that the class of an IPv4 address implies, as ipcalc and NetworkManager have it."""
+    first = int(address.partition(".")[0])
+    return 8 if first < 128 else 16 if first < 192 else 24
+
+
+def switch(text: str) -> bool | None:
+    """Read a boolean of any of the programs; None for anything else."""
+    words: dict[str, bool] = dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True)
+    words |= dict.fromkeys(("0", "no", "n", "false", "f", "off"), False)
+    return words.get(text.lower())

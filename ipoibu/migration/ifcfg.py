@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads ifcfg-ib0, route-ib0 and route6-ib0 of Red Hat's network-scripts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ipoibu.daemon.config_file import read_text
+from ipoibu.migration import draft
+from ipoibu.migration.draft import (
+    Draft,
+    Note,
+    Place,
+    Reading,
+    default_prefix_length,
+    plain_network,
+    prefix_length,
+    switch,
+)
+
+PREFIX: Final = "ifcfg-"
+ROUTES: Final = ("route-", "route6-")
+RULES: Final = ("rule-", "rule6-")
+
+_WITHOUT_EFFECT: Final = re.compile(
+    r"TYPE|DEVICE|NAME|UUID|USERCTL|NM_CONTROLLED|PKEY|IPV6INIT|IPV[46]_FAILURE_FATAL"
+    r"|BROADCAST|NETWORK|AUTOCONNECT_PRIORITY|PROXY_METHOD|BROWSER_ONLY|IPV6_ADDR_GEN_MODE"
+    r"|(PREFIX|NETMASK|GATEWAY)\d*"
+)
+
+_REASONS: Final = (
+    (r"DNS\d*|DOMAIN|SEARCH|RES_OPTIONS|PEERDNS|IPV6_PEERDNS|MDNS|LLMNR", draft.RESOLVER),
+    (r"DHCP.*|PERSISTENT_DHCLIENT|PEERROUTES|IPV6_PEERROUTES|PEERNTP", draft.DHCP),
+    (r"ZONE", draft.FIREWALL),
+    (r"MASTER|SLAVE|BONDING_OPTS|BRIDGE|TEAM_MASTER|VRF", draft.SEVERAL_LINKS),
+    (r"HWADDR|MACADDR", draft.BY_NAME_ONLY),
+    (r"METRIC|IPV[46]_ROUTE_METRIC", draft.METRIC),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One assignment of the shell."""
+
+    name: str
+    value: str
+    place: Place
+
+
+def read_ifcfg(path: Path) -> Reading:
+    """Read one file `ifcfg-NAME` and the routes beside it; `UsageError` if one is not readable."""
+    notes: list[Note] = []
+    variables = {each.name: each for each in _variables(path, notes)}
+    values = {name: each.value for name, each in variables.items()}
+    name = values.get("DEVICE") or path.name.removeprefix(PREFIX)
+    kind = values.get("TYPE", "")
+    if kind.lower() != "infiniband" and (kind or not name.startswith("ib")):
+        why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
+        return Reading(notes=[Note(Place(path), why)])
+    made = Draft(Place(path), name, notes=notes)
+    made.aliases = {values.get("UUID", ""), values.get("NAME", "")} - {""}
+    if switch(values.get("PKEY", "no")):
+        made.parent = values.get("PHYSDEV", "")
+        if "PKEY_ID" in variables:
+            made.take_pkey(values["PKEY_ID"], variables["PKEY_ID"].place)
+    for variable in variables.values():
+        _read(made, variable, variables)
+    for prefix in ROUTES:
+        routes = path.with_name(prefix + path.name.removeprefix(PREFIX))
+        if routes.exists():
+            _read_routes(made, routes)
+    for prefix in RULES:
+        rules = path.with_name(prefix + path.name.removeprefix(PREFIX))
+        if rules.exists():
+            made.leave(Place(rules), "ipoibu makes no routing rules: use `ip rule`")
+    return Reading([made])
+
+
+def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:
+    name, value, place = variable.name, variable.value, variable.place
+    if not value:
+        return
+    if match := re.fullmatch(r"IPADDR(\d*)", name):
+        _read_ipv4(made, variable, match[1], variables)
+    elif re.fullmatch(r"GATEWAY\d*|IPV6_DEFAULTGW", name):
+        _read_gateway(made, variable, variables)
+    elif name in ("IPV6ADDR", "IPV6ADDR_SECONDARIES"):
+        for text in value.split():
+            made.take("address", text if "/" in text else f"{text}/64", place)
+    elif name == "CONNECTED_MODE":
+        made.take_mode("connected" if switch(value) else "datagram", place)
+    elif name == "MTU":
+        made.take_mtu(value, place)
+    elif name == "BOOTPROTO":
+        if value.lower() not in ("none", "static"):
+            made.leave(place, draft.DHCP)
+    elif name in ("PKEY_ID", "PHYSDEV"):
+        if not switch(variables["PKEY"].value if "PKEY" in variables else "no"):
+            made.leave(place, "it has no effect without PKEY=yes")
+    elif name == "ONBOOT":
+        if not switch(value):
+            made.leave(place, draft.START)
+    elif name in ("IPV6_AUTOCONF", "IPV6FORWARDING"):
+        made.leave(place, draft.ADVERTISED if name == "IPV6_AUTOCONF" else draft.UNKNOWN)
+    elif name in ("DEFROUTE", "IPV6_DEFROUTE"):
+        pass  # GATEWAY asks for it
+    elif name in ("ARPING_WAIT", "ACD_TIMEOUT"):
+        made.take("dad-ipv4", "off" if value == "0" else "on", place)
+    elif not _WITHOUT_EFFECT.fullmatch(name):
+        why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
+        made.leave(place, why)
+
+
+def _read_ipv4(
+    made: Draft, variable: Variable, number: str, variables: dict[str, Variable]
+) -> None:
+    """IPADDRn with PREFIXn, or NETMASKn, or else the length of its class."""
+    length = variables.get(f"PREFIX{number}") or variables.get(f"NETMASK{number}")
+    try:
+        if length is None:
+            bits = default_prefix_length(variable.value)
+        else:
+            bits = prefix_length(length.value)
+    except ValueError:
+        made.leave((length or variable).place, f"{(length or variable).value!r} is no IPv4 prefix")
+        return
+    made.take("address", f"{variable.value}/{bits}", variable.place)
+
+
+def _read_gateway(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:
+    switch_name = "IPV6_DEFROUTE" if variable.name.startswith("IPV6") else "DEFROUTE"
+    if switch_name in variables and switch(variables[switch_name].value) is False:
+        made.leave(variable.place, f"{switch_name}=no: the gateway has no effect")
+    else:
+        made.take_route("default", variable.value.partition("%")[0], variable.place)
+
+
+def _variables(path: Path, notes: list[Note]) -> Iterator[Variable]:
+    """The assignments of a file; other lines become notes."""
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        match = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=", text)
+        place = Place(path, number, match[1] if match else "")
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError:
+            words = []
+        if not match or len(words) != 1 or re.search(r"[$`]", text):
+            notes.append(Note(place, "not a plain assignment of the shell"))
+            continue
+        yield Variable(match[1], words[0].partition("=")[2], place)
+
+
+def _read_routes(made: Draft, path: Path) -> None:
+    """Routes as words of `ip route`, or as ADDRESSn, NETMASKn and GATEWAYn."""
+    notes: list[Note] = []
+    content = read_text(path)
+    if re.search(r"^\s*ADDRESS\d+=", content, re.MULTILINE):
+        variables = {each.name: each for each in _variables(path, notes)}
+        made.notes += notes
+        _read_numbered_routes(made, variables)
+        return
+    for number, line in enumerate(content.split("\n"), 1):
+        words = line.partition("#")[0].split()
+        if words:
+            _read_route_words(made, words, Place(path, number))
+
+
+def _read_numbered_routes(made: Draft, variables: dict[str, Variable]) -> None:
+    for name, variable in variables.items():
+        match = re.fullmatch(r"(ADDRESS|NETMASK|GATEWAY|METRIC|OPTIONS)(\d+)", name)
+        if match is None:
+            made.leave(variable.place, draft.UNKNOWN)
+        elif match[1] == "ADDRESS":
+            netmask = variables.get(f"NETMASK{match[2]}")
+            gateway = variables.get(f"GATEWAY{match[2]}")
+            network = f"{variable.value}/{netmask.value if netmask else 32}"
+            made.take_route(network, gateway.value if gateway else "", variable.place)
+        elif match[1] in ("METRIC", "OPTIONS"):
+            is_metric = match[1] == "METRIC"
+            made.leave(variable.place, draft.METRIC if is_metric else draft.ROUTE_OPTION)
+
+
+def _read_route_words(made: Draft, words: list[str], place: Place) -> None:
+    network, gateway, left = "", "", []
+    rest = iter(words)
+    for word in rest:
+        if word == "via":
+            gateway = next(rest, "")
+        elif word == "dev":
+            next(rest, "")  # this interface
+        elif not network and word not in ("to", "unicast"):
+            network = word
+        elif network:
+            left += [word, next(rest, "")]
+    if gateway in ("inet", "inet6"):
+        made.leave(place, draft.ROUTE_OPTION)
+        return
+    if network == "default" and not gateway:
+        network = "0.0.0.0/0"
+    elif network != "default" and "/" not in network:
+        network = _host(network)
+    if not made.take_route(network, gateway, place):
+        return
+    for name in left[::2]:
+        why = draft.METRIC if name in ("metric", "preference") else draft.ROUTE_OPTION
+        made.leave(Place(place.path, place.line, name), why)
+
+
+def _host(text: str) -> str:
+    try:
+        return plain_network(text)
+    except ValueError:
+        return text

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads systemd-networkd's files of IPoIB interfaces: systemd.network(5), systemd.netdev(5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from ipoibu.migration import draft
+from ipoibu.migration.draft import Draft, Note, Place, Reading, switch
+from ipoibu.migration.ini import Entry, read_entries
+
+_SUFFIXES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_GLOB: Final = re.compile(r"[*?\[!]")
+
+_WITHOUT_EFFECT: Final = re.compile(
+    r"NetDev\.(Name|Kind|Description)|Match\.(Name|Type|Kind)|Network\.(Description|IPoIB|"
+    r"ConfigureWithoutCarrier|IgnoreCarrierLoss|KeepConfiguration)"
+    r"|Link\.(RequiredForOnline|RequiredFamilyForOnline)|IPoIB\.IgnoreUserspaceMulticastGroups"
+)
+
+_REASONS: Final = (
+    (r"Network\.(DNS.*|Domains|LLMNR|MulticastDNS|NTP)", draft.RESOLVER),
+    (r"(DHCP.*|IPv6AcceptRA)\..*", draft.DHCP),
+    (r"Network\.(Bond|Bridge|VRF|VLAN|MACVLAN)", draft.SEVERAL_LINKS),
+    (r"(Match\..*|NetDev\.MACAddress|Link\.MACAddress)", draft.BY_NAME_ONLY),
+    (r"Link\.(ActivationPolicy|Unmanaged)", draft.START),
+    (r"Route\.Metric", draft.METRIC),
+    (r"Route\..*", draft.ROUTE_OPTION),
+)
+
+
+def read_networkd(path: Path, known: Collection[str] = ()) -> Reading:
+    """Read a `.network` or `.netdev` file with its drop-ins; `UsageError` if one is not readable.
+
+    A `.network` file is ours if it is one of an InfiniBand interface, or of one of the names `known`.
+    """
+    files = [path, *sorted(path.with_name(f"{path.name}.d").glob("*.conf"))]
+    entries: list[Entry] = []
+    notes: list[Note] = []
+    for count, file in enumerate(files):
+        more, faults = read_entries(file, continued=True)
+        entries += [_numbered(each, count) for each in more]
+        notes += faults
+    made = Draft(Place(path), notes=notes)
+    values = {(each.section, each.key): each.value for each in entries}
+    if path.suffix == ".netdev":
+        kind = values.get(("NetDev", "Kind"), "unknown")
+        if kind != "ipoib":
+            return Reading(notes=[Note(Place(path), f"a device of the kind {kind}, not ipoib")])
+        made.name = values.get(("NetDev", "Name"), "")
+    else:
+        made.name = _matched_name(made, entries)
+        if made.name not in known and not _is_infiniband(made.name, values):
+            why = "matches no InfiniBand interface: neither Type=infiniband nor a Name such as ib0"
+            return Reading(notes=[Note(Place(path), why)])
+    _read(made, entries)
+    return Reading([made])
+
+
+def _numbered(entry: Entry, file: int) -> Entry:
+    """Keep the sections of several files apart."""
+    return Entry(entry.section, (file << 16) + entry.number, entry.key, entry.value, entry.place)
+
+
+def _is_infiniband(name: str, values: Mapping[tuple[str, str], str]) -> bool:
+    sections = {section for section, _ in values}
+    is_typed = "infiniband" in values.get(("Match", "Type"), "").split()
+    has_child = bool(values.get(("Network", "IPoIB")))
+    return is_typed or has_child or "IPoIB" in sections or name.startswith("ib")
+
+
+def _matched_name(made: Draft, entries: list[Entry]) -> str:
+    """The first name that the file matches, without patterns."""
+    name = ""
+    for entry in entries:
+        if (entry.section, entry.key) != ("Match", "Name"):
+            continue
+        plain = [word for word in entry.value.split() if not _GLOB.search(word)]
+        name = name or next(iter(plain), "")
+        if entry.value.split() != [name]:
+            made.leave(entry.place, f"a file of ipoibu is for one interface, here {name or 'ib0'}")
+    return name
+
+
+def _read(made: Draft, entries: list[Entry]) -> None:
+    for _, group in groupby(entries, key=lambda each: each.number):
+        section = list(group)
+        if section[0].section == "Address":
+            _read_address_section(made, section)
+        elif section[0].section == "Route":
+            _read_route_section(made, section)
+        else:
+            for entry in section:
+                _read_entry(made, entry)
+
+
+def _read_entry(made: Draft, entry: Entry) -> None:
+    name = f"{entry.section}.{entry.key}"
+    if name == "Network.Address" and not entry.value:
+        made.remove(["address"])
+    elif name == "Network.Gateway" and not entry.value:
+        made.remove(["route"])
+    elif name in _KEYS:
+        _KEYS[name](made, entry)
+    elif not _WITHOUT_EFFECT.fullmatch(name):
+        _leave(made, entry)
+
+
+def _leave(made: Draft, entry: Entry) -> None:
+    name = f"{entry.section}.{entry.key}"
+    why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
+    made.leave(entry.place, why)
+
+
+def _read_address(made: Draft, entry: Entry) -> None:
+    """An address; without a length networkd takes all bits."""
+    whole = "/128" if ":" in entry.value else "/32"
+    text = entry.value if "/" in entry.value else entry.value + whole
+    made.take("address", text, entry.place)
+
+
+def _read_gateway(made: Draft, entry: Entry) -> None:
+    if entry.value.startswith("_"):
+        made.leave(entry.place, draft.DHCP)
+    else:
+        made.take_route("default", entry.value, entry.place)
+
+
+def _read_address_section(made: Draft, section: list[Entry]) -> None:
+    for entry in section:
+        if entry.key == "Address" and entry.value:
+            _read_address(made, entry)
+        elif entry.key == "DuplicateAddressDetection":
+            _read_detection(made, entry)
+        elif entry.value:
+            _leave(made, entry)
+
+
+def _read_detection(made: Draft, entry: Entry) -> None:
+    """The policy of one address; ours counts for all of a family."""
+    words = {
+        "ipv4": ("on", "off"),
+        "ipv6": ("off", "on"),
+        "both": ("on", "on"),
+        "none": ("off", "off"),
+    }
+    if entry.value.lower() not in words:
+        made.leave(entry.place, draft.UNKNOWN)
+        return
+    ipv4, ipv6 = words[entry.value.lower()]
+    is_ipv6 = any(":" in text for text in made.texts("address")[-1:])
+    made.take("dad-ipv6" if is_ipv6 else "dad-ipv4", ipv6 if is_ipv6 else ipv4, entry.place)
+
+
+def _read_route_section(made: Draft, section: list[Entry]) -> None:
+    values = {each.key: each.value for each in section if each.value}
+    gateway = values.get("Gateway", "")
+    network = values.get("Destination", "default")
+    if gateway.startswith("_"):
+        made.leave(section[0].place, draft.DHCP)
+    elif network != "default" or gateway:
+        place = next(each.place for each in section if each.key in ("Destination", "Gateway"))
+        made.take_route(network, gateway, place)
+    for entry in section:
+        if entry.key not in ("Destination", "Gateway") and entry.value:
+            _leave(made, entry)
+
+
+def _read_dhcp(made: Draft, entry: Entry) -> None:
+    if switch(entry.value) is not False:
+        made.leave(entry.place, draft.DHCP)
+
+
+def _read_router_advertisements(made: Draft, entry: Entry) -> None:
+    made.leave(entry.place, draft.ADVERTISED)
+
+
+def _read_link_local(made: Draft, entry: Entry) -> None:
+    if entry.value not in ("ipv6", "yes"):
+        made.leave(entry.place, draft.LINK_LOCAL)
+
+
+def _read_mtu(made: Draft, entry: Entry) -> None:
+    """Bytes, or with a suffix of powers of 1024."""
+    match = re.fullmatch(r"(\d{1,9})([KMG]?)", entry.value)
+    bytes_ = str(int(match[1]) * _SUFFIXES[match[2]]) if match else entry.value
+    made.take_mtu(bytes_, entry.place)
+
+
+def _read_pkey(made: Draft, entry: Entry) -> None:
+    if entry.value:
+        made.take_pkey(entry.value, entry.place)
+
+
+def _read_child(made: Draft, entry: Entry) -> None:
+    made.children += entry.value.split()
+
+
+def _read_all_multicast(made: Draft, entry: Entry) -> None:
+    value = switch(entry.value)
+    made.take(
+        "allmulticast", entry.value if value is None else "on" if value else "off", entry.place
+    )
+
+
+_KEYS: Final[Mapping[str, Callable[[Draft, Entry], None]]] = {
+    "NetDev.MTUBytes": _read_mtu,
+    "IPoIB.PartitionKey": _read_pkey,
+    "IPoIB.Mode": lambda made, entry: made.take_mode(entry.value, entry.place),
+    "Link.MTUBytes": _read_mtu,
+    "Link.AllMulticast": _read_all_multicast,
+    "Network.Address": _read_address,
+    "Network.Gateway": _read_gateway,
+    "Network.DHCP": _read_dhcp,
+    "Network.IPv6AcceptRA": _read_router_advertisements,
+    "Network.LinkLocalAddressing": _read_link_local,
+    "Network.IPoIB": _read_child,
+}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every key of networkd's files that concerns IPoIB: taken over, without effect, or left with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipoibu.addr import PKey
+from ipoibu.migration import draft
+from ipoibu.migration.draft import Draft
+from ipoibu.migration.networkd import read_networkd
+
+HEAD = {".network": "[Match]\nName=ib0\n", ".netdev": "[NetDev]\nName=ib0.8001\nKind=ipoib\n"}
+
+
+def unit(path: Path, text: str) -> Draft:
+    path.write_text(HEAD[path.suffix] + text)
+    (made,) = read_networkd(path).drafts
+    return made
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "expected"),
+    [
+        (".netdev", "MTUBytes=2044\n", ["mtu 2044"]),
+        (".netdev", "MTUBytes=2K\n", ["mtu 2048"]),
+        (".netdev", "[IPoIB]\nMode=connected\n", ["mode connected"]),
+        (".netdev", "[IPoIB]\nMode=datagram\n", ["mode datagram"]),
+        (".network", "[IPoIB]\nMode=connected\n", ["mode connected"]),
+        (".network", "[Link]\nMTUBytes=65520\n", ["mtu 65520"]),
+        (".network", "[Link]\nAllMulticast=yes\n", ["allmulticast on"]),
+        (".network", "[Link]\nAllMulticast=no\n", ["allmulticast off"]),
+        (".network", "[Network]\nAddress=10.0.0.1/24\n", ["address 10.0.0.1/24"]),
+        (".network", "[Network]\nAddress=10.0.0.1\n", ["address 10.0.0.1/32"]),
+        (".network", "[Network]\nAddress=fd00::1\n", ["address fd00::1/128"]),
+        (".network", "[Network]\nAddress=10.0.0.1/24\nAddress=\n", []),
+        (".network", "[Network]\nGateway=10.0.0.9\n", ["route default,via=10.0.0.9"]),
+        (".network", "[Network]\nGateway=10.0.0.9\nGateway=\n", []),
+        (".network", "[Address]\nAddress=10.0.0.1/24\n", ["address 10.0.0.1/24"]),
+        (
+            ".network",
+            "[Address]\nAddress=10.0.0.1/24\nDuplicateAddressDetection=ipv4\n",
+            ["address 10.0.0.1/24", "dad-ipv4 on"],
+        ),
+        (
+            ".network",
+            "[Address]\nAddress=fd00::1/64\nDuplicateAddressDetection=none\n",
+            ["address fd00::1/64", "dad-ipv6 off"],
+        ),
+        (".network", "[Route]\nDestination=10.9.0.0/16\n", ["route 10.9.0.0/16"]),
+        (".network", "[Route]\nGateway=fd00::9\n", ["route default,via=fd00::9"]),
+        (
+            ".network",
+            "[Route]\nGateway=10.0.0.9\nDestination=10.9.0.0/16\n[Route]\nDestination=10.8.0.0/16\n",
+            ["route 10.9.0.0/16,via=10.0.0.9", "route 10.8.0.0/16"],
+        ),
+    ],
+)
+def test_what_ipoibu_has_is_taken_over(
+    tmp_path: Path, suffix: str, text: str, expected: list[str]
+) -> None:
+    made = unit(tmp_path / f"10-ib{suffix}", text)
+    assert [f"{each.option} {each.text}" for each in made.settings] == expected
+    assert made.notes == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "why"),
+    [
+        (".netdev", "MACAddress=80:00:00:00:00:01\n", draft.BY_NAME_ONLY),
+        (".netdev", "MTUBytes=5\n", "'5' is no MTU"),
+        (".netdev", "[IPoIB]\nPartitionKey=0x8000\n", "'0x8000' is no P_Key"),
+        (".netdev", "[IPoIB]\nMode=fast\n", "'fast' is no mode"),
+        (".netdev", "[IPoIB]\nColour=red\n", draft.UNKNOWN),
+        (".network", "[Match]\nPath=pci-0000*\n", draft.BY_NAME_ONLY),
+        (".network", "[Match]\nName=ib1\n", "for one interface, here ib0"),
+        (".network", "[Link]\nMACAddress=80:00:00:00:00:01\n", draft.BY_NAME_ONLY),
+        (".network", "[Link]\nActivationPolicy=manual\n", draft.START),
+        (".network", "[Link]\nUnmanaged=yes\n", draft.START),
+        (".network", "[Link]\nAllMulticast=maybe\n", "'maybe' is neither on nor off"),
+        (".network", "[Link]\nARP=no\n", draft.UNKNOWN),
+        (".network", "[Network]\nDHCP=yes\n", draft.DHCP),
+        (".network", "[Network]\nDHCP=ipv4\n", draft.DHCP),
+        (".network", "[Network]\nIPv6AcceptRA=no\n", draft.ADVERTISED),
+        (".network", "[Network]\nLinkLocalAddressing=no\n", draft.LINK_LOCAL),
+        (".network", "[Network]\nDNS=10.0.0.53\n", draft.RESOLVER),
+        (".network", "[Network]\nDNSSEC=no\n", draft.RESOLVER),
+        (".network", "[Network]\nDomains=example.org\n", draft.RESOLVER),
+        (".network", "[Network]\nLLMNR=no\n", draft.RESOLVER),
+        (".network", "[Network]\nMulticastDNS=no\n", draft.RESOLVER),
+        (".network", "[Network]\nNTP=10.0.0.123\n", draft.RESOLVER),
+        (".network", "[Network]\nBond=bond0\n", draft.SEVERAL_LINKS),
+        (".network", "[Network]\nVRF=red\n", draft.SEVERAL_LINKS),
+        (".network", "[Network]\nGateway=_dhcp4\n", draft.DHCP),
+        (".network", "[Network]\nAddress=10.0.0.0/24\n", "is the address of the network"),
+        (".network", "[Network]\nIPForward=yes\n", draft.UNKNOWN),
+        (".network", "[DHCPv4]\nRouteMetric=5\n", draft.DHCP),
+        (".network", "[IPv6AcceptRA]\nUseDNS=no\n", draft.DHCP),
+        (".network", "[Address]\nAddress=10.0.0.1/24\nLabel=ib0:1\n", draft.UNKNOWN),
+        (
+            ".network",
+            "[Address]\nAddress=10.0.0.1/24\nDuplicateAddressDetection=x\n",
+            draft.UNKNOWN,
+        ),
+        (".network", "[Route]\nDestination=10.9.0.0/16\nMetric=5\n", draft.METRIC),
+        (".network", "[Route]\nDestination=10.9.0.0/16\nScope=link\n", draft.ROUTE_OPTION),
+        (".network", "[Route]\nDestination=nowhere\n", "'nowhere' is no network"),
+        (".network", "[Route]\nGateway=_ipv6ra\n", draft.DHCP),
+        (".network", "[RoutingPolicyRule]\nTable=5\n", draft.UNKNOWN),
+        (".network", "[Neighbor]\nAddress=10.0.0.2\n", draft.UNKNOWN),
+    ],
+)
+def test_what_ipoibu_lacks_is_left_with_its_place_and_a_reason(
+    tmp_path: Path, suffix: str, text: str, why: str
+) -> None:
+    path = tmp_path / f"10-ib{suffix}"
+    made = unit(path, text)
+    (note,) = made.notes
+    assert why in note.why
+    line = path.read_text().split("\n")[note.place.line - 1]
+    assert line.startswith(f"{note.place.key.rpartition('.')[2]}=")
+
+
+def test_what_a_kernel_interface_needs_and_ours_does_not_is_no_loss(tmp_path: Path) -> None:
+    netdev = unit(
+        tmp_path / "10-ib.netdev",
+        "Description=storage\n[IPoIB]\nPartitionKey=1\nIgnoreUserspaceMulticastGroups=yes\n",
+    )
+    assert (netdev.name, netdev.pkey) == ("ib0.8001", PKey(0x8001))
+    network = unit(
+        tmp_path / "10-ib.network",
+        "Type=infiniband\n[Link]\nRequiredForOnline=no\n[Network]\nDescription=storage\nDHCP=no\n"
+        "ConfigureWithoutCarrier=yes\nKeepConfiguration=yes\nLinkLocalAddressing=ipv6\n"
+        "IPoIB=ib0.8001\nIPoIB=ib0.8002\n",
+    )
+    assert (network.name, network.children) == ("ib0", ["ib0.8001", "ib0.8002"])
+    assert [*netdev.notes, *network.notes, *netdev.settings, *network.settings] == []
+
+
+def test_drop_ins_follow_and_lines_are_joined(tmp_path: Path) -> None:
+    directory = tmp_path / "10-ib.network.d"
+    directory.mkdir()
+    (directory / "a.conf").write_text("[Network]\nAddress=10.0.1.1/24\nDNS=10.0.0.53\n")
+    made = unit(
+        tmp_path / "10-ib.network",
+        "[Network]\n# first\nAddress= \\\n; between\n10.0.0.1/24\nNTP=10.0.0.123\n",
+    )
+    assert [(each.text, each.place.line) for each in made.settings] == [
+        ("10.0.0.1/24", 5),
+        ("10.0.1.1/24", 2),
+    ]
+    assert [str(note.place) for note in made.notes] == [
+        f"{tmp_path}/10-ib.network:8: Network.NTP",
+        f"{directory}/a.conf:3: Network.DNS",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_ours"),
+    [
+        ("a.network", "[Match]\nName=eth0\n", False),
+        ("a.network", "[Match]\nName=eth0\n[Network]\nIPoIB=ib0.8001\n", True),
+        ("a.network", "[Match]\nType=infiniband\n", True),
+        ("a.network", "[Match]\nName=storage\n[IPoIB]\nMode=connected\n", True),
+        ("a.network", "[Match]\nName=ibp1s0\n", True),
+        ("a.netdev", "[NetDev]\nName=br0\nKind=bridge\n", False),
+    ],
+)
+def test_other_interfaces_are_noted(tmp_path: Path, name: str, text: str, is_ours: bool) -> None:
+    (tmp_path / name).write_text(text)
+    reading = read_networkd(tmp_path / name)
+    assert (len(reading.drafts), len(reading.notes)) == (int(is_ours), int(not is_ours))
+
+
+def test_a_pattern_is_no_name(tmp_path: Path) -> None:
+    (tmp_path / "a.network").write_text("[Match]\nName=ib*\nType=infiniband\n")
+    (made,) = read_networkd(tmp_path / "a.network").drafts
+    assert made.name == ""
+    assert "a file of ipoibu is for one interface" in made.notes[0].why
