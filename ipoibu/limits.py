@@ -45,6 +45,7 @@ NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
+DHCP_REQUESTS_MAX: Final = 64  # of local clients, whose replies we know; a client has one or two
 PINGS_MAX: Final = 64  # questions of `ipoibu ping` that wait for an answer
 MONITORS_MAX: Final = 8  # of one interface: each costs the engine some microseconds a transition
 EVENTS_PENDING_MAX: Final = 16_384  # of one monitor: the flush of as many neighbours fits

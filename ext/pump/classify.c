@@ -7,6 +7,7 @@
 #include "core/ip_header.h"
 
 enum {
+    IPV4_WITHOUT_OPTIONS = 0x45,
     ICMP6_MLD_QUERY = 130, /* RFC 2710 §3 */
     ICMP6_MLD_DONE = 132,
     ICMP6_MLD2_REPORT = 143, /* RFC 3810 §5.2 */
@@ -21,6 +22,14 @@ struct in6_addr ipu_classify_map4(const uint8_t v4[4])
     struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
     memcpy(mapped.s6_addr + 12, v4, 4);
     return mapped;
+}
+
+bool ipu_classify_is_dhcp(const uint8_t *ip, size_t len, enum ipu_dhcp_ports ports)
+{
+    return len >= IPU_IPV4_HEADER + IPU_UDP_HEADER &&
+           ipu_ip_get32(ip + IPU_IPV4_HEADER) == (uint32_t)ports && ip[0] == IPV4_WITHOUT_OPTIONS &&
+           ip[IPU_IPV4_PROTOCOL] == IPPROTO_UDP &&
+           (ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK) == 0;
 }
 
 /* Returns the type of an ICMPv6 message behind at most one hop-by-hop header, which MLD has, or
@@ -45,7 +54,9 @@ static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flo
     flow->type = IPU_TYPE_IPV4;
     flow->dst = ipu_classify_map4(ip + 16);
     flow->group = (ip[16] & 0xf0) == 0xe0 || (ip[16] & ip[17] & ip[18] & ip[19]) == 0xff;
-    return flow->group && ip[IPU_IPV4_PROTOCOL] == IPPROTO_IGMP ? IPU_TX_HOST : IPU_TX_FORWARD;
+    bool followed = flow->group && (ip[IPU_IPV4_PROTOCOL] == IPPROTO_IGMP ||
+                                    ipu_classify_is_dhcp(ip, len, IPU_DHCP_OF_CLIENT));
+    return followed ? IPU_TX_HOST : IPU_TX_FORWARD;
 }
 
 static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flow)

@@ -12,7 +12,8 @@
  */
 enum ipu_tx_class {
     IPU_TX_FORWARD,
-    IPU_TX_HOST, /* IGMP or MLD: the engine tracks the host's memberships */
+    IPU_TX_HOST, /* to a group, and of a protocol that the engine follows: IGMP, MLD, a DHCP client's
+                  */
     IPU_TX_ND,   /* neighbour solicitation or advertisement: the engine sends these, not the host */
     IPU_TX_MALFORMED,
 };
@@ -34,6 +35,16 @@ enum ipu_rx_class {
 
 /* `frame` starts at the encapsulation header, `len` counts it and is at least IPU_ENCAP_LEN. */
 enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len);
+
+/* The ports of a DHCP message as the first word of its UDP header, source first; RFC 2131 §4.1. */
+enum ipu_dhcp_ports {
+    IPU_DHCP_OF_CLIENT = 68 << 16 | 67,
+    IPU_DHCP_OF_SERVER = 67 << 16 | 68,
+};
+
+/* Returns whether a packet is a whole DHCP message in one direction. No client or server sends IPv4
+ * options, so one word decides about nearly all other packets. */
+bool ipu_classify_is_dhcp(const uint8_t *ip, size_t len, enum ipu_dhcp_ports ports);
 
 /* Returns the v4-mapped form of an IPv4 address in network order. */
 struct in6_addr ipu_classify_map4(const uint8_t v4[4]);

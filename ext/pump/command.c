@@ -106,16 +106,27 @@ static int take_packet(struct ipu_pump *pump, const void *ip, uint32_t len,
     return 0;
 }
 
-static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
+static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, bool asked)
 {
     struct ipu_outbound packet;
     int error = take_packet(pump, data_of(command), command->len, &packet);
     if (error < 0)
         return error;
+    packet.asked = asked;
     if (!ipu_transmit_forward(pump, &packet))
         ipu_slab_put(&pump->tx, packet.index);
     ipu_transmit_flush(pump);
     return 0;
+}
+
+static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return send_packet(pump, command, false);
+}
+
+static int do_forward(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    return send_packet(pump, command, true);
 }
 
 static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *command)
@@ -189,6 +200,13 @@ static int do_busy_poll(struct ipu_pump *pump, const struct ipu_command *command
 {
     pump->busy_poll_ns = command->busy_poll.busy_poll_us * (uint64_t)IPU_NS_PER_US;
     pump->adaptive = command->busy_poll.adaptive != 0;
+    return 0;
+}
+
+static int do_dhcp_watch(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    (void)command;
+    pump->dhcp_watched = true;
     return 0;
 }
 

@@ -110,10 +110,12 @@ struct ipu_tx_mode_set {
     X(ROUTE_ANSWER, route_answer)                                                                  \
     X(SEND_FRAME, send_frame)                                                                      \
     X(SEND_PACKET, send_packet) /* data: an IP packet, onto the transmit path; a miss is a drop */ \
+    X(FORWARD, forward)         /* the same, but a miss is an event */                             \
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
     X(OWN_SET, own_set)                                                                            \
     X(CAPTURE, capture)                                                                            \
     X(BUSY_POLL, busy_poll)                                                                        \
+    X(DHCP_WATCH, dhcp_watch) /* DHCP messages of both directions to one host go to the engine */  \
     X(SYNC, sync)                                                                                  \
     X(CONNECTION_ADD, connection_add)                                                              \
     X(CONNECTION_DEL, connection_del)                                                              \
@@ -152,7 +154,7 @@ enum ipu_event_type {
     IPU_EVENT_USED,        /* next_hop: first use of a NOTIFY entry */
     IPU_EVENT_UNREACHABLE, /* next_hop: dropped at an UNREACHABLE entry; data: the IP packet */
     IPU_EVENT_TOO_BIG,     /* too_big; data: the IP packet */
-    IPU_EVENT_HOST,        /* an IGMP or MLD packet left the device; data: the IP packet */
+    IPU_EVENT_HOST,        /* IGMP, MLD or a DHCP request left the device; data: the IP packet */
     IPU_EVENT_FRAME,       /* frame: ARP or ND arrived; data: from the IPoIB header on */
     IPU_EVENT_FABRIC,      /* fabric */
     IPU_EVENT_DEVICE,      /* device: it failed for good */
@@ -164,6 +166,7 @@ enum ipu_event_type {
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
     IPU_EVENT_NEIGH_REFUSED,   /* neigh_refused: NEIGH_SET failed, the table is as it was */
     IPU_EVENT_CONTROL_LIMITED, /* frame: the first ARP or ND message refused in a second */
+    IPU_EVENT_DHCP_REPLY,      /* a DHCP reply arrived; data: the IP packet */
 };
 
 struct ipu_neigh_refused {

@@ -150,7 +150,11 @@ struct ipu_pump {
     uint32_t recover_wait_ms;
     bool device_failed;
 
-    struct ipu_budget unreachable_budget, too_big_budget;
+    struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget;
+
+    /* The engine has changed a DHCP request, so that it wants to see the replies, and the requests
+     * to one server. */
+    bool dhcp_watched;
 
     int epoll_fd;
     int device_fds[2]; /* readable when the device has a frame; -1: none */
@@ -196,8 +200,8 @@ void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ip
                           const uint8_t *frame, size_t len);
 
 /*
- * A packet to be sent. `engines`: the engine sends it; on a miss it is dropped, unless the engine
- * was `asked` for its route only, and it is never held.
+ * A packet to be sent. `engines`: the engine sends it, and it is never held. On a miss it is
+ * dropped, unless the engine was `asked` about something else than its next hop.
  */
 struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */

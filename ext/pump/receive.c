@@ -10,7 +10,8 @@
  *
  * 1. Completions: ipu_receive_poll() takes received datagrams from the fabric.
  * 2. receive() drops our own multicast echo, and captures.
- * 3. Classify: ipu_receive_frame_untrusted() gives ARP and ND to the engine.
+ * 3. Classify: ipu_receive_frame_untrusted() gives ARP and ND to the engine, and DHCP replies while
+ *    the engine watches them.
  * 4. Merge: a device with offloads gets consecutive segments of a flow as one frame (coalesce.c).
  * 5. Device: ipu_receive_write() writes the frame, or queues it.
  * 6. ipu_receive_flush() ends a batch: it writes merged frames, and counts those that the device
@@ -133,6 +134,16 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         IPU_COUNT(pump, rx_event_ring_full);
 }
 
+/* Gives a DHCP reply to the engine, which delivers it; false: the caller delivers it as it is. */
+static bool pass_dhcp(struct ipu_pump *pump, const uint8_t *ip, size_t len)
+{
+    struct ipu_event event = {.type = IPU_EVENT_DHCP_REPLY, .len = (uint32_t)len};
+    if (!ipu_event_spend(&pump->dhcp_budget) || !ipu_event_emit(pump, &event, ip))
+        return false;
+    IPU_COUNT(pump, rx_control);
+    return true;
+}
+
 static bool admit(void *self, uint32_t sender, uint32_t packets)
 {
     struct ipu_pump *pump = self;
@@ -148,6 +159,10 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
     uint8_t *ip = frame + IPU_ENCAP_LEN;
     switch (ipu_classify_rx_untrusted(frame, len)) {
     case IPU_RX_DELIVER:
+        if (pump->dhcp_watched &&
+            ipu_classify_is_dhcp(ip, len - IPU_ENCAP_LEN, IPU_DHCP_OF_SERVER) &&
+            pass_dhcp(pump, ip, len - IPU_ENCAP_LEN))
+            break;
         if (pump->share.saturated)
             ipu_write_share_count(&pump->share, (uint32_t)len);
         if (pump->coalesce.kinds != 0)

@@ -12,7 +12,7 @@
  * Outbound, in the order of the functions below:
  *
  * 1. Device: ipu_transmit_read() reads frames while the batch has room.
- * 2. Classify: transmit() checks a frame. IGMP and MLD go to the engine.
+ * 2. Classify: transmit() checks a frame. IGMP, MLD and DHCP requests go to the engine.
  * 3. Route: ipu_transmit_forward() looks up the next hop; next_hop.c chooses among several.
  * 4. Neighbour: may_send() asks the next hop's entry. Without one hold_or_miss() gives the packet
  * to the engine, which resolves the next hop and sends the packet later.
@@ -122,6 +122,16 @@ static bool complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
     return false;
 }
 
+/* Gives a packet that the engine follows to the engine, which sends it; returns false. */
+static bool pass_to_engine(struct ipu_pump *pump, const struct ipu_outbound *packet)
+{
+    if (complete(pump, packet) &&
+        ipu_event_emit_tx(pump, IPU_EVENT_HOST, &packet->flow.dst, 0, packet->frame + IPU_TX_IP,
+                          packet->ip_len))
+        IPU_COUNT(pump, tx_missed);
+    return false;
+}
+
 /* Takes the frame, [vnet][IP] of `len` bytes, when it returns true. */
 static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 {
@@ -151,11 +161,10 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_host_nd);
         return false;
     case IPU_TX_HOST:
-        if (complete(pump, &packet) &&
-            ipu_event_emit_tx(pump, IPU_EVENT_HOST, &packet.flow.dst, 0, ip, packet.ip_len))
-            IPU_COUNT(pump, tx_missed);
-        return false;
+        return pass_to_engine(pump, &packet);
     case IPU_TX_FORWARD:
+        if (pump->dhcp_watched && ipu_classify_is_dhcp(ip, packet.ip_len, IPU_DHCP_OF_CLIENT))
+            return pass_to_engine(pump, &packet);
         break;
     }
     return ipu_transmit_forward(pump, &packet);

@@ -128,9 +128,11 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_ROUTE_ANSWER
         IPU_COMMAND_SEND_FRAME
         IPU_COMMAND_SEND_PACKET
+        IPU_COMMAND_FORWARD
         IPU_COMMAND_DELIVER
         IPU_COMMAND_CAPTURE
         IPU_COMMAND_BUSY_POLL
+        IPU_COMMAND_DHCP_WATCH
         IPU_COMMAND_SYNC
         IPU_COMMAND_CONNECTION_ADD
         IPU_COMMAND_CONNECTION_DEL
@@ -151,6 +153,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_ROUTE_ASK
         IPU_EVENT_NEIGH_REFUSED
         IPU_EVENT_CONTROL_LIMITED
+        IPU_EVENT_DHCP_REPLY
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -226,6 +229,7 @@ EVENT_WANTED = IPU_EVENT_WANTED
 EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
 EVENT_NEIGH_REFUSED = IPU_EVENT_NEIGH_REFUSED
 EVENT_CONTROL_LIMITED = IPU_EVENT_CONTROL_LIMITED
+EVENT_DHCP_REPLY = IPU_EVENT_DHCP_REPLY
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -507,8 +511,14 @@ cdef class Pump:
         return self.put(IPU_COMMAND_SEND_FRAME, frame, False)
 
     def send_packet(self, bytes packet) -> bool:
-        """Send an IP packet as if the device had brought it; False: the packet is lost."""
+        """Send an IP packet as if the device had brought it; a miss is a drop. False: the packet is
+        lost."""
         return self.put(IPU_COMMAND_SEND_PACKET, packet, False)
+
+    def forward(self, bytes packet) -> bool:
+        """Send an IP packet as if the device had brought it; a miss is an EVENT_MISS. False: the packet is
+        lost."""
+        return self.put(IPU_COMMAND_FORWARD, packet, False)
 
     def deliver(self, bytes packet) -> bool:
         """Write an IP packet to the device; False: the packet is lost."""
@@ -526,6 +536,10 @@ cdef class Pump:
         self.command.busy_poll.adaptive = busy_poll_us is None
         self.command.busy_poll.busy_poll_us = 0 if busy_poll_us is None else busy_poll_us
         self.put(IPU_COMMAND_BUSY_POLL, None, True)
+
+    def dhcp_watch(self) -> None:
+        """Pass DHCP requests to one server up, too (EVENT_HOST), and replies (EVENT_DHCP_REPLY)."""
+        self.put(IPU_COMMAND_DHCP_WATCH, None, True)
 
     def sync(self, uint64_t token) -> None:
         """Ask for an EVENT_SYNC with this token, after everything queued before."""

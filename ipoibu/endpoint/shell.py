@@ -41,6 +41,7 @@ from ipoibu.proto.effects import (
     Detach,
     Effect,
     FindPath,
+    Forward,
     JoinToSend,
     LeaveToSend,
     LinkChanged,
@@ -49,6 +50,7 @@ from ipoibu.proto.effects import (
     Publish,
     SendFrame,
     SendPacket,
+    WatchDhcp,
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
@@ -134,6 +136,8 @@ class Shell:
         self.start()
         for address in self._engine.owned():
             self._pump.own_set(key_of(address), True)
+        if self._engine.watches_dhcp:
+            self._pump.dhcp_watch()
         for prefix, target in self._routes.items():
             self._put_route(prefix, target)
 
@@ -177,6 +181,8 @@ class Shell:
             self.perform(engine.neigh_refused(now, address_of(event.next_hop), event.error))
         elif kind == _core.EVENT_HOST:
             self.perform(engine.host_packet(now, event.data))
+        elif kind == _core.EVENT_DHCP_REPLY:
+            self.perform(engine.dhcp_reply(now, event.data))
         elif kind == _core.EVENT_UNREACHABLE:
             self.perform(engine.unreachable(now, event.data))
         elif kind == _core.EVENT_TOO_BIG:
@@ -206,7 +212,9 @@ class Shell:
     def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         pump = self._pump
         match effect:
-            case Publish() | Withdraw() | SendFrame() | SendPacket() | Deliver() if self.is_severed:
+            case (
+                Publish() | Withdraw() | SendFrame() | SendPacket() | Forward() | Deliver()
+            ) if self.is_severed:
                 self._counts["severed"] += 1  # a link that is down has no entries in the pump
             case Publish(next_hop, action, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)
@@ -216,14 +224,18 @@ class Shell:
                 pump.neigh_del(key_of(next_hop))
                 if self.rc is not None:
                     self.rc.withdrawn(next_hop)
-            case OwnAddress() if self.is_severed:
-                pass  # `resume` gives the addresses to the next data path
+            case OwnAddress() | WatchDhcp() if self.is_severed:
+                pass  # `resume` gives them to the next data path
             case OwnAddress(address, is_ours):
                 pump.own_set(key_of(address), is_ours)
             case SendFrame(destination, frame):
                 pump.send_frame(destination, frame)
             case SendPacket(packet):
                 pump.send_packet(packet)
+            case Forward(packet):
+                pump.forward(packet)
+            case WatchDhcp():
+                pump.dhcp_watch()
             case Deliver(packet):
                 pump.deliver(packet)
             case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:

@@ -108,6 +108,9 @@ class TxQueues:
         """Send by the queue that the packet came from, before later packets of that queue."""
         return self._pumps[self._origin.pop(hash(packet), 0)].send_packet(packet)
 
+    def forward(self, packet: bytes) -> bool:
+        return self._pumps[0].forward(packet)
+
     def route_answer(
         self,
         packet: bytes,

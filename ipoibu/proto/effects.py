@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Effects: plain values that every input of the engine returns, in the order to carry them out.
 
-The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket` and `Deliver` become commands
-to the pump; `Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave
+The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Forward`, `WatchDhcp` and
+`Deliver` become commands to the pump; `Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave
 the group; `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA client; the rest to the host side.
 """
 
@@ -74,8 +74,21 @@ class SendPacket:
 
 
 @dataclass(frozen=True, slots=True)
+class Forward:
+    """Send a packet of the local stack that the engine has looked at, by its route; it may miss."""
+
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WatchDhcp:
+    """From now on the engine gets DHCP requests to a single server, too, and DHCP replies."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand an IP packet to the local stack or application (router advertisements, ICMP errors)."""
+    """Hand an IP packet to the local stack or application: router advertisements, ICMP errors, DHCP
+    replies."""
 
     packet: bytes
 
@@ -163,6 +176,8 @@ Effect = (
     | OwnAddress
     | SendFrame
     | SendPacket
+    | Forward
+    | WatchDhcp
     | Deliver
     | Attach
     | Detach

@@ -9,6 +9,7 @@ input raise: a bad one ends in a `Count`. An input raises only for a caller's mi
                      '---------> addresses (dad) ------+----> effects
     miss, used ----> neighbours, groups (group) -------'
     host_packet, memberships_changed ---> listeners ----> groups
+    host_packet, dhcp_reply ---> dhcp_clients
     attached, port_event ----> link: opens and closes groups and addresses
 """
 
@@ -29,7 +30,8 @@ from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
 from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
 from ipoibu.proto.dad import Addresses
-from ipoibu.proto.effects import Effect, LinkChanged, Log
+from ipoibu.proto.dhcp_clients import DhcpClients
+from ipoibu.proto.effects import Deliver, Effect, Forward, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.host_addresses import ArpPolicy, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
@@ -42,7 +44,7 @@ from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
-from ipoibu.wire import encap, ip
+from ipoibu.wire import encap, ip, udp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
 from ipoibu.wire.ndisc import ALL_NODES
@@ -81,6 +83,7 @@ class Engine:
         resolvers.update({4: self._arp, 6: self._nd})
         self.pings = Pings(context, self._neighbours, self._addresses)
         self._memberships = Listeners(self._groups)
+        self._dhcp = DhcpClients(context)
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -236,15 +239,24 @@ class Engine:
         return self._context.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
-        """Take an IGMP or MLD packet of the local stack: follow its report, then send it to its group."""
+        """Take a packet of the local stack and send it on: an IGMP or MLD packet after its report, a
+        DHCP request with what an IPoIB host writes into it."""
         try:
             header = ip.parse_untrusted(packet)
+            if isinstance(header, ip.Ipv4) and header.protocol == udp.PROTOCOL:
+                self._context.emit(Forward(self._dhcp.sent(packet)))
+                return self._context.take(now)
             version = header.source.version
             if version == 4 or self._context.config.carries_ipv6:
                 self._memberships.report_untrusted(now, version, packet)
             self._miss(now, header.destination, packet)
         except BadFrame as error:
             self._context.count(error.reason)
+        return self._context.take(now)
+
+    def dhcp_reply(self, now: float, packet: bytes) -> list[Effect]:
+        """Take a DHCP reply of the link, and deliver it as the client expects it."""
+        self._context.emit(Deliver(self._dhcp.received(packet)))
         return self._context.take(now)
 
     def unreachable(self, now: float, packet: bytes) -> list[Effect]:
@@ -393,6 +405,11 @@ class Engine:
 
     def addresses(self) -> list[AddressInfo]:
         return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]
+
+    @property
+    def watches_dhcp(self) -> bool:
+        """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
+        return self._dhcp.is_watching
 
     def owned(self) -> list[IpAddress]:
         """Return the addresses for which the pump passes requests up."""

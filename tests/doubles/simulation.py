@@ -29,6 +29,7 @@ from ipoibu.proto.effects import (
     Deliver,
     Detach,
     Effect,
+    Forward,
     Log,
     NeighAction,
     Publish,
@@ -172,6 +173,8 @@ class Host:
                     self._forward(next_hop, effect.packet)
                 else:
                     self.counts["pump_miss_again"] += 1
+            case Forward():
+                self.send(effect.packet)
             case Deliver():
                 self.delivered.append(effect.packet)
             case Attach():

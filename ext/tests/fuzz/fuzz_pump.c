@@ -144,9 +144,10 @@ static void set_tx_mode(struct input *in)
 static void engine(struct input *in)
 {
     static const uint32_t types[] = {IPU_COMMAND_SEND_FRAME, IPU_COMMAND_SEND_PACKET,
-                                     IPU_COMMAND_CAPTURE, IPU_COMMAND_SYNC};
+                                     IPU_COMMAND_CAPTURE,    IPU_COMMAND_SYNC,
+                                     IPU_COMMAND_FORWARD,    IPU_COMMAND_DHCP_WATCH};
     uint8_t which = input_u8(in);
-    struct ipu_command command = {.type = types[which % 4]};
+    struct ipu_command command = {.type = types[which % 6]};
     size_t len = stretched(in, WORLD_DEVICE_MTU);
     if (command.type == IPU_COMMAND_SEND_FRAME)
         command.send_frame.dest = world_dest(which >> 2 & 7);

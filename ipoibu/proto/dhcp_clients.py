@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes the messages of other programs' DHCP clients those of an IPoIB host (RFC 4390), and back.
+
+A TUN has no hardware address, so that a client such as udhcpc asks in the name of address zero on
+Ethernet: a server would give all hosts the same lease, and its answer to one of them goes nowhere. The
+requests of such a client leave with hardware type 32, no hardware address, and a client identifier of
+RFC 4361, made from port GUID and P_Key, so that each interface has one of its own. A client that has
+an identifier of its own keeps it. While the client has no address, its requests ask for replies by
+broadcast.
+
+Clients drop replies that name another hardware address than their own, so the replies get back what the
+client wrote.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipoibu.errors import BadFrame
+from ipoibu.limits import DHCP_REQUESTS_MAX
+from ipoibu.proto.context import EngineContext
+from ipoibu.proto.effects import WatchDhcp
+from ipoibu.wire import dhcp, ip, udp
+
+_ZERO_ADDRESS: Final = bytes(16)
+_CLIENT_ID: Final = struct.Struct("!BIHH8s")
+_TYPE_DUID: Final = 255  # RFC 4361 §6.1
+_DUID_LL: Final = 3  # RFC 8415 §11.4
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the client wrote, and the client identifier in its place."""
+
+    htype: int
+    hlen: int
+    client_id: bytes | None
+    sent_client_id: bytes
+
+
+class DhcpClients:
+    """The transactions of the local clients whose requests we changed, the latest ones only."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._asked: OrderedDict[int, _Asked] = OrderedDict()  # by transaction
+        self._is_watching = False
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether replies have to pass through `received`."""
+        return self._is_watching
+
+    def client_id(self) -> bytes:
+        """Return the interface's client identifier: type, IAID (the P_Key), DUID-LL of the port GUID."""
+        guid = self._context.hwaddr.gid.interface_id
+        pkey = int(self._context.config.params.pkey)
+        return _CLIENT_ID.pack(_TYPE_DUID, pkey, _DUID_LL, dhcp.HTYPE_INFINIBAND, guid)
+
+    def sent(self, packet: bytes) -> bytes:
+        """Return what leaves in place of a packet of the local stack."""
+        try:
+            header, datagram, message = _message_untrusted(packet)
+        except BadFrame:
+            self._context.count("dhcp_unread")
+            return packet
+        if message.op != dhcp.Op.REQUEST or message.giaddr.packed != bytes(4):
+            return packet  # a relay agent's: the client is elsewhere
+        if message.chaddr != _ZERO_ADDRESS:
+            return packet  # of a client behind us, on another medium
+        changed = self._changed(message)
+        if changed == message:
+            return packet
+        rewritten = _packed(header, datagram, changed)
+        if len(rewritten) > self._context.config.mtu_bytes:
+            self._context.count("dhcp_unread")
+            return packet
+        self._context.count("dhcp_rewritten")
+        if not self._is_watching:
+            self._is_watching = True
+            self._context.emit(WatchDhcp())
+        return rewritten
+
+    def _changed(self, message: dhcp.Message) -> dhcp.Message:
+        former = message.option(dhcp.Code.CLIENT_ID)
+        names_nobody = former is None or not any(former[1:])
+        client_id = self.client_id() if names_nobody or former is None else former
+        flags = message.flags
+        if message.ciaddr.packed == bytes(4):
+            flags |= dhcp.BROADCAST_FLAG
+        self._asked.pop(message.xid, None)
+        self._asked[message.xid] = _Asked(message.htype, message.hlen, former, client_id)
+        if len(self._asked) > DHCP_REQUESTS_MAX:
+            self._asked.popitem(last=False)
+        changed = replace(message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, flags=flags)
+        return changed.with_option(dhcp.Code.CLIENT_ID, client_id)
+
+    def received(self, packet: bytes) -> bytes:
+        """Return what the local stack gets in place of a reply from the link."""
+        try:
+            header, datagram, message = _message_untrusted(packet)
+        except BadFrame:
+            return packet  # the client judges it itself
+        asked = self._asked.get(message.xid)
+        if asked is None or message.op != dhcp.Op.REPLY or message.chaddr != _ZERO_ADDRESS:
+            return packet
+        named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
+        if named is not None and named != asked.sent_client_id:
+            return packet  # to another host, which has chosen the same number
+        restored = replace(message, htype=asked.htype, hlen=asked.hlen)
+        if asked.client_id is None:
+            restored = restored.without_option(dhcp.Code.CLIENT_ID)
+        elif named is not None:
+            restored = restored.with_option(dhcp.Code.CLIENT_ID, asked.client_id)
+        self._context.count("dhcp_restored")
+        return _packed(header, datagram, restored)
+
+
+def _message_untrusted(packet: bytes) -> tuple[ip.Ipv4, udp.Datagram, dhcp.Message]:
+    header = ip.parse_untrusted(packet)
+    datagram = udp.parse_untrusted(header)
+    if datagram is None or isinstance(header, ip.Ipv6):
+        raise BadFrame("ip_version")  # the pump sends only UDP of IPv4 up
+    return header, datagram, dhcp.message_untrusted(datagram.payload)
+
+
+def _packed(header: ip.Ipv4, datagram: udp.Datagram, message: dhcp.Message) -> bytes:
+    datagram = replace(datagram, payload=message.pack())
+    return replace(header, payload=datagram.pack()).pack()
