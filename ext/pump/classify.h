@@ -12,7 +12,8 @@
  */
 enum ipu_tx_class {
     IPU_TX_FORWARD,
-    IPU_TX_HOST, /* to a group, and of a protocol that the engine follows: IGMP, MLD, a DHCP client's
+    IPU_TX_HOST, /* to a group, and of a protocol that the engine follows: IGMP, MLD, a DHCP
+                  * client's
                   */
     IPU_TX_ND,   /* neighbour solicitation or advertisement: the engine sends these, not the host */
     IPU_TX_MALFORMED,

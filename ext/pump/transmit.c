@@ -125,9 +125,8 @@ static bool complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
 /* Gives a packet that the engine follows to the engine, which sends it; returns false. */
 static bool pass_to_engine(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
-    if (complete(pump, packet) &&
-        ipu_event_emit_tx(pump, IPU_EVENT_HOST, &packet->flow.dst, 0, packet->frame + IPU_TX_IP,
-                          packet->ip_len))
+    if (complete(pump, packet) && ipu_event_emit_tx(pump, IPU_EVENT_HOST, &packet->flow.dst, 0,
+                                                    packet->frame + IPU_TX_IP, packet->ip_len))
         IPU_COUNT(pump, tx_missed);
     return false;
 }

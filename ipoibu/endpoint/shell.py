@@ -212,9 +212,9 @@ class Shell:
     def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         pump = self._pump
         match effect:
-            case (
-                Publish() | Withdraw() | SendFrame() | SendPacket() | Forward() | Deliver()
-            ) if self.is_severed:
+            case Publish() | Withdraw() | SendFrame() | SendPacket() | Forward() | Deliver() if (
+                self.is_severed
+            ):
                 self._counts["severed"] += 1  # a link that is down has no entries in the pump
             case Publish(next_hop, action, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)

@@ -2,8 +2,9 @@
 """Effects: plain values that every input of the engine returns, in the order to carry them out.
 
 The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Forward`, `WatchDhcp` and
-`Deliver` become commands to the pump; `Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave
-the group; `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA client; the rest to the host side.
+`Deliver` become commands to the pump; `Attach` and `Detach` go to the fabric and, under a subnet
+administrator (SA), join and leave the group; `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA
+client; the rest to the host side.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import struct
 import pytest
 
 from ipoibu import _core
+from ipoibu.addr import MULTICAST_QPN, Qpn
 from ipoibu.ib import Destination
 from ipoibu.route import key_of
 from tests.unit.core.test_pump import B4, BROADCAST4, MGID, MTU, SEND, Host, ipv4, make_host, settle
@@ -39,7 +40,7 @@ def pair() -> tuple[Host, Host]:
     for each, other, ip in ((a, b, B4), (b, a, A4)):
         each.pump.neigh_set(key_of(ip), SEND, other.destination, MTU)
         each.port.attach(MGID.raw)
-        each.pump.neigh_set(key_of(BROADCAST4), SEND, Destination(MGID, 0xFFFFFF), MTU)
+        each.pump.neigh_set(key_of(BROADCAST4), SEND, Destination(MGID, Qpn(MULTICAST_QPN)), MTU)
     return a, b
 
 

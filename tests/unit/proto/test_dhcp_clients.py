@@ -23,7 +23,7 @@ GID = Gid.parse("fe80::2:c903:0:7777")
 ANY, ALL = IPv4Address("0.0.0.0"), IPv4Address("255.255.255.255")
 OURS, SERVER = IPv4Address("10.0.0.9"), IPv4Address("10.0.0.1")
 XID = 0x12345678
-OUR_ID = bytes.fromhex("ff" "0000ffff" "0003" "0020" "0002c90300007777")
+OUR_ID = bytes.fromhex("ff0000ffff000300200002c90300007777")
 UDHCPC = Message(
     Op.REQUEST,
     XID,
@@ -70,7 +70,9 @@ def test_each_interface_of_a_port_has_an_identifier_of_its_own() -> None:
     assert clients()[0].client_id() != clients(PKey(0x8001))[0].client_id()
 
 
-@pytest.mark.parametrize("options", [(), ((Code.CLIENT_ID, b"\x01\0\0\0\0\0\0"),), ((61, b"\xfe"),)])
+@pytest.mark.parametrize(
+    "options", [(), ((Code.CLIENT_ID, b"\x01\0\0\0\0\0\0"),), ((61, b"\xfe"),)]
+)
 def test_an_identifier_that_names_nobody_is_replaced(options: tuple[dhcp.Option, ...]) -> None:
     ours, _ = clients()
     assert read(ours.sent(request(replace(UDHCPC, options=options)))).option(61) == OUR_ID

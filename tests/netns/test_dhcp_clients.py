@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""DHCP clients and servers of Debian on interfaces of ipoibu; each with directories of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Until
+
+pytestmark = pytest.mark.netns
+
+SERVER_V4 = "10.77.0.1"
+POOL = ("10.77.0.100", "10.77.0.200")
+
+_PRIVATE = """
+mount --make-rprivate / &&
+for at in /run /var/lib; do mount -t tmpfs none $at || exit; done &&
+touch /run/resolv.conf && mount --bind /run/resolv.conf /etc/resolv.conf &&
+mkdir -p /run/kea /run/lock/kea /var/lib/kea /var/lib/dhcpcd && exec "$@"
+"""
+
+# udhcpc calls this with the lease.
+_SCRIPT = """#!/bin/sh
+env > {work}/{name}.$1
+case $1 in bound) ip address add $ip/$mask dev $interface;; esac
+"""
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Lab]:
+    """A server's host, and two hosts without IPv4 addresses."""
+    with Lab(3) as lab:
+        for client in lab.hosts[1:]:
+            client.run(["ip", "address", "del", str(client.ipv4), "dev", "ib0"])
+        yield lab
+
+
+@dataclass
+class Program:
+    """A program that runs, and everything that it has printed."""
+
+    process: subprocess.Popen[bytes]
+    path: Path
+
+    @property
+    def log(self) -> str:
+        return self.path.read_text(errors="replace")
+
+
+@contextmanager
+def running(host: Host, work: Path, command: list[str]) -> Iterator[Program]:
+    """Run a program with /run, /var/lib and a resolv.conf of its own."""
+    path = work / f"{host.name}.{command[0]}"
+    with path.open("wb") as out:
+        process = host.namespace.popen(
+            ["unshare", "-m", "sh", "-c", _PRIVATE, "sh", *command],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Program(process, path)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def dnsmasq(*more: str) -> list[str]:
+    command = ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=ib0"]
+    return [*command, "--user=root", "--log-dhcp", *more]
+
+
+DNSMASQ_SERVER = dnsmasq(
+    f"--dhcp-range={','.join(POOL)},255.255.255.0,120",
+    "--dhcp-leasefile=/run/leases",
+    "--dhcp-authoritative",
+    "--no-ping",
+)
+
+
+def udhcpc(work: Path, host: Host) -> list[str]:
+    """Stay in the foreground, and keep the lease."""
+    script = work / f"{host.name}.sh"
+    script.write_text(_SCRIPT.format(work=work, name=host.name))
+    script.chmod(0o755)
+    return ["udhcpc", "-i", "ib0", "-f", "-T", "1", "-s", str(script)]
+
+
+def lease(work: Path, host: Host) -> dict[str, str]:
+    """The variables of the script's last call; empty without a lease."""
+    path = work / f"{host.name}.bound"
+    text = path.read_text() if path.exists() else ""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def identifier(host: Host) -> str:
+    """The interface's client identifier: type, P_Key, DUID of the port's GUID."""
+    guid = host.ask("show")["guid"]
+    digits = f"ff0000ffff00030020{int(guid, 16):016x}"
+    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+
+
+@pytest.mark.timeout(90)
+def test_udhcpc_has_a_lease_of_its_own_on_each_host(
+    three: Lab, tmp_path: Path, until: Until
+) -> None:
+    """dnsmasq names each client by its port's GUID; a renewal goes to the server alone."""
+    server, one, two = three.hosts
+    with (
+        running(server, tmp_path, DNSMASQ_SERVER) as served,
+        running(one, tmp_path, udhcpc(tmp_path, one)) as client,
+        running(two, tmp_path, udhcpc(tmp_path, two)),
+    ):
+        until(lambda: lease(tmp_path, one) and lease(tmp_path, two), 20)
+        assert lease(tmp_path, one)["ip"] != lease(tmp_path, two)["ip"]
+        for host in (one, two):
+            assert identifier(host) in served.log
+            assert host.run(["ping", "-c1", "-W5", SERVER_V4]).returncode == 0
+        assert "broadcast response" in served.log
+        before = served.log.count("DHCPACK")
+        client.process.send_signal(signal.SIGUSR1)
+        until(lambda: client.log.count("obtained") == 2)
+        assert "sending renew to server" in client.log
+        assert served.log.count("DHCPACK") == before + 1
+        assert "DHCPNAK" not in served.log
+    for host in (one, two):
+        assert host.ask("stats")["engine.dhcp_restored"] >= 2
+        host.run(["ip", "address", "flush", "dev", "ib0", "scope", "global"])
+
+
+@pytest.mark.timeout(60)
+def test_dhcpcd_takes_a_lease_if_it_is_told_to(three: Lab, tmp_path: Path, until: Until) -> None:
+    """Without `--dhcp` it leaves point-to-point interfaces to others."""
+    server, client, _ = three.hosts
+    dhcpcd = ["dhcpcd", "-B", "-4", "--dhcp", "-t", "20", "-c", "/bin/true", "ib0"]
+    with running(server, tmp_path, DNSMASQ_SERVER), running(client, tmp_path, dhcpcd) as program:
+        until(lambda: "leased 10.77.0." in program.log, 20)
+        until(lambda: client.run(["ping", "-c1", "-W1", SERVER_V4]).returncode == 0, 10)
+
+
+def kea(work: Path) -> list[str]:
+    """Kea on an interface that cannot broadcast hears relay agents only."""
+    logger = {
+        "name": "kea-dhcp4",
+        "severity": "DEBUG",
+        "debuglevel": 50,
+        "output_options": [{"output": "stdout"}],
+    }
+    config = {
+        "interfaces-config": {"interfaces": ["ib0"], "dhcp-socket-type": "udp"},
+        "lease-database": {"type": "memfile", "persist": False},
+        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": " - ".join(POOL)}]}],
+        "loggers": [logger],
+    }
+    path = work / "kea.json"
+    path.write_text(json.dumps({"Dhcp4": config}))
+    return ["kea-dhcp4", "-c", str(path)]
+
+
+@pytest.mark.timeout(60)
+def test_kea_serves_the_link_behind_a_relay_agent(three: Lab, tmp_path: Path, until: Until) -> None:
+    relay, server, client = three.hosts
+    server.run(["ip", "address", "replace", str(server.ipv4), "dev", "ib0"])
+    with (
+        running(server, tmp_path, kea(tmp_path)) as served,
+        running(relay, tmp_path, dnsmasq(f"--dhcp-relay={SERVER_V4},{server.ipv4.ip}")),
+    ):
+        until(lambda: "DHCP4_STARTED" in served.log, 10)
+        with running(client, tmp_path, udhcpc(tmp_path, client)):
+            until(lambda: lease(tmp_path, client), 20)
+        assert identifier(client) in served.log
