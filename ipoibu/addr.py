@@ -62,7 +62,9 @@ class Gid:
         return self.raw[8:]
 
     def __str__(self) -> str:
-        return str(ipaddress.IPv6Address(self.raw))
+        address = ipaddress.IPv6Address(self.raw)
+        mapped = address.ipv4_mapped
+        return str(address) if mapped is None else f"::ffff:{mapped}"  # as RFC 5952 §5 has it
 
 
 class Qpn(int):

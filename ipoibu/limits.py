@@ -13,6 +13,7 @@ ENCAP_LEN: Final = 4  # RFC 4391 §6
 GRH_LEN: Final = 40  # InfiniBand: the space before every UD receive, with or without a GRH (E4)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 SOFT_OVERHEAD_BYTES: Final = 72  # IPv6, UDP, BTH, DETH and ICRC of a datagram of the built-in HCA
+SOFT_IPV4_OVERHEAD_BYTES: Final = 52  # with IPv4 in place of IPv6
 SOFT_DATAGRAM_MAX_BYTES: Final = 9144  # ext/soft/objects.h
 ROCE_OVERHEAD_BYTES: Final = 80  # the part of the net device's MTU that rxe reserves for headers
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)

@@ -103,7 +103,12 @@ cdef extern from "soft/hca.h" nogil:
         SOFT_MAX_PKEYS
     struct soft_hca_counters:
         uint64_t value[SOFT_C_COUNT]
-    int soft_hca_open(const char *netdev, soft_hca **out)
+    enum soft_gid_kind:
+        pass
+    struct soft_hca_options:
+        soft_gid_kind kind
+        in6_addr gid
+    int soft_hca_open(const char *netdev, const soft_hca_options *options, soft_hca **out)
     int soft_hca_open_tx_queue(soft_hca *hca, uint16_t pkey, soft_hca **out)
     void soft_hca_close(soft_hca *hca)
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
@@ -203,7 +208,8 @@ FABRIC_FEATURES = {"isal": bool(FABRIC_ISAL), "libdeflate": bool(FABRIC_LIBDEFLA
 
 
 cdef class SoftHca:
-    """The built-in HCA of one net device of this network namespace."""
+    """The built-in HCA of one net device of this network namespace. `kind` is a value of enum soft_gid_kind;
+    with a `gid`, the device has to have that one."""
 
     cdef soft_hca *hca
     cdef int fabrics # number of open fabrics
@@ -219,12 +225,17 @@ cdef class SoftHca:
     cdef readonly unsigned int datagram_bytes
     cdef readonly unsigned int netdev_mtu_bytes
 
-    def __cinit__(self, str netdev):
+    def __cinit__(self, str netdev, *, int kind=0, bytes gid=None):
         cdef soft_hca_attr attr
+        cdef soft_hca_options options
         cdef bytes name = netdev.encode()
         self.tx_queues = set()
         memset(&self.retired, 0, sizeof(self.retired))
-        check(soft_hca_open(name, &self.hca), netdev)
+        memset(&options, 0, sizeof(options))
+        options.kind = <soft_gid_kind>kind
+        if gid is not None:
+            options.gid = address(gid)
+        check(soft_hca_open(name, &options, &self.hca), netdev)
         soft_hca_query(self.hca, &attr)
         self.netdev = netdev
         self.gid = raw_address(&attr.gid)

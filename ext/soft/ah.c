@@ -3,28 +3,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipv4.h"
 #include "objects.h"
 
 #define FLOW_LABEL_MASK 0xfffffu
 
+/* A packet has one IP version, and over IPv4 there are no groups. */
+static bool can_reach(const struct in6_addr *own, const struct in6_addr *gid)
+{
+    if (soft_is_ipv4(own) != soft_is_ipv4(gid))
+        return false;
+    if (!soft_is_ipv4(gid))
+        return !IN6_IS_ADDR_UNSPECIFIED(gid);
+    return gid->s6_addr[12] != 0 && !IN_MULTICAST(ntohl(soft_ipv4_of(gid).s_addr));
+}
+
 bool soft_ah_resolve(const struct soft_hca *hca, const struct soft_ah_attr *attr,
                      struct soft_udp_dest *out)
 {
-    if (IN6_IS_ADDR_UNSPECIFIED(&attr->dgid) || IN6_IS_ADDR_V4MAPPED(&attr->dgid) ||
-        attr->flow_label > FLOW_LABEL_MASK)
+    if (!can_reach(&hca->attr.gid, &attr->dgid) || attr->flow_label > FLOW_LABEL_MASK)
         return false;
     *out = (struct soft_udp_dest){
-        .address =
-            {
-                .sin6_family = AF_INET6,
-                .sin6_port = htons(SOFT_UDP_PORT),
-                .sin6_addr = attr->dgid,
-                .sin6_scope_id = hca->attr.ifindex,
-                .sin6_flowinfo = htonl(attr->flow_label),
-            },
+        .gid = attr->dgid,
+        .flow_label = attr->flow_label,
         .hop_limit = attr->hop_limit ? attr->hop_limit : SOFT_HOP_LIMIT,
         .traffic_class = attr->traffic_class,
     };
+    if (soft_is_ipv4(&attr->dgid))
+        out->address.ip4 = (struct sockaddr_in){
+            .sin_family = AF_INET,
+            .sin_port = htons(SOFT_UDP_PORT),
+            .sin_addr = soft_ipv4_of(&attr->dgid),
+        };
+    else
+        out->address.ip6 = (struct sockaddr_in6){
+            .sin6_family = AF_INET6,
+            .sin6_port = htons(SOFT_UDP_PORT),
+            .sin6_addr = attr->dgid,
+            .sin6_scope_id = hca->attr.ifindex,
+            .sin6_flowinfo = htonl(attr->flow_label),
+        };
     return true;
 }
 

@@ -3,16 +3,19 @@
 #include "hca.h"
 
 #include <errno.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "ipv4.h"
 #include "objects.h"
 
 /* Room for the longest headers of any RoCEv2 packet: the rule of rxe, so that both ends of a link
  * come to the same MTU. */
 #define HEADROOM_BYTES 80
-#define UD_OVERHEAD    72
+#define UD_OVERHEAD    32 /* UDP, BTH, DETH and ICRC */
 #define SMALLEST_MTU   256
 
 const char *const soft_counter_names[SOFT_C_COUNT] = {
@@ -23,12 +26,14 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_TX_STALLS] = "tx_stalls",
     [SOFT_C_TX_UNREACHABLE] = "tx_unreachable",
     [SOFT_C_TX_REFUSED] = "tx_refused",
+    [SOFT_C_TX_FRAGMENTS] = "tx_fragments",
     [SOFT_C_TX_LENGTH] = "tx_length",
     [SOFT_C_RX_PACKETS] = "rx_packets",
     [SOFT_C_RX_BYTES] = "rx_bytes",
     [SOFT_C_RX_CALLS] = "rx_calls",
     [SOFT_C_RX_SUPER] = "rx_super",
     [SOFT_C_RX_DELIVERED] = "rx_delivered",
+    [SOFT_C_RX_ANY_ID] = "rx_any_id",
     [SOFT_C_DROP_ADDRESS] = "drop_address",
     [SOFT_C_DROP_MALFORMED] = "drop_malformed",
     [SOFT_C_DROP_VERSION] = "drop_version",
@@ -94,16 +99,48 @@ static unsigned int active_mtu(unsigned int netdev_mtu_bytes)
     return mtu < SMALLEST_MTU ? 0 : mtu;
 }
 
-/* IPv6, UDP, BTH, DETH and ICRC take 72 bytes; up to 3 more pad a message to four times n. */
-static unsigned int longest_datagram(unsigned int netdev_mtu_bytes)
+static unsigned int overhead(const struct in6_addr *gid)
 {
-    unsigned int bytes = netdev_mtu_bytes < UD_OVERHEAD ? 0 : netdev_mtu_bytes - UD_OVERHEAD;
+    return UD_OVERHEAD + (soft_is_ipv4(gid) ? sizeof(struct iphdr) : sizeof(struct ip6_hdr));
+}
+
+/* Up to 3 further bytes pad a message to four times n. */
+static unsigned int longest_datagram(const struct in6_addr *gid, unsigned int netdev_mtu_bytes)
+{
+    unsigned int head = overhead(gid);
+    unsigned int bytes = netdev_mtu_bytes < head ? 0 : netdev_mtu_bytes - head;
 
     bytes = bytes < SOFT_MAX_DATAGRAM ? bytes : SOFT_MAX_DATAGRAM;
     return bytes & ~3u;
 }
 
-static int read_attributes(struct soft_netdev *dev, const char *netdev, struct soft_hca_attr *attr)
+/* Two hosts of different networks often have the same interface identifier, so for a routed GID we
+ * hash all of it: FNV-1a. */
+static void make_guid(const struct in6_addr *gid, uint8_t guid[8])
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    if (soft_is_ipv4(gid) || IN6_IS_ADDR_LINKLOCAL(gid)) {
+        memcpy(guid, gid->s6_addr + 8, 8);
+        return;
+    }
+    for (int i = 0; i < 16; i++)
+        hash = (hash ^ gid->s6_addr[i]) * 0x100000001b3u;
+    soft_roce_put32(guid, (uint32_t)(hash >> 32));
+    soft_roce_put32(guid + 4, (uint32_t)hash);
+}
+
+static int choose_gid(struct soft_netdev *dev, const struct soft_netdev_state *state,
+                      const struct soft_hca_options *options, struct in6_addr *gid)
+{
+    if (IN6_IS_ADDR_UNSPECIFIED(&options->gid))
+        return soft_netdev_choose(dev, state, options->kind, gid);
+    *gid = options->gid;
+    return soft_netdev_has_address(dev, state->ifindex, gid);
+}
+
+static int read_attributes(struct soft_netdev *dev, const char *netdev,
+                           const struct soft_hca_options *options, struct soft_hca_attr *attr)
 {
     struct soft_netdev_state state;
     int error = soft_netdev_find(dev, netdev, &state);
@@ -117,18 +154,32 @@ static int read_attributes(struct soft_netdev *dev, const char *netdev, struct s
     attr->ifindex = state.ifindex;
     attr->netdev_mtu_bytes = state.mtu_bytes;
     attr->active_mtu_bytes = active_mtu(state.mtu_bytes);
-    attr->datagram_bytes = longest_datagram(state.mtu_bytes);
     if (attr->active_mtu_bytes == 0)
         return -EMSGSIZE;
-    error = soft_netdev_link_local(dev, state.ifindex, &state.eui64, &attr->gid);
+    error = choose_gid(dev, &state, options, &attr->gid);
     if (error != 0)
         return error;
-    memcpy(attr->guid, attr->gid.s6_addr + 8, sizeof(attr->guid));
+    attr->datagram_bytes = longest_datagram(&attr->gid, state.mtu_bytes);
+    make_guid(&attr->gid, attr->guid);
     return 0;
 }
 
-int soft_hca_open(const char *netdev, struct soft_hca **out)
+static int open_udp(struct soft_hca *hca)
 {
+    struct soft_udp_config config = {
+        .netdev = hca->attr.netdev,
+        .ifindex = hca->attr.ifindex,
+        .gid = hca->attr.gid,
+        .port = SOFT_UDP_PORT,
+        .sends_singly = hca->other_adapters,
+    };
+
+    return soft_udp_open(&config, &hca->count, &hca->udp);
+}
+
+int soft_hca_open(const char *netdev, const struct soft_hca_options *options, struct soft_hca **out)
+{
+    static const struct soft_hca_options defaults;
     struct soft_netdev dev;
     struct soft_hca_attr attr;
     struct soft_hca *hca;
@@ -136,18 +187,23 @@ int soft_hca_open(const char *netdev, struct soft_hca **out)
 
     if (error != 0)
         return error;
-    error = read_attributes(&dev, netdev, &attr);
+    if (options == NULL)
+        options = &defaults;
+    error = read_attributes(&dev, netdev, options, &attr);
     if (error != 0)
         goto close_netdev;
     error = soft_hca_create(&attr, &hca);
     if (error != 0)
         goto close_netdev;
     hca->netdev = dev;
-    error = soft_membership_open(&hca->membership, attr.ifindex);
+    hca->other_adapters = options->other_adapters && soft_is_ipv4(&attr.gid);
+    if (soft_is_ipv4(&attr.gid))
+        soft_membership_init(&hca->membership, attr.ifindex);
+    else
+        error = soft_membership_open(&hca->membership, attr.ifindex);
     if (error != 0)
         goto destroy;
-    error =
-        soft_udp_open(attr.netdev, attr.ifindex, &attr.gid, SOFT_UDP_PORT, &hca->count, &hca->udp);
+    error = open_udp(hca);
     if (error != 0)
         goto close_membership;
     *out = hca;
@@ -203,7 +259,7 @@ int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes)
     if (error == 0)
         error = soft_netdev_has_address(&hca->netdev, hca->attr.ifindex, &hca->attr.gid);
     if (error == 0 && (active_mtu(state.mtu_bytes) < hca->attr.active_mtu_bytes ||
-                       longest_datagram(state.mtu_bytes) < datagram_bytes))
+                       longest_datagram(&hca->attr.gid, state.mtu_bytes) < datagram_bytes))
         error = -EMSGSIZE;
     pthread_mutex_unlock(&hca->group_mutex);
     return error;
@@ -222,7 +278,7 @@ unsigned int soft_hca_netdev_mtu(struct soft_hca *hca)
 
 unsigned int soft_hca_needed_mtu(const struct soft_hca *hca, unsigned int datagram_bytes)
 {
-    unsigned int wire = ((datagram_bytes + 3) & ~3u) + UD_OVERHEAD;
+    unsigned int wire = ((datagram_bytes + 3) & ~3u) + overhead(&hca->attr.gid);
     unsigned int whole = hca->attr.active_mtu_bytes + HEADROOM_BYTES;
 
     return wire > whole ? wire : whole;

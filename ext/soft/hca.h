@@ -2,10 +2,10 @@
 /*
  * hca.h - the public face of the built-in host channel adapter.
  *
- * A software HCA that speaks RoCEv2 (UDP port 4791 over IPv6) on one net device, with the objects
- * and the semantics of the verbs: completion queues, queue pairs, address handles, work requests.
- * Transports: UD and RC (SEND only). The theory of operation, the thread rules and the wire format
- * are in README.md.
+ * A software HCA that speaks RoCEv2 (UDP port 4791 over IPv6 or IPv4) on one net device, with the
+ * objects and the semantics of the verbs: completion queues, queue pairs, address handles, work
+ * requests. Transports: UD and RC (SEND only). The theory of operation, the thread rules and the
+ * wire format are in README.md.
  *
  * Conventions
  *   - Functions that can fail return 0 (or a count) or a negative errno; nothing touches errno.
@@ -22,6 +22,7 @@
 
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct soft_hca;
@@ -56,30 +57,51 @@ struct soft_srq;
 struct soft_hca_attr {
     char netdev[IF_NAMESIZE];
     unsigned int ifindex;
-    struct in6_addr gid; /* the device's IPv6 link-local address */
-    uint8_t guid[8];     /* the interface identifier of the GID, as it stands there */
+    struct in6_addr gid; /* an address of the device; one of IPv4 as ::ffff:a.b.c.d */
+    uint8_t guid[8];     /* the interface identifier of the GID, or a hash of a routed IPv6 GID */
     unsigned int netdev_mtu_bytes;
     unsigned int active_mtu_bytes; /* 256, 512, 1024, 2048 or 4096: fits netdev_mtu_bytes - 80 */
-    unsigned int datagram_bytes;   /* the longest UD message: netdev_mtu_bytes - 72, 4 times n */
+    unsigned int datagram_bytes; /* the longest UD message: netdev_mtu_bytes - 72 (over IPv4: - 52),
+                                    4 times n */
+};
+
+/* The address that becomes the GID. All hosts that talk to each other need GIDs of one kind. */
+enum soft_gid_kind {
+    SOFT_GID_ANY, /* link-local if there is one, else of IPv4, else another one of IPv6 */
+    SOFT_GID_LINK_LOCAL,
+    SOFT_GID_IPV4, /* no groups */
+    SOFT_GID_IPV6, /* not link-local */
+};
+
+struct soft_hca_options {
+    enum soft_gid_kind kind;
+    struct in6_addr gid; /* not ::, which means any of that kind: this address, which is mapped, if
+                            it is of IPv4 */
+    /*
+     * Over IPv4: also talk to adapters that take the identification of IPv4 headers into the ICRC,
+     * such as rxe. The adapter then sends no trains and no fragments, and accepts packets whose
+     * ICRC fits any identification: a damaged packet passes in one of 65536 cases.
+     */
+    bool other_adapters;
 };
 
 /*
- * Open the HCA of a net device of the calling thread's network namespace.
+ * Open the HCA of a net device of the calling thread's network namespace. Without options: { 0 }.
  *
  *   -ENODEV         no such device (or a name too long to be one)
  *   -ENETDOWN       the device is down
- *   -EADDRNOTAVAIL  it has no IPv6 link-local address, or IPv6 is disabled
- *   -EAGAIN         its link-local address is tentative: duplicate address detection is running,
+ *   -EADDRNOTAVAIL  it has no such address, or IPv6 is disabled
+ *   -EAGAIN         its address is tentative: duplicate address detection is running,
  *                   one or two seconds as a rule; try again
  *   -EMSGSIZE       its MTU is too small for the smallest InfiniBand MTU (256 + 80)
  *   -EADDRINUSE     UDP port 4791 is taken: another HCA on this device, or rxe (up to Linux 6.12 it
  *                   takes the port in the initial namespace as soon as it is loaded)
- *   -EAFNOSUPPORT   a kernel without IPv6
  *   -EPERM, -EMFILE, -ENFILE, -ENOMEM as the system answers
  *
  * Needs no privilege; with CAP_NET_ADMIN the socket buffers may exceed net.core.[rw]mem_max.
  */
-int soft_hca_open(const char *netdev, struct soft_hca **out);
+int soft_hca_open(const char *netdev, const struct soft_hca_options *options,
+                  struct soft_hca **out);
 
 /* Closes the adapter with all its remaining QPs, CQs and AHs: their handles become invalid. */
 void soft_hca_close(struct soft_hca *hca);
@@ -145,12 +167,14 @@ enum soft_counter {
     SOFT_C_TX_STALLS,      /* times a send queue had to wait for the socket */
     SOFT_C_TX_UNREACHABLE, /* lost: ENETUNREACH, EHOSTUNREACH, ENETDOWN, ENODEV, EADDRNOTAVAIL... */
     SOFT_C_TX_REFUSED,     /* lost: any other error of the socket (EPERM from a filter, EMSGSIZE) */
+    SOFT_C_TX_FRAGMENTS,   /* 1: a path was too short for a packet, so the kernel sends fragments */
     SOFT_C_TX_LENGTH,      /* completed with SOFT_WC_LOC_LEN_ERR, nothing sent */
     SOFT_C_RX_PACKETS,     /* packets off the wire or the loopback, before any check */
     SOFT_C_RX_BYTES,       /* payload delivered, the GRH not counted */
     SOFT_C_RX_CALLS,       /* recvmmsg calls that returned messages */
     SOFT_C_RX_SUPER,       /* UDP_GRO receives, each of 2 or more packets */
     SOFT_C_RX_DELIVERED,   /* receive completions */
+    SOFT_C_RX_ANY_ID,      /* packets over IPv4 whose ICRC fits another identification than 0 */
     SOFT_C_DROP_ADDRESS,   /* neither our GID nor an attached group */
     SOFT_C_DROP_MALFORMED, /* too short, length not a multiple of 4, padding too long */
     SOFT_C_DROP_VERSION,   /* transport header version other than 0 */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipv4.h"
 #include "objects.h"
 
 /* The table of groups and their QPs. The kernel delivers every group that any process on this
@@ -117,6 +118,8 @@ int soft_qp_attach_mcast(struct soft_qp *qp, const struct in6_addr *mgid)
 
     if (!IN6_IS_ADDR_MULTICAST(mgid) || qp->rc != NULL)
         return -EINVAL;
+    if (soft_is_ipv4(&hca->attr.gid)) /* no IPv4 address says which MGID a packet is for */
+        return -EAFNOSUPPORT;
     pthread_mutex_lock(&hca->group_mutex);
     group = soft_mcast_find(hca, mgid);
     if (group == NULL)

@@ -18,13 +18,18 @@ static int open_socket(void)
     return fd < 0 ? -errno : fd;
 }
 
-int soft_membership_open(struct soft_membership *m, unsigned int ifindex)
+void soft_membership_init(struct soft_membership *m, unsigned int ifindex)
 {
     m->ifindex = ifindex;
     for (int i = 0; i < SOFT_MEMBERSHIP_SOCKETS; i++) {
         m->fd[i] = -1;
         m->groups[i] = 0;
     }
+}
+
+int soft_membership_open(struct soft_membership *m, unsigned int ifindex)
+{
+    soft_membership_init(m, ifindex);
     m->fd[0] = open_socket();
     return m->fd[0] < 0 ? m->fd[0] : 0;
 }

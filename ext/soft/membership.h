@@ -19,6 +19,8 @@ struct soft_membership {
     unsigned int groups[SOFT_MEMBERSHIP_SOCKETS];
 };
 
+/* For an HCA that joins no groups: opens no socket. */
+void soft_membership_init(struct soft_membership *m, unsigned int ifindex);
 /* Opens the first socket in the namespace of the calling thread; it is enough for a few groups. */
 int soft_membership_open(struct soft_membership *m, unsigned int ifindex);
 void soft_membership_close(struct soft_membership *m);

@@ -12,9 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ipv4.h"
+
 int soft_netdev_open(struct soft_netdev *dev)
 {
-    dev->ioctl_fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    dev->ioctl_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (dev->ioctl_fd < 0)
         return -errno;
     dev->netlink_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -105,56 +107,114 @@ int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-struct search {
-    unsigned int ifindex;
-    const struct in6_addr *wanted;
-    bool only_wanted;
-    struct in6_addr best;
-    int best_rank; /* 0: none yet, 1: tentative, 2: usable, 3: the preferred one */
+/* How well an address serves as GID: the kind counts before the quality. */
+enum quality {
+    TENTATIVE = 1, /* duplicate address detection is running */
+    SECOND_CHOICE, /* deprecated, temporary, secondary, or of a narrow scope */
+    USABLE,
+    WANTED,
 };
 
-static bool is_zero(const struct in6_addr *a)
+struct search {
+    unsigned int ifindex;
+    enum soft_gid_kind kind;       /* SOFT_GID_ANY: any of them */
+    const struct in6_addr *wanted; /* the best one */
+    bool only_wanted;
+    struct in6_addr best;
+    int best_rank; /* 0: none yet */
+};
+
+struct found_address {
+    struct in6_addr ip; /* mapped, if of IPv4 */
+    uint32_t flags;
+    uint8_t scope;
+};
+
+static enum soft_gid_kind kind_of(const struct in6_addr *ip)
 {
-    return IN6_IS_ADDR_UNSPECIFIED(a);
+    if (soft_is_ipv4(ip))
+        return ip->s6_addr[12] == 127 ? SOFT_GID_ANY : SOFT_GID_IPV4;
+    if (IN6_IS_ADDR_LINKLOCAL(ip))
+        return SOFT_GID_LINK_LOCAL;
+    return IN6_IS_ADDR_LOOPBACK(ip) ? SOFT_GID_ANY : SOFT_GID_IPV6;
 }
 
-static void consider(struct search *s, const struct in6_addr *address, uint32_t flags)
+static enum quality quality_of(const struct found_address *a)
 {
-    bool wanted = memcmp(address, s->wanted, 16) == 0;
-    int rank = 2;
+    bool narrow = kind_of(&a->ip) != SOFT_GID_LINK_LOCAL && a->scope != RT_SCOPE_UNIVERSE;
 
-    if (s->only_wanted ? !wanted : !IN6_IS_ADDR_LINKLOCAL(address))
-        return;
-    if (flags & IFA_F_DADFAILED)
-        return;
-    if ((flags & IFA_F_TENTATIVE) && !(flags & IFA_F_OPTIMISTIC))
-        rank = 1;
-    else if (wanted)
-        rank = 3;
+    if ((a->flags & IFA_F_TENTATIVE) && !(a->flags & IFA_F_OPTIMISTIC))
+        return TENTATIVE;
+    if (narrow || (a->flags & (IFA_F_DEPRECATED | IFA_F_SECONDARY))) /* SECONDARY: or TEMPORARY */
+        return SECOND_CHOICE;
+    return USABLE;
+}
+
+/* Returns 0 if the address cannot be the GID. */
+static int rank_of(const struct search *s, const struct found_address *a)
+{
+    static const int of_kind[] = {
+        [SOFT_GID_LINK_LOCAL] = 3, [SOFT_GID_IPV4] = 2, [SOFT_GID_IPV6] = 1};
+    bool wanted = memcmp(&a->ip, s->wanted, sizeof(a->ip)) == 0;
+    enum soft_gid_kind kind = kind_of(&a->ip);
+    enum quality quality = quality_of(a);
+
+    if ((a->flags & IFA_F_DADFAILED) || kind == SOFT_GID_ANY)
+        return 0;
+    if (s->only_wanted ? !wanted : s->kind != SOFT_GID_ANY && s->kind != kind)
+        return 0;
+    return of_kind[kind] * 8 + (int)(quality == USABLE && wanted ? WANTED : quality);
+}
+
+static void consider(struct search *s, const struct found_address *a)
+{
+    int rank = rank_of(s, a);
+
     if (rank > s->best_rank) {
         s->best_rank = rank;
-        s->best = *address;
+        s->best = a->ip;
+    }
+}
+
+static bool is_tentative(const struct search *s)
+{
+    return s->best_rank % 8 == TENTATIVE;
+}
+
+/* Reads IFA_LOCAL or IFA_ADDRESS of either family. */
+static void read_address(const struct rtattr *a, struct in6_addr *out)
+{
+    struct in_addr ip4;
+
+    if (RTA_PAYLOAD(a) == sizeof(*out)) {
+        memcpy(out, RTA_DATA(a), sizeof(*out));
+    } else if (RTA_PAYLOAD(a) == sizeof(ip4)) {
+        memcpy(&ip4, RTA_DATA(a), sizeof(ip4));
+        *out = soft_ipv4_mapped(ip4);
     }
 }
 
 static void consider_message(struct search *s, const struct nlmsghdr *msg)
 {
     const struct ifaddrmsg *ifa = NLMSG_DATA(msg);
-    struct in6_addr address = IN6ADDR_ANY_INIT;
-    uint32_t flags = ifa->ifa_flags;
+    struct found_address found = {.flags = ifa->ifa_flags, .scope = ifa->ifa_scope};
+    struct in6_addr address = IN6ADDR_ANY_INIT, local = IN6ADDR_ANY_INIT;
     int left = (int)IFA_PAYLOAD(msg);
 
-    if (ifa->ifa_family != AF_INET6 || ifa->ifa_index != s->ifindex)
+    if ((ifa->ifa_family != AF_INET6 && ifa->ifa_family != AF_INET) || ifa->ifa_index != s->ifindex)
         return;
     for (const struct rtattr *a = IFA_RTA(ifa); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
-        /* IFA_LOCAL is our own address of a point-to-point link and comes after IFA_ADDRESS. */
-        if ((a->rta_type == IFA_LOCAL || (a->rta_type == IFA_ADDRESS && is_zero(&address))) &&
-            RTA_PAYLOAD(a) == sizeof(address))
-            memcpy(&address, RTA_DATA(a), sizeof(address));
-        if (a->rta_type == IFA_FLAGS && RTA_PAYLOAD(a) == sizeof(flags))
-            memcpy(&flags, RTA_DATA(a), sizeof(flags));
+        if (a->rta_type == IFA_LOCAL)
+            read_address(a, &local);
+        if (a->rta_type == IFA_ADDRESS)
+            read_address(a, &address);
+        if (a->rta_type == IFA_FLAGS && RTA_PAYLOAD(a) == sizeof(found.flags))
+            memcpy(&found.flags, RTA_DATA(a), sizeof(found.flags));
     }
-    consider(s, &address, flags);
+    /* On a point-to-point link IFA_ADDRESS is the peer's. */
+    found.ip = IN6_IS_ADDR_UNSPECIFIED(&local) ? address : local;
+    if (!IN6_IS_ADDR_UNSPECIFIED(&found.ip))
+        consider(s, &found);
 }
 
 static int search_addresses(struct soft_netdev *dev, struct search *s)
@@ -166,7 +226,7 @@ static int search_addresses(struct soft_netdev *dev, struct search *s)
         .head = {.nlmsg_len = sizeof(request),
                  .nlmsg_type = RTM_GETADDR,
                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-        .body = {.ifa_family = AF_INET6},
+        .body = {.ifa_family = AF_UNSPEC},
     };
     char buffer[16384] __attribute__((aligned(NLMSG_ALIGNTO)));
 
@@ -182,7 +242,7 @@ static int search_addresses(struct soft_netdev *dev, struct search *s)
             return -errno;
         for (struct nlmsghdr *m = (void *)buffer; NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
             if (m->nlmsg_type == NLMSG_DONE)
-                return s->best_rank == 0 ? -EADDRNOTAVAIL : s->best_rank == 1 ? -EAGAIN : 0;
+                return s->best_rank == 0 ? -EADDRNOTAVAIL : is_tentative(s) ? -EAGAIN : 0;
             if (m->nlmsg_type == NLMSG_ERROR)
                 return ((struct nlmsgerr *)NLMSG_DATA(m))->error;
             if (m->nlmsg_type == RTM_NEWADDR)
@@ -199,10 +259,10 @@ int soft_netdev_has_address(struct soft_netdev *dev, unsigned int ifindex,
     return search_addresses(dev, &s);
 }
 
-int soft_netdev_link_local(struct soft_netdev *dev, unsigned int ifindex,
-                           const struct in6_addr *prefer, struct in6_addr *out)
+int soft_netdev_choose(struct soft_netdev *dev, const struct soft_netdev_state *state,
+                       enum soft_gid_kind kind, struct in6_addr *out)
 {
-    struct search s = {.ifindex = ifindex, .wanted = prefer};
+    struct search s = {.ifindex = state->ifindex, .kind = kind, .wanted = &state->eui64};
     int error = search_addresses(dev, &s);
 
     if (error == 0)

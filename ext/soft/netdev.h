@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 
+#include "hca.h"
+
 /* The kernel's data about a net device. The two descriptors tie the answers to the network
  * namespace of the thread that opened them; any thread may ask later.
  */
@@ -23,7 +25,7 @@ struct soft_netdev_state {
     struct in6_addr eui64; /* the link-local address made from its MAC; :: without a 48-bit MAC */
 };
 
-/* Returns -EAFNOSUPPORT without IPv6, -EMFILE, -ENFILE or -ENOMEM. */
+/* Returns -EMFILE, -ENFILE or -ENOMEM. */
 int soft_netdev_open(struct soft_netdev *dev);
 void soft_netdev_close(struct soft_netdev *dev);
 
@@ -38,11 +40,12 @@ int soft_netdev_look(struct soft_netdev *dev, unsigned int ifindex, struct soft_
 int soft_netdev_has_address(struct soft_netdev *dev, unsigned int ifindex,
                             const struct in6_addr *address);
 
-/* Returns the link-local address to use as GID: `prefer` if the device has it, because rxe and
- * hardware make their default GID from the MAC, else the first one. Errors are those of
+/* Chooses the address to use as GID, of the given kind. Of several link-local ones it takes the one
+ * made from the MAC, because rxe and hardware make their default GID from the MAC; else the first
+ * one, but a deprecated, temporary or secondary one only if there is no other. Errors are those of
  * soft_netdev_has_address.
  */
-int soft_netdev_link_local(struct soft_netdev *dev, unsigned int ifindex,
-                           const struct in6_addr *prefer, struct in6_addr *out);
+int soft_netdev_choose(struct soft_netdev *dev, const struct soft_netdev_state *state,
+                       enum soft_gid_kind kind, struct in6_addr *out);
 
 #endif

@@ -182,6 +182,7 @@ struct soft_hca {
     struct soft_membership membership;
     struct soft_udp *udp; /* NULL: without a device; the HCA reaches only itself */
     uint16_t source_port; /* of udp */
+    bool other_adapters;  /* as in soft_hca_options */
     struct soft_hca
         *main; /* of a TX queue: the HCA that it sends for, and that receives; else NULL */
 

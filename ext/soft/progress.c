@@ -122,6 +122,15 @@ static void hand_over(struct soft_hca *hca, const struct soft_group *group,
     }
 }
 
+/* For packets of other adapters over IPv4 (struct soft_hca_options). */
+static bool fits_other_id(struct soft_hca *hca, const struct soft_udp_packet *ip)
+{
+    if (!hca->other_adapters || !soft_icrc_check_any_id(hca->rx_seed, ip->data, ip->bytes))
+        return false;
+    soft_count_add(&hca->count, SOFT_C_RX_ANY_ID, 1);
+    return true;
+}
+
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted)
 {
     const struct soft_group *group = NULL;
@@ -145,7 +154,7 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
     }
     verdict = soft_roce_parse_bth_untrusted(ip->data, ip->bytes, &packet.roce);
     if (verdict == SOFT_ROCE_OK && !trusted &&
-        !soft_icrc_check(hca->rx_seed, ip->data, ip->bytes)) {
+        !soft_icrc_check(hca->rx_seed, ip->data, ip->bytes) && !fits_other_id(hca, ip)) {
         soft_count_add(&hca->count, SOFT_C_DROP_ICRC, 1);
         return;
     }

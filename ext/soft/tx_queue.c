@@ -15,14 +15,19 @@
 static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
 {
     struct soft_netdev_state state;
+    struct soft_udp_config config = {
+        .netdev = state.name,
+        .ifindex = hca->attr.ifindex,
+        .gid = hca->attr.gid,
+        .sends_singly = hca->other_adapters,
+    };
     int error;
 
     pthread_mutex_lock(&hca->group_mutex);
     error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state); /* it may have a new name */
     pthread_mutex_unlock(&hca->group_mutex);
     if (error == 0)
-        error = soft_udp_open(state.name, hca->attr.ifindex, &hca->attr.gid, 0, &tx_queue->count,
-                              &tx_queue->udp);
+        error = soft_udp_open(&config, &tx_queue->count, &tx_queue->udp);
     if (error == 0)
         tx_queue->source_port = soft_udp_port(tx_queue->udp);
     return error;

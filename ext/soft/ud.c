@@ -44,8 +44,8 @@ static uint32_t icrc_seed(struct soft_ah *ah, size_t packet_bytes)
 {
     if (ah->seed_bytes != packet_bytes) {
         ah->seed_bytes = (uint16_t)packet_bytes;
-        ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.address.sin6_addr,
-                                       ah->hca->source_port, SOFT_UDP_PORT, ah->seed_bytes);
+        ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.gid, ah->hca->source_port,
+                                       SOFT_UDP_PORT, ah->seed_bytes);
     }
     return ah->icrc_seed;
 }
@@ -156,7 +156,7 @@ static void loop_head(struct soft_qp *qp)
         .data = hca->loop,
         .src = hca->attr.gid,
         .dst = hca->attr.gid,
-        .flow_info = (uint32_t)ah->dest.traffic_class << 20 | ntohl(ah->dest.address.sin6_flowinfo),
+        .flow_info = (uint32_t)ah->dest.traffic_class << 20 | ah->dest.flow_label,
         .src_port = SOFT_UDP_PORT,
         .hop_limit = ah->dest.hop_limit,
     };

@@ -11,16 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* From the kernel's headers; netinet/in.h and linux/in6.h do not go together. */
-#ifndef IPV6_FLOWINFO
-#define IPV6_FLOWINFO 11
-#endif
-#ifndef IPV6_FLOWINFO_SEND
-#define IPV6_FLOWINFO_SEND 33
-#endif
-#ifndef UDP_NO_CHECK6_RX
-#define UDP_NO_CHECK6_RX 102
-#endif
+#include "ipv4.h"
+#include "udp_family.h"
+
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -52,8 +45,11 @@ struct soft_udp {
     uint16_t port;
     unsigned int ifindex;
     struct in6_addr gid;
+    const struct soft_udp_family *family;
     struct soft_count *count;
-    bool segment; /* UDP_SEGMENT works on this device */
+    bool segment;       /* trains: UDP_SEGMENT works on this device */
+    bool may_fragment;  /* may let the kernel send packets in fragments, */
+    bool has_fragments; /* and does so: a path was too short for a packet */
 
     unsigned int tx_count;
     unsigned int tx_iov_count;
@@ -73,7 +69,7 @@ struct soft_udp {
     uint8_t *rx_memory;
     struct mmsghdr rx_message[RX_MESSAGES];
     struct iovec rx_iov[RX_MESSAGES];
-    struct sockaddr_in6 rx_from[RX_MESSAGES];
+    union soft_udp_address rx_from[RX_MESSAGES];
     _Alignas(struct cmsghdr) uint8_t rx_control[RX_MESSAGES][RX_CONTROL_BYTES];
 };
 
@@ -91,20 +87,6 @@ static void set_buffer(int fd, int force, int plain)
         (void)set_option(fd, SOL_SOCKET, plain, SOCKET_BUFFER_BYTES);
 }
 
-/*
- * IPV6_MULTICAST_ALL stays on: the memberships are on sockets of their own (membership.h), and a
- * socket without memberships delivers all groups of the device without walking a list. The HCA's
- * own table decides.
- */
-static const struct {
-    int level, name, value;
-} required_options[] = {
-    {IPPROTO_IPV6, IPV6_V6ONLY, 1},         {IPPROTO_IPV6, IPV6_RECVPKTINFO, 1},
-    {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},   {IPPROTO_IPV6, IPV6_FLOWINFO, 1},
-    {IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1},  {IPPROTO_IPV6, IPV6_DONTFRAG, 1},
-    {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1}, {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1},
-};
-
 /* Packets to the port of a socket that only sends must fill no memory, and wake nobody. */
 static int refuse_all(int fd)
 {
@@ -114,22 +96,36 @@ static int refuse_all(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
 }
 
-/* Opens the socket; a *port of 0 becomes the port that the kernel chose. */
-static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
+/* Binds to the wildcard address, for the groups; packets to other addresses of the device are
+ * dropped later. A *port of 0 becomes the port that the kernel chose. */
+static int bind_socket(int fd, const struct soft_udp_family *family, uint16_t *port)
 {
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(*port)};
-    socklen_t any_len = sizeof(any);
-    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
+    union soft_udp_address any;
+    socklen_t len = family->address_bytes;
+    in_port_t *place = family->domain == AF_INET ? &any.ip4.sin_port : &any.ip6.sin6_port;
+
+    memset(&any, 0, sizeof(any));
+    any.any.sa_family = (sa_family_t)family->domain;
+    *place = htons(*port);
+    if (bind(fd, &any.any, len) < 0 || getsockname(fd, &any.any, &len) < 0)
+        return -errno;
+    *port = ntohs(*place);
+    return 0;
+}
+
+static int open_socket(const struct soft_udp_config *config, const struct soft_udp_family *family,
+                       uint16_t *port)
+{
+    const char *netdev = config->netdev;
+    int fd = socket(family->domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
     int error = fd < 0 ? -errno : 0;
 
     if (fd < 0)
         return error;
-    for (size_t i = 0; error == 0 && i < sizeof(required_options) / sizeof(required_options[0]);
-         i++)
-        error = set_option(fd, required_options[i].level, required_options[i].name,
-                           required_options[i].value);
+    for (const struct soft_udp_option *o = family->options; error == 0 && o->name != 0; o++)
+        error = set_option(fd, o->level, o->name, o->value);
     if (error == 0)
-        error = set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)ifindex);
+        error = family->set_group_device(fd, config->ifindex);
     if (error == 0 &&
         setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, netdev, (socklen_t)strlen(netdev)) < 0)
         error = -errno;
@@ -142,15 +138,12 @@ static int open_socket(const char *netdev, unsigned int ifindex, uint16_t *port)
             (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else packets come singly */
         }
     }
-    /* We bind to the wildcard, for the groups, and filter out other addresses of the device. */
-    if (error == 0 && (bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ||
-                       getsockname(fd, (struct sockaddr *)&any, &any_len) < 0))
-        error = -errno;
+    if (error == 0)
+        error = bind_socket(fd, family, port);
     if (error != 0) {
         close(fd);
         return error;
     }
-    *port = ntohs(any.sin6_port);
     return fd;
 }
 
@@ -193,29 +186,31 @@ static void release(struct soft_udp *udp)
     free(udp);
 }
 
-int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  uint16_t port, struct soft_count *count, struct soft_udp **out)
+int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
+                  struct soft_udp **out)
 {
     struct soft_udp *udp = calloc(1, sizeof(*udp));
     int error;
 
     if (udp == NULL)
         return -ENOMEM;
-    udp->port = port;
-    udp->ifindex = ifindex;
-    udp->gid = *gid;
+    udp->port = config->port;
+    udp->ifindex = config->ifindex;
+    udp->gid = config->gid;
+    udp->family = soft_is_ipv4(&config->gid) ? &soft_udp_ipv4 : &soft_udp_ipv6;
+    udp->may_fragment = !config->sends_singly && !IN6_IS_ADDR_LINKLOCAL(&config->gid);
     udp->count = count;
     udp->rx_wanted = RX_MESSAGES;
-    error = port != 0 ? prepare_messages(udp) : 0;
+    error = config->port != 0 ? prepare_messages(udp) : 0;
     if (error == 0) {
-        udp->fd = open_socket(netdev, ifindex, &udp->port);
+        udp->fd = open_socket(config, udp->family, &udp->port);
         error = udp->fd < 0 ? udp->fd : 0;
     }
     if (error != 0) {
         release(udp);
         return error;
     }
-    udp->segment = set_option(udp->fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
+    udp->segment = !config->sends_singly && set_option(udp->fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
     *out = udp;
     return 0;
 }
@@ -267,32 +262,15 @@ void soft_udp_commit(struct soft_udp *udp)
     udp->tx_count++;
 }
 
-static struct cmsghdr *put_control(struct msghdr *m, struct cmsghdr *c, int level, int type,
-                                   const void *value, size_t bytes)
-{
-    c->cmsg_level = level;
-    c->cmsg_type = type;
-    c->cmsg_len = CMSG_LEN(bytes);
-    memcpy(CMSG_DATA(c), value, bytes);
-    m->msg_controllen += CMSG_SPACE(bytes);
-    return (struct cmsghdr *)((uint8_t *)c + CMSG_SPACE(bytes));
-}
-
 static void build_control(struct soft_udp *udp, struct msghdr *m, const struct soft_udp_dest *dest,
                           uint16_t segment_bytes)
 {
-    struct in6_pktinfo source = {.ipi6_addr = udp->gid, .ipi6_ifindex = udp->ifindex};
-    int hop_limit = dest->hop_limit;
-    int traffic_class = dest->traffic_class;
-    struct cmsghdr *c = m->msg_control;
+    struct cmsghdr *c;
 
     m->msg_controllen = 0;
-    c = put_control(m, c, IPPROTO_IPV6, IPV6_PKTINFO, &source, sizeof(source));
-    c = put_control(m, c, IPPROTO_IPV6, IPV6_HOPLIMIT, &hop_limit, sizeof(hop_limit));
-    if (traffic_class != 0)
-        c = put_control(m, c, IPPROTO_IPV6, IPV6_TCLASS, &traffic_class, sizeof(traffic_class));
+    c = udp->family->put_control(m, dest, &udp->gid, udp->ifindex);
     if (segment_bytes != 0)
-        put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
+        soft_udp_put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
 }
 
 /* Returns how many packets from `first` on make a train: they have one destination and one size,
@@ -332,7 +310,7 @@ static unsigned int build_messages(struct soft_udp *udp, unsigned int first, uns
         struct soft_udp_slot *last = slot + packets - 1;
 
         m->msg_name = (void *)(uintptr_t)&slot->dest->address;
-        m->msg_namelen = sizeof(slot->dest->address);
+        m->msg_namelen = udp->family->address_bytes;
         m->msg_iov = slot->iov;
         m->msg_iovlen = (size_t)(last->iov + last->iov_count - slot->iov);
         m->msg_control = udp->tx_control[messages];
@@ -372,6 +350,20 @@ static void count_lost(struct soft_udp *udp, int error)
     }
 }
 
+/* A packet is longer than the path to its destination, whose MTU the kernel has learned from a
+ * router. Lets the kernel send such packets in fragments from now on; false if it must not. */
+static bool begin_fragments(struct soft_udp *udp)
+{
+    const struct soft_udp_option *o = &udp->family->fragment;
+
+    if (!udp->may_fragment || udp->has_fragments ||
+        set_option(udp->fd, o->level, o->name, o->value) < 0)
+        return false;
+    udp->has_fragments = true;
+    soft_count_add(udp->count, SOFT_C_TX_FRAGMENTS, 1);
+    return true;
+}
+
 unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
 {
     unsigned int done = 0;
@@ -404,6 +396,8 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
             singly = done + udp->tx_message_packets[0];
             continue;
         }
+        if (errno == EMSGSIZE && begin_fragments(udp))
+            continue;
         count_lost(udp, errno);
         done++;
     }
@@ -416,30 +410,23 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
 
 /* Reads the message's control data; false when it lacks the data that we set the socket to
  * deliver. */
-static bool parse_control(struct msghdr *m, struct soft_udp_packet *p, size_t *segment_bytes)
+static bool parse_control(const struct soft_udp_family *family, struct msghdr *m,
+                          struct soft_udp_packet *p, size_t *segment_bytes)
 {
     bool has_destination = false;
 
     p->hop_limit = 0;
     p->flow_info = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
-        int value = 0;
+        int value;
 
-        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
-            struct in6_pktinfo info;
-
-            memcpy(&info, CMSG_DATA(c), sizeof(info));
-            p->dst = info.ipi6_addr;
-            has_destination = true;
-            continue;
+        if (c->cmsg_level != IPPROTO_UDP) {
+            has_destination |= family->take_control(c, p);
+        } else if (c->cmsg_type == UDP_GRO) {
+            memcpy(&value, CMSG_DATA(c), sizeof(value));
+            if (value > 0)
+                *segment_bytes = (size_t)value;
         }
-        memcpy(&value, CMSG_DATA(c), sizeof(value));
-        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)
-            p->hop_limit = (uint8_t)value;
-        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_FLOWINFO)
-            p->flow_info = ntohl((uint32_t)value);
-        else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && value > 0)
-            *segment_bytes = (size_t)value;
     }
     return has_destination;
 }
@@ -455,13 +442,13 @@ static bool next_message(struct soft_udp *udp)
         size_t segment_bytes = bytes;
 
         if (bytes == 0 || (m->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
-            m->msg_namelen != sizeof(struct sockaddr_in6) || !parse_control(m, p, &segment_bytes)) {
+            m->msg_namelen != udp->family->address_bytes ||
+            !parse_control(udp->family, m, p, &segment_bytes)) {
             soft_count_add(udp->count, SOFT_C_RX_PACKETS, 1);
             soft_count_add(udp->count, SOFT_C_DROP_MALFORMED, 1);
             continue;
         }
-        p->src = udp->rx_from[i].sin6_addr;
-        p->src_port = ntohs(udp->rx_from[i].sin6_port);
+        udp->family->take_source(&udp->rx_from[i], p);
         p->data = udp->rx_iov[i].iov_base;
         p->same_flow = false;
         udp->rx_bytes = bytes;

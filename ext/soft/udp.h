@@ -20,10 +20,25 @@
  */
 struct soft_udp;
 
-/* Opens the socket and binds it to one device and to the port; with port 0 to a free port, and then
- * it only sends. Errors are those of soft_hca_open. */
-int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  uint16_t port, struct soft_count *count, struct soft_udp **out);
+union soft_udp_address {
+    struct sockaddr any;
+    struct sockaddr_in ip4;
+    struct sockaddr_in6 ip6;
+};
+
+/* What soft_udp_open needs. The GID, the source of all packets, decides between IPv4 and IPv6. */
+struct soft_udp_config {
+    const char *netdev;
+    unsigned int ifindex;
+    struct in6_addr gid;
+    uint16_t port;     /* 0: a free port; the socket then only sends */
+    bool sends_singly; /* no trains, and no fragments */
+};
+
+/* Opens the socket and binds it to one device and to the port. Errors are those of
+ * soft_hca_open. */
+int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
+                  struct soft_udp **out);
 void soft_udp_close(struct soft_udp *udp);
 int soft_udp_fd(const struct soft_udp *udp);
 uint16_t soft_udp_port(const struct soft_udp *udp);
@@ -35,7 +50,9 @@ uint64_t soft_udp_overruns(const struct soft_udp *udp);
 /* ---- sending: a batch at a time -------------------------------------------------------------- */
 
 struct soft_udp_dest {
-    struct sockaddr_in6 address;
+    union soft_udp_address address; /* of the GID's family */
+    struct in6_addr gid;
+    uint32_t flow_label;
     uint8_t hop_limit;
     uint8_t traffic_class;
 };
@@ -70,9 +87,9 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall);
 struct soft_udp_packet {
     const uint8_t *data; /* valid until the next soft_udp_receive */
     size_t bytes;
-    struct in6_addr src;
+    struct in6_addr src; /* IPv4 addresses are mapped */
     struct in6_addr dst;
-    uint32_t flow_info; /* traffic class and flow label, host order */
+    uint32_t flow_info; /* traffic class and flow label (0 over IPv4), host order */
     uint16_t src_port;
     uint8_t hop_limit;
     bool same_flow; /* src, dst, src_port and bytes as in the packet before */

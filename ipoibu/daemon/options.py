@@ -73,7 +73,8 @@ OPTIONS: Final = (
         "device",
         "DEV[/PORT]",
         parse_device,
-        "the device: soft:NETDEV (the built-in HCA on that net device) or an RDMA device such as mlx5_0/1",
+        "the device: soft:NETDEV (the built-in HCA on that net device; soft:NETDEV,ipv4, soft:NETDEV,ipv6 and"
+        " soft:NETDEV,ADDRESS choose the address that it uses) or an RDMA device such as mlx5_0/1",
         field="endpoint.device",
         example="soft:eth0",
     ),

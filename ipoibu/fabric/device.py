@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.base import Port
-from ipoibu.fabric.device_name import PREFIX, SEPARATOR
+from ipoibu.fabric.device_name import PREFIX, parse_soft
 from ipoibu.fabric.soft.ib_port import SoftIbPort
 from ipoibu.fabric.soft.port import SoftPort
 
@@ -24,5 +24,5 @@ def open_port(device: str, port: int = 1) -> Port:
         return VerbsPort(device, port)
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
-    netdev, at, umad = device.removeprefix(PREFIX).partition(SEPARATOR)
-    return SoftIbPort(netdev, umad) if at else SoftPort(netdev)
+    name = parse_soft(device)
+    return SoftIbPort(name.netdev, name.umad) if name.umad else SoftPort(device)

@@ -18,9 +18,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import DEFAULT_PKEY, PKey
+from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress, PKey
 from ipoibu.errors import IpoibuError, LinkError
-from ipoibu.fabric.device_name import PREFIX, SEPARATOR, parse_device
+from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_device, parse_soft
 from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capable
 from ipoibu.fabric.verbs.objects import missing_remedy
@@ -45,15 +45,15 @@ def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Findin
     is_rdma = rdma and not (NETDEVS / str(name)).is_dir()
     findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=is_rdma)]
     if name is not None and not rdma:
-        netdev, _, umad = name.removeprefix(PREFIX).partition(SEPARATOR)
-        findings += net_device(netdev)
+        soft = parse_soft(name)
+        findings += net_device(soft)
         if port != 1:
             detail = f"the built-in HCA has port 1 only, not {port}"
             findings.append(Finding("port", "fail", detail, f"use --device {name}"))
-        if umad:
+        if soft.umad:
             from ipoibu.host.checkup_ib import subnet
 
-            findings += subnet(umad, 1, pkey)
+            findings += subnet(soft.umad, 1, pkey)
     elif name is not None:
         findings.append(rdma_device(name))
         if findings[-1].status == "ok":
@@ -188,7 +188,8 @@ def rdma_device(
 # A network device under the built-in HCA
 
 
-def net_device(name: str) -> Iterator[Finding]:
+def net_device(soft: SoftName) -> Iterator[Finding]:
+    name = soft.netdev
     try:
         with Netlink() as netlink:
             link = netlink.link(name)
@@ -196,15 +197,19 @@ def net_device(name: str) -> Iterator[Finding]:
                 yield Finding("device", "fail", f"no network device {name}", "ip link show")
                 return
             yield device_state(link)
-            yield device_ipv6(name)
             addresses = netlink.flagged_addresses(link.index)
             flags = {str(address.ip): bits for address, bits in addresses.items()}
-            yield device_link_local(name, flags)
-            yield datagram_mtu(link)
+            ip = chosen_address(soft, flags)
+            if is_routed(soft, ip):
+                yield device_address(soft, ip)
+            else:
+                yield device_ipv6(name)
+                yield device_link_local(name, flags)
+            yield datagram_mtu(link, over_ipv4=ip is not None and ip.version == 4)
     except (IpoibuError, OSError) as error:
         yield Finding("device", "fail", f"{name}: {error}")
         return
-    yield roce_port(name)
+    yield roce_port(name, over_ipv4=ip is not None and ip.version == 4)
 
 
 def device_state(link: Link) -> Finding:
@@ -222,6 +227,46 @@ def device_ipv6(name: str, root: Path = Path("/proc/sys/net/ipv6/conf")) -> Find
         f"IPv6 is off for {name}",
         f"sysctl -w net.ipv6.conf.{name}.disable_ipv6=0",
     )
+
+
+def chosen_address(soft: SoftName, flags: dict[str, int]) -> IpAddress | None:
+    """Return the address that the built-in HCA would take as GID; None if none is usable. `flags` has the
+    IFA_F_* bits of each address of the device."""
+    order = (GidKind.LINK_LOCAL, GidKind.IPV4, GidKind.IPV6)
+    usable = [Gid.of_ip(ip_address(it)) for it, bits in flags.items() if not bits & IFA_F_TENTATIVE]
+    suitable = [
+        gid
+        for gid in sorted(usable, key=lambda gid: order.index(GidKind.of(gid)))
+        if not gid.ip.is_loopback
+        and soft.kind in (GidKind.ANY, GidKind.of(gid))
+        and soft.gid in (None, gid)
+    ]
+    return suitable[0].ip if suitable else None
+
+
+def is_routed(soft: SoftName, ip: IpAddress | None) -> bool:
+    """Return whether the GID is another address than an IPv6 link-local one."""
+    if ip is not None:
+        return not ip.is_link_local or ip.version == 4
+    return soft.kind in (GidKind.IPV4, GidKind.IPV6)
+
+
+def device_address(soft: SoftName, ip: IpAddress | None) -> Finding:
+    if ip is None:
+        of_kind = (
+            "no IPv4 address" if soft.kind is GidKind.IPV4 else "only a link-local IPv6 address"
+        )
+        lacking = f"no address {soft.gid.ip}" if soft.gid is not None else of_kind
+        return Finding(
+            "address",
+            "fail",
+            f"{soft.netdev} has {lacking}",
+            f"ip address add ADDRESS/LENGTH dev {soft.netdev}",
+        )
+    detail = f"{soft.netdev} has {ip}"
+    if ip.version == 4:
+        detail += ": IPv4 carries no multicast, so use --peer on every host"
+    return Finding("address", "ok", detail)
 
 
 def device_link_local(name: str, flags: dict[str, int]) -> Finding:
@@ -245,12 +290,14 @@ def device_link_local(name: str, flags: dict[str, int]) -> Finding:
     )
 
 
-def roce_port(name: str, port: int = ROCE_PORT) -> Finding:
-    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+def roce_port(name: str, port: int = ROCE_PORT, *, over_ipv4: bool = False) -> Finding:
+    family = socket.AF_INET if over_ipv4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        if not over_ipv4:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode())
-            probe.bind(("::", port))
+            probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return Finding(

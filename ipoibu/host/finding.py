@@ -14,6 +14,7 @@ from ipoibu.limits import (
     IPV6_MIN_MTU,
     ROCE_OVERHEAD_BYTES,
     SOFT_DATAGRAM_MAX_BYTES,
+    SOFT_IPV4_OVERHEAD_BYTES,
     SOFT_OVERHEAD_BYTES,
 )
 
@@ -41,17 +42,20 @@ def _fitting(link: Link) -> list[int]:
     return [mtu for mtu in IB_MTUS if mtu + ROCE_OVERHEAD_BYTES <= link.mtu_bytes]
 
 
-def datagram_mtu(link: Link) -> Finding:
+def datagram_mtu(link: Link, *, over_ipv4: bool = False) -> Finding:
     """Check the MTU of a net device below the built-in HCA, whose datagrams may have any length."""
+    overhead = SOFT_IPV4_OVERHEAD_BYTES if over_ipv4 else SOFT_OVERHEAD_BYTES
     if not _fitting(link):
         return device_mtu(link)
-    room = min(link.mtu_bytes - SOFT_OVERHEAD_BYTES, SOFT_DATAGRAM_MAX_BYTES) & ~3
+    room = min(link.mtu_bytes - overhead, SOFT_DATAGRAM_MAX_BYTES) & ~3
     ip_mtu = room - ENCAP_LEN
     detail = f"MTU {link.mtu_bytes} of {link.name} carries an IP MTU of {ip_mtu}"
     if ip_mtu < IPV6_MIN_MTU:
         remedy = f"ip link set {link.name} mtu 1500"
         return Finding("mtu", "warn", f"{detail}: no IPv6, which needs {IPV6_MIN_MTU}", remedy)
     if room < DEFAULT_IB_MTU:
+        if over_ipv4:
+            return Finding("mtu", "ok", detail)
         beside_rxe = _fitting(link)[-1] - ENCAP_LEN
         return Finding("mtu", "ok", f"{detail}; beside rxe, use --mtu {beside_rxe} on every host")
     return Finding("mtu", "ok", f"{detail}; the default is {DEFAULT_IB_MTU - ENCAP_LEN}")

@@ -14,7 +14,7 @@ import subprocess
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -91,8 +91,11 @@ def pair() -> Iterator[tuple[Place, Place]]:
             place.sysctl(f"conf/{place.netdev}/accept_dad", 0)
             place.sysctl(f"neigh/{place.netdev}/retrans_time_ms", 50)
             place.run("ip", "link", "set", place.netdev, "up")
-        for place in places:
+        for number, place in enumerate(places, 1):
             place.link_local()
+            for address in (f"192.0.2.{number}/24", f"2001:db8::{number}/64"):
+                nodad = ["nodad"] if ":" in address else []
+                place.run("ip", "address", "add", address, "dev", place.netdev, *nodad)
         yield a, b
     finally:
         for place in made:
@@ -132,6 +135,31 @@ def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
     assert f"ok: {name}" in said.splitlines()
 
 
+# Those that need neither groups nor a link-local address.
+ROUTED_TESTS = (
+    "messages_of_all_sizes_arrive_with_their_grh",
+    "bursts_travel_as_trains",
+    "trains_are_as_long_as_the_kernel_takes_them",
+    "messages_within_one_hca_need_no_wire",
+    "a_tx_queue_sends_over_a_socket_of_its_own",
+    "corrupted_packets_are_dropped_and_the_good_one_is_not",
+    "the_first_packet_of_a_train_takes_no_other_with_it",
+    "packets_without_a_udp_checksum_are_taken_as_rxe_sends_them",
+    "reliable_messages_cross_as_trains_and_in_order",
+    "a_socket_that_overflows_costs_packets_and_no_message",
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("gid", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("name", ROUTED_TESTS)
+def test_live_with_another_gid(
+    sanitized: Path, pair: tuple[Place, Place], name: str, gid: str
+) -> None:
+    said = run(str(sanitized / "live"), name, *pair[0].words, *pair[1].words, gid)
+    assert f"ok: {name}" in said.splitlines()
+
+
 @pytest.mark.timeout(300)
 def test_threads_share_an_hca_under_the_thread_sanitizer(pair: tuple[Place, Place]) -> None:
     live = build("soft", "CC=clang", "SANITIZE=thread") / "live"
@@ -142,16 +170,18 @@ def test_threads_share_an_hca_under_the_thread_sanitizer(pair: tuple[Place, Plac
         assert f"ok: {name}" in run(str(live), name, *pair[0].words, *pair[1].words)
 
 
+@pytest.mark.parametrize("gid", ["link", "ipv4"])
 def test_trains_are_cut_and_joined_where_the_devices_do_not_offload(
-    sanitized: Path, pair: tuple[Place, Place]
+    sanitized: Path, pair: tuple[Place, Place], gid: str
 ) -> None:
     name = "bursts_travel_as_trains"
+    words = (name, *pair[0].words, *pair[1].words, gid)
     for place in pair:
         place.run("ethtool", "-K", place.netdev, "tx-udp-segmentation", "off", "gro", "off")
-    assert f"ok: {name}" in run(str(sanitized / "live"), name, *pair[0].words, *pair[1].words)
+    assert f"ok: {name}" in run(str(sanitized / "live"), *words)
     for place in pair:
         place.run("ethtool", "-K", place.netdev, "tx", "off")  # no checksum offload either
-    assert f"ok: {name}" in run(str(sanitized / "live"), name, *pair[0].words, *pair[1].words)
+    assert f"ok: {name}" in run(str(sanitized / "live"), *words)
 
 
 def test_a_thousand_groups_fit_where_sockets_may_hold_few(
@@ -173,33 +203,47 @@ def test_opening_says_what_is_wrong_with_the_device(
 ) -> None:
     a, b = pair
 
-    def opened(place: Place, netdev: str = "") -> str:
-        return run(str(sanitized / "live"), "open", place.words[0], netdev or place.netdev).strip()
+    def opened(place: Place, netdev: str = "", *gid: str) -> str:
+        words = ("open", place.words[0], netdev or place.netdev, *gid)
+        return run(str(sanitized / "live"), *words).strip()
 
-    assert opened(a) == "0 4096"
+    assert opened(a) == f"0 4096 8928 {a.link_local()}"
     assert opened(a, "nothere0") == "ENODEV"
     assert opened(a, "lo") == "ENETDOWN"
     a.run("ip", "link", "set", "lo", "up")
-    assert opened(a, "lo") == "EADDRNOTAVAIL"  # it has ::1 alone
-    for mtu, active in ((4176, "0 4096"), (4175, "0 2048"), (2128, "0 2048"), (1500, "0 1024")):
+    assert opened(a, "lo") == "EADDRNOTAVAIL"  # it has ::1 and 127.0.0.1 alone
+    for mtu, active in ((4176, 4096), (4175, 2048), (2128, 2048), (1500, 1024), (1280, 1024)):
         a.run("ip", "link", "set", a.netdev, "mtu", str(mtu))
-        assert opened(a) == active
-    a.run("ip", "link", "set", a.netdev, "mtu", "1280")
-    assert opened(a) == "0 1024"
+        assert opened(a).startswith(f"0 {active} {(mtu - 72) // 4 * 4} fe80::")
+    ipv4, ipv6 = "0 1024 1228 ::ffff:192.0.2.1", "0 1024 1208 2001:db8::1"
+    for gid, answer in (
+        ("ipv4", ipv4),
+        ("192.0.2.1", ipv4),
+        ("192.0.2.2", "EADDRNOTAVAIL"),
+        ("ipv6", ipv6),
+        ("2001:db8::1", ipv6),
+        ("2001:db8::2", "EADDRNOTAVAIL"),
+    ):
+        assert opened(a, "", gid) == answer
+    a.run("ip", "-6", "address", "flush", "dev", a.netdev, "scope", "link")
+    assert opened(a) == ipv4
+    a.run("ip", "-4", "address", "flush", "dev", a.netdev)
+    assert opened(a) == ipv6
+    assert opened(a, "", "ipv4") == "EADDRNOTAVAIL"
     a.sysctl(f"conf/{a.netdev}/disable_ipv6", 1)
     assert opened(a) == "EADDRNOTAVAIL"
     a.run("ip", "link", "set", a.netdev, "mtu", "300")  # the kernel has no IPv6 below 1280
     assert opened(a) == "EMSGSIZE"
     a.run("ip", "link", "set", a.netdev, "down")
     assert opened(a) == "ENETDOWN"
-    b.run("ip", "-6", "address", "flush", "dev", b.netdev)
+    b.run("ip", "address", "flush", "dev", b.netdev)
     b.sysctl(f"conf/{b.netdev}/accept_dad", 1)
     b.sysctl(f"conf/{b.netdev}/dad_transmits", 30)
     a.run("ip", "link", "set", a.netdev, "mtu", str(VETH_MTU), "up")
     b.run("ip", "-6", "address", "add", "fe80::77/64", "dev", b.netdev)
     assert opened(b) == "EAGAIN"
     b.run("ip", "-6", "address", "add", "fe80::78/64", "dev", b.netdev, "nodad")
-    assert opened(b) == "0 4096"
+    assert opened(b) == "0 4096 8928 fe80::78"
 
 
 def test_the_address_made_from_the_mac_is_the_gid_where_there_are_several(
@@ -221,7 +265,7 @@ def test_the_address_made_from_the_mac_is_the_gid_where_there_are_several(
 
 @dataclass(frozen=True)
 class Packet:
-    """An IPv6 UDP packet to port 4791."""
+    """A UDP packet to port 4791; `ip` is its header."""
 
     ip: bytes
     src: bytes
@@ -238,10 +282,12 @@ def parse_pcap(path: Path) -> list[Packet]:
         (length,) = struct.unpack_from("<I", data, at + 8)
         frame = data[at + 16 : at + 16 + length]
         at += 16 + length
-        ip = frame[14:54]
-        assert frame[12:14] == b"\x86\xdd"
-        assert ip[6] == 17
-        packets.append(Packet(ip, ip[8:24], ip[24:40], frame[54:62], frame[62:]))
+        is_v6 = frame[12:14] == b"\x86\xdd"
+        end = 54 if is_v6 else 34
+        ip = frame[14:end]
+        assert (ip[0], ip[6]) == (0x60, 17) if is_v6 else (ip[0], ip[9]) == (0x45, 17)
+        src, dst = (ip[8:24], ip[24:40]) if is_v6 else (ip[12:16], ip[16:20])
+        packets.append(Packet(ip, src, dst, frame[end : end + 8], frame[end + 8 :]))
     return packets
 
 
@@ -277,7 +323,11 @@ def capture(place: Place, path: Path | None = None) -> Iterator[list[Packet]]:
 
 def icrc(packet: Packet) -> bytes:
     """Return the ICRC by its definition (InfiniBand Annex A17), with zlib, in the packet's byte order."""
-    ip = bytes([packet.ip[0] | 0x0F, 0xFF, 0xFF, 0xFF]) + packet.ip[4:7] + b"\xff" + packet.ip[8:]
+    ip = packet.ip
+    if ip[0] == 0x45:
+        ip = b"\x45\xff" + ip[2:8] + b"\xff" + ip[9:10] + b"\xff\xff" + ip[12:]
+    else:
+        ip = bytes([ip[0] | 0x0F, 0xFF, 0xFF, 0xFF]) + ip[4:7] + b"\xff" + ip[8:]
     udp = packet.udp[:6] + b"\xff\xff"
     bth = packet.payload[:4] + b"\xff" + packet.payload[5:12]
     crc = zlib.crc32(b"\xff" * 8 + ip + udp + bth + packet.payload[12:-4])
@@ -358,6 +408,31 @@ def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
         again = IPv6(packet.ip + packet.udp + packet.payload)
         del again[BTH].icrc
         assert bytes(again)[-4:] == packet.payload[-4:], "scapy computes another ICRC"
+
+
+def test_over_ipv4_the_icrc_is_that_of_an_unfragmented_packet_with_identification_0(
+    sanitized: Path, pair: tuple[Place, Place], tmp_path: Path
+) -> None:
+    """Single packets have just that, so other adapters can take them; those of a train are numbered."""
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import IP
+
+    a, b = pair
+    a.run("ethtool", "-K", a.netdev, "tx-udp-segmentation", "off")
+    with capture(b, tmp_path / "wire.pcap") as packets:
+        run(str(sanitized / "live"), "known_messages_for_a_capture", *a.words, *b.words, "ipv4")
+    assert len(packets) == len(TEXTS) + len(TRAIN)
+    numbers = [0] * len(TEXTS) + list(range(len(TRAIN)))
+    for packet, identification in zip(packets, numbers, strict=True):
+        assert packet.ip[4:8] == struct.pack("!HH", identification, 0x4000)
+        assert packet.ip[8] == 64
+        assert packet.udp[6:8] != b"\0\0"
+        as_0 = replace(packet, ip=packet.ip[:4] + b"\0\0" + packet.ip[6:])
+        assert packet.payload[-4:] == icrc(as_0)
+        again = IP(as_0.ip + packet.udp + packet.payload)
+        del again[BTH].icrc
+        assert bytes(again)[-4:] == packet.payload[-4:], "scapy computes another ICRC"
+        assert (packet.payload[-4:] == icrc(packet)) == (identification == 0)
 
 
 RC_FIELDS = (

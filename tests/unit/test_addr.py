@@ -25,6 +25,8 @@ class TestGid:
         assert GID.raw.hex() == "fe8000000000000002155dfffd33ff0b"
         assert str(GID) == "fe80::215:5dff:fd33:ff0b"
         assert Gid.parse("FE80:0:0:0:0215:5DFF:FD33:FF0B") == GID
+        assert str(Gid.parse("::ffff:c000:201")) == "::ffff:192.0.2.1"
+        assert Gid.parse("::ffff:192.0.2.1") == Gid.parse("::ffff:c000:201")
 
     @pytest.mark.parametrize(
         "text", ["", "fe80", "10.0.0.1", "fe80::1/64", "fe80::g", "fe80::1 ", "1:2:3:4:5:6:7:8:9"]

@@ -59,14 +59,14 @@ static inline bool cable_chance(unsigned int of_a_thousand)
     return of_a_thousand > 0 && next_random(&cable.random) % 1000 < of_a_thousand;
 }
 
-int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  uint16_t port, struct soft_count *count, struct soft_udp **out)
+int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
+                  struct soft_udp **out)
 {
     struct soft_udp *udp = calloc(1, sizeof(*udp));
 
-    (void)netdev, (void)ifindex, (void)port, (void)count;
+    (void)count;
     CHECK(udp != NULL);
-    udp->gid = *gid;
+    udp->gid = config->gid;
     udp->fd = eventfd(0, EFD_CLOEXEC);
     udp->rx = calloc(CABLE_ROOM, sizeof(*udp->rx));
     CHECK(udp->fd >= 0 && udp->rx != NULL);
@@ -161,7 +161,7 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
     }
     for (unsigned int i = 0; i < count; i++) {
         const struct soft_udp_slot *slot = &udp->slot[i];
-        struct cable_packet packet = {.src = udp->gid, .dst = slot->dest->address.sin6_addr};
+        struct cable_packet packet = {.src = udp->gid, .dst = slot->dest->gid};
 
         for (unsigned int j = 0; j < slot->iov_count; j++) {
             CHECK(packet.bytes + slot->iov[j].iov_len <= CABLE_PACKET);

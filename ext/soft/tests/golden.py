@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scapy.compat import raw
 from scapy.contrib.roce import BTH
-from scapy.layers.inet import UDP
+from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
@@ -42,6 +42,7 @@ class Vector:
     hlim: int = 64
     fecn: int = 0
     becn: int = 0
+    id: int | None = None  # IPv4; then fl is left out
 
     def packet(self) -> bytes:
         """The UDP payload, from BTH to ICRC."""
@@ -60,8 +61,15 @@ class Vector:
             dqpn=self.dqpn,
             psn=self.psn,
         )
-        ip = IPv6(src=self.src, dst=self.dst, tc=self.tc, fl=self.fl, hlim=self.hlim)
-        return raw(ip / UDP(sport=self.sport, dport=4791) / bth / Raw(rest))[48:]
+        if self.id is None:
+            ip = IPv6(src=self.src, dst=self.dst, tc=self.tc, fl=self.fl, hlim=self.hlim)
+        else:
+            ip = IP(src=self.src, dst=self.dst, tos=self.tc, ttl=self.hlim, id=self.id, flags="DF")
+        udp = UDP(sport=self.sport, dport=4791)
+        return raw(ip / udp / bth / Raw(rest))[len(ip) + len(udp) :]
+
+    def gid(self, address: str) -> str:
+        return address if self.id is None else f"::ffff:{address}"
 
 
 VECTORS = [
@@ -86,6 +94,14 @@ VECTORS = [
         dst="ff12:401b:ffff::ffff:ffff",
         dqpn=0xFFFFFF,
     ),
+    Vector("IPv4", b"over IPv4", src="192.0.2.1", dst="198.51.100.7", tc=0xA5, hlim=7, id=0),
+    Vector("IPv4, nothing", b"", src="10.0.0.1", dst="10.255.0.2", id=0),
+]
+
+# Packets as other adapters send them: the identification is in the ICRC.
+OTHER_IDS = [
+    Vector("", bytes(n), src="192.0.2.1", dst="192.0.2.2", id=number)
+    for n, number in ((0, 1), (1, 0xFFFF), (256, 0x8000), (1024, 0x1234), (4096, 0xBEEF))
 ]
 
 
@@ -99,9 +115,23 @@ def main() -> None:
     print("/* Made by golden.py with scapy; do not edit. */")
     print("/* clang-format off */")
     print("static const struct golden golden[] = {")
-    for v in VECTORS:
+    print_vectors(VECTORS)
+    print("/* The ICRCs alone: of payloads of zeros. */")
+    print("static const struct {")
+    print("    uint16_t id;")
+    print("    uint32_t payload_bytes, icrc;")
+    print("} other_ids[] = {")
+    for v in OTHER_IDS:
+        icrc = int.from_bytes(v.packet()[-4:], "little")
+        print(f"    {{0x{v.id:04x}, {len(v.payload)}, 0x{icrc:08x}}},")
+    print("};")
+
+
+def print_vectors(vectors: list[Vector]) -> None:
+    for v in vectors:
         packet = v.packet()
-        print(f'    {{"{v.name}", "{v.src}", "{v.dst}", {v.sport}, 0x{v.dqpn:06x}, 0x{v.sqpn:06x},')
+        src, dst = v.gid(v.src), v.gid(v.dst)
+        print(f'    {{"{v.name}", "{src}", "{dst}", {v.sport}, 0x{v.dqpn:06x}, 0x{v.sqpn:06x},')
         print(f"     0x{v.qkey:08x}, 0x{v.pkey:04x}, 0x{v.psn:06x}, {v.solicited}, ", end="")
         print(f"{int(v.imm is not None)}, 0x{v.imm or 0:08x}, {len(v.payload)}, {len(packet)},")
         print(f"        {{{c_bytes(packet)}}}}},")

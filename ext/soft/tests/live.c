@@ -3,8 +3,11 @@
  * The HCA on real net devices: two of them, one in each of two network namespaces joined by a veth
  * pair, in one process.
  *
- *   live TEST NETNS_A DEVICE_A NETNS_B DEVICE_B     run one test (names: live list)
- *   live open NETNS DEVICE                          open, print 0 or the name of the error
+ *   live TEST NETNS_A DEVICE_A NETNS_B DEVICE_B [GID]  run one test (names: live list)
+ *   live open NETNS DEVICE [GID]                       open; print 0, MTU, datagram and GID, or the
+ *                                                      name of the error
+ *
+ * GID is any, link, ipv4, ipv6 or an address.
  *
  * tests/netns/test_soft_hca.py makes the namespaces. The tests change links and put them back.
  */
@@ -17,9 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gid_option.h"
 #include "live.h"
 
 struct place place[2];
+static struct soft_hca_options options;
 
 static int own_netns;
 
@@ -51,7 +56,7 @@ struct soft_hca *open_at(int which)
     struct soft_hca *hca = NULL;
 
     enter(place[which].netns);
-    CHECK_EQUAL(soft_hca_open(place[which].netdev, &hca), 0);
+    CHECK_EQUAL(soft_hca_open(place[which].netdev, &options, &hca), 0);
     leave();
     return hca;
 }
@@ -237,14 +242,21 @@ int main(int argc, char **argv)
                 printf("%s\n", t->name);
         return 0;
     }
+    if (argc > 2 && argc == (strcmp(argv[1], "open") == 0 ? 5 : 7) &&
+        !read_gid_option(argv[--argc], &options))
+        return 2;
     if (argc == 4 && strcmp(argv[1], "open") == 0) {
+        struct soft_hca_attr attr;
         struct soft_hca *hca;
+        char gid[INET6_ADDRSTRLEN];
         int error;
 
         enter(argv[2]);
-        error = soft_hca_open(argv[3], &hca);
+        error = soft_hca_open(argv[3], &options, &hca);
         if (error == 0) {
-            printf("0 %u\n", mtu_of(hca));
+            soft_hca_query(hca, &attr);
+            printf("0 %u %u %s\n", attr.active_mtu_bytes, attr.datagram_bytes,
+                   inet_ntop(AF_INET6, &attr.gid, gid, sizeof(gid)));
             soft_hca_close(hca);
         } else {
             printf("%s\n", strerrorname_np(-error));
@@ -261,7 +273,7 @@ int main(int argc, char **argv)
                 if (strcmp(argv[1], t->name) == 0)
                     return run_tests(t, 1);
     }
-    fprintf(stderr,
-            "usage: live list | live open NETNS DEVICE | live TEST NETNS DEVICE NETNS DEVICE\n");
+    fprintf(stderr, "usage: live list | live open NETNS DEVICE [GID]"
+                    " | live TEST NETNS DEVICE NETNS DEVICE [GID]\n");
     return 2;
 }

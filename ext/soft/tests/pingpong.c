@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -23,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gid_option.h"
 #include "hca.h"
 
 #define QKEY       0x11111111u
@@ -33,6 +35,7 @@ struct options {
     const char *netdev, *port, *host;
     unsigned int size, rx_depth, iterations, mtu;
     bool events, check, rc;
+    struct soft_hca_options hca;
 };
 
 struct peer {
@@ -201,7 +204,7 @@ static void open_game(const struct options *o, struct game *g)
 {
     struct soft_qp_attr attr = {.max_send_wr = 1, .max_recv_wr = o->rx_depth, .qkey = QKEY};
     struct soft_hca_attr hca;
-    int error = soft_hca_open(o->netdev, &g->hca);
+    int error = soft_hca_open(o->netdev, &o->hca, &g->hca);
 
     if (error != 0)
         fail(o->netdev, error);
@@ -342,7 +345,9 @@ static void usage(void)
                     "  -s SIZE    bytes (1024)    -n COUNT  messages each way (1000)\n"
                     "  -r DEPTH   receives (500)  -e        sleep while waiting\n"
                     "  -c         check what comes\n"
-                    "  -m MTU     of the path, soft_rc_pingpong only (1024)\n");
+                    "  -m MTU     of the path, soft_rc_pingpong only (1024)\n"
+                    "  -a GID     ipv4, ipv6 or an address of the device (its link-local one)\n"
+                    "  -i         over IPv4: the peer is rxe or a RoCE adapter\n");
     exit(2);
 }
 
@@ -363,13 +368,14 @@ int main(int argc, char **argv)
     struct options o = {
         .port = "18515", .size = 1024, .rx_depth = 500, .iterations = 1000, .mtu = 1024};
     struct game g = {.hca = NULL};
+    struct soft_hca_counters counters;
     int64_t start_ns, taken_ns;
     int option;
 
     o.rc = strstr(argv[0], "rc_pingpong") != NULL;
     if (o.rc)
         o.size = 4096; /* the default of ibv_rc_pingpong */
-    while ((option = getopt(argc, argv, "d:p:s:r:n:m:ec")) != -1) {
+    while ((option = getopt(argc, argv, "d:p:s:r:n:m:a:eci")) != -1) {
         switch (option) {
         case 'd':
             o.netdev = optarg;
@@ -388,6 +394,13 @@ int main(int argc, char **argv)
             break;
         case 'm':
             o.mtu = number(optarg, 256, 4096);
+            break;
+        case 'a':
+            if (!read_gid_option(optarg, &o.hca))
+                usage();
+            break;
+        case 'i':
+            o.hca.other_adapters = true;
             break;
         case 'e':
             o.events = true;
@@ -409,6 +422,10 @@ int main(int argc, char **argv)
     start_ns = now_ns();
     play(&o, &g);
     taken_ns = now_ns() - start_ns;
+    soft_hca_counters(g.hca, &counters);
+    if (o.hca.other_adapters)
+        printf("%" PRIu64 " packets with another IPv4 identification than 0\n",
+               counters.value[SOFT_C_RX_ANY_ID]);
     printf("%u bytes, %u messages each way in %.3f s: %.2f us a round trip, %.3f Gb/s\n", o.size,
            o.iterations, (double)taken_ns * 1e-9, (double)taken_ns * 1e-3 / o.iterations,
            2.0 * 8.0 * o.size * o.iterations / (double)taken_ns);

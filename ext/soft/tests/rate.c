@@ -2,7 +2,7 @@
 /* Measures messages a second and their CPU time: one thread sends from the first device, one
  * receives on the second, each in its network namespace.
  *
- *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS]
+ *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS [ipv4|ipv6|ADDRESS]]
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gid_option.h"
 #include "hca.h"
 
 #define BATCH 64
@@ -39,6 +40,8 @@ static struct soft_ah *peer;
 static uint32_t peer_qpn;
 static uint32_t message_bytes;
 static _Atomic uint64_t sent, received;
+
+static struct soft_hca_options options;
 
 static void fail(const char *what, int error)
 {
@@ -66,7 +69,7 @@ static void open_end(struct end *e, const char *netns, const char *netdev)
         exit(1);
     }
     close(fd);
-    error = soft_hca_open(netdev, &e->hca);
+    error = soft_hca_open(netdev, &options, &e->hca);
     if (error != 0)
         fail(netdev, error);
     soft_hca_query(e->hca, &e->attr);
@@ -214,8 +217,8 @@ int main(int argc, char **argv)
     static const uint32_t sizes[] = {64, 1024, 2048, 4096};
     double duration_s = argc > 5 ? atof(argv[5]) : 2;
 
-    if (argc < 5 || duration_s <= 0) {
-        fprintf(stderr, "usage: rate NETNS DEVICE NETNS DEVICE [SECONDS]\n");
+    if (argc < 5 || duration_s <= 0 || (argc > 6 && !read_gid_option(argv[6], &options))) {
+        fprintf(stderr, "usage: rate NETNS DEVICE NETNS DEVICE [SECONDS [GID]]\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gid_option.h"
 #include "hca.h"
 
 #define BATCH           16
@@ -40,6 +41,8 @@ static _Atomic bool stop;
 static uint32_t message_bytes;
 static int connections = 1;
 static _Atomic uint64_t received;
+
+static struct soft_hca_options options;
 
 static void fail(const char *what, int error)
 {
@@ -76,7 +79,7 @@ static void open_end(struct end *e, const char *netns, const char *netdev)
         exit(1);
     }
     close(fd);
-    error = soft_hca_open(netdev, &e->hca);
+    error = soft_hca_open(netdev, &options, &e->hca);
     if (error != 0)
         fail(netdev, error);
     soft_hca_query(e->hca, &e->attr);
@@ -242,8 +245,9 @@ int main(int argc, char **argv)
 
     if (argc > 6)
         connections = atoi(argv[6]);
-    if (argc < 5 || duration_s <= 0 || connections < 1 || connections > MAX_CONNECTIONS) {
-        fprintf(stderr, "usage: rate_rc NETNS DEVICE NETNS DEVICE [SECONDS [CONNECTIONS]]\n");
+    if (argc < 5 || duration_s <= 0 || connections < 1 || connections > MAX_CONNECTIONS ||
+        (argc > 7 && !read_gid_option(argv[7], &options))) {
+        fprintf(stderr, "usage: rate_rc NETNS DEVICE NETNS DEVICE [SECONDS [CONNECTIONS [GID]]]\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)

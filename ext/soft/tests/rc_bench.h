@@ -37,10 +37,11 @@ static inline void open_hca(struct end *e, uint8_t number)
 {
     struct soft_hca_attr attr = {
         .gid = gid_number(number), .active_mtu_bytes = 4096, .datagram_bytes = 4096};
+    struct soft_udp_config udp = {.gid = attr.gid};
 
     memset(e, 0, sizeof(*e));
     CHECK_EQUAL(soft_hca_create(&attr, &e->hca), 0);
-    CHECK_EQUAL(soft_udp_open("", 0, &attr.gid, SOFT_UDP_PORT, &e->hca->count, &e->hca->udp), 0);
+    CHECK_EQUAL(soft_udp_open(&udp, &e->hca->count, &e->hca->udp), 0);
     CHECK_EQUAL(soft_cq_create(e->hca, END_DEPTH, &e->cq), 0);
 }
 

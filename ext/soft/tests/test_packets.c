@@ -49,11 +49,53 @@ static void make_packet(struct wire *w, const struct in6_addr *dst, uint32_t des
     seal(w);
 }
 
+/* Returns by how much the identification 0x1234 changes the ICRC of a packet: the difference
+ * between the CRCs of two messages that differ in just these two bytes. */
+static uint32_t id_difference(size_t packet_bytes)
+{
+    uint8_t message[512] = {0x12, 0x34};
+    uint8_t zeros[512] = {0};
+    size_t n = 16 + 8 + packet_bytes - SOFT_ICRC_BYTES; /* from the identification on */
+
+    return soft_crc32_update(0, message, n) ^ soft_crc32_update(0, zeros, n);
+}
+
 static void put_in(const struct bench *b, const struct wire *w)
 {
     soft_lock_acquire(b->hca);
     soft_progress_take(b->hca, &w->ip, false);
     soft_lock_release(b->hca);
+}
+
+/* As rxe sends over IPv4: the ICRC covers an identification that the socket does not see. */
+static void other_identifications_pass_only_where_other_adapters_are_expected(void)
+{
+    struct in6_addr src = {{{[10] = 0xff, 0xff, 192, 0, 2, 2}}};
+    struct in6_addr dst = {{{[10] = 0xff, 0xff, 192, 0, 2, 1}}};
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    uint8_t buffer[128];
+    struct soft_wc wc;
+    struct wire w;
+
+    b.hca->attr.gid = dst;
+    post_recv(qp, 1, buffer, sizeof(buffer));
+    make_packet(&w, &dst, soft_qp_qpn(qp), 10);
+    w.ip.src = src;
+    seal(&w);
+    for (size_t i = 0; i < SOFT_ICRC_BYTES; i++)
+        w.data[w.ip.bytes - SOFT_ICRC_BYTES + i] ^= (uint8_t)(id_difference(w.ip.bytes) >> 8 * i);
+    put_in(&b, &w);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_ICRC), 1);
+    b.hca->other_adapters = true;
+    put_in(&b, &w);
+    CHECK_EQUAL(counter(&b, SOFT_C_RX_ANY_ID), 1);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.byte_len, 50);
+    w.data[30] ^= 1;
+    put_in(&b, &w);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_ICRC), 2);
+    soft_hca_close(b.hca);
 }
 
 static void each_fault_of_a_packet_has_its_counter(void)
@@ -240,6 +282,7 @@ int main(void)
 {
     static const struct test tests[] = {
         TEST(each_fault_of_a_packet_has_its_counter),
+        TEST(other_identifications_pass_only_where_other_adapters_are_expected),
         TEST(a_group_packet_goes_to_every_attached_qp),
         TEST(many_groups_are_found_and_the_table_ends_at_its_limit),
         TEST(mutated_packets_are_delivered_or_counted_and_nothing_else),

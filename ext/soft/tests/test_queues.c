@@ -465,9 +465,9 @@ static void opening_a_device_that_cannot_be_says_so(void)
 {
     struct soft_hca *hca;
 
-    CHECK_EQUAL(soft_hca_open("nosuchdevice0", &hca), -ENODEV);
-    CHECK_EQUAL(soft_hca_open("", &hca), -ENODEV);
-    CHECK_EQUAL(soft_hca_open("a-name-longer-than-any-device-has", &hca), -ENODEV);
+    CHECK_EQUAL(soft_hca_open("nosuchdevice0", NULL, &hca), -ENODEV);
+    CHECK_EQUAL(soft_hca_open("", NULL, &hca), -ENODEV);
+    CHECK_EQUAL(soft_hca_open("a-name-longer-than-any-device-has", NULL, &hca), -ENODEV);
 }
 
 int main(void)

@@ -238,6 +238,47 @@ static void addresses_and_ports_are_in_the_icrc(void)
     CHECK(!soft_icrc_check(soft_icrc_seed(&src, &dst, 4791, 4791, n + 4), g->packet, n));
 }
 
+/* Makes the packet of other_ids[i], whose payload is zeros, at the end of a piece of memory. */
+static uint8_t *packet_with_id(size_t i, size_t *bytes)
+{
+    struct soft_roce roce = {.opcode = SOFT_ROCE_UD_SEND,
+                             .pad_bytes = -other_ids[i].payload_bytes & 3,
+                             .pkey = 0xffff,
+                             .dest_qpn = 0x11,
+                             .src_qpn = 0x12,
+                             .qkey = 0x0b1b};
+    size_t head_bytes = SOFT_ROCE_BTH_BYTES + SOFT_ROCE_DETH_BYTES;
+    uint8_t *packet;
+
+    *bytes = head_bytes + other_ids[i].payload_bytes + roce.pad_bytes + SOFT_ICRC_BYTES;
+    packet = calloc(1, *bytes);
+    CHECK(packet != NULL);
+    CHECK_EQUAL(soft_roce_pack(packet, &roce), head_bytes);
+    soft_roce_put32le(packet + *bytes - SOFT_ICRC_BYTES, other_ids[i].icrc);
+    return packet;
+}
+
+static void any_identification_fits_if_asked_for_and_no_flipped_bit(void)
+{
+    struct in6_addr src = address("::ffff:192.0.2.1"), dst = address("::ffff:192.0.2.2");
+
+    for (size_t i = 0; i < sizeof(other_ids) / sizeof(other_ids[0]); i++) {
+        size_t n;
+        uint8_t *packet = packet_with_id(i, &n);
+        uint32_t seed = soft_icrc_seed(&src, &dst, 4791, 4791, (uint16_t)n);
+
+        CHECK(!soft_icrc_check(seed, packet, n));
+        CHECK(soft_icrc_check_any_id(seed, packet, n));
+        CHECK(!soft_icrc_check_any_id(seed ^ 0x10000, packet, n));
+        for (size_t bit = 0; bit < n * 8; bit++) {
+            packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            CHECK_EQUAL(soft_icrc_check_any_id(seed, packet, n), bit / 8 == SOFT_ROCE_MASKED_BYTE);
+            packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        free(packet);
+    }
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void other_versions_and_opcodes_are_distinguished(void)
@@ -361,6 +402,7 @@ int main(void)
         TEST(every_truncation_is_refused),
         TEST(every_flipped_bit_fails_the_icrc_but_those_it_masks),
         TEST(addresses_and_ports_are_in_the_icrc),
+        TEST(any_identification_fits_if_asked_for_and_no_flipped_bit),
         TEST(other_versions_and_opcodes_are_distinguished),
         TEST(more_padding_than_payload_is_malformed),
         TEST(random_bytes_never_lead_out_of_the_packet),

@@ -87,10 +87,10 @@ uint32_t soft_random(void)
     return world.random += 0x101;
 }
 
-int soft_udp_open(const char *netdev, unsigned int ifindex, const struct in6_addr *gid,
-                  uint16_t port, struct soft_count *count, struct soft_udp **out)
+int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
+                  struct soft_udp **out)
 {
-    (void)netdev, (void)ifindex, (void)gid, (void)port, (void)count, (void)out;
+    (void)config, (void)count, (void)out;
     return -ENODEV;
 }
 
@@ -146,8 +146,8 @@ static void check_sent(const struct soft_udp_slot *slot)
         bytes += slot->iov[i].iov_len;
     }
     MUST(bytes == slot->bytes && bytes % 4 == 0);
-    seed = soft_icrc_seed(&own_gid, &slot->dest->address.sin6_addr, SOFT_UDP_PORT, SOFT_UDP_PORT,
-                          (uint16_t)bytes);
+    seed =
+        soft_icrc_seed(&own_gid, &slot->dest->gid, SOFT_UDP_PORT, SOFT_UDP_PORT, (uint16_t)bytes);
     MUST(soft_icrc_check(seed, packet, bytes));
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipoibu.errors import LinkError, UsageError
+from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Capabilities, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR
@@ -24,9 +24,7 @@ class SoftIbPort(Port):
     """The built-in HCA's port behind the GID and the LID of a port that an SA administers."""
 
     def __init__(self, netdev: str, umad: str) -> None:
-        if not netdev or not umad:
-            raise UsageError(f"expected {PREFIX}NETDEV{SEPARATOR}UMAD, as in soft:eth0@ibsim0")
-        self._soft = SoftPort(netdev)
+        self._soft = SoftPort(PREFIX + netdev)
         try:
             self._sa = SaClient.start(lambda: SaClient.open(umad, 1))
         except BaseException:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The built-in HCA as a port and a fabric: `soft:NETDEV`."""
+"""The built-in HCA as a port and a fabric: `soft:NETDEV[,ipv4|,ipv6|,ADDRESS]`."""
 
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, Qpn
@@ -12,7 +13,7 @@ from ipoibu.fabric.base import Capabilities, Fabric, Port, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
-from ipoibu.fabric.device_name import PREFIX
+from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import (
@@ -26,14 +27,9 @@ from ipoibu.proto.cm import CmConfig
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
     errno.ENETDOWN: (NotReady, "the device is down; bring it up: ip link set {netdev} up"),
-    errno.EADDRNOTAVAIL: (
-        NotReady,
-        "the device has no IPv6 link-local address; enable IPv6: "
-        "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
-    ),
     errno.EAGAIN: (
         NotReady,
-        "the kernel still checks the device's IPv6 link-local address for duplicates: wait longer",
+        "the kernel still checks the device's IPv6 address for duplicates: wait longer",
     ),
     errno.EMSGSIZE: (
         LinkError,
@@ -45,15 +41,22 @@ _WHY: dict[int, tuple[type[IpoibuError], str]] = {
         "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it;"
         " `ipoibu child add` gives a running interface another partition",
     ),
-    errno.EAFNOSUPPORT: (LinkError, "this kernel has no IPv6"),
     errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
     errno.EACCES: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
 }
 
 
+_NO_ADDRESS: Final = {
+    GidKind.ANY: "the device has no IP address; enable IPv6, for a link-local one: "
+    "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
+    GidKind.IPV4: "the device has no IPv4 address; give it one: ip address add ADDRESS/LENGTH dev {netdev}",
+    GidKind.IPV6: "the device has no IPv6 address beside the link-local one; give it one: "
+    "ip address add ADDRESS/LENGTH dev {netdev}",
+}
+
 _WHY_DOWN: dict[int, str] = {
     errno.ENETDOWN: "{netdev} is down or has no carrier",
-    errno.EADDRNOTAVAIL: "{netdev} has lost its address {gid}: ip address add {gid}/64 dev {netdev}",
+    errno.EADDRNOTAVAIL: "{netdev} has lost its address {gid}: ip address add {gid}/{length} dev {netdev}",
     errno.EAGAIN: "{netdev} still checks its address {gid} for duplicates",
     errno.EBUSY: "{netdev} is being renamed",
 }
@@ -64,16 +67,30 @@ def _translate(error: OSError, netdev: str) -> IpoibuError:
     return kind(f"{PREFIX}{netdev}: {text.format(netdev=netdev)}")
 
 
+def _no_address(name: SoftName) -> NotReady:
+    if name.gid is None:
+        text = _NO_ADDRESS[name.kind].format(netdev=name.netdev)
+    else:
+        text = (
+            f"the device has no address {name.gid.ip}; `ip address show {name.netdev}` lists them"
+        )
+    return NotReady(f"{PREFIX}{name.netdev}: {text}")
+
+
 class SoftPort(Port):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
-    def __init__(self, netdev: str) -> None:
+    def __init__(self, device: str) -> None:
+        name = parse_soft(device)
+        netdev = name.netdev
         try:
-            self._hca = SoftHca(netdev)
+            self._hca = SoftHca(netdev, kind=name.kind, gid=name.gid.raw if name.gid else None)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise _no_address(name) from error
             raise _translate(error, netdev) from error
         self._info = PortInfo(
-            device=PREFIX + netdev,
+            device=device,
             port=1,
             gid=Gid(self._hca.gid),
             guid=self._hca.guid,
@@ -108,7 +125,9 @@ class SoftPort(Port):
                 f" needs {needed}: ip link set {netdev} mtu {needed}, or start all interfaces of the"
                 " link with a smaller --mtu"
             )
-        return _WHY_DOWN.get(error, "").format(netdev=netdev, gid=self.info.gid)
+        ip = self.info.gid.ip
+        length = 64 if ip.version == 6 else 24
+        return _WHY_DOWN.get(error, "").format(netdev=netdev, gid=ip, length=length)
 
     def speed_mbps(self) -> int | None:
         """The net device's, as `ethtool` shows it."""
@@ -185,9 +204,14 @@ class SoftUd(Fabric):
         try:
             self._ud.attach(mgid.raw)
         except OSError as error:
-            raise LinkError(
-                f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
-            ) from error
+            place = PREFIX + self._hca.netdev
+            if error.errno == errno.EAFNOSUPPORT:
+                ip = Gid(self._hca.gid).ip
+                raise LinkError(
+                    f"{place}: no multicast over IPv4 ({ip}): name another host of the link with --peer,"
+                    " on every host, or use the IPv6 addresses of the device"
+                ) from error
+            raise LinkError(f"{place}: group {mgid}: {error.strerror}") from error
 
     def detach(self, mgid: Gid) -> None:
         """Leave the group; does nothing for a group that was never joined."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu import _core
+from ipoibu.fabric.device_name import SoftName, parse_soft
 from ipoibu.host import checkup, finding
 from ipoibu.host.finding import Finding
 from ipoibu.host.netlink import Link
@@ -92,6 +93,11 @@ def test_the_built_in_hca_uses_the_whole_mtu_of_the_device(
     assert (result.status, words in result.detail) == (status, True)
 
 
+def test_over_ipv4_a_datagram_is_20_bytes_longer() -> None:
+    link = Link(2, "eth0", 1500, True, None)
+    assert finding.datagram_mtu(link, over_ipv4=True).detail.endswith("an IP MTU of 1444")
+
+
 TENTATIVE = 0x40
 
 
@@ -111,6 +117,37 @@ def test_only_a_link_local_address_that_is_not_tentative_will_do(
     result = checkup.device_link_local("eth0", flags)
     assert result.status == status
     assert (result.remedy is None) == (status == "ok")
+
+
+FLAGS = {"127.0.0.1": 0, "2001:db8::1": 0, "192.0.2.1": 0, "fe80::1": 0, "fe80::2": TENTATIVE}
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out", "ip", "status"),
+    [
+        ("soft:eth0", (), "fe80::1", None),
+        ("soft:eth0", ("fe80::1",), "192.0.2.1", "ok"),
+        ("soft:eth0", ("fe80::1", "192.0.2.1"), "2001:db8::1", "ok"),
+        ("soft:eth0", ("fe80::1", "192.0.2.1", "2001:db8::1"), None, None),
+        ("soft:eth0,ipv4", (), "192.0.2.1", "ok"),
+        ("soft:eth0,ipv4", ("192.0.2.1",), None, "fail"),
+        ("soft:eth0,ipv6", (), "2001:db8::1", "ok"),
+        ("soft:eth0,ipv6", ("2001:db8::1",), None, "fail"),
+        ("soft:eth0,2001:db8::1", (), "2001:db8::1", "ok"),
+        ("soft:eth0,192.0.2.7", (), None, "fail"),
+        ("soft:eth0,fe80::2", (), None, None),
+    ],
+)
+def test_the_address_of_the_built_in_hca_is_the_one_that_the_device_has_for_it(
+    name: str, left_out: tuple[str, ...], ip: str | None, status: str | None
+) -> None:
+    soft = parse_soft(name)
+    chosen = checkup.chosen_address(soft, {a: it for a, it in FLAGS.items() if a not in left_out})
+    assert (str(chosen) if chosen else None) == ip
+    assert checkup.is_routed(soft, chosen) == (status is not None)
+    if status is not None:
+        result = checkup.device_address(soft, chosen)
+        assert (result.status, result.remedy is None) == (status, status == "ok")
 
 
 def test_a_device_with_ipv6_switched_off_names_the_switch(tmp_path: Path) -> None:
@@ -171,7 +208,7 @@ def test_a_network_device_in_place_of_an_rdma_device_leads_to_the_built_in_hca()
 
 
 def test_an_unknown_network_device_fails_and_nothing_more_is_asked_of_it() -> None:
-    (result,) = checkup.net_device("ib-not-there")
+    (result,) = checkup.net_device(SoftName("ib-not-there"))
     assert (result.check, result.status, result.remedy) == ("device", "fail", "ip link show")
 
 
