@@ -36,7 +36,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
                  prometheus python3-prometheus-client python3-rich systemd \
-                 python3-yaml network-manager ifupdown netplan.io \
+                 python3-yaml network-manager ifupdown netplan.io groff-base \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server
 
 .PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \

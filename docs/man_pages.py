@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Write the manual pages ipoibu(1), ipoibu.toml(5) and ipoibu(7) into a directory.
+
+docs/man_pages.py DIRECTORY
+
+The first comes from the parser of the command line, the second from the table of options, the third
+from README.md and docs/service.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import roff
+
+from ipoibu.cli.parser import Parser, build
+from ipoibu.daemon.options import OPTIONS, Option
+
+ROOT: Final = Path(__file__).parents[1]
+SEE_ALSO: Final = (
+    "ipoibu(1)",
+    "ipoibu.toml(5)",
+    "ipoibu(7)",
+    "systemctl(1)",
+    "ip(8)",
+    "tcpdump(8)",
+)
+
+# The sections of the pages that make ipoibu(7)
+CHAPTERS: Final = (
+    ("README.md", "Why"),
+    ("README.md", "A first look"),
+    ("README.md", "Features"),
+    ("docs/service.md", "The service"),
+    ("docs/service.md", "Limits"),
+)
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by its file's name."""
+    made = {
+        "ipoibu.1": ("IP over InfiniBand in user space", _commands()),
+        "ipoibu.toml.5": ("configuration of an IPoIB interface", _options()),
+        "ipoibu.7": ("IP over InfiniBand as a data path in user space", _overview()),
+    }
+    return {name: _page(name, summary, list(body)) for name, (summary, body) in made.items()}
+
+
+def _page(file: str, summary: str, body: list[str]) -> str:
+    name, _, number = file.rpartition(".")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    others = [each for each in SEE_ALSO if each != f"{name}({number})"]
+    lines = [
+        f'.TH {name.upper()} {number} "" "ipoibu {version}"',
+        ".nh",
+        ".ad l",
+        roff.section("Name"),
+        f"{roff.escape(name)} \\- {roff.escape(summary)}",
+        *body,
+        roff.section("See also"),
+        ", ".join(f"{roff.bold(each[:-3])}{each[-3:]}" for each in others),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _commands() -> Iterator[str]:
+    parser = build()
+    yield roff.section("Synopsis")
+    yield f"{roff.bold('ipoibu')} {roff.italic('COMMAND')} [{roff.italic('ARGUMENT')} ...]"
+    yield roff.section("Description")
+    yield roff.escape(
+        "ipoibu makes IP over InfiniBand interfaces in user space, and shows and changes those that run."
+    )
+    yield "ipoibu(7) introduces it."
+    yield roff.section("Commands")
+    for name, command in _subparsers(parser):
+        yield from _command(f"ipoibu {name}", command)
+    yield roff.section("Exit status")
+    for code, meaning in re.findall(r"(\d) ([^,.]+)", parser.epilog or ""):
+        yield from roff.item(code, f"{meaning[:1].upper()}{meaning[1:]}.")
+    yield roff.section("Environment")
+    yield from roff.item(
+        roff.bold("IPOIBU_RUNTIME_DIR"), "The directory of the control sockets of interfaces."
+    )
+    yield from roff.item(
+        roff.bold("IPOIBU_TRACEBACK"), "With 1, an error also shows where it comes from."
+    )
+    yield roff.section("Files")
+    yield from roff.item(
+        roff.italic("/etc/ipoibu/NAME.toml"),
+        "The configuration that the service `ipoibu@NAME` reads: ipoibu.toml(5).",
+    )
+    yield from roff.item(roff.italic("/run/ipoibu"), "The control sockets of root's interfaces.")
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Parser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def _command(name: str, parser: Parser) -> Iterator[str]:
+    """A command with its arguments, then each of its subcommands."""
+    yield roff.subsection(name)
+    yield _usage(name, parser)
+    for text in (parser.description, parser.epilog):
+        if text:
+            yield ".PP"
+            yield roff.inline(text)
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
+            continue
+        help_text = formatter._expand_help(action) if action.help else ""
+        yield from roff.item(_head(action), help_text)
+    for word, command in _subparsers(parser):
+        yield from _command(f"{name} {word}", command)
+
+
+def _usage(name: str, parser: Parser) -> str:
+    words = " ".join(parser.format_usage().split()).removeprefix(f"usage: {name}")
+    return f"{roff.bold(name)}{roff.escape(words)}"
+
+
+def _head(action: argparse.Action) -> str:
+    """The option with its value, or the name of the argument."""
+    if not action.option_strings:
+        return roff.italic(str(action.metavar or action.dest))
+    value = (
+        f" {roff.italic(str(action.metavar or action.dest.upper()))}" if action.nargs != 0 else ""
+    )
+    return ", ".join(roff.bold(option) for option in action.option_strings) + value
+
+
+def _options() -> Iterator[str]:
+    yield roff.section("Synopsis")
+    yield roff.italic("/etc/ipoibu/NAME.toml")
+    yield roff.section("Description")
+    yield from roff.markdown(
+        "A TOML file with the configuration of one interface. `ipoibu up NAME --config FILE` and the"
+        " service `ipoibu@NAME` read it. Its keys are the options of `ipoibu up` without dashes in front;"
+        " an option on the command line wins over the file. An option that may be repeated is a list.\n\n"
+        "A table `[child.P_KEY]` makes a child in another partition that comes up with the interface."
+        " It has its parent's values, except where an option says otherwise. `ipoibu config check FILE`"
+        " lists the faults of a file."
+    )
+    yield roff.section("Options")
+    for option in OPTIONS:
+        yield from roff.item(
+            f"{roff.bold(option.name)} = {roff.italic(option.metavar)}", _text(option)
+        )
+    yield roff.section("Example")
+    service = (ROOT / "docs/service.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```", service, re.MULTILINE | re.DOTALL)
+    yield from roff.literal(example.rstrip("\n").split("\n"))
+
+
+def _text(option: Option) -> str:
+    facts = [f"{option.help[:1].upper()}{option.help[1:]}."]
+    if option.several:
+        facts.append("A list.")
+    if "child" in option.commands:
+        facts.append("Also for a child.")
+    elif not option.is_inherited:
+        facts.append("A child does not inherit it.")
+    return " ".join([*facts, f"Example: `{option.example}`"])
+
+
+def _overview() -> Iterator[str]:
+    yield roff.section("Description")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    yield from roff.markdown(readme.partition("\n## ")[0].partition("\n")[2])
+    for file, title in CHAPTERS:
+        content = (ROOT / file).read_text(encoding="utf-8")
+        (chapter,) = re.findall(rf"^## {title}\n.*?(?=^## |\Z)", content, re.MULTILINE | re.DOTALL)
+        yield from roff.markdown(chapter.replace(".venv/bin/", ""))
+    yield roff.section("Documentation")
+    yield ".PP"
+    yield "The pages named here are in /usr/share/doc/ipoibu or in the source."
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    directory = Path(arguments[0])
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
