@@ -73,7 +73,10 @@ class Plan:
 
 
 def run(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, and return the report as in the JSON; `log` gets a line for each step. Needs root."""
+    """Measure, and return the report as in the JSON; `log` gets a line for each step.
+
+    It needs what a `Lab` needs.
+    """
     report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
     report |= {"seconds": plan.seconds, "streams": plan.streams}
     chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]

@@ -14,10 +14,11 @@ import sys
 import time
 from typing import Final
 
+from ipoibu.host import receive_buffer
+
 PORT: Final = 5202
 UDP_SEGMENT: Final = 103  # linux/udp.h
 UDP_GRO: Final = 104
-SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 SEGMENT_BYTES: Final = 1400
 SEGMENTS: Final = 46  # of 1400 bytes fit into one IP packet; Linux allows 64 (UDP_MAX_SEGMENTS)
 BUFFER_BYTES: Final = 8 << 20
@@ -52,7 +53,7 @@ def receive(address: str) -> int:
     buffer = bytearray(1 << 17)
     with udp_socket(address) as stream:
         stream.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
-        stream.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        receive_buffer.enlarge(stream, BUFFER_BYTES)
         stream.bind((address, PORT))
         stream.setblocking(False)
         poll = select.poll()

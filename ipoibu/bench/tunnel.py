@@ -11,7 +11,8 @@ import sys
 from typing import Final
 
 from ipoibu import _core
-from ipoibu.bench.stream import BUFFER_BYTES, SO_RCVBUFFORCE
+from ipoibu.bench.stream import BUFFER_BYTES
+from ipoibu.host import receive_buffer
 from ipoibu.host.tun import Tun
 
 PORT: Final = 5203
@@ -20,7 +21,7 @@ PORT: Final = 5203
 def main(arguments: list[str]) -> None:
     name, local, remote, segment_bytes = arguments
     with Tun.open(name) as tun, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        receive_buffer.enlarge(udp, BUFFER_BYTES)
         udp.bind((local, PORT))
         udp.connect((remote, PORT))
         udp.setblocking(False)

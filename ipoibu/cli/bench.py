@@ -96,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.bench.run import Plan
     from ipoibu.bench.run import run as measure
     from ipoibu.cli.interrupts import Interrupts
+    from ipoibu.lab.user_namespace import enter_user_namespace
 
     quick = options.quick
     if options.json is not None:
@@ -113,6 +114,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         plot.load()  # before minutes of work
         options.plot.mkdir(parents=True, exist_ok=True)
+    enter_user_namespace()
     with Interrupts():
         result = measure(plan, _log)
     print(report.table(result))

@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
+    from ipoibu.lab.user_namespace import enter_user_namespace
 
     hosts = 2 if options.hosts is None else options.hosts
     texts = given(options, "lab")
@@ -90,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
     subnet = _subnet(options, hosts)
     if subnet is None and options.partitions is not None:
         further += ["--partitions", os.path.abspath(options.partitions)]
+    is_own = enter_user_namespace()
     began = time.monotonic()
     with (
         Interrupts() as interrupts,
@@ -107,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         if code == 0 and options.rest:
             return _command(lab, options.rest)
         if not options.check:
-            return _stay(lab, interrupts, quiet=options.json)
+            return _stay(lab, interrupts, quiet=options.json, is_own=is_own)
         return code
 
 
@@ -170,16 +172,18 @@ def _command(lab: Lab, command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool) -> int:
+def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool, is_own: bool) -> int:
     from ipoibu.lab import LabError
 
     # `sigtimedwait` needs the signal blocked. Block it only now, since child processes inherit it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
         if not quiet:
-            first = lab.hosts[0].namespace.name
-            print(f"enter a host:  ip netns exec {first} bash")
-            print(f"look at it:    ip netns exec {first} {_own_command()} show")
+            enter = f"ip netns exec {lab.hosts[0].namespace.name}"
+            if is_own:  # the names are in the lab's mount namespace
+                enter = f"nsenter -t {os.getpid()} -U -m --preserve-credentials {enter}"
+            print(f"enter a host:  {enter} bash")
+            print(f"look at it:    {enter} {_own_command()} show")
             print("end the lab:   Ctrl-C", flush=True)
         while True:
             interrupts.check()

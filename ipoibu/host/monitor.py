@@ -9,11 +9,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ipoibu.host import receive_buffer
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import RECEIVE_BYTES, SOL_NETLINK, split
 from ipoibu.limits import NOTICE_BUFFER_BYTES
-
-SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 
 # linux/rtnetlink.h
 RTMGRP_LINK: Final = 0x1
@@ -69,7 +68,7 @@ class Monitor:
         self._socket, self._number = namespace.notice_socket()
         self._socket.setblocking(False)
         try:
-            _enlarge(self._socket)
+            receive_buffer.enlarge(self._socket, NOTICE_BUFFER_BYTES)
             self._socket.bind((0, mask))
             self.unknown = frozenset(number for number in numbers if not self._add(number))
         except BaseException:
@@ -130,12 +129,3 @@ class Monitor:
             if (level, kind) == (SOL_NETLINK, NETLINK_LISTEN_ALL_NSID)
         ]
         return data, marks == [self._number]
-
-
-def _enlarge(monitor: socket.socket) -> None:
-    """Enlarge the receive buffer; without the privilege the kernel keeps to its limit
-    (net.core.rmem_max)."""
-    try:
-        monitor.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, NOTICE_BUFFER_BYTES)
-    except PermissionError:
-        monitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NOTICE_BUFFER_BYTES)

@@ -15,14 +15,25 @@ if TYPE_CHECKING:
     from ipoibu.lab.host import INTERFACE, NETDEV, Host
     from ipoibu.lab.lab import HOSTS_MAX, Lab
     from ipoibu.lab.subnet import LabSubnet
+    from ipoibu.lab.user_namespace import enter_user_namespace
 
-__all__ = ["HOSTS_MAX", "INTERFACE", "NETDEV", "Host", "Lab", "LabError", "LabSubnet"]
+__all__ = [
+    "HOSTS_MAX",
+    "INTERFACE",
+    "NETDEV",
+    "Host",
+    "Lab",
+    "LabError",
+    "LabSubnet",
+    "enter_user_namespace",
+]
 
 _HOMES = {
     "ipoibu.lab.errors": ("LabError",),
     "ipoibu.lab.host": ("INTERFACE", "NETDEV", "Host"),
     "ipoibu.lab.lab": ("HOSTS_MAX", "Lab"),
     "ipoibu.lab.subnet": ("LabSubnet",),
+    "ipoibu.lab.user_namespace": ("enter_user_namespace",),
 }
 
 

@@ -41,8 +41,8 @@ class Lab:
 
     With a `subnet`, the hosts have ports of that simulated InfiniBand subnet; the lab starts and
     closes it. `netdev_mtu_bytes` is the MTU of the wire, `options` are further arguments of every
-    `ipoibu up`. A lab belongs to one thread. It needs root and raises `NotPermitted` without;
-    `LabError` says which host did not come up.
+    `ipoibu up`. A lab belongs to one thread. It needs root, or a process that has called
+    `enter_user_namespace`, and raises `NotPermitted` otherwise; `LabError` says which host did not come up.
     """
 
     def __init__(

@@ -24,6 +24,8 @@ from ipoibu.errors import NotPermitted
 
 NETNS_DIR: Final = Path("/run/netns")
 CLONE_NEWNET: Final = 0x40000000
+MS_NOSUID: Final = 0x2
+MS_NODEV: Final = 0x4
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_SHARED: Final = 0x100000
@@ -161,6 +163,14 @@ def _share_directory() -> None:
         return
     _check(_mount(where, where, b"none", MS_BIND | MS_REC, None), f"mounting {NETNS_DIR}")
     _check(_mount(b"", where, b"none", MS_SHARED | MS_REC, None), f"sharing {NETNS_DIR}")
+
+
+def mount_own_run() -> None:
+    """Mount an empty /run over this mount namespace's."""
+    run = NETNS_DIR.parent
+    where, options = os.fsencode(run), b"mode=755"
+    _check(_mount(b"ipoibu", where, b"tmpfs", MS_NOSUID | MS_NODEV, options), f"mounting {run}")
+    NETNS_DIR.mkdir()
 
 
 def remove(path: Path) -> None:

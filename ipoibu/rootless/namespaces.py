@@ -15,7 +15,14 @@ from typing import Final
 from ipoibu.errors import IpoibuError, NotPermitted
 from ipoibu.fabric.privilege import CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox import capabilities
-from ipoibu.sandbox.libc import CLONE_NEWNET, CLONE_NEWUSER, checked, join_namespace, libc
+from ipoibu.sandbox.libc import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    checked,
+    join_namespace,
+    libc,
+)
 
 CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
 
@@ -39,11 +46,22 @@ def create() -> None:
     `NotPermitted` names the setting that forbids it.
     """
     uid, gid = os.geteuid(), os.getegid()
+    _create(CLONE_NEWUSER | CLONE_NEWNET, f"{uid} {uid} 1", f"{gid} {gid} 1")
+
+
+def become_root() -> None:
+    """Move this process, which has one thread, into a new user, network and mount namespace, where its
+    user is root. Files that it makes belong to its user outside. `NotPermitted` as for `create`."""
+    uid, gid = os.geteuid(), os.getegid()
+    _create(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS, f"0 {uid} 1", f"0 {gid} 1")
+
+
+def _create(flags: int, uid_map: str, gid_map: str) -> None:
     try:
-        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET))
+        checked(libc.unshare(flags))
         Path("/proc/self/setgroups").write_text("deny")  # else only root may map its group
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        Path("/proc/self/uid_map").write_text(uid_map)
+        Path("/proc/self/gid_map").write_text(gid_map)
     except OSError as error:
         raise refusal(error) from error
 

@@ -24,6 +24,7 @@ long syscall(long number, ...);
 libc: Final[Any] = ffi.dlopen(None)
 
 # linux/sched.h
+CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWUSER: Final = 0x10000000
 CLONE_NEWNET: Final = 0x40000000
 

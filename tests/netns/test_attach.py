@@ -12,7 +12,7 @@ import pytest
 from ipoibu.lab.host import NETDEV
 from tests.netns.ordinary_user import OrdinaryUser
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.root]
 
 Until = Callable[..., object]
 

@@ -15,6 +15,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.captures import TCPDUMP, WRITES, dumpcap, wait_written
 
 pytestmark = pytest.mark.netns
 
@@ -43,7 +44,10 @@ def _capturing(host: Host, file: Path, *words: str) -> Iterator[subprocess.Popen
 
 def _tcpdump(file: Path, *words: str) -> str:
     done = subprocess.run(
-        ["tcpdump", "-nvr", str(file), *words], capture_output=True, text=True, check=True
+        [*TCPDUMP, "-nvr", str(file), *words],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "IPOIB" in done.stderr
     return done.stdout
@@ -88,7 +92,7 @@ def test_a_capture_ends_by_itself_after_its_count(
 def test_a_capture_pipes_into_tcpdump(lab: Lab, sh: Sh) -> None:
     first = lab.hosts[0]
     command = " ".join(COMMAND)
-    pipeline = f"{command} capture ib0 -w - -c 4 2>/dev/null | tcpdump -nr -"
+    pipeline = f"{command} capture ib0 -w - -c 4 2>/dev/null | {' '.join(TCPDUMP)} -nr -"
     process = first.namespace.popen(
         ["sh", "-c", pipeline], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -118,14 +122,14 @@ def test_captures_do_not_disturb_each_other_or_the_traffic(
 
 @contextmanager
 def _on_the_wire(host: Host, file: Path) -> Iterator[None]:
-    command = ["tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-w", str(file), "udp port 4791"]
-    process = host.namespace.popen(command, stderr=subprocess.PIPE)
+    process = host.namespace.popen(dumpcap("eth0", file), stderr=subprocess.PIPE)
     with process:
         assert process.stderr is not None
-        while b"listening on" not in process.stderr.readline():
+        while WRITES.encode() not in process.stderr.readline():
             assert process.poll() is None
         try:
             yield
+            wait_written(file)
             process.terminate()
             process.wait(10)
         finally:

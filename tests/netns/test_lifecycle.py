@@ -151,6 +151,7 @@ def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
         host.start()
 
 
+@pytest.mark.root
 def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(bare: Lab) -> None:
     host = bare.hosts[0]
     host.options = ["--cpu-latency", "0"]

@@ -80,7 +80,10 @@ def _configure_as_cni(pod: Namespace, name: str) -> None:
     _ip(pod, f"link set {name} up")
 
 
-@pytest.mark.parametrize("options", [[], ["--user", "nobody"], ["--sandbox", "off"]], ids=str)
+OPTIONS = [[], pytest.param(["--user", "nobody"], marks=pytest.mark.root), ["--sandbox", "off"]]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_interface_works_where_a_container_gets_it_and_back_home(
     bare: Lab, pods: tuple[Namespace, Namespace], until: Until, options: list[str]
 ) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.captures import TCPDUMP
 
 pytestmark = pytest.mark.netns
 
@@ -128,7 +129,7 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None
     assert len(lengths) == 2000
     assert max(lengths) == 40 + 4 + MTU
     done = subprocess.run(
-        ["tcpdump", "-nvvr", str(file)], capture_output=True, text=True, check=True
+        [*TCPDUMP, "-nvvr", str(file)], capture_output=True, text=True, check=True
     )
     # tcpdump checks every checksum, segment by segment.
     assert done.stdout.count("(correct)") > 1900

@@ -92,7 +92,11 @@ def test_commands_reach_the_interface_from_both_namespaces(
     assert _inside(pod, "ip", "link", "show", "ib0").returncode != 0
 
 
-@pytest.mark.parametrize("options", [[], ["--user", "nobody"]], ids=["root", "nobody"])
+@pytest.mark.parametrize(
+    "options",
+    [[], pytest.param(["--user", "nobody"], marks=pytest.mark.root)],
+    ids=["root", "nobody"],
+)
 def test_every_thread_is_confined_and_two_namespaces_are_in_use(
     bare: Lab, pods: tuple[Namespace, Namespace], options: list[str]
 ) -> None:

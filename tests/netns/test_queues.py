@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 from ipoibu.daemon.client import Client
+from ipoibu.host import receive_buffer
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.captures import TCPDUMP
 
 pytestmark = pytest.mark.netns
 
@@ -29,7 +31,6 @@ Until = Callable[..., Any]
 
 FLOWS = 16  # all of them on one of two queues: once in 32768 times
 PARALLEL = ("-P", str(FLOWS))
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +151,7 @@ def test_the_datagrams_of_each_flow_arrive_in_order(queued: Lab, sh: Sh, address
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     before = sent(first)
     with second.socket(family, socket.SOCK_DGRAM) as receiver:
-        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        receive_buffer.enlarge(receiver, 64 << 20)
         receiver.bind((address, 4000))
         receiver.setblocking(False)
         number(first, address, 8, 60)
@@ -293,7 +294,7 @@ def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Any) -> None:
         capture.terminate()
         capture.wait(10)
     done = subprocess.run(
-        ["tcpdump", "-nr", str(file)],
+        [*TCPDUMP, "-nr", str(file)],
         capture_output=True,
         text=True,
         check=True,

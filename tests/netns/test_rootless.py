@@ -20,7 +20,7 @@ from ipoibu.lab.host import NETDEV
 from ipoibu.rootless.process import children_of
 from tests.netns.ordinary_user import IPOIBU, OrdinaryUser
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.root]
 
 Until = Callable[..., object]
 

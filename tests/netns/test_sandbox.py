@@ -91,6 +91,7 @@ def _endings(names: tuple[str, ...], outcomes: dict[str, str]) -> set[str]:
     return {outcomes[name] for name in names}
 
 
+@pytest.mark.root
 def test_without_stages_root_may_do_what_they_forbid() -> None:
     outcomes = _outcomes(0)
     assert _endings((*OUTSIDE, "fork", "spawn", "mount", "unshare", "raw socket"), outcomes) == {
@@ -99,13 +100,14 @@ def test_without_stages_root_may_do_what_they_forbid() -> None:
 
 
 @pytest.mark.parametrize("stage", range(6))
-@pytest.mark.parametrize("user", ["", "nobody"])
+@pytest.mark.parametrize("user", ["", pytest.param("nobody", marks=pytest.mark.root)])
 def test_every_stage_permits_what_an_interface_needs(stage: int, user: str) -> None:
     if user and stage < 2:
         user = ""  # the configuration refuses a user without the stage of the capabilities
     assert _endings(PERMITTED, _outcomes(stage, user)) == {"ok"}
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("stage", [2, 5])
 def test_stage_1_takes_away_what_belongs_to_root(stage: int) -> None:
     outcomes = _outcomes(stage, "nobody")
@@ -113,6 +115,7 @@ def test_stage_1_takes_away_what_belongs_to_root(stage: int) -> None:
     assert outcomes["become root"] in ("EPERM", "ENOSYS")
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("stage", [2, 3])
 def test_stage_2_keeps_no_capability_but_the_one_for_the_network(stage: int) -> None:
     assert _endings(ADMINISTRATION, _outcomes(stage)) == {"EPERM"}
@@ -131,7 +134,11 @@ def test_stage_5_leaves_no_other_system_call(missing: str) -> None:
     assert _endings(OUTSIDE, outcomes) == {"EACCES"}
 
 
-@pytest.fixture(scope="module", params=["", "nobody"], ids=["root", "nobody"])
+@pytest.fixture(
+    scope="module",
+    params=["", pytest.param("nobody", marks=pytest.mark.root)],
+    ids=["root", "nobody"],
+)
 def confined(request: pytest.FixtureRequest) -> Iterator[Lab]:
     options = ["--log-level", "info", *(["--user", request.param] if request.param else [])]
     with Lab(options=options) as lab:

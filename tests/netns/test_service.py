@@ -21,6 +21,7 @@ from ipoibu.sandbox.errors import Unavailable
 
 pytestmark = [
     pytest.mark.netns,
+    pytest.mark.root,
     pytest.mark.skipif(not Path("/lib/systemd/systemd").exists(), reason="no systemd here"),
 ]
 

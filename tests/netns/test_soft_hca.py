@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.c_build import EXT, build
+from tests.netns.captures import WRITES, dumpcap, wait_written
 
 pytestmark = pytest.mark.netns
 
@@ -297,25 +298,18 @@ def capture(place: Place, path: Path | None = None) -> Iterator[list[Packet]]:
     block."""
     file = path or Path(f"/tmp/soft-{os.getpid()}.pcap")
     packets: list[Packet] = []
-    tcpdump = place.start(
-        *("tcpdump", "-i", place.netdev, "-U", "--immediate-mode", "-B", "16384"),
-        *("-Z", "root", "-w", str(file), "udp port 4791"),
-    )
-    assert tcpdump.stdout is not None
+    capturing = place.start(*dumpcap(place.netdev, file))
+    assert capturing.stdout is not None
     try:
-        for line in tcpdump.stdout:
-            if "listening on" in line:
+        for line in capturing.stdout:
+            if WRITES in line:
                 break
         yield packets
-        # Packets reach tcpdump in order; it has them all once the file stops growing.
-        size = -1
-        while size != file.stat().st_size:
-            size = file.stat().st_size
-            time.sleep(0.2)
+        wait_written(file)
     finally:
-        tcpdump.terminate()
-        tcpdump.wait()
-        tcpdump.stdout.close()
+        capturing.terminate()
+        capturing.wait()
+        capturing.stdout.close()
     packets += parse_pcap(file)
     if path is None:
         file.unlink()
