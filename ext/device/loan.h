@@ -15,7 +15,7 @@
  * frames are enough for the fabric to go on, so the pump need not wake up when the application
  * gives a frame back.
  *
- * Counted references keep the memory (not the pump, not the fabric) while anybody has a frame.
+ * Counted references keep the memory (not the pump, not the fabric) while a user has a frame.
  * Transmit: the sending thread owns `spare` and calls reserve and cancel; the ring `free` goes from
  * the pump to it. Receive: the ring `returned` goes from the reading thread to the pump; the pump
  * owns `held`. Receive frames have one numbering (device.h).

@@ -10,9 +10,9 @@
 
 /*
  * The application as packet device: one ring in each direction, in order. A record names a frame of
- * the loan, which nobody copies, or holds an IP packet: a packet that the application sends by
- * ipu_queue_send(), or a packet that arrives while the application holds as many frames as it may.
- * The application has one producer thread and one consumer thread (which may be the same).
+ * the loan, whose packet stays in place, or holds an IP packet: a packet that the application sends
+ * by ipu_queue_send(), or a packet that arrives while the application holds as many frames as it
+ * may. The application has one producer thread and one consumer thread (which may be the same).
  */
 struct ipu_queue {
     struct ipu_ring to_pump;   /* the application produces, the pump consumes */

@@ -183,7 +183,7 @@ static void read_one(struct ipu_tun_ring *tun)
     fill(tun, index, n < 0 ? -errno : (int32_t)n);
 }
 
-/* Closes the ring's descriptor at once, even if somebody still holds the device. */
+/* Closes the ring's descriptor at once, even if an application still refers to the device. */
 static void close_ring(struct ipu_tun_ring *tun)
 {
     if (tun->open)

@@ -9,8 +9,8 @@
 
 /* A fabric that wraps another one and spoils the datagrams that it sends. The wrapper copies every
  * datagram into a pool of its own and gives the cookie back at once. So no cookie is lost, whatever
- * then happens to the copy, and nobody reads the caller's memory later. When the pool is exhausted,
- * send takes fewer.
+ * then happens to the copy, and the wrapper does not read the caller's memory later. When the pool
+ * is exhausted, send takes fewer.
  *
  * The wrapper draws the fates in this order from one seeded generator: loss; else duplicate; then
  * for each of the copies: corrupt, then delay or else reorder. With the same seed the same sends

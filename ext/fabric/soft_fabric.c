@@ -26,7 +26,7 @@ static void *soft_create_ah(void *self, const struct ipu_dest *dest)
         .hop_limit = dest->hop_limit,
     };
     struct soft_ah *ah;
-    if (soft->needs_lid && dest->dlid == 0) { /* nobody has resolved an SA path */
+    if (soft->needs_lid && dest->dlid == 0) { /* the engine has not resolved an SA path */
         errno = EHOSTUNREACH;
         return NULL;
     }

@@ -14,8 +14,8 @@
 
 enum {
     IPU_SOFT_GSI_DEPTH = 256,
-    /* Anybody can flood queue pair 1, and its reader is slow: it posts so many buffers at a time,
-     * once in so many ms. The HCA drops what finds no buffer. */
+    /* Any host can flood queue pair 1, and its reader is slow: it posts so many buffers at a time,
+     * once in so many ms. The HCA drops datagrams without a buffer. */
     IPU_SOFT_GSI_REFILL = 16,
     IPU_SOFT_GSI_REFILL_MS = 16,
 };

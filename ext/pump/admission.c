@@ -50,7 +50,7 @@ int ipu_admission_set_own(struct ipu_admission *admission, const struct in6_addr
 
 /* ---- the message */
 
-/* False: the message is too short; the engine counts what is wrong with it. */
+/* False: the message is too short; the engine counts the reason. */
 static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *message)
 {
     const uint8_t *body = frame + IPU_ENCAP_LEN;
@@ -112,7 +112,7 @@ static bool take_answer(struct ipu_admission *admission, const struct in6_addr *
     return true;
 }
 
-/* ---- the verdict */
+/* ---- the decision */
 
 static enum rank rank_of(struct ipu_admission *admission, const struct ipu_neigh_table *neigh,
                          const struct message *message, uint64_t now)

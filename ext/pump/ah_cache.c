@@ -11,7 +11,7 @@
 #define MAX_HANDLES (1u << 24)
 
 _Static_assert(sizeof(struct ipu_dest) == 32, "compared and hashed as bytes");
-_Static_assert(offsetof(struct ipu_ah, older) <= 64, "what is hot fits a cache line");
+_Static_assert(offsetof(struct ipu_ah, older) <= 64, "the hot fields fit a cache line");
 
 static bool is_live(const void *slot)
 {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * The pump's counters; docs/counters.md says what each one means to an operator. A packet from the
+ * The pump's counters; docs/counters.md explains each of them to operators. A packet from the
  * device ends in exactly one of the tx_* counters, a packet from the fabric in one of the rx_*.
  */
 #define IPU_COUNTERS(X)                                                                            \

@@ -220,7 +220,8 @@ struct ipu_event {
     };
 };
 
-/* The capture ring's records: a GRH, made up for what we send, and the first bytes of the frame. */
+/* The capture ring's records: a GRH, which the pump makes for sent frames, and the first bytes of
+ * the frame. */
 struct ipu_captured {
     uint64_t time_ns;  /* CLOCK_REALTIME */
     uint32_t outgoing; /* 1: sent, 0: received */

@@ -62,7 +62,7 @@ static struct soft_qp *allocate(struct soft_hca *hca, const struct soft_qp_attr 
         qp->rq.mask = soft_round_up(attr->max_recv_wr) - 1;
         qp->rq.ring = calloc(qp->rq.mask + 1, sizeof(*qp->rq.ring));
     }
-    qp->psn = soft_random(); /* means nothing to a UD receiver; random, so nobody relies on it */
+    qp->psn = soft_random(); /* random, so that no UD receiver relies on it */
     if (qp->sq.ring == NULL || (qp->srq == NULL && qp->rq.ring == NULL) ||
         (rc && soft_rc_create(qp) != 0)) {
         release(qp);

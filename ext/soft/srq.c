@@ -72,8 +72,8 @@ int soft_srq_post_recv(struct soft_srq *srq, const struct soft_recv_wr *wr, int 
     return accepted;
 }
 
-/* Takes the buffer posted last, which is still in the cache: nobody can rely on an order of the
- * buffers of a shared queue. Oldest first, the queue would use all buffers in turn, and copy long
+/* Takes the buffer posted last, which is still in the cache: a shared queue promises no order of
+ * its buffers. Oldest first, the queue would use all buffers in turn, and copy long
  * messages to memory that has left the cache. */
 const struct soft_recv_wr *soft_srq_take(struct soft_srq *srq)
 {

@@ -87,7 +87,7 @@ static void set_buffer(int fd, int force, int plain)
         (void)set_option(fd, SOL_SOCKET, plain, SOCKET_BUFFER_BYTES);
 }
 
-/* Packets to the port of a socket that only sends must fill no memory, and wake nobody. */
+/* Packets to the port of a socket that only sends must fill no memory, and wake no thread. */
 static int refuse_all(int fd)
 {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);

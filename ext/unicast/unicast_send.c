@@ -2,7 +2,7 @@
 /*
  * Sends on a unicast link. A message to a peer goes straight to the inner fabric. A message to a
  * group (a cast) waits in a ring; post_copies() posts one copy for each member, as many as may be
- * under way, and goes on when sent() has taken copies back. So a large link slows its own
+ * under way, and goes on when sent() has taken copies back. So a large link slows only its own
  * multicast down, and nothing else.
  */
 #include <string.h>

@@ -51,7 +51,7 @@ static int connected_send(void *self, struct ipu_connection *connection,
     if (!posted.refused)
         return n;
     IPU_VERBS_COUNT(v, tx_errors);
-    return posted.taken > 0 ? posted.taken : -EIO; /* in error it takes what it then fails */
+    return posted.taken > 0 ? posted.taken : -EIO; /* a failed QP takes sends and fails them */
 }
 
 static void list(struct ipu_verbs_connected *all, struct ipu_verbs_connection *connection)
