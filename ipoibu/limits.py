@@ -67,7 +67,9 @@ ANNOUNCE_COUNT: Final = 3  # gratuitous ARP, unsolicited NA: RFC 4861 §10 MAX_N
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
 HOST_ADDRESSES_MAX: Final = 1024  # of other interfaces; the engine logs and ignores further ones
-PROXIES_MAX: Final = 1024  # proxy entries and anycast addresses; likewise
+PROXIES_MAX: Final = (
+    1024  # proxy entries and anycast addresses; the engine logs and ignores further ones
+)
 ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly; a restarted host must be reachable in 3 s.
@@ -137,7 +139,7 @@ UNICAST_GREETING_MAX: Final = (
 )
 UNICAST_SILENCE_S: Final = 20  # then TCP gives up a host that answers nothing
 UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for a peer that does not read; then it goes
-UNICAST_DEAF_S: Final = 1.0  # without room for another descriptor we accept nobody for so long
+UNICAST_DEAF_S: Final = 1.0  # without a free descriptor we accept no connection for this time
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192

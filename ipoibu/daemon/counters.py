@@ -32,7 +32,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter of `ipoibu stats`. `meaning` is plain text, None for a counter that nobody explained."""
+    """One counter of `ipoibu stats`. `meaning` is plain text, None for a counter without an explanation."""
 
     meaning: str | None = None
     is_per_port: bool = False

@@ -46,7 +46,7 @@ TALLIES: Final = (
 
 
 def observe(endpoint: Observed) -> Observation:
-    """Return what the metrics of one interface show, as plain values. The tables are counted, not listed."""
+    """Return the state of one interface for its metrics, as plain values: counts, not the tables."""
     shown = endpoint.show()
     neighbours = (
         entry | {"peer": "router" if entry["router"] else "host"} for entry in endpoint.neighbours()

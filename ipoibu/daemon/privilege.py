@@ -2,7 +2,7 @@
 """What `ipoibu up` needs after its start; it gives up everything else (docs/sandbox.md).
 
 The list covers the whole life of the interface: children open TUN devices, queue pairs and control
-sockets at any time, so what the start needs and what the life needs are nearly the same.
+sockets at any time, so the interface needs nearly the same rights later as at its start.
 """
 
 from __future__ import annotations

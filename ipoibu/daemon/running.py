@@ -406,7 +406,7 @@ class RunningInterface:
         self._name = name
         _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)
         self._control.move(name, namespace)
-        if _carries_ipv6(self._link):  # somebody has set it up already
+        if _carries_ipv6(self._link):  # another program has set it up already
             self._interface.restore()
 
     def _renamed(self, name: str) -> None:

@@ -137,7 +137,7 @@ def make_namespace_dir(
 
 
 def _check_default(parent: Path) -> None:
-    """Refuse the default directory if a third user has made it, as anybody can in /tmp. Root's is good: a
+    """Refuse the default directory if a third user has made it, as any user can in /tmp. Root's is good: a
     daemon that root started for another user goes on in it."""
     if os.environ.get("IPOIBU_RUNTIME_DIR"):
         return

@@ -58,8 +58,8 @@ class Watchdog:
         waits_s = interval_s()
         if waits_s is None:
             return None
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # somebody has closed stderr
-            faulthandler.enable()  # SIGABRT then tells where each thread is
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # stderr is closed
+            faulthandler.enable()  # SIGABRT then prints where each thread is
         return cls(interfaces, waits_s / _BEATS)
 
     async def __aenter__(self) -> Self:

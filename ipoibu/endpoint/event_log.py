@@ -53,7 +53,7 @@ class EventLog:
 
     def _neighbour(self, it: Transition) -> None:
         if it.cause == _EXHAUSTED:
-            why = "nobody answers" if it.before == _INCOMPLETE else f"{it.hwaddr} does not answer"
+            why = "no host answers" if it.before == _INCOMPLETE else f"{it.hwaddr} does not answer"
             self._write(logging.INFO, "failed", f"neighbour {it.subject} failed: {why}")
         elif it.hwaddr is None or it.after == nud.State.NONE.value:
             pass

@@ -39,7 +39,7 @@ def submit(
 ) -> concurrent.futures.Future[_T]:
     """Call `work` on the loop's thread and run the coroutine that it makes.
 
-    If the caller cancels the future in time, no coroutine stays behind that nobody awaits.
+    If the caller cancels the future in time, no coroutine stays behind without a task.
     """
 
     async def run() -> _T:

@@ -86,7 +86,7 @@ class GroupSync:
             self._stack.allmulticast_changed(link.receives_all)
 
     def withdraw(self) -> None:
-        """Publish that there are no groups, and that nobody wants all."""
+        """Publish that there are no groups, and that no program wants all."""
         self._stack.memberships_changed(frozenset())
         if self._receives_all:
             self._receives_all = False

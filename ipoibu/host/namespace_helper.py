@@ -79,7 +79,7 @@ class NamespaceHelper:
 
     @staticmethod
     def is_possible() -> bool:
-        """Return whether this process may enter namespaces, and hear of their changes."""
+        """Return whether this process may enter namespaces, and get notices of their changes."""
         held = capabilities.permitted()
         return all(held >> capability & 1 for capability in _CAPABILITIES)
 
@@ -288,7 +288,7 @@ def _attribute(kind: int, value: int) -> bytes:
 
 
 def _notices() -> int:
-    """Open a socket at home that hears of all namespaces which have a number there."""
+    """Open a socket at home that gets the notices of all namespaces which have a number there."""
     opened = HERE.netlink_socket()
     opened.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
     return opened.detach()

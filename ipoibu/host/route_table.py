@@ -42,7 +42,7 @@ class RouteTable:
         self._entries: dict[bytes, Entries] = {}
         self._shared: dict[Entries, Entries] = {}  # most prefixes have equal entries
         self._targets: dict[Entries, Target] = {}
-        self._before: dict[bytes, Entries] = {}  # prefixes that changed, and what they had
+        self._before: dict[bytes, Entries] = {}  # prefixes that changed, with their former entries
         self._asks: dict[int, int] = {}  # fields by family
         self._selecting: Counter[tuple[int, int]] = Counter()  # routes by family and their `asks`
         self._ready: list[RouteChange] = []

@@ -130,7 +130,7 @@ class Ibsim:
         self._await(lambda: self._sweeps() > 0, self._opensm, output)
 
     def kill_opensm(self) -> None:
-        """Kill OpenSM as a power failure would: it notifies nobody, and ibsim keeps its host taken."""
+        """Kill OpenSM as a power failure would: it sends no notice, and ibsim keeps its host taken."""
         if self._opensm is not None:
             self._opensm.kill()
             self._opensm.wait()

@@ -129,7 +129,7 @@ class Resolver(Protocol):
 
 
 class EngineContext:
-    """What the machines of one engine share: configuration, identity, timers, randomness, effects."""
+    """The context that the machines of one engine share: configuration, timers, randomness, effects."""
 
     def __init__(self, config: LinkConfig, rng: random.Random, observe: Observer = ignore) -> None:
         self.config = config

@@ -100,7 +100,9 @@ class Neighbours:
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
-        self._known: OrderedDict[IpAddress, None] = OrderedDict()  # likewise, oldest first
+        self._known: OrderedDict[IpAddress, None] = (
+            OrderedDict()
+        )  # evictable, confirmed, oldest first
         self._permanent: set[IpAddress] = set()
         self._pending = 0
         self._gateways: set[IpAddress] = set()  # of our host's routes
@@ -199,7 +201,7 @@ class Neighbours:
     ) -> bool:
         """Return whether to refuse a message about `ip` because it names a host other than its sender.
 
-        A proxy may answer our question about another host; nobody else has a reason to.
+        A proxy may answer our question about another host; no other host has a reason to.
         """
         if not source.contradicts(hwaddr):
             return False

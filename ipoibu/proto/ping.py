@@ -37,7 +37,7 @@ class Pings:
         self._asked -= Counter((ip,))
 
     def obstacle(self, ip: IpAddress) -> str | None:
-        """Return why nobody can be asked for `ip`; None if somebody can."""
+        """Return why we cannot ask for `ip`; None if we can."""
         if ip in self._addresses:
             return "the address belongs to this interface"
         if not is_host(ip) or self._addresses.is_directed_broadcast(ip):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """User and network namespaces that an ordinary user may create (user_namespaces(7)).
 
-The process keeps its user and group: files belong to whom they belonged before. It gets all capabilities
+The process keeps its user and group, and files keep their owners. It gets all capabilities
 over the new namespaces, and none over anything else.
 """
 
@@ -26,7 +26,7 @@ from ipoibu.sandbox.libc import (
 
 CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
 
-# What a command may do with the network of its namespace, as root may with the host's
+# The rights of a command over the network of its namespace, as root has over the host's
 NETWORK: Final = frozenset((CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW))
 
 _SYSCTL: Final = Path("/proc/sys")

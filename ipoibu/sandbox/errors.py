@@ -5,4 +5,4 @@ from __future__ import annotations
 
 
 class Unavailable(Exception):
-    """The kernel or a library lacks what a stage needs; the text says which."""
+    """The kernel or a library lacks a feature that a stage needs; the text names it."""

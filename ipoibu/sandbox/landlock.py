@@ -70,7 +70,7 @@ _OF_FILES: Final = (
     Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
 )
 
-# What each version of the interface handles more than those before it
+# The rights that each version of the interface handles besides those of earlier versions
 _FS_SINCE: Final = {
     1: Access(Access.REFER - 1),
     2: Access.REFER,

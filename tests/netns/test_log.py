@@ -32,7 +32,7 @@ def test_neighbours_groups_and_connections_come_and_go(sh: Sh, until: Until) -> 
         assert "INFO: ib0: joined group ff12:401b:ffff::ffff:ffff" in host.log()
         until(_has(host, r"INFO: ib0: connected to 00:.*, active$"), 60)
         host.run(["ping", "-c", "1", "-W", "1", "10.77.0.99"])
-        until(_has(host, r"INFO: ib0: neighbour 10\.77\.0\.99 failed: nobody answers$"), 60)
+        until(_has(host, r"INFO: ib0: neighbour 10\.77\.0\.99 failed: no host answers$"), 60)
         other.stop()
         until(_has(host, r"INFO: ib0: the connection to 00:.*, active, ended: .*: the peer"), 60)
         other.start()

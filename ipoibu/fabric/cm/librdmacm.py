@@ -324,7 +324,7 @@ class CmId:
         _check(self._library.rdma_disconnect(self._raw), "disconnect")
 
     def attributes(self) -> RcAttributes:
-        """Return what the queue pair needs for RTR and RTS, after a request or a response has come."""
+        """Return the attributes of the queue pair for RTR and RTS, after a request or a response."""
         attr = self._query(_STATE_RTR)
         rts = self._query(_STATE_RTS)
         ah = attr.ah

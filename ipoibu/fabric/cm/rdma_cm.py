@@ -327,7 +327,7 @@ class RdmaCm(CmService):
             listener.close()
             raise LinkError(
                 f"{self._device}: rdma_cm port {port} of {ours.ip}: {error.strerror}; "
-                "`rdma resource show cm_id` shows who has it"
+                "`rdma resource show cm_id` shows the program that has it"
             ) from error
         except BaseException:
             listener.close()

@@ -98,7 +98,7 @@ class PeerSource:
     """Calls `deliver` with the peers' addresses, on a thread of its own: soon, and after every change."""
 
     def __init__(self, options: MeshOptions, deliver: Deliver) -> None:
-        """Read the peers and the file; `UsageError` names what is wrong with them."""
+        """Read the peers and the file; `UsageError` names the fault."""
         self._given = [parse_peer(text) for text in options.peers]
         self._file = options.file
         self._deliver = deliver

@@ -78,7 +78,7 @@ class _Flags:
         return _Flags(self.mtu, self.rate, self.sl, set(self.scopes), self.qkey, 0, self.flow_label)
 
 
-# Flag: attribute and largest value. OpenSM's order decides what an abbreviation means.
+# Flag: attribute and largest value. OpenSM's order decides the meaning of an abbreviation.
 _GROUP_FLAGS: Final = {
     "mtu": ("mtu", max(MTU_BYTES)),
     "rate": ("rate", 0x3F),

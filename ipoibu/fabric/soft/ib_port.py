@@ -35,7 +35,7 @@ class SoftIbPort(Port):
             if self._soft.info.gid != gid:
                 raise LinkError(
                     f"{PREFIX}{netdev}: its GID is {self._soft.info.gid}, that of {umad} is {gid}: "
-                    f"ip address add {gid}/64 dev {netdev}, and take the other one away"
+                    f"ip address add {gid}/64 dev {netdev}, and remove the other address"
                 )
             self._info = replace(
                 self._soft.info,

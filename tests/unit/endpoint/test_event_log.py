@@ -66,7 +66,7 @@ def test_a_neighbour_is_learnt_moves_and_fails(
 
 @pytest.mark.parametrize(
     ("before", "hwaddr", "why"),
-    [("incomplete", None, "nobody answers"), ("probe", PEER, f"{PEER} does not answer")],
+    [("incomplete", None, "no host answers"), ("probe", PEER, f"{PEER} does not answer")],
 )
 def test_a_neighbour_that_does_not_answer_has_failed(
     before: str,
