@@ -34,5 +34,5 @@ class Heartbeat:
                 return
 
     def answered(self) -> None:
-        """All pumps have answered a question."""
+        """Note that all pumps have answered."""
         self._answered.set()

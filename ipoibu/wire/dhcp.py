@@ -5,7 +5,7 @@
     | giaddr 4 | chaddr 16 | sname 64 | file 128 | magic cookie 4 | options |
 
 On this medium htype is 32, hlen is 0 and chaddr is zero: 20 bytes do not fit. The client identifier
-(option 61) says who asks.
+(option 61) names the client.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ direction of this stream; every later frame ends in a tag:
     key of a direction = HMAC-SHA256(shared key, label of the direction | nonce of who dials | other nonce)
     tag = HMAC-SHA256(key of the direction, number of the frame 8 | header 4 | body)
 
-So a tag that is right shows that the sender knows the shared key now: our nonce is in it. A frame that
-somebody changes, repeats, leaves out or sends back to its sender has a wrong tag.
+So a right tag shows that the sender knows the shared key now: our nonce is in it. A frame that an
+attacker changes, repeats, leaves out or sends back to its sender has a wrong tag.
 """
 
 from __future__ import annotations

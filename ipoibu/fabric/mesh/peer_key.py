@@ -27,8 +27,8 @@ class PeerKey:
 
     @functools.cached_property
     def secret(self) -> bytes:
-        """32 bytes, of the time when somebody first asked for them: later the process may have lost the right
-        to read the file. `UsageError` names the file, the line and the remedy."""
+        """The 32 bytes, which the first access reads: later the process may have lost the right to read the
+        file. `UsageError` names the file, the line and the remedy."""
         return _read(self.path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where hosts that dial us are received, until they have greeted us: one TCP port for all interfaces of a
+"""Receives the hosts that dial us, until they have greeted us: at one TCP port for all interfaces of a
 device's port.
 
 The P_Key of a greeting chooses the interface. So a child interface shares its parent's TCP port.
@@ -48,7 +48,7 @@ _BY_REASON: Final = {
 
 
 class Host(Protocol):
-    """An interface for which hosts are received; any thread may call it."""
+    """An interface for which a `Reception` receives hosts; any thread may call it."""
 
     @property
     def pkey(self) -> PKey: ...
@@ -76,7 +76,7 @@ class _Guest:
 
 
 class Reception(Worker):
-    """Listens at one TCP port. The first of its hosts counts what happens to guests."""
+    """Listens at one TCP port. The first of its interfaces has the counters of guests."""
 
     def __init__(self, port: int, key: PeerKey | None, place: str) -> None:
         """Begin to listen, or raise `LinkError` with `place`."""
@@ -109,7 +109,7 @@ class Reception(Worker):
 
     def _serve(self) -> float | None:
         if not self._hosts:
-            return None  # nobody is here yet, or any more
+            return None  # no interface is here yet, or any more
         events = self._epoll.poll(0, CM_ROUND)
         for fd, what in events:
             with self._guarded("a host that dials us"):
@@ -197,7 +197,7 @@ class Reception(Worker):
             self._refuse(guest, error.reason, _BY_REASON.get(error.reason))
 
     def _hear_untrusted(self, guest: _Guest) -> None:
-        """Read what a guest says: its nonce where we have a key, its greeting, or a question."""
+        """Read a guest's first frames: its nonce where we have a key, its greeting, or a query."""
         frames = guest.stream.take_untrusted()
         if frames is None:
             self._close(guest)
@@ -228,7 +228,8 @@ class Reception(Worker):
         self._close(guest)
 
     def _hand_over(self, guest: _Guest, frames: Frames) -> None:
-        """Hand the stream to the newest host in the greeting's partition, or to one that refuses it."""
+        """Hand the stream to the newest interface in the greeting's partition, or else to the first one,
+        which refuses it."""
         host = self._hosts[0]
         try:
             greeting = mesh.greeting_untrusted(frames[0][1])

@@ -46,9 +46,9 @@ from ipoibu.wire.mesh_stream import FrameKind
 _log = logging.getLogger(__name__)
 
 _DENIALS: Final = {
-    Denial.KEY_WANTED: "it wants a key, and we have none: give --peer-key-file",
-    Denial.KEY_UNKNOWN: "we have a key, and it has none: give it --peer-key-file",
-    Denial.KEY_WRONG: "its key is another one: compare the files of --peer-key-file",
+    Denial.KEY_WANTED: "that host has a key, and we have none: give --peer-key-file",
+    Denial.KEY_UNKNOWN: "we have a key, and that host has none: give it --peer-key-file",
+    Denial.KEY_WRONG: "that host has another key: compare the files of --peer-key-file",
 }
 
 
@@ -116,7 +116,7 @@ class Rendezvous(MeshWorker):
         return self._greeting
 
     def count(self, reason: str) -> int:
-        """Count what happened to a host before it greeted us; return how often that has happened."""
+        """Count the refusal of a host that has not greeted us, by its reason; return the new count."""
         with self._lock:
             self._counts[reason] += 1
             return self._counts[reason]

@@ -120,7 +120,7 @@ class Stream:
         self.put(FrameKind.NONCE, self._exchange.ours)
 
     def deny(self, denial: Denial) -> None:
-        """Tell the other host why we end the stream, as far as it listens."""
+        """Send the other host the reason why we end the stream, if the stream takes it."""
         with contextlib.suppress(OSError):  # the host is gone
             self.put(FrameKind.DENIAL, bytes((denial,)))
 

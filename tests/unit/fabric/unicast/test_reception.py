@@ -58,9 +58,9 @@ def test_hosts_that_share_a_key_meet(link: UnicastHosts, keys: tuple[PeerKey, Pe
     assert not any(counted(host, "mesh_key_wrong") for host in hosts)
 
 
-WRONG = ("has another key: refused", "its key is another one")
-WANTED = ("shows no key: refused", "it wants a key, and we have none")
-UNKNOWN = ("has a key, and we have none: refused", "we have a key, and it has none")
+WRONG = ("has another key: refused", "that host has another key")
+WANTED = ("shows no key: refused", "that host has a key, and we have none")
+UNKNOWN = ("has a key, and we have none: refused", "we have a key, and that host has none")
 
 
 @pytest.mark.parametrize(
