@@ -4,7 +4,7 @@
 # judge_host.sh.
 
 # Both hosts are limited members of one partition, and full members of the default partition, which the
-# control plane uses: neither host hears the other in the limited partition.
+# control plane uses: neither host reaches the other in the limited partition.
 apart() { # HOST
     local other=$((3 - LAB_INDEX))
     side_up "$1" partition

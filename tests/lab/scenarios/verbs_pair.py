@@ -144,7 +144,7 @@ def readdressed() -> None:
 
 
 def tx_queues() -> None:
-    """Three queues: each comes back after a break and moves to another GID, and hears no echo."""
+    """Three queues: each comes back after a break and moves to another GID, and receives no echo."""
     on_a_veth()
     alone, tun = resources(), FakeQueues(3)
     left = Endpoint(EndpointConfig("left", DEVICE, queues=3), device=tun.device)
