@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.pkey is not None and options.partitions is None and options.device is None:
         raise UsageError(
-            "--pkey needs a place to look for it: give --device DEV or --partitions FILE too"
+            "--pkey needs a link to check: give --device DEV or --partitions FILE, too"
         )
     pkey = PKey.parse(options.pkey or str(DEFAULT_PKEY))
     findings = [_own_port(finding, options.device) for finding in checkup(options.device, pkey)]

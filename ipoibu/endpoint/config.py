@@ -121,9 +121,9 @@ class EndpointConfig:
         if self.queues > 1 and self.mode == "connected":
             raise Conflict(
                 "{queues} is for datagram mode, not connected mode:"
-                " a connection belongs to one thread; leave it out"
+                " a connection belongs to one thread; leave {queues} out"
             )
         if self.queues > 1 and self.mesh is not None:
             raise Conflict(
-                "{queues} is not for links with peers: one thread knows who they are; leave it out"
+                "{queues} is not for links with peers: one thread knows the peers; leave {queues} out"
             )

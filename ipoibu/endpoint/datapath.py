@@ -191,7 +191,7 @@ def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionPara
     if port.sa is not None:
         raise UsageError(
             f"{port.info.device}/{port.info.port}: peers are for links without a subnet administrator;"
-            " here it knows the groups: leave --peer out"
+            " here an administrator knows the groups: leave --peer out"
         )
     inner = _open_datagrams(config, port, params)
     try:

@@ -79,7 +79,7 @@ class EventLog:
         if it.after == Member.MEMBER.value and it.before != Member.LINGERING.value:
             self._write(logging.INFO, "joined", f"joined group {it.subject}")
         elif it.before in _RECEIVED and it.after not in _RECEIVED:
-            why = it.cause if it.after == Member.PARKED.value else "it has no users"
+            why = it.cause if it.after == Member.PARKED.value else "the group has no users"
             self._write(logging.INFO, "left", f"left group {it.subject}: {why}")
 
     def _connection(self, it: Transition) -> None:

@@ -161,12 +161,12 @@ def _invalid(asked: Asked) -> str:
     if record.mtu_bytes not in (None, group.mtu_bytes):
         code = MTU_CODES[record.mtu_bytes or 0]
         return (
-            f"the group has MTU {group.mtu_bytes}; ask for that, or set mtu={code} in the "
+            f"the group has MTU {group.mtu_bytes}; ask for that MTU, or set mtu={code} in the "
             "partition's line of partitions.conf"
         )
     if record.rate not in (None, group.rate):
         return (
-            f"the group has rate {group.rate}, not {record.rate}; ask for that, or set "
+            f"the group has rate {group.rate}, not {record.rate}; ask for that rate, or set "
             f"rate={record.rate} in the partition's line of partitions.conf"
         )
     if record.pkey is not None and group.pkey is not None and record.pkey.full != group.pkey.full:

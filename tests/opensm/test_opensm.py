@@ -163,7 +163,7 @@ def test_b2_a_wrong_mtu_or_rate_is_refused_with_the_right_one(fabric: Ibsim, plu
     assert error == "InvalidRequest"
     assert BROADCAST in text
     assert "P_Key 0xffff, MTU 4096" in text
-    assert "the group has MTU 2048; ask for that, or set mtu=5" in text
+    assert "the group has MTU 2048; ask for that MTU, or set mtu=5" in text
     error, text = host("join", [BROADCAST], rate=2)
     assert error == "InvalidRequest"
     assert "the group has rate 3, not 2" in text

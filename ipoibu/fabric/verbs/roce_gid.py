@@ -46,10 +46,10 @@ def choose_gid(
             "with addrgenmode eui64"
         )
     elif any(entry.is_roce_v2 for entry in entries):
-        have = "only IPv4 ones; enable IPv6 on its net device"
+        have = "only IPv4 GIDs; enable IPv6 on its net device"
     elif entries:
         kind = LinkError
-        have = "only RoCE v1 ones; the device or its driver has no RoCE v2"
+        have = "only RoCE v1 GIDs; the device or its driver has no RoCE v2"
     else:
         have = "none at all; bring its net device up"
     raise kind(f"{place}: a RoCE v2 GID of an IPv6 address is needed, and there are {have}")

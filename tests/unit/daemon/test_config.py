@@ -140,7 +140,7 @@ def test_a_wrong_option_names_itself_and_its_text_on_one_line(key: str, text: st
 def test_queues_and_connections_exclude_each_other(key: str, text: str) -> None:
     config = InterfaceConfig.build("ib0", DEVICE | {"queues": "1", key: text})
     assert config.endpoint.queues == 1
-    with pytest.raises(UsageError, match=r"^--queues is .* leave it out$"):
+    with pytest.raises(UsageError, match=r"^--queues is .* leave --queues out$"):
         InterfaceConfig.build("ib0", DEVICE | {"queues": "2", key: text})
 
 

@@ -94,7 +94,7 @@ def test_a_group_is_joined_and_left(log: EventLog, caplog: pytest.LogCaptureFixt
     bench.run(5)
     assert told(log, bench.host.transitions, caplog) == [
         ("INFO", f"ib0: joined group {mgid}"),
-        ("INFO", f"ib0: left group {mgid}: it has no users"),
+        ("INFO", f"ib0: left group {mgid}: the group has no users"),
     ]
 
 

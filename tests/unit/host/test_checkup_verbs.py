@@ -124,7 +124,7 @@ def test_gids_of_the_wrong_type_are_named(sysfs: Path) -> None:
         (sysfs / f"rxe0/ports/1/gid_attrs/types/{index}").write_text("IB/RoCE v1\n")
     result = findings(sysfs)["gid"]
     assert result.status == "fail"
-    assert "only RoCE v1 ones" in result.detail
+    assert "only RoCE v1 GIDs" in result.detail
 
 
 def test_a_net_device_elsewhere_is_reported(sysfs: Path) -> None:

@@ -45,9 +45,9 @@ def test_the_gid_is_of_roce_v2_and_ipv6_and_rather_link_local(
     ("table", "addresses", "words"),
     [
         ([], ADDRESSES, "none at all; bring its net device up"),
-        ([OF_V1], ADDRESSES, "only RoCE v1 ones"),
-        ([MAPPED], ADDRESSES, "only IPv4 ones; enable IPv6"),
-        ([OF_V1, MAPPED], ADDRESSES, "only IPv4 ones; enable IPv6"),
+        ([OF_V1], ADDRESSES, "only RoCE v1 GIDs"),
+        ([MAPPED], ADDRESSES, "only IPv4 GIDs; enable IPv6"),
+        ([OF_V1, MAPPED], ADDRESSES, "only IPv4 GIDs; enable IPv6"),
         ([LINK_LOCAL], set(), r"does not have \(fe80::ff:fe00:101\); enable IPv6"),
         ([LINK_LOCAL], {(8, LINK_LOCAL.gid)}, "does not have"),  # on another device
     ],
