@@ -69,7 +69,7 @@ struct ipu_mesh_peer {
     uint64_t id;
     uint32_t qp_num;
     struct ipu_rc_queue queue;
-    struct in6_addr gid; /* the peer's GID, once `named` is set */
+    struct in6_addr gid; /* the peer's GID, if `named` */
     uint32_t qpn;
     bool named, may_send, ready, leaving, forgotten, broken, listed;
     uint32_t sent, limit;  /* messages to the peer that use its window, and their limit */

@@ -38,7 +38,7 @@ struct ipu_admission {
     uint64_t second; /* of the numbers below */
     uint32_t strangers, known;
     uint16_t by_sender[IPU_ADMISSION_SLOTS];
-    bool reported; /* the engine knows that messages were refused in this second */
+    bool reported; /* the engine knows that the pump refuses messages in this second */
 };
 
 /* The sender of a datagram; sgid NULL: there was no GRH. */

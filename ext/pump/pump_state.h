@@ -200,8 +200,8 @@ void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ip
                           const uint8_t *frame, size_t len);
 
 /*
- * A packet to be sent. `engines`: the engine sends it, and it is never held. On a miss it is
- * dropped, unless the engine was `asked` about something else than its next hop.
+ * A packet to send. `engines`: the engine sends it, and the pump never holds it. On a miss the pump
+ * drops it, unless the engine was `asked` about something else than its next hop.
  */
 struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */
