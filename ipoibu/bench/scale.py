@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How the cost grows with the neighbours in the table, and with the hosts of a link."""
+"""Measures how the cost grows with the neighbours in the table, and with the hosts of a link."""
 
 from __future__ import annotations
 

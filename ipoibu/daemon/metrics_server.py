@@ -27,7 +27,7 @@ _FOREVER_S: Final = 86_400.0  # the server's thread need not wake up by itself
 
 
 class ListenAddress(NamedTuple):
-    """Where the server listens."""
+    """The address and port at which the server listens."""
 
     ip: IpAddress
     port: int

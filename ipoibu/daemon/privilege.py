@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What `ipoibu up` needs after its start; it gives up everything else (docs/sandbox.md).
+"""The rights that `ipoibu up` needs after its start; it gives up all others (docs/sandbox.md).
 
 The list covers the whole life of the interface: children open TUN devices, queue pairs and control
 sockets at any time, so the interface needs nearly the same rights later as at its start.
@@ -122,7 +122,7 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
 
 
 def _python() -> Iterator[str]:
-    """Where Python loads modules from, but not the directory in which the user happened to be."""
+    """Yield the directories of Python's modules, without the working directory of the user."""
     yield from (sys.prefix, sys.base_prefix, str(Path(ipoibu.__file__).parent))
     for entry in sys.path:
         if entry and Path(entry) not in (Path.cwd(), Path("/")):

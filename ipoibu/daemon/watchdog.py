@@ -2,8 +2,8 @@
 """The watchdog of the service manager: notices while all threads make progress, as by sd_watchdog_enabled(3).
 
 A beat passes all threads that packets need: the daemon's event loop asks the engine's thread of each
-interface, and that thread asks its pumps. Without a beat for `interval_s` the service manager ends the process by SIGABRT and
-starts it again.
+interface, and that thread asks its pumps. Without a beat for `interval_s` the service manager ends the
+process by SIGABRT and starts it again.
 """
 
 from __future__ import annotations

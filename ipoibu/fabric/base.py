@@ -39,7 +39,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """Where a mesh, or a link without multicast, finds its peers.
+    """The places where a mesh, or a link without multicast, finds its peers.
 
     Each of `peers`, and each line of `file`, is HOST[:PORT]; `port` is the TCP port on which we listen, 0
     for the default. With a `key`, only hosts that know it become peers (not on iWARP).

@@ -134,7 +134,7 @@ class Cm:
         return self._take()
 
     def received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
-        """Take a CM datagram that arrived at queue pair 1; a bad datagram is counted, and never raises."""
+        """Take a CM datagram that arrived at queue pair 1. Count a bad one; it never raises an error."""
         try:
             tid, message = cm.parse_untrusted(raw)
         except BadFrame as error:
@@ -158,7 +158,7 @@ class Cm:
         return self._timers.deadline()
 
     def stop(self, now: float) -> list[CmEffect]:
-        """End every connection with one message to the peer, and forget it; answers are ignored."""
+        """End every connection with one message to the peer, forget it, and ignore answers."""
         for conn in list(self._by_handle.values()):
             self._disconnect(now, conn)
         for conn in list(self._by_id.values()):

@@ -112,7 +112,7 @@ MACHINE: Final = Table("RC connection", State.NONE, {
 
 
 class Profile(enum.Enum):
-    """How many connections two hosts have (C6)."""
+    """The number of connections that two hosts have (C6)."""
 
     LINUX = "linux"
     RFC = "rfc"

@@ -210,9 +210,9 @@ class ConnectionManager(Protocol):
     def timer(self, now: float) -> list[CmEffect]: ...
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """Return the time of the next call of `timer`; None without one."""
         ...
 
     def stop(self, now: float) -> list[CmEffect]:
-        """End every connection with one message to the peer, and forget it; answers are ignored."""
+        """End every connection with one message to the peer, forget it, and ignore answers."""
         ...

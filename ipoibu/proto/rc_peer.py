@@ -110,7 +110,7 @@ class TxMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TxRoute:
-    """How packets go to a peer from now on, for all its IP addresses.
+    """The mode in which packets go to a peer from now on, for all its IP addresses.
 
     By connection, `mtu_bytes` bounds the IP packet (C5); by datagram it is 0, and the link's MTU bounds the
     packet. `superframe_bytes` bounds a message with vnet header if every message has one, and is 0 if none

@@ -219,7 +219,7 @@ class RcPolicy:
         return self._take()
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """Return the time of the next call of `timer`; None without one."""
         return self._timers.deadline()
 
     def snapshot(self, now: float) -> Iterator[RcConnectionInfo]:

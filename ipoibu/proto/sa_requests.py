@@ -195,7 +195,7 @@ class SaRequests:
     def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
         self.sa_lid = 0
-        """The SA's LID, 0 if unknown; datagrams from other LIDs are dropped."""
+        """The SA's LID, 0 if unknown; the client drops datagrams from other LIDs."""
         self._rng = rng
         self._timers = Timers()
         self._effects: list[SaEffect] = []
@@ -251,7 +251,7 @@ class SaRequests:
         return self._take()
 
     def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
-        """Take a datagram; a bad datagram is counted, and never raises."""
+        """Take a datagram. Count a bad one; it never raises an error."""
         try:
             self._received_untrusted(now, peer, sa.parse_untrusted(raw))
         except BadFrame as error:
@@ -259,7 +259,7 @@ class SaRequests:
         return self._take()
 
     def deadline(self) -> float | None:
-        """When `timer` has something to do next."""
+        """Return the time of the next call of `timer`; None without one."""
         return self._timers.deadline()
 
     def timer(self, now: float) -> list[SaEffect]:

@@ -69,7 +69,7 @@ class Subject(Protocol[S]):
 class Machine(Generic[S, F, A, K]):
     """Runs a table for many subjects; `key` names a subject, and its one timer, among them.
 
-    `ring(now, key)` is called when the timer expires: it feeds the time-out.
+    The timers call `ring(now, key)` when the subject's timer expires: it feeds the time-out.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stage(IntEnum):
-    """The stages in their order; a process carries out all up to the one that it was asked for."""
+    """The stages in their order; a process carries out all of them up to the requested one."""
 
     OFF = 0
     USER = 1

@@ -28,7 +28,7 @@ _CODE: Final = 0x3F  # MTU, rate and packet lifetime below their selectors
 
 
 class JoinState(enum.IntFlag):
-    """How a port is a member of a group. The SA collects the bits of all requests of a port."""
+    """The kinds of membership of a port. The SA collects the bits of all requests of a port."""
 
     FULL_MEMBER = 1
     NON_MEMBER = 2  # receives, does not count as a user of the group (M7)

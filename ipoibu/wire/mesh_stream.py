@@ -5,9 +5,9 @@ Where the connections of a mesh are TCP streams, each message is a frame:
 
     | length of the rest 2 | kind 1 | 0 1 | body ... | with a key: tag 32 |
 
-The first frame of each side is its greeting, or the refusal of the side that was asked, whose body is a
-greeting, too. All others are control messages (`ipoibu.wire.mesh`). Where hosts share a key, nonces come
-before the greetings (`ipoibu.wire.mesh_key`). A nonce and a denial have no tag.
+The first frame of each side is its greeting; the side that was dialed may refuse instead, by a frame
+whose body is a greeting, too. All others are control messages (`ipoibu.wire.mesh`). Where hosts share a
+key, nonces come before the greetings (`ipoibu.wire.mesh_key`). A nonce and a denial have no tag.
 """
 
 from __future__ import annotations

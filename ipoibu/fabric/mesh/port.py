@@ -121,7 +121,7 @@ class IwarpMesh(Fabric):
     ) -> Self:
         """Listen for peers and look for those that `options` name, or leave nothing open.
 
-        `closed` is called after `close`.
+        `close` calls `closed` in the end.
         """
         module, limits = native(), device.limits()
         qpn = Qpn(random.SystemRandom().randrange(2, MULTICAST_QPN))
