@@ -16,7 +16,7 @@
  */
 enum {
     IPU_ARP_LEN = 56,
-    IPU_ARP_OPERATION = 7, /* the low byte of it */
+    IPU_ARP_OPERATION = 7, /* the low byte of the operation */
     IPU_ARP_SENDER_IP = 28,
     IPU_ARP_TARGET_IP = 52,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A unicast link over the in-process fabric: who gets a copy, who may speak, and the cookies. */
+/* A unicast link over the in-process fabric: the receivers of copies, strangers, and cookies. */
 #include <errno.h>
 #include <stdbool.h>
 
@@ -182,7 +182,7 @@ static void a_group_without_members_gives_the_cookie_back(void)
     CHECK_EQ(counted("tx_nobody"), 1);
     const struct ipu_fabric *fabric = hosts[1].fabric;
     CHECK_EQ(ipu_unicast_add(unicast, 1, &fabric->gid, fabric->qpn), 0);
-    cast(&broadcast); /* the peer has not told its groups: it may not hear us yet */
+    cast(&broadcast); /* the peer has not sent its groups: it may not accept our datagrams yet */
     CHECK_EQ(counted("tx_nobody"), 2);
     ipu_unicast_groups(unicast, 1, NULL, 0);
     const struct in6_addr group = ipv4_group(9);
