@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Joins what several files say of an interface, finds its children, and leaves out what ipoibu refuses."""
+"""Joins the settings of an interface from several files, finds its children, and leaves out the settings
+that ipoibu refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _ANY_DEVICE: Final = "mlx5_0"
 class Interface:
     """An interface as our configuration file has it: the texts of options by name, also of each child.
 
-    `device` is None if nobody has named it. `sources` are the places of its drafts.
+    `device` is None if no option names it. `sources` are the places of its drafts.
     """
 
     name: str

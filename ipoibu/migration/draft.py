@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a file of another program says of one interface, in the words of our options."""
+"""The settings of one interface in a file of another program, as texts of our options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Note:
-    """A setting that the result does not have, and why."""
+    """A setting that the result does not have, and the reason."""
 
     place: Place
     why: str
@@ -127,7 +127,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Reading:
-    """What files hold: interfaces, and what belongs to none of them."""
+    """The contents of files: interfaces, and the settings that belong to none of them."""
 
     drafts: list[Draft] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
