@@ -37,20 +37,20 @@ DEFAULT_SCOPE: Final = 2  # link-local, RFC 4391 §4
 DEFAULT_HOP_LIMIT: Final = 64  # OpenSM's value for a routed link; RoCE needs more than 0
 
 # Neighbours
-NEIGH_PERMANENT_MAX: Final = 65_536  # of them that an administrator may set: never evicted
+NEIGH_PERMANENT_MAX: Final = 65_536  # permanent neighbours of an administrator: never evicted
 NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
 NEIGH_EVICTED_AT_ONCE: Final = 16  # strangers that make room when the pump refuses a neighbour
-NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # of one neighbour: each queue may refuse it once
-NEIGH_PENDING_PACKETS: Final = 16  # per neighbour; Linux unres_qlen is bytes, 101 small packets
-NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # over all neighbours
+NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # refusals of one neighbour: each queue may refuse it once
+NEIGH_PENDING_PACKETS: Final = 16  # of each neighbour; Linux unres_qlen is bytes, 101 small packets
+NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # for all neighbours together
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
 DHCP_REQUESTS_MAX: Final = 64  # of local clients, whose replies we know; a client has one or two
-PINGS_MAX: Final = 64  # questions of `ipoibu ping` that wait for an answer
-MONITORS_MAX: Final = 8  # of one interface: each costs the engine some microseconds a transition
-EVENTS_PENDING_MAX: Final = 16_384  # of one monitor: the flush of as many neighbours fits
-METRICS_REQUESTS_MAX: Final = 4  # scrapes at a time: Prometheus makes one, a second server another
+PINGS_MAX: Final = 64  # requests of `ipoibu ping` that wait for an answer
+MONITORS_MAX: Final = 8  # clients of one interface: each costs the engine some us a transition
+EVENTS_PENDING_MAX: Final = 16_384  # unread, of a monitor: the flush of as many neighbours fits
+METRICS_REQUESTS_MAX: Final = 4  # scrapes at a time: each server of Prometheus makes one
 METRICS_REQUEST_S: Final = 10.0  # Prometheus' own default of scrape_timeout
 STATUS_PAGE: Final = 256  # neighbours in one step of a query, which takes the engine about 1 ms
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
@@ -79,17 +79,17 @@ DEFEND_INTERVAL_S: Final = 10.0  # RFC 5227 §1.1
 # After another host took over an address that we keep: how often to check whether it gave it up.
 CONTEST_CHECKS: Final = 2
 CONTEST_INTERVAL_S: Final = 1.0
-DUPLICATE_RETRY_MIN_S: Final = 10.0  # a machine that was cloned or moved is gone by then
+DUPLICATE_RETRY_MIN_S: Final = 10.0  # by then an administrator has ended the clone of a machine
 DUPLICATE_RETRY_MAX_S: Final = 3600.0
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
 # ARP and ND that the pump passes to the engine, messages a second (ext/pump/admission.h). The engine
 # reads some 5000; a host announces itself 3 times, and asks at most 3 times in 3 s.
-CONTROL_PER_SENDER: Final = 256  # of one queue pair: a router with many neighbours
-CONTROL_STRANGERS: Final = 500  # of all hosts that are no neighbours
-CONTROL_KNOWN: Final = 2000  # about neighbours: as many restart at once at most
-CONTROL_ANSWERS: Final = 16  # to each question of ours
+CONTROL_PER_SENDER: Final = 256  # messages of one queue pair: a router with many neighbours
+CONTROL_STRANGERS: Final = 500  # messages of all hosts that are no neighbours
+CONTROL_KNOWN: Final = 2000  # messages about neighbours: at most so many restart at once
+CONTROL_ANSWERS: Final = 16  # answers to each of our requests
 # Fair shares of a saturated pump's writes (ext/pump/write_share.h). A write takes about as long as
 # the receipt of three packets (bench/notes/floods.md).
 WRITE_SHARE_UNIT_BYTES: Final = 4096  # the longest datagram
@@ -103,8 +103,8 @@ PEER_LOGS_BURST: Final = 5.0  # such lines at once
 # Lines of one kind below a warning: neighbours learnt, groups joined. A start of many groups fits.
 EVENT_LOGS_PER_S: Final = 1.0
 EVENT_LOGS_BURST: Final = 50.0
-DROPS_QUIET_S: Final = 60.0  # after a noted drop, none of the same peer and counter is noted
-DROP_LOOK_S: Final = 5.0  # how often to look for drops that the pump and the fabric counted
+DROPS_QUIET_S: Final = 60.0  # the time without another note of the same peer and counter
+DROP_LOOK_S: Final = 5.0  # time between two looks at the drop counters of pump and fabric
 DROP_LOG_MIN_S: Final = (
     60.0  # between two lines about one of their reasons, doubled while it goes on
 )
@@ -116,7 +116,7 @@ ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones
 ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
 ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
-ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # of them we notice soon when one is dead
+ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # gateways in such answers whose end we notice soon
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 
@@ -126,7 +126,7 @@ MESH_PORT: Final = 4792  # of TCP, also by RDMA-CM; next to that of RoCEv2; not 
 MESH_PEERS_MAX: Final = 48  # iWARP: each peer has 40 receives of 64 KiB
 MESH_CONTACTS_MAX: Final = 256  # iWARP: places where a host may listen
 MESH_LOCATORS_KEPT: Final = 8192  # parsed places: every new peer names the same ones
-MESH_FAILURES_MAX: Final = 8  # in a row; then we remove a contact that only peers named
+MESH_FAILURES_MAX: Final = 8  # in a row: then we remove a contact that only peers named
 MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
 MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
@@ -137,13 +137,13 @@ UNICAST_CONTACTS_MAX: Final = 4096
 UNICAST_GREETING_MAX: Final = (
     64  # TCP connections of hosts that have not greeted us; the oldest goes
 )
-UNICAST_SILENCE_S: Final = 20  # then TCP gives up a host that answers nothing
-UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for a peer that does not read; then it goes
+UNICAST_SILENCE_S: Final = 20  # the time after which TCP gives up a silent host
+UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for one peer; with more we end its connection
 UNICAST_DEAF_S: Final = 1.0  # without a free descriptor we accept no connection for this time
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192
-# Of a pump: one for each neighbour and group, and spare ones for answers to strangers
+# Handles of a pump: one for each neighbour and group, and spare ones for answers to strangers
 ADDRESS_HANDLES_MAX: Final = NEIGH_MAX + GROUPS_MAX + 1024
 GROUP_SEND_ONLY_IDLE_S: Final = 60.0  # M8
 GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this time stays joined
@@ -156,15 +156,15 @@ KERNEL_GROUPS_LIST_S: Final = (
 MOVE_RETRY_S: Final = (
     0.05  # an interface that moves to another namespace again while it is followed
 )
-NAMESPACE_LOOK_S: Final = 1.0  # whether the namespace of --netns still has its name
+NAMESPACE_LOOK_S: Final = 1.0  # time between two checks that the namespace of --netns has its name
 SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
-KERNEL_GROUPS_POLL_S: Final = 1.0  # the same where the kernel sends no notices: before Linux 6.14
+KERNEL_GROUPS_POLL_S: Final = 1.0  # the time between lists before Linux 6.14, without notices
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
 # Opening a device that is not ready. Duplicate detection of a new link-local address takes up to 2 s
 # (RFC 4862 §5.4.2: a delay of up to a second, and a probe), and a net device's carrier some more.
 OPEN_RETRY_S: Final = 0.1
-OPEN_WAIT_S: Final = 5.0  # of `ipoibu up`, for the address
+OPEN_WAIT_S: Final = 5.0  # the time that `ipoibu up` waits for the address
 OPEN_WAIT_MAX_S: Final = 86_400
 OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 
@@ -205,11 +205,11 @@ CONNECTION_SETTLED_S: Final = 64.0  # a connection that ends sooner counts as a 
 CONNECTION_BACKOFF_MIN_S: Final = 1.0  # packets go by datagram for this time; doubled ...
 CONNECTION_BACKOFF_MAX_S: Final = 64.0  # ... up to here
 CONNECTION_BACKOFF_JITTER: Final = 0.25  # up or down: spreads the hosts that lost the same peer
-CONNECTION_RETRIES: Final = 0  # C11: of a packet, also after RNR: we drop rather than stall TCP
+CONNECTION_RETRIES: Final = 0  # C11: of each packet, also after RNR: we drop rather than stall TCP
 CONNECTED_FRAMES: Final = 128  # receives of 64 KiB, shared by all connections of an interface
 SOFT_ACK_TIMEOUT_CODE: Final = 14  # 67 ms: the built-in HCA's network loses packets, so
 SOFT_RETRIES: Final = 7  # it sends a lost packet again; Linux's ipoib gives the connection up
-SOFT_RNR_RETRIES: Final = 6  # 7 is for ever
+SOFT_RNR_RETRIES: Final = 6  # 7 would be for ever
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
 
@@ -227,9 +227,9 @@ CM_HALF_OPEN_MAX: Final = 128  # peers' requests that are not established yet
 CM_HALF_OPEN_PER_PORT_MAX: Final = 16  # such requests of one remote port
 CM_ANSWERS_PER_S: Final = 100.0  # answers to datagrams about no connection
 RDMACM_ACK_TIMEOUT_CODE: Final = 14  # 67 ms until a packet is sent again; the kernel's is 17
-RDMACM_RETRIES: Final = 6  # of a packet: a software adapter loses some; with 7, rxe never gives up
+RDMACM_RETRIES: Final = 6  # of each packet: software adapters lose some; with 7 rxe never ends
 RDMACM_RNR_RETRIES: Final = 6  # 7 is for ever
-RDMACM_RESOLVE_S: Final = 2.0  # for the kernel to resolve an address, and a route
-RDMACM_ANSWER_S: Final = 10.0  # for a peer to answer; rdma_cm itself would wait for a minute
+RDMACM_RESOLVE_S: Final = 2.0  # the kernel's time to resolve an address, and a route
+RDMACM_ANSWER_S: Final = 10.0  # a peer's time to answer; rdma_cm itself would wait for a minute
 CM_ROUND: Final = 64  # datagrams handled before timers and requests get a turn
 CM_ANSWERS_BURST: Final = 100.0

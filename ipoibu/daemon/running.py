@@ -343,7 +343,7 @@ class RunningInterface:
             self._interface.hold_mtu(link)
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
-        # When it is down, or below 1280 bytes, the kernel removes IPv6 addresses and some routes.
+        # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         if _carries_ipv6(link) and not _carries_ipv6(before):
             _log.warning("%s: the interface is up again", link.name)
             self._interface.restore()
