@@ -48,13 +48,13 @@ help:
 	@echo 'make check       lint, types and the tests that need neither root nor a lab: a minute or two'
 	@echo 'make test-netns  hosts in network namespaces       make test-opensm  hosts under an OpenSM'
 	@echo 'make test-lab    guests of the lab kernel          make test-builds  sanitizers and packages'
-	@echo 'make test        all of these: what CI runs        make nightly      and what takes long'
-	@echo 'make coverage    which lines of the packet paths the tests run'
+	@echo 'make test        all of these: what CI runs        make nightly      and the long tests'
+	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
-	@echo 'make format      format Python and C      make clean  remove what was built'
+	@echo 'make format      format Python and C      make clean  remove all build results'
 
 lab: venv
 	$(VENV)/bin/ipoibu lab --check
