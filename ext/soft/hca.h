@@ -128,7 +128,7 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
 int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
 
 /* The device's MTU now, 0 if it is gone; and the MTU below which soft_hca_check returns -EMSGSIZE.
- * Only control threads should call the former.
+ * Only control threads should call soft_hca_netdev_mtu.
  */
 unsigned int soft_hca_netdev_mtu(struct soft_hca *hca);
 unsigned int soft_hca_needed_mtu(const struct soft_hca *hca, unsigned int datagram_bytes);

@@ -34,7 +34,7 @@ INFINIBAND: Final = Path("/sys/class/infiniband")
 
 
 class Absent(Exception):
-    """A contender cannot take part here; the message says what is missing."""
+    """A contender cannot take part here; the message names the missing part."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu capture`: write an interface's frames to a pcap file for tcpdump and Wireshark.
 
-A capture on the TUN shows IP packets; this one shows the link: GRH, encapsulation header, ARP.
+A capture on the TUN shows IP packets; `ipoibu capture` shows the link: GRH, encapsulation header, ARP.
 """
 
 from __future__ import annotations

@@ -172,5 +172,5 @@ def remove_empty(directory: Path) -> None:
     """Remove the directory of a namespace, and that of all, if they are empty."""
     with contextlib.suppress(OSError):
         directory.rmdir()
-    with contextlib.suppress(OSError):  # a confined daemon may not remove this one
+    with contextlib.suppress(OSError):  # a confined daemon may not remove this directory
         runtime_dir().rmdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The heavy flush: a new queue pair under an interface that lives on (the kernel's ipoib does likewise).
+"""The heavy flush: a new queue pair under an interface that lives on, as in the kernel's ipoib.
 
 A queue pair is of no more use when the interface's P_Key has another index or membership, has gone or is
 back, or when the link has another MTU, Q_Key or the like. Addresses, routes, groups and the TUN stay; the

@@ -118,7 +118,7 @@ class TxQueues:
         gateway: bytes | None = None,
         hops: list[tuple[bytes | None, int]] | None = None,
     ) -> bool:
-        """Answer every queue, and send the packet by the one that it came from."""
+        """Answer every queue, and send the packet by the queue that it came from."""
         origin = self._origin.pop(hash(packet), 0)
         sent = [
             pump.route_answer(packet, kind, gateway, hops, number == origin)

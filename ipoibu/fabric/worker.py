@@ -63,7 +63,7 @@ class Worker(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Free what is left; the thread has ended."""
+        """Free the remaining objects; the thread has ended."""
 
     # ---- for the methods of subclasses
 

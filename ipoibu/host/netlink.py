@@ -225,7 +225,7 @@ class Netlink(NetlinkSocket):
         return [answer for answer in answers if answer["index"] == index]
 
     def other_addresses(self, index: int, widest: int) -> set[ipaddress.IPv4Address]:
-        """Return the IPv4 addresses that other interfaces have and this one has not; of scopes (RT_SCOPE_*)
+        """Return the IPv4 addresses of all other interfaces that this interface lacks; of scopes (RT_SCOPE_*)
         up to `widest`."""
         answers = self._dump(RTM_GETADDR, request(socket.AF_INET, 0), "addresses") or []
         found = [read_address(data, offset) for data, offset in answers]

@@ -27,7 +27,7 @@ class Topic(enum.Enum):
 class Transition:
     """The `subject` went from the state `before` to `after` because of `cause`, an input of its machine.
 
-    `hwaddr` is the hardware address of a neighbour, `former` the one that it replaces; `detail` the kind of
+    `hwaddr` is the hardware address of a neighbour, `former` the address before; `detail` the kind of
     a group's membership, or the role in a connection; `reason` why a connection ended, in words. Of the
     topic DROP, `subject` is the peer, and `after` the counter of the message that we dropped.
     """

@@ -86,7 +86,7 @@ def join(name: str, words: Sequence[str]) -> NoReturn:
 
 
 def default_device(table: Path = Path("/proc/net")) -> str | None:
-    """Return `soft:NETDEV` for the net device of the default route, the one of IPv4 first; None without."""
+    """Return `soft:NETDEV` for the net device of the default route, IPv4's first; None without a route."""
     with contextlib.suppress(OSError):
         for line in (table / "route").read_text().splitlines()[1:]:
             name, destination, _, _, _, _, _, mask, *_ = line.split()

@@ -202,7 +202,7 @@ class EventChannel:
     """Identifiers and their events. Only one thread at a time calls the channel and its identifiers."""
 
     def __init__(self) -> None:
-        """Open the channel; `LinkError` or `NotPermitted` names what is missing."""
+        """Open the channel; `LinkError` or `NotPermitted` names the missing part."""
         self._library = _load()
         self._raw = self._library.rdma_create_event_channel()
         if self._raw == _ffi.NULL:

@@ -94,7 +94,7 @@ _REQUESTS: Final[dict[type[Request], Input]] = {
 class _Connection:
     """One identifier of the kernel's, with the latest event about it and the latest request.
 
-    `service_id` is the one that the peer asks for; `cause` and `reason` say why the connection ends.
+    `service_id` is the service that the peer asks for; `cause` and `reason` say why the connection ends.
     """
 
     handle: Handle

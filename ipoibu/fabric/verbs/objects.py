@@ -442,7 +442,7 @@ class VerbsDevice:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Close what we opened. The caller has closed the queue pairs."""
+        """Close the objects that we opened. The caller has closed the queue pairs."""
         if self._own_pd:
             _close(self._pd)
         if not self.is_lent:

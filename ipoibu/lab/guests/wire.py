@@ -31,7 +31,7 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 class Wire:
     """The wire of `count` guests, a context manager; `ends[i]` belongs to guest i.
 
-    The guests inherit the descriptors of `ends`; close this one's copies (leave
+    The guests inherit the descriptors of `ends`; close the runner's copies (leave
     the context) only after the guests have ended, because a socket without a peer refuses frames.
     """
 
