@@ -7,7 +7,7 @@
 #include "udp.h"
 
 /*
- * What udp.c has to know of IPv4 and of IPv6: the socket's options, and the control data of a
+ * The differences between IPv4 and IPv6 for udp.c: the socket's options, and the control data of a
  * message. All packets of a socket are of one family, that of the GID.
  */
 struct soft_udp_option {

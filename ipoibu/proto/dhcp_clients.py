@@ -33,7 +33,7 @@ _DUID_LL: Final = 3  # RFC 8415 §11.4
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the client wrote, and the client identifier in its place."""
+    """The client's own values, and the client identifier in their place."""
 
     htype: int
     hlen: int
@@ -64,7 +64,7 @@ class DhcpClients:
         return _CLIENT_ID.pack(_TYPE_DUID, pkey, _DUID_LL, dhcp.HTYPE_INFINIBAND, guid)
 
     def sent(self, packet: bytes) -> bytes:
-        """Return what leaves in place of a packet of the local stack."""
+        """Return the packet that leaves in place of a packet of the local stack."""
         try:
             header, datagram, message = _message_untrusted(packet)
         except BadFrame:
@@ -102,7 +102,7 @@ class DhcpClients:
         return changed.with_option(dhcp.Code.CLIENT_ID, client_id)
 
     def received(self, packet: bytes) -> bytes:
-        """Return what the local stack gets in place of a reply from the link."""
+        """Return the packet that the local stack gets in place of a reply from the link."""
         try:
             header, datagram, message = _message_untrusted(packet)
         except BadFrame:
