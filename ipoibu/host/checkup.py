@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress, PKey
+from ipoibu.distribution import install
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_device, parse_soft
 from ipoibu.fabric.partition.conf import read
@@ -99,7 +100,7 @@ def extension() -> Finding:
         "extension",
         "warn",
         f"the C core loads, with slow checksums: {features}",
-        "apt-get install libisal-dev, then build again",
+        f"{install('isa-l headers')}, then build again",
     )
 
 
@@ -117,7 +118,7 @@ def io_uring() -> Finding:
         except OSError as error:
             remedy = None
             if not core.FEATURES["uring"]:
-                remedy = "apt-get install liburing-dev, then build again"
+                remedy = f"{install('liburing headers')}, then build again"
             elif error.errno == errno.EPERM:
                 remedy = "sysctl -w kernel.io_uring_disabled=0"
             detail = f"each packet of a TUN needs a system call: {os.strerror(error.errno or 0)}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.addr import Gid, PKey
+from ipoibu.distribution import install
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.verbs.objects import INSTALL, REINSTALL, SHARE, load
 from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
@@ -59,7 +60,7 @@ def extension() -> Finding:
             "verbs_extension",
             "fail",
             f"the verbs extension does not load: {error}",
-            "apt-get install libibverbs-dev, then install ipoibu again",
+            f"{install('verbs headers')}, then install ipoibu again",
         )
     return Finding("verbs_extension", "ok", "the verbs extension loads")
 

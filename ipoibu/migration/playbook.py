@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.daemon.config_file import read_text
+from ipoibu.distribution import install
 from ipoibu.errors import UsageError
 from ipoibu.migration import draft
 from ipoibu.migration.draft import Draft, Note, Place, Reading, switch
@@ -42,7 +43,7 @@ def read_playbook(path: Path) -> Reading:
         import yaml
     except ImportError as error:
         raise UsageError(
-            f"{path}: a playbook needs PyYAML: apt-get install python3-yaml, or pip install pyyaml"
+            f"{path}: a playbook needs PyYAML: {install('pyyaml')}, or pip install pyyaml"
         ) from error
     try:
         documents = list(yaml.compose_all(read_text(path), Loader=yaml.SafeLoader))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from ipoibu.distribution import install
 from ipoibu.errors import NoSuchDevice
 
 
@@ -16,9 +17,9 @@ def native() -> ModuleType:
     except ModuleNotFoundError as error:
         raise NoSuchDevice(
             "RDMA devices need ipoibu's verbs extension, which was not built: "
-            "apt-get install libibverbs-dev, then install ipoibu again"
+            f"{install('verbs headers')}, then install ipoibu again"
         ) from error
     except ImportError as error:
         raise NoSuchDevice(
-            f"ipoibu's verbs extension does not load ({error}): apt-get install libibverbs1"
+            f"ipoibu's verbs extension does not load ({error}): {install('libibverbs')}"
         ) from error

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from ipoibu.addr import Gid, PKey
+from ipoibu.distribution import install
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.verbs.roce_gid import GidEntry, mtu_code, mtu_from_code
 from ipoibu.ib import RcAttributes, port_speed_mbps
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _SYSFS: Final = Path("/sys/class/infiniband")
 _NETDEVS: Final = Path("/sys/class/net")
-INSTALL: Final = "apt-get install python3-pyverbs ibverbs-providers"
+INSTALL: Final = install("pyverbs")
 REINSTALL: Final = f"pip uninstall pyverbs, then {INSTALL}"
 SHARE: Final = (
     "make the virtual environment with --system-site-packages, which shows it the distribution's "

@@ -219,6 +219,11 @@ def test_pyverbs_errors_become_ours(
     [
         ("/usr", ["/v/lib/python3.11/site-packages"], True),
         ("/usr", ["/v/lib/python3.11/site-packages", "/usr/lib/python3/dist-packages"], False),
+        (
+            "/usr",
+            ["/v/lib64/python3.13/site-packages", "/usr/lib64/python3.13/site-packages"],
+            False,
+        ),
         ("/v", ["/v/lib/python3.11/site-packages"], False),
     ],
 )
