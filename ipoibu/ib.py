@@ -88,6 +88,7 @@ class PartitionParams:
 
 
 IWARP = "iWARP"  # a link layer
+ETHERNET = "Ethernet"  # the link layer of RoCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,8 @@ def _entry(entry: dict[str, Any]) -> str:
     fields = [f"{entry['ip']} dev {entry['dev']}"]
     if entry["hwaddr"] is not None:
         fields.append(f"lladdr {entry['hwaddr']}")
+    if entry["underlay"] is not None:
+        fields.append(f"underlay {entry['underlay']}")
     if entry["router"]:
         fields.append("router")
     fields.append(f"{entry['state'].upper()} age {entry['age_s']:.1f}s")

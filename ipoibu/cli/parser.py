@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "neigh",
     "mcast",
     "conn",
+    "peers",
     "path",
     "stats",
     "metrics",

@@ -89,6 +89,7 @@ class ControlServer:
             "neigh": endpoint.neighbours,
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
+            "peers": endpoint.peers,
             "stats": endpoint.stats,
             "path": endpoint.paths,
             "metrics": lambda: self._with_mtu(observe(endpoint)),

@@ -121,7 +121,7 @@ class Interface:
         self.perform(self.engine.start(self.loop.time()))
         if self.rc is not None:
             self.rc.open()
-        self.fabric.listen(self._learned)
+        self.fabric.listen(self._learned, self._gone)
         self.shell.drain()
 
     def stop(self) -> None:
@@ -286,6 +286,12 @@ class Interface:
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
             self.loop.call_soon_threadsafe(learn)
+
+    def _gone(self, hwaddr: HwAddr) -> None:
+        """End the connections with a host that is no peer any more; any thread may call it."""
+        if self.rc is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+                self.loop.call_soon_threadsafe(self.rc.forget, hwaddr)
 
     def follow_allmulticast(self, is_wanted: bool) -> None:
         """Receive all groups of the link if a program wants that, or the configuration."""

@@ -173,6 +173,12 @@ class RcShell:
             self._pump.tx_mode_set(host.destination, _core.TX_UD)
             self._effects.perform(self._policy.forget(self._now(), bare))
 
+    def forget(self, hwaddr: HwAddr) -> None:
+        """End the connections with a host, whose address has no flags. If a packet still goes to it, another
+        connection may follow."""
+        if not self._closed:
+            self._effects.perform(self._policy.forget(self._now(), hwaddr))
+
     # ---- from the pump
 
     def event(self, event: _core.Event) -> None:

@@ -7,13 +7,14 @@ Every function runs on the interface's thread; `Endpoint`'s methods document the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.endpoint.allmulticast import ip_group
 from ipoibu.endpoint.interface import Interface
-from ipoibu.ib import PartitionParams
+from ipoibu.ib import ETHERNET, IWARP, PartitionParams
 from ipoibu.wire import mgid
 
 
@@ -50,10 +51,12 @@ def show(interface: Interface) -> dict[str, Any]:
 
 
 def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str, Any]]:
+    underlay = _underlay(interface)
     return [
         {
             "ip": str(info.ip),
             "hwaddr": str(info.hwaddr) if info.hwaddr is not None else None,
+            "underlay": underlay(info.hwaddr),
             "state": info.state.value,
             "age_s": round(info.age_s, 3),
             "pending": info.pending,
@@ -61,6 +64,25 @@ def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str,
         }
         for info in interface.engine.neighbours(interface.loop.time(), ips)
     ]
+
+
+def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:
+    """Return a function from a neighbour's hardware address to its address on the underlay, if it has one."""
+    link_layer = interface.port.info.link_layer
+    listens: dict[str, str] = {}
+    if link_layer == IWARP:
+        listens = {it["peer"]: it["underlay"] for it in interface.fabric.peers()}
+
+    def find(hwaddr: HwAddr | None) -> str | None:
+        if hwaddr is None:
+            return None
+        return (
+            str(hwaddr.gid.ip)
+            if link_layer == ETHERNET
+            else listens.get(str(replace(hwaddr, flags=0)))
+        )
+
+    return find
 
 
 def groups(interface: Interface) -> list[dict[str, Any]]:

@@ -61,7 +61,8 @@ class Views(Life):
         return self._call(status.show, self._opened())
 
     def neighbours(self) -> list[dict[str, Any]]:
-        """Every neighbour: ip, hwaddr (None while unknown), state, age_s, pending, router.
+        """Every neighbour: ip, hwaddr (None while unknown), underlay (the IP address to which its datagrams
+        go on RoCE and iWARP, else None), state, age_s, pending, router.
 
         The engine does other work after every `STATUS_PAGE` neighbours.
         """
@@ -83,14 +84,22 @@ class Views(Life):
     def connections(self) -> list[dict[str, Any]]:
         """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
         the messages and bytes of IP sent and received, and retries (packets sent again, None where
-        the device does not count them). Datagram mode has none, except those with the peers of a mesh or
-        of a link without multicast: `locator` is where the peer listens, and unknown values are None.
+        the device does not count them). Datagram mode has none, except those of `peers`, whose unknown
+        values are None.
 
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
         """
         interface = self._opened()
         rc = interface.rc
         return self._call(rc.snapshot) if rc is not None else interface.fabric.peers()
+
+    def peers(self) -> list[dict[str, Any]]:
+        """Every peer of a mesh or of a link without multicast, in both modes; none elsewhere: peer (its
+        hardware address without flags), locator (where it listens, by underlay address and TCP port), state,
+        role, mtu, addresses (its IP addresses on the link), and groups (the MGIDs that it wants to receive).
+        The other keys are those of `connections`.
+        """
+        return self._opened().fabric.peers()
 
     def groups(self) -> list[dict[str, Any]]:
         """Every multicast group: mgid, groups (the IP groups on it), state, kind, users, idle_s.

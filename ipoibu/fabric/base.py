@@ -174,11 +174,16 @@ class Fabric(ABC):
     def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
         """In a mesh: send the interface's addresses to every peer, now and when a peer connects."""
 
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:  # noqa: B027
-        """In a mesh: call `learned`, on any thread, with the addresses that a peer announces."""
+    def listen(  # noqa: B027
+        self,
+        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
+        gone: Callable[[HwAddr], None],
+    ) -> None:
+        """In a mesh: call, on any thread, `learned` with the addresses that a peer announces, and `gone` with
+        the address (without flags) of a host that is no peer any more."""
 
     def peers(self) -> list[dict[str, Any]]:
-        """In a mesh: describe every connection, as `Endpoint.connections` does."""
+        """In a mesh: describe every connection, as `Endpoint.peers` does."""
         return []
 
     @abstractmethod

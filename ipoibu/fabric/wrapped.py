@@ -39,8 +39,12 @@ class WrappedFabric(Fabric):
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._inner.announce(addresses)
 
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        self._inner.listen(learned)
+    def listen(
+        self,
+        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
+        gone: Callable[[HwAddr], None],
+    ) -> None:
+        self._inner.listen(learned, gone)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._inner.peers()

@@ -25,6 +25,7 @@ from ipoibu.limits import (
     MESH_BACKOFF_MIN_S,
     MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
+    MESH_GROUPS_SHOWN,
     MESH_PEERS_MAX,
 )
 from ipoibu.proto.backoff import Backoff
@@ -121,6 +122,13 @@ class Learned:
     addresses: tuple[IpAddress, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """No connection with this host is left: it is no peer any more."""
+
+    hwaddr: HwAddr
+
+
 MeshEffect = (
     Dial
     | Accept
@@ -131,6 +139,7 @@ MeshEffect = (
     | InGroups
     | InGroup
     | Learned
+    | Gone
     | Count
     | Log
 )
@@ -138,12 +147,15 @@ MeshEffect = (
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """A connection as `ipoibu connections` shows it."""
+    """A connection as `ipoibu peers` shows it, with what the peer has told: its groups, `MESH_GROUPS_SHOWN`
+    at most, and its IP addresses."""
 
     state: State
     is_ours: bool
     locator: Locator
     hwaddr: HwAddr | None
+    groups: tuple[Gid, ...] = ()
+    addresses: tuple[IpAddress, ...] = ()
 
 
 @dataclass(slots=True)
@@ -175,6 +187,8 @@ class _MeshConnection:
     greeting: Greeting | None = None
     is_introduced: bool = False
     state: State = MACHINE.initial
+    groups: dict[Gid, None] = field(default_factory=dict)
+    addresses: tuple[IpAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +331,8 @@ class Mesh:
                 conn.is_ours,
                 conn.locator,
                 conn.greeting.hwaddr if conn.greeting else None,
+                tuple(conn.groups),
+                conn.addresses,
             )
             for conn in self._connections.values()
         ]
@@ -395,6 +411,7 @@ class Mesh:
             if former.is_ours != conn.is_ours and former.is_ours == is_lesser:
                 self._feed(now, conn, Input.REDUNDANT)
                 return
+            del self._peers[greeting.hwaddr]  # the host stays a peer
             self._feed(now, former, Input.REPLACED)
             # The former connection did not fail, but its end may have counted against the contact.
             self._settle(conn, greeting)
@@ -459,6 +476,7 @@ class Mesh:
         hwaddr = conn.greeting.hwaddr if conn.greeting is not None else None
         if hwaddr is not None and self._peers.get(hwaddr) is conn:
             del self._peers[hwaddr]
+            self._effects.append(Gone(hwaddr))
             self._effects.append(Log(logging.INFO, f"the connection with {hwaddr} ended"))
         for contact in list(self._contacts.values()):
             is_its = hwaddr is not None and contact.hwaddr == hwaddr
@@ -476,16 +494,22 @@ class Mesh:
         match mesh.operation_untrusted(message):
             case Operation.GROUPS:
                 mgids = mesh.groups_untrusted(message)
+                conn.groups = dict.fromkeys(mgids)
                 self._effects.append(InGroups(conn.handle, tuple(mgids)))
             case (Operation.JOIN | Operation.LEAVE) as operation:
                 for mgid in mesh.groups_untrusted(message):
                     is_in = operation is Operation.JOIN
+                    if not is_in:
+                        conn.groups.pop(mgid, None)
+                    elif len(conn.groups) < MESH_GROUPS_SHOWN:
+                        conn.groups[mgid] = None
                     self._effects.append(InGroup(conn.handle, mgid, is_in))
             case Operation.PEERS:
                 for locator in mesh.locators_untrusted(message):
                     self._add_contact(now, locator, is_seed=False)
             case Operation.ADDRESSES:
                 ips = tuple(it.ip for it in mesh.locators_untrusted(message))
+                conn.addresses = ips
                 self._effects.append(Learned(greeting.full_hwaddr, ips))
             case Operation.WINDOW:
                 raise BadFrame("mesh_operation")

@@ -73,7 +73,7 @@ def _check_fabric(fabric: Fabric) -> None:
     fabric.attach(OTHER, 0xC001)  # with another LID
     for _ in range(2):  # at the second call it is not attached any more
         fabric.detach(GROUP)
-    fabric.listen(lambda _hwaddr, _addresses: None)
+    fabric.listen(lambda _hwaddr, _addresses: None, lambda _hwaddr: None)
     fabric.announce([ipaddress.ip_address("10.0.0.1")])
     assert fabric.peers() == []
     counters = fabric.counters()

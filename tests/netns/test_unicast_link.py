@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from ipoibu.lab import Lab
+from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
 
+Cli = Callable[..., subprocess.CompletedProcess[str]]
 Sh = Callable[[Host, str], str]
 Until = Callable[..., Any]
 
@@ -32,11 +38,16 @@ def _underlay(host: Host) -> str:
 
 
 def _peers(host: Host) -> set[str]:
-    return {row["peer"] for row in host.ask("conn") if row["state"] == "live"}
+    return {row["peer"] for row in host.ask("peers") if row["state"] == "live"}
+
+
+def _hwaddr(host: Host) -> str:
+    """The hardware address without its flags, which tell of connected mode."""
+    return "00" + str(host.ask("show")["hwaddr"])[2:]
 
 
 def _hwaddrs(hosts: list[Host], but: Host) -> set[str]:
-    return {host.ask("show")["hwaddr"] for host in hosts if host is not but}
+    return {_hwaddr(host) for host in hosts if host is not but}
 
 
 def _met(hosts: list[Host]) -> bool:
@@ -114,6 +125,12 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     until(lambda: _reaches(first, target) and first.ask("conn"), 30)
     until(lambda: all(row["state"] == "live" for row in first.ask("conn")), 30)
     assert _reaches(first, target, "-s", "60000", "-M", "do")
+    until(lambda: _met(three.hosts), 20)
+    assert all(row["groups"] for row in first.ask("peers"))
+    gone = _hwaddr(second)
+    second.kill()
+    until(lambda: gone not in _peers(first))
+    until(lambda: not [row for row in first.ask("conn") if row["peer"] == gone])
 
 
 def test_a_host_that_was_killed_comes_back(three: Lab, until: Until) -> None:
@@ -125,6 +142,73 @@ def test_a_host_that_was_killed_comes_back(three: Lab, until: Until) -> None:
     second.start()
     until(lambda: _met(three.hosts), 30)
     until(lambda: _reaches(third, str(second.ipv4.ip)), 20)
+
+
+def test_neighbours_and_peers_show_where_they_are_below(
+    three: Lab, cli: Cli, sh: Sh, until: Until
+) -> None:
+    three.start()
+    until(lambda: _met(three.hosts), 20)
+    first, second, _ = three.hosts
+    until(lambda: _reaches(first, str(second.ipv4.ip)), 10)
+    link_local = sh(second, "ip -6 -o address show dev eth0 scope link").split()[3].split("/")[0]
+    (neighbour,) = (it for it in first.ask("neigh") if it["ip"] == str(second.ipv4.ip))
+    assert neighbour["underlay"] == link_local
+    assert f"{second.ipv4.ip} dev ib0" in (shown := cli(first, "neigh").stdout)
+    assert f" underlay {link_local} " in shown
+    (peer,) = (it for it in first.ask("peers") if it["underlay"] == _underlay(second))
+    assert set(peer["addresses"]) >= {str(second.ipv4.ip), str(second.ipv6.ip)}
+    assert f"at {_underlay(second)}:4792" in cli(first, "peers").stdout
+
+
+def test_children_meet_at_their_parents_port_and_capture_shows_their_packets(
+    three: Lab, cli: Cli, until: Until, tmp_path: Path
+) -> None:
+    three.start()
+    first, second, _ = three.hosts
+    for host in (first, second):
+        address = f"10.78.0.{host.number}/24"
+        assert cli(host, "child", "add", "ib0", "0x8001", "--address", address).returncode == 0
+    until(lambda: _met(three.hosts), 20)
+    until(lambda: _reaches(first, "10.78.0.2"), 20)
+    (row,) = json.loads(cli(first, "peers", "-j", "ib0.8001").stdout)
+    assert (row["state"], row["locator"]) == ("live", f"{_underlay(second)}:4792")
+    file = tmp_path / "child.pcap"
+    capture = ["capture", "ib0.8001", "-w", str(file), "-c", "2"]
+    sniffer = first.namespace.popen([sys.executable, "-m", "ipoibu.cli", *capture])
+    try:
+        until(lambda: _reaches(first, "10.78.0.2") and sniffer.poll() is not None, 20)
+    finally:
+        sniffer.kill()
+        sniffer.wait()
+    assert file.stat().st_size > 24 + 2 * 16  # the header of the file, and of two packets
+
+
+def test_only_hosts_that_know_the_key_are_peers(
+    three: Lab, sh: Sh, until: Until, tmp_path: Path
+) -> None:
+    for host in three.hosts:
+        file = tmp_path / f"key{host.number}"
+        file.write_text(64 * ("b" if host.number == 3 else "a"))
+        file.chmod(0o600)
+        host.options += ["--peer-key-file", str(file)]
+    three.start()
+    first, second, third = three.hosts
+    until(lambda: _peers(first) == _hwaddrs([second], first), 20)
+    until(lambda: _reaches(second, str(first.ipv4.ip)), 10)
+    until(lambda: first.ask("stats").get("fabric.mesh_key_wrong", 0) > 0, 20)
+    assert _peers(third) == set()
+    assert not _reaches(third, str(first.ipv4.ip))
+
+
+def test_a_key_that_everybody_may_read_is_one_line(three: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(64 * "a")
+    file.chmod(0o644)
+    first = three.hosts[0]
+    first.options += ["--peer-key-file", str(file)]
+    with pytest.raises(LabError, match=rf"{file}: every user may read or change the key: chmod o="):
+        first.start()
 
 
 def test_a_port_that_is_taken_is_one_line(three: Lab, sh: Sh) -> None:

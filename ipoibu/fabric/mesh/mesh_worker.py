@@ -21,13 +21,14 @@ from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.mesh import InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
+from ipoibu.proto.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
 from ipoibu.proto.mesh_state import State
 from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
 
 Learn = Callable[[HwAddr, tuple[IpAddress, ...]], None]
+Lose = Callable[[HwAddr], None]
 
 
 class MeshCore(Protocol):
@@ -50,6 +51,7 @@ class MeshWorker(Worker):
         self._greeting = config.ours.pack()
         self._introduced = replace(config.ours, is_introduced=True).pack()
         self._learned: Learn | None = None
+        self._gone: Lose | None = None
         self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # announced before `listen`
 
     # ---- requests
@@ -66,16 +68,17 @@ class MeshWorker(Worker):
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._input(lambda: self._mesh.addresses(addresses))
 
-    def listen(self, learned: Learn) -> None:
-        """Call `learned`, which must not block, with the addresses that peers announce."""
+    def listen(self, learned: Learn, gone: Lose) -> None:
+        """Call `learned` with the addresses that peers announce, and `gone` with a host that is no peer any
+        more. Both must not block."""
         with self._lock:
-            self._learned = learned
+            self._learned, self._gone = learned, gone
             for hwaddr, addresses in self._early.items():
                 learned(hwaddr, addresses)
             self._early.clear()
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Describe the connections for `Endpoint.connections`; there are no counters for each peer."""
+        """Describe the connections for `Endpoint.peers`; there are no counters for each peer."""
         mtu_bytes = self._mesh.config.ours.mtu_bytes
         unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
         traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
@@ -86,8 +89,11 @@ class MeshWorker(Worker):
                     "state": "live" if it.state is State.OPEN else it.state.value,
                     "peer": str(it.hwaddr) if it.hwaddr else None,
                     "locator": str(it.locator),
+                    "underlay": str(it.locator.ip),
                     "mtu": mtu_bytes if it.state is State.OPEN else 0,
                     "superframes": False,
+                    "groups": [str(mgid) for mgid in it.groups],
+                    "addresses": [str(ip) for ip in it.addresses],
                 }
                 | dict.fromkeys(unknown + traffic)
                 for it in self._mesh.snapshot()
@@ -108,6 +114,10 @@ class MeshWorker(Worker):
                     self._early[hwaddr] = addresses
                 else:
                     self._learned(hwaddr, addresses)
+            case Gone(hwaddr):
+                self._early.pop(hwaddr, None)
+                if self._gone is not None:
+                    self._gone(hwaddr)
             case Count(reason):
                 self._counts[reason] += 1
             case Log(level, text):

@@ -182,8 +182,12 @@ class IwarpMesh(Fabric):
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._connections.announce(addresses)
 
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        self._connections.listen(learned)
+    def listen(
+        self,
+        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
+        gone: Callable[[HwAddr], None],
+    ) -> None:
+        self._connections.listen(learned, gone)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._connections.snapshot()

@@ -96,8 +96,12 @@ class UnicastFabric(WrappedFabric):
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._rendezvous.announce(addresses)
 
-    def listen(self, learned: Callable[[HwAddr, tuple[IpAddress, ...]], None]) -> None:
-        self._rendezvous.listen(learned)
+    def listen(
+        self,
+        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
+        gone: Callable[[HwAddr], None],
+    ) -> None:
+        self._rendezvous.listen(learned, gone)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._rendezvous.snapshot()

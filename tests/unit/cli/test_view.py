@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.cli import mcast, neigh, path, show, stats, view
+from ipoibu.cli import mcast, neigh, path, peers, show, stats, view
 from ipoibu.cli.main import main
 from ipoibu.errors import NoSuchDevice
 
@@ -36,6 +36,7 @@ NEIGH: list[dict[str, Any]] = [
     {
         "ip": "10.0.0.2",
         "hwaddr": HWADDR,
+        "underlay": "192.0.2.7",
         "state": "reachable",
         "age_s": 3.25,
         "pending": 0,
@@ -44,6 +45,7 @@ NEIGH: list[dict[str, Any]] = [
     {
         "ip": "fd00::9",
         "hwaddr": None,
+        "underlay": None,
         "state": "incomplete",
         "age_s": 0.0,
         "pending": 2,
@@ -52,6 +54,7 @@ NEIGH: list[dict[str, Any]] = [
     {
         "ip": "fe80::1",
         "hwaddr": HWADDR,
+        "underlay": None,
         "state": "stale",
         "age_s": 1.0,
         "pending": 0,
@@ -113,10 +116,30 @@ def test_an_interface_is_shown_with_its_20_byte_address() -> None:
 
 def test_neighbours_read_as_ip_neigh_prints_them() -> None:
     assert neigh.text([("ib0", NEIGH)]) == (
-        f"10.0.0.2 dev ib0 lladdr {HWADDR} REACHABLE age 3.2s\n"
+        f"10.0.0.2 dev ib0 lladdr {HWADDR} underlay 192.0.2.7 REACHABLE age 3.2s\n"
         "fd00::9 dev ib0 INCOMPLETE age 0.0s pending 2\n"
         f"fe80::1 dev ib0 lladdr {HWADDR} router STALE age 1.0s"
     )
+
+
+def test_peers_show_where_they_listen_and_what_they_told() -> None:
+    entry = {
+        "peer": HWADDR,
+        "locator": "192.0.2.7:4792",
+        "underlay": "192.0.2.7",
+        "state": "live",
+        "role": "active",
+        "mtu": 2044,
+        "addresses": ["10.0.0.2", "fd00::2"],
+        "groups": ["ff12:401b:ffff::1"],
+    }
+    dialing = entry | {"peer": None, "state": "dialing", "mtu": 0, "addresses": [], "groups": []}
+    lines = peers.text([("ib0", [entry | {"retries": None}, dialing])]).splitlines()
+    assert [line.split() for line in lines] == [
+        f"{HWADDR} dev ib0 at 192.0.2.7:4792 LIVE mtu 2044 groups 1 10.0.0.2,fd00::2".split(),
+        ["-", "dev", "ib0", "at", "192.0.2.7:4792", "DIALING", "-", "groups", "0", "-"],
+    ]
+    assert peers.data([("ib0", [entry | {"retries": None}])]) == [{"dev": "ib0", **entry}]
 
 
 def test_groups_have_their_mgid_and_ip_groups() -> None:
@@ -159,7 +182,8 @@ def test_json_is_a_list_with_each_interfaces_name(
     assert main(["neigh", "-j"]) == 0
     entries = json.loads(capsys.readouterr().out)
     assert [entry["dev"] for entry in entries] == ["ib0", "ib0", "ib0", "ib1"]
-    assert set(entries[0]) == {"dev", "ip", "hwaddr", "state", "age_s", "pending", "router"}
+    keys = {"dev", "ip", "hwaddr", "underlay", "state", "age_s", "pending", "router"}
+    assert set(entries[0]) == keys
     assert main(["neigh", "ib1", "-j"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 1
 

@@ -46,6 +46,9 @@ class FakeEndpoint:
     def connections(self) -> list[dict[str, Any]]:
         return []
 
+    def peers(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> dict[str, int]:
         return {"tx_packets": 7, "capture_dropped": self.ring_drops}
 

@@ -71,14 +71,14 @@ def test_each_command_is_answered_from_the_endpoint(endpoint: Any, runtime: Path
     async def talk(server: ControlServer) -> list[Any]:
         return [
             await asyncio.to_thread(_ask_blocking, command)
-            for command in ("show", "neigh", "mcast", "conn", "stats")
+            for command in ("show", "neigh", "mcast", "conn", "peers", "stats")
         ]
 
-    show, neigh, mcast, conn, stats = _with_server(endpoint, talk)
+    show, neigh, mcast, conn, peers, stats = _with_server(endpoint, talk)
     assert show["mtu"] == 2044
     assert neigh[0]["ip"] == "10.0.0.2"
     assert mcast == []
-    assert conn == []
+    assert conn == peers == []
     assert stats["tx_packets"] == 7
 
 
@@ -102,7 +102,14 @@ def test_ipoibu_neigh_prints_a_hundred_thousand_neighbours(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = ipaddress.ip_address("10.1.0.0")
-    row = {"hwaddr": None, "state": "stale", "age_s": 1.0, "pending": 0, "router": False}
+    row = {
+        "hwaddr": None,
+        "underlay": None,
+        "state": "stale",
+        "age_s": 1.0,
+        "pending": 0,
+        "router": False,
+    }
     neighbours = [{"ip": str(first + n), **row} for n in range(100_000)]
     monkeypatch.setattr(endpoint, "neighbours", lambda: neighbours)
 
@@ -137,7 +144,7 @@ def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
     assert done == {"ok": True, "result": {"grown": 2}}
     assert refused == {"ok": False, "error": "by nothing"}
     assert unknown["error"].endswith(
-        "(known: show, neigh, mcast, conn, stats, path, metrics, grow)"
+        "(known: show, neigh, mcast, conn, peers, stats, path, metrics, grow)"
     )
 
 

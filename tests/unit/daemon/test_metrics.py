@@ -63,6 +63,9 @@ class Endpoint:
     def connections(self) -> list[dict[str, Any]]:
         return [{"role": "active", "state": "established"}]
 
+    def peers(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> dict[str, int]:
         return self._counters
 

@@ -15,12 +15,14 @@ from ipoibu.limits import (
     MESH_BACKOFF_MAX_S,
     MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
+    MESH_GROUPS_SHOWN,
     MESH_PORT,
 )
 from ipoibu.proto.effects import Count
 from ipoibu.proto.mesh import (
     Accept,
     Dial,
+    Gone,
     Hangup,
     InGroup,
     InGroups,
@@ -252,6 +254,38 @@ def test_a_host_at_two_addresses_is_connected_once() -> None:
     assert pick(Dial, desk.wait(100)) == []
     desk.mesh.ended(desk.now, second.handle)
     assert {it.locator for it in pick(Dial, desk.wait(20))} >= {place(2)}
+
+
+def test_a_host_is_gone_with_its_last_connection() -> None:
+    desk = Desk()
+    first, second = pick(Dial, desk.seed(1, 2))
+    desk.opened(first.handle, 1)
+    assert pick(Gone, desk.opened(second.handle, 1)) == []  # the second one took its place
+    assert pick(Gone, desk.mesh.ended(desk.now, second.handle)) == [Gone(greeting(1).hwaddr)]
+
+
+def test_what_a_peer_has_told_is_shown() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    ours, other = GROUP, Gid.parse("ff12:401b:ffff::7")
+    (everything,) = mesh.groups(Operation.GROUPS, [ours])
+    desk.mesh.control(desk.now, handle, everything)
+    for operation, mgid in ((Operation.JOIN, other), (Operation.LEAVE, ours)):
+        (message,) = mesh.groups(operation, [mgid])
+        desk.mesh.control(desk.now, handle, message)
+    desk.mesh.control(desk.now, handle, mesh.addresses([ip_address("10.0.0.1")]))
+    (shown,) = desk.mesh.snapshot()
+    assert (shown.groups, shown.addresses) == ((other,), (ip_address("10.0.0.1"),))
+
+
+def test_the_groups_shown_of_a_peer_have_a_cap() -> None:
+    desk = Desk()
+    handle = desk.meet(1)
+    mgids = [Gid(bytes((0xFF, 0x12)) + n.to_bytes(14)) for n in range(MESH_GROUPS_SHOWN + 10)]
+    for message in mesh.groups(Operation.JOIN, mgids):
+        desk.mesh.control(desk.now, handle, message)
+    (shown,) = desk.mesh.snapshot()
+    assert len(shown.groups) == MESH_GROUPS_SHOWN
 
 
 def test_a_seed_is_tried_for_ever_with_growing_waits() -> None:

@@ -189,7 +189,7 @@ def test_garbage_is_rejected_with_our_greeting(desk: Desk) -> None:
 
 def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
     learned: queue.SimpleQueue[tuple[HwAddr, tuple[IpAddress, ...]]] = queue.SimpleQueue()
-    desk.connections.listen(lambda *what: learned.put(what))
+    desk.connections.listen(lambda *what: learned.put(what), lambda _: None)
     handle, _ = desk.meet()
     desk.connections.joined(GROUP)
     desk.connections.left(GROUP)
