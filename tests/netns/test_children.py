@@ -111,7 +111,7 @@ def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, sh
         (("add", "ib0", "0"), 2, "P_Key 0x0000 is invalid"),
         (("add", "ib0", "0x8000"), 2, "P_Key 0x8000 is invalid"),
         (("add", "ib0.8001", "2"), 1, "a child interface has no children"),
-        (("del", "ib0", "2"), 1, "ib0: no child in partition 0x8002"),
+        (("del", "ib0", "2"), 1, "ib0: the interface has no child in partition 0x8002"),
         (("add", "ib7", "2"), 3, "no interface 'ib7'"),
         (("add", "ib0", "2", "--mtu", "9141"), 1, "MTU 9141 is too large"),
     ],
