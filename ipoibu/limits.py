@@ -128,6 +128,7 @@ MESH_CONTACTS_MAX: Final = 256  # iWARP: places where a host may listen
 MESH_LOCATORS_KEPT: Final = 8192  # parsed places: every new peer names the same ones
 MESH_FAILURES_MAX: Final = 8  # in a row: then we remove a contact that only peers named
 MESH_GROUPS_SHOWN: Final = 1024  # of one peer, by `ipoibu peers`; as many as the core tells apart
+MESH_NEWS_S: Final = 0.2  # we collect new peers for so long before we name them to the others
 MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
 MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here

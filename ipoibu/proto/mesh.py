@@ -26,6 +26,7 @@ from ipoibu.limits import (
     MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
     MESH_GROUPS_SHOWN,
+    MESH_NEWS_S,
     MESH_PEERS_MAX,
 )
 from ipoibu.proto.backoff import Backoff
@@ -39,6 +40,7 @@ from ipoibu.wire.mesh import Greeting, Locator, Operation
 Handle = int
 
 _JITTER: Final = 0.25
+_NEWS: Final = "news"
 
 
 # Effects
@@ -220,6 +222,7 @@ class Mesh:
         self._ourselves: set[Locator] = set()
         self._connections: dict[Handle, _MeshConnection] = {}
         self._peers: dict[HwAddr, _MeshConnection] = {}
+        self._news: list[Handle] = []  # peers that we have not named to the others yet
         self._ours = _Ours()
 
     # ---- inputs: from the operator, and from the interface
@@ -419,8 +422,11 @@ class Mesh:
         self._feed(now, conn, fed)
 
     def _settle(self, conn: _MeshConnection, greeting: Greeting) -> None:
-        """Note which peer listens at the contact."""
+        """Note which peer listens at the contact. Then we do not dial a host that has dialed us when others
+        name it, but we do when the connection has ended."""
         contact = self._contacts.get(conn.locator)
+        if contact is None and len(self._contacts) < self.config.contacts_max:
+            contact = self._contacts[conn.locator] = _Contact(conn.locator, is_seed=False)
         if contact is not None:
             contact.hwaddr = greeting.hwaddr
             contact.backoff.reset()
@@ -449,7 +455,7 @@ class Mesh:
                 text = f"connected with {conn.greeting.hwaddr} at {conn.locator}"
                 emit(Log(logging.INFO, text))
             case Action.INTRODUCE:
-                self._introduce(conn)
+                self._introduce(now, conn)
             case Action.HANG_UP:
                 emit(Hangup(conn.handle))
             case Action.COUNT:
@@ -459,7 +465,7 @@ class Mesh:
             case Action.FORGET:
                 self._forget(now, conn)
 
-    def _introduce(self, conn: _MeshConnection) -> None:
+    def _introduce(self, now: float, conn: _MeshConnection) -> None:
         """Send a new peer our groups and addresses and the places of the other peers. Introduce it to the
         others, unless another host has introduced it and does so: a host that joins N hosts would
         otherwise cause N * N messages."""
@@ -467,8 +473,22 @@ class Mesh:
         self._send(conn, mesh.groups(Operation.GROUPS, list(self._ours.groups)))
         self._send(conn, [mesh.addresses(self._ours.addresses)])
         self._send(conn, mesh.peers([other.locator for other in others]))
-        for other in others if not conn.is_introduced else ():
-            self._send(other, mesh.peers([conn.locator]))
+        if not conn.is_introduced:
+            if not self._news:
+                self._timers.arm(self._tell, _NEWS, now + MESH_NEWS_S)
+            self._news.append(conn.handle)
+
+    def _tell(self, now: float, _: object) -> None:
+        """Name all new peers in one message to each peer."""
+        places = {it: conn.locator for it in self._news if (conn := self._connections.get(it))}
+        self._news = []
+        everything = list(mesh.peers(list(places.values())))
+        for other in self._peers.values():
+            if other.handle in places:  # it knows its own place
+                rest = [place for handle, place in places.items() if handle != other.handle]
+                self._send(other, mesh.peers(rest))
+            else:
+                self._send(other, everything)
 
     def _forget(self, now: float, conn: _MeshConnection) -> None:
         """Remove a connection, and dial its contact again later."""

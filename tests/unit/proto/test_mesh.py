@@ -16,6 +16,7 @@ from ipoibu.limits import (
     MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
     MESH_GROUPS_SHOWN,
+    MESH_NEWS_S,
     MESH_PORT,
 )
 from ipoibu.proto.effects import Count
@@ -209,7 +210,7 @@ def test_peers_announce_to_each_other_where_the_others_are() -> None:
     desk = Desk()
     first = desk.meet(1)
     second, _ = desk.ask(2)
-    effects = desk.mesh.established(0, second)
+    effects = desk.mesh.established(desk.now, second) + desk.wait(MESH_NEWS_S)
     peers = [it for it in pick(SendControl, effects) if it.message[0] == Operation.PEERS]
     assert {it.handle: mesh.locators_untrusted(it.message) for it in peers} == {
         first: [place(2)],
@@ -221,11 +222,37 @@ def test_who_was_introduced_by_a_peer_is_not_announced_again() -> None:
     desk = Desk()
     first = desk.meet(1)
     handle, _ = desk.ask(2, is_introduced=True)
-    effects = desk.mesh.established(desk.now, handle)
+    effects = desk.mesh.established(desk.now, handle) + desk.wait(MESH_NEWS_S)
     assert Operation.PEERS in controls(effects, handle)
     assert controls(effects, first) == []
     handle, _ = desk.ask(3)
-    assert controls(desk.mesh.established(desk.now, handle), first) == [Operation.PEERS]
+    effects = desk.mesh.established(desk.now, handle) + desk.wait(MESH_NEWS_S)
+    assert controls(effects, first) == [Operation.PEERS]
+
+
+def test_many_new_peers_are_named_in_one_message_and_none_to_itself() -> None:
+    desk = Desk()
+    first = desk.meet(1)
+    desk.wait(MESH_NEWS_S)
+    newer = [desk.ask(number)[0] for number in (2, 3, 4)]
+    for handle in newer:
+        desk.mesh.established(desk.now, handle)
+    desk.mesh.ended(desk.now, newer[2])
+    told = {
+        it.handle: mesh.locators_untrusted(it.message) for it in pick(SendControl, desk.wait(1))
+    }
+    assert told == {first: [place(2), place(3)], newer[0]: [place(3)], newer[1]: [place(2)]}
+
+
+def test_a_host_that_dialed_us_is_not_dialed_when_others_name_it_but_when_it_is_gone() -> None:
+    desk = Desk()
+    first = desk.meet(1)
+    handle, _ = desk.ask(2)
+    desk.mesh.established(desk.now, handle)
+    (named,) = mesh.peers([place(2)])
+    assert pick(Dial, desk.mesh.control(desk.now, first, named)) == []
+    desk.mesh.ended(desk.now, handle)
+    assert [it.locator for it in pick(Dial, desk.wait(2))] == [place(2)]
 
 
 def test_our_greeting_says_who_named_the_place() -> None:
