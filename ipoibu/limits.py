@@ -134,6 +134,7 @@ MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
 MESH_BACKOFF_MAX_S: Final = 16.0  # ... up to here
 MESH_FILE_S: Final = 2.0  # time between two checks of the peers file
 MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
+MESH_RESOLVE_SOON_S: Final = 5.0  # when a name has no address, or a peer has gone
 UNICAST_PEERS_MAX: Final = 1024  # a TCP connection each
 UNICAST_CONTACTS_MAX: Final = 4096
 UNICAST_GREETING_MAX: Final = (

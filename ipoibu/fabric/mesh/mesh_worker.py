@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.effect_loop import EffectLoop
+from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
@@ -52,9 +53,14 @@ class MeshWorker(Worker):
         self._introduced = replace(config.ours, is_introduced=True).pack()
         self._learned: Learn | None = None
         self._gone: Lose | None = None
+        self._source: PeerSource | None = None
         self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # announced before `listen`
 
     # ---- requests
+
+    def follow(self, source: PeerSource) -> None:
+        """Tell the source of the seeds when a peer has gone."""
+        self._source = source
 
     def seeds(self, locators: set[Locator]) -> None:
         self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
@@ -116,6 +122,8 @@ class MeshWorker(Worker):
                     self._learned(hwaddr, addresses)
             case Gone(hwaddr):
                 self._early.pop(hwaddr, None)
+                if self._source is not None:
+                    self._source.lost()
                 if self._gone is not None:
                     self._gone(hwaddr)
             case Count(reason):

@@ -2,7 +2,8 @@
 """The peers of a mesh as the operator lists them: HOST[:PORT], on the command line or in a file.
 
 A thread checks the file every two seconds, reads it again when it has changed, and resolves the names
-again now and then. A name stands for all its addresses.
+again every 30 s, or after 5 s when one had no address or a peer has gone. A name stands for all its
+addresses.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.limits import MESH_FILE_S, MESH_PORT, MESH_RESOLVE_S
+from ipoibu.limits import MESH_FILE_S, MESH_PORT, MESH_RESOLVE_S, MESH_RESOLVE_SOON_S
+from ipoibu.proto.ratelimit import should_log
 from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
@@ -78,15 +81,19 @@ def read_peers(path: Path) -> list[tuple[str, int]]:
     return peers
 
 
-def resolve(peers: Iterable[tuple[str, int]]) -> set[Locator]:
-    """Return all addresses of all names; log a name that has none now."""
+def resolve(peers: Iterable[tuple[str, int]], failures: Counter[str]) -> set[Locator]:
+    """Return all addresses of all names. `failures` counts how often a name had none in a row, for the
+    log."""
     locators = set()
     for host, port in peers:
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            _log.warning("peer %s: %s", host, error.strerror or error)
+            failures[host] += 1
+            if should_log(failures[host]):
+                _log.warning("peer %s: %s", host, error.strerror or error)
             continue
+        failures.pop(host, None)
         for family, _, _, _, address in infos:
             if family in (socket.AF_INET, socket.AF_INET6):
                 ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
@@ -105,6 +112,8 @@ class PeerSource:
         self._in_file: list[tuple[str, int]] = [] if self._file is None else read_peers(self._file)
         self._stamp = self._file_stamp()
         self._delivered: set[Locator] | None = None
+        self._failures: Counter[str] = Counter()
+        self._has_lost = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ipoibu-peers", daemon=True)
 
@@ -115,12 +124,19 @@ class PeerSource:
         """Stop the thread, without waiting for a look-up to end."""
         self._stop.set()
 
+    def lost(self) -> None:
+        """Look the names up again soon: a peer has gone, and may be back at another address."""
+        self._has_lost = True
+
     def _run(self) -> None:
         resolved_at = -MESH_RESOLVE_S
         while not self._stop.is_set():
             changed = self._read_again()
-            if changed or time.monotonic() >= resolved_at + MESH_RESOLVE_S:
-                locators = resolve([*self._given, *self._in_file])
+            is_soon = self._failures or self._has_lost
+            wait_s = MESH_RESOLVE_SOON_S if is_soon else MESH_RESOLVE_S
+            if changed or time.monotonic() >= resolved_at + wait_s:
+                self._has_lost = False
+                locators = resolve([*self._given, *self._in_file], self._failures)
                 resolved_at = time.monotonic()
                 if locators != self._delivered and not self._stop.is_set():
                     self._delivered = locators

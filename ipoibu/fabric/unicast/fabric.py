@@ -76,6 +76,7 @@ class UnicastFabric(WrappedFabric):
             undo.callback(receptions.enter(options.listen_port, options.key, place, rendezvous))
             source = PeerSource(options, rendezvous.seeds)
             undo.callback(source.close)
+            rendezvous.follow(source)
             source.start()
             return cls(inner, link, rendezvous, undo.pop_all())
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import queue
 import socket
+from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -82,10 +83,12 @@ def test_a_name_stands_for_all_its_addresses(monkeypatch: pytest.MonkeyPatch) ->
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    assert resolve([("many", 7), ("gone", 8)]) == {
+    failures = Counter({"many": 3})
+    assert resolve([("many", 7), ("gone", 8)], failures) == {
         Locator(ip_address("10.0.0.1"), 7),
         Locator(ip_address("fe80::1"), 7),
     }
+    assert failures == {"gone": 1}
 
 
 def test_a_file_that_changes_is_read_again_and_a_wrong_one_is_not(
@@ -109,6 +112,34 @@ def test_a_file_that_changes_is_read_again_and_a_wrong_one_is_not(
         replace(path, "\n")
         assert delivered.get(timeout=WAIT_S) == {given}
         assert delivered.empty()
+    finally:
+        source.close()
+
+
+def test_names_are_looked_up_again_soon_without_an_address_and_after_a_loss(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [None] * 6 + ["10.0.0.1", "10.0.0.2"]
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        address = answers.pop(0)
+        if address is None:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, 1, 6, "", (address, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for name in ("MESH_FILE_S", "MESH_RESOLVE_SOON_S"):
+        monkeypatch.setattr(peer_list, name, 0.01)
+    delivered: queue.SimpleQueue[set[Locator]] = queue.SimpleQueue()
+    source = PeerSource(MeshOptions(("peers.test",)), delivered.put)
+    source.start()
+    try:
+        assert delivered.get(timeout=WAIT_S) == set()
+        assert delivered.get(timeout=WAIT_S) == {Locator(ip_address("10.0.0.1"), MESH_PORT)}
+        assert caplog.text.count("peer peers.test: Name or service not known") == 3  # 1, 2, 5
+        assert len(answers) == 1
+        source.lost()
+        assert delivered.get(timeout=WAIT_S) == {Locator(ip_address("10.0.0.2"), MESH_PORT)}
     finally:
         source.close()
 
