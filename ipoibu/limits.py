@@ -29,6 +29,7 @@ CPU_LATENCY_MAX_US: Final = 1_000_000  # no CPU takes so long to wake
 # receives for all, and is busy long before 16 others are.
 QUEUES_MAX: Final = 16
 
+NEIGH_KEPT_MAX: Final = 256  # neighbours that a restart keeps; the pump learns them in one batch
 CHILDREN_MAX: Final = 127  # with the parent, these fill the P_Key table of the built-in HCA
 
 # Partition defaults without a subnet administrator

@@ -164,6 +164,7 @@ static int set_up(struct ipu_soft_fabric *soft, const struct ipu_soft_fabric_con
         .qkey = config->qkey,
         .pkey_index = config->pkey_index,
         .source_qpn = config->source_qpn,
+        .qpn = config->qpn,
     };
     error = soft_qp_create(*soft->hca, &attr, &soft->qp);
     if (error < 0)

@@ -29,6 +29,7 @@ struct ipu_soft_fabric_config {
     bool needs_lid;      /* the fabric refuses a destination without a LID, as InfiniBand does */
     uint32_t connected_depth; /* receives that all connections share; 0: datagrams only */
     uint32_t source_qpn;      /* the queue pair that a TX queue sends as; 0: its own */
+    uint32_t qpn;             /* the number that it gets if it is free; 0: any */
 };
 
 /* *hca outlives the fabric. Returns 0, or a negative errno with nothing left behind. */

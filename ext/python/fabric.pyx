@@ -108,6 +108,8 @@ cdef extern from "soft/hca.h" nogil:
     struct soft_hca_options:
         soft_gid_kind kind
         in6_addr gid
+        int adopted_fd
+    int soft_hca_fd(const soft_hca *hca)
     int soft_hca_open(const char *netdev, const soft_hca_options *options, soft_hca **out)
     int soft_hca_open_tx_queue(soft_hca *hca, uint16_t pkey, soft_hca **out)
     void soft_hca_close(soft_hca *hca)
@@ -184,6 +186,7 @@ cdef extern from "fabric/soft_fabric.h" nogil:
         bint needs_lid
         uint32_t connected_depth
         uint32_t source_qpn
+        uint32_t qpn
     int ipu_soft_fabric_init(ipu_soft_fabric *soft, soft_hca **hca,
                              const ipu_soft_fabric_config *config)
     void ipu_soft_fabric_free(ipu_soft_fabric *soft)
@@ -209,7 +212,8 @@ FABRIC_FEATURES = {"isal": bool(FABRIC_ISAL), "libdeflate": bool(FABRIC_LIBDEFLA
 
 cdef class SoftHca:
     """The built-in HCA of one net device of this network namespace. `kind` is a value of enum soft_gid_kind;
-    with a `gid`, the device has to have that one."""
+    with a `gid`, the device has to have that one. With a `socket_fd`, the descriptor of an earlier HCA's
+    socket, the HCA goes on with a duplicate of that."""
 
     cdef soft_hca *hca
     cdef int fabrics # number of open fabrics
@@ -225,7 +229,7 @@ cdef class SoftHca:
     cdef readonly unsigned int datagram_bytes
     cdef readonly unsigned int netdev_mtu_bytes
 
-    def __cinit__(self, str netdev, *, int kind=0, bytes gid=None):
+    def __cinit__(self, str netdev, *, int kind=0, bytes gid=None, int socket_fd=0):
         cdef soft_hca_attr attr
         cdef soft_hca_options options
         cdef bytes name = netdev.encode()
@@ -235,6 +239,7 @@ cdef class SoftHca:
         options.kind = <soft_gid_kind>kind
         if gid is not None:
             options.gid = address(gid)
+        options.adopted_fd = socket_fd
         check(soft_hca_open(name, &options, &self.hca), netdev)
         soft_hca_query(self.hca, &attr)
         self.netdev = netdev
@@ -260,6 +265,12 @@ cdef class SoftHca:
         if self.hca == NULL:
             raise ValueError(f"{self.netdev}: the HCA is closed")
         return 0
+
+    @property
+    def socket_fd(self) -> int:
+        """The descriptor of the UDP socket, which the HCA keeps."""
+        self.alive()
+        return soft_hca_fd(self.hca)
 
     cdef int take_pkey(self, uint16_t pkey) except -1:
         """Return the index of this key, which the table gets if it lacks it; queue pairs of one partition
@@ -337,7 +348,8 @@ cdef class SoftFabric:
     cdef bint open
 
     def __cinit__(self, SoftHca hca not None, *, uint32_t qkey, uint16_t pkey, uint32_t send_depth=512,
-                  uint32_t recv_depth=256, uint32_t connected_depth=0, bint needs_lid=False):
+                  uint32_t recv_depth=256, uint32_t connected_depth=0, bint needs_lid=False,
+                  uint32_t qpn=0):
         cdef ipu_soft_fabric_config config
         config.qkey = qkey
         config.send_depth = send_depth
@@ -345,6 +357,7 @@ cdef class SoftFabric:
         config.connected_depth = connected_depth
         config.needs_lid = needs_lid
         config.source_qpn = 0
+        config.qpn = qpn
         hca.alive()
         self.hca = hca
         self.pkey_index = hca.take_pkey(pkey)

@@ -164,7 +164,7 @@ static int read_attributes(struct soft_netdev *dev, const char *netdev,
     return 0;
 }
 
-static int open_udp(struct soft_hca *hca)
+static int open_udp(struct soft_hca *hca, int adopted_fd)
 {
     struct soft_udp_config config = {
         .netdev = hca->attr.netdev,
@@ -172,6 +172,7 @@ static int open_udp(struct soft_hca *hca)
         .gid = hca->attr.gid,
         .port = SOFT_UDP_PORT,
         .sends_singly = hca->other_adapters,
+        .adopted_fd = adopted_fd,
     };
 
     return soft_udp_open(&config, &hca->count, &hca->udp);
@@ -203,7 +204,7 @@ int soft_hca_open(const char *netdev, const struct soft_hca_options *options, st
         error = soft_membership_open(&hca->membership, attr.ifindex);
     if (error != 0)
         goto destroy;
-    error = open_udp(hca);
+    error = open_udp(hca, options->adopted_fd);
     if (error != 0)
         goto close_membership;
     *out = hca;
@@ -216,6 +217,11 @@ destroy:
 close_netdev:
     soft_netdev_close(&dev);
     return error;
+}
+
+int soft_hca_fd(const struct soft_hca *hca)
+{
+    return soft_udp_fd(hca->udp);
 }
 
 void soft_hca_close(struct soft_hca *hca)

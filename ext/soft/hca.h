@@ -83,6 +83,9 @@ struct soft_hca_options {
      * ICRC fits any identification: a damaged packet passes in one of 65536 cases.
      */
     bool other_adapters;
+    int adopted_fd; /* not 0: soft_hca_fd of an earlier adapter of that device, which may have been
+                       another process's; the adapter goes on with a duplicate, in which packets
+                       wait */
 };
 
 /*
@@ -96,12 +99,16 @@ struct soft_hca_options {
  *   -EMSGSIZE       its MTU is too small for the smallest InfiniBand MTU (256 + 80)
  *   -EADDRINUSE     UDP port 4791 is taken: another HCA on this device, or rxe (up to Linux 6.12 it
  *                   takes the port in the initial namespace as soon as it is loaded)
+ *   -ESTALE         adopted_fd is the socket of another device or of the other address family
  *   -EPERM, -EMFILE, -ENFILE, -ENOMEM as the system answers
  *
  * Needs no privilege; with CAP_NET_ADMIN the socket buffers may exceed net.core.[rw]mem_max.
  */
 int soft_hca_open(const char *netdev, const struct soft_hca_options *options,
                   struct soft_hca **out);
+
+/* Returns the socket, for soft_hca_options.adopted_fd; the adapter keeps it. */
+int soft_hca_fd(const struct soft_hca *hca);
 
 /* Closes the adapter with all its remaining QPs, CQs and AHs: their handles become invalid. */
 void soft_hca_close(struct soft_hca *hca);
@@ -333,6 +340,7 @@ struct soft_qp_attr {
     uint16_t pkey_index;      /* GSI: for packets whose work request names none */
     struct soft_srq *srq;     /* RC: receives come from here; NULL: from a queue of its own */
     uint32_t source_qpn;      /* UD: the source QPN in its packets; 0: its own */
+    uint32_t qpn;             /* the number that it gets if it is free; 0: any */
 };
 
 /*

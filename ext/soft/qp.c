@@ -5,16 +5,21 @@
 
 #include "objects.h"
 
-/* Returns the next free number. The loop ends: there are 2^24 numbers for at most SOFT_MAX_QP queue
- * pairs. */
-static uint32_t allocate_qpn(struct soft_hca *hca)
+static bool is_free(struct soft_hca *hca, uint32_t qpn)
 {
-    uint32_t qpn;
+    return qpn > SOFT_QPN_GSI && qpn < SOFT_QPN_MCAST && soft_qp_find(hca, qpn) == NULL;
+}
 
-    do {
+/* Returns the wanted number, or the next free one. The loop ends: there are 2^24 numbers for at
+ * most SOFT_MAX_QP queue pairs. */
+static uint32_t allocate_qpn(struct soft_hca *hca, uint32_t wanted)
+{
+    uint32_t qpn = wanted;
+
+    while (!is_free(hca, qpn)) {
         qpn = hca->next_qpn;
         hca->next_qpn = (qpn + 1) & SOFT_ROCE_QPN_MASK;
-    } while (qpn <= SOFT_QPN_GSI || qpn == SOFT_QPN_MCAST || soft_qp_find(hca, qpn) != NULL);
+    }
     return qpn;
 }
 
@@ -87,7 +92,7 @@ int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct
     else if (hca->qp_count == SOFT_MAX_QP)
         error = -ENOSPC;
     if (error == 0) {
-        qp->qpn = attr->type == SOFT_QPT_GSI ? SOFT_QPN_GSI : allocate_qpn(hca);
+        qp->qpn = attr->type == SOFT_QPT_GSI ? SOFT_QPN_GSI : allocate_qpn(hca, attr->qpn);
         qp->source_qpn = attr->source_qpn != 0 ? attr->source_qpn : qp->qpn;
         hca->qp_count++;
         qp->send_cq->users++;

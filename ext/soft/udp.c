@@ -3,8 +3,10 @@
 #include "udp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
+#include <net/if.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +149,28 @@ static int open_socket(const struct soft_udp_config *config, const struct soft_u
     return fd;
 }
 
+/* Duplicates the socket of an earlier adapter, unless it belongs to another device or address
+ * family. */
+static int adopt_socket(const struct soft_udp_config *config, const struct soft_udp_family *family)
+{
+    union soft_udp_address bound;
+    socklen_t bound_len = sizeof(bound);
+    char netdev[IF_NAMESIZE] = "";
+    socklen_t netdev_len = sizeof(netdev);
+    int fd;
+
+    memset(&bound, 0, sizeof(bound));
+    if (getsockname(config->adopted_fd, &bound.any, &bound_len) < 0 ||
+        bound.any.sa_family != family->domain ||
+        (family->domain == AF_INET ? bound.ip4.sin_port : bound.ip6.sin6_port) !=
+            htons(config->port) ||
+        getsockopt(config->adopted_fd, SOL_SOCKET, SO_BINDTODEVICE, netdev, &netdev_len) < 0 ||
+        strncmp(netdev, config->netdev, sizeof(netdev)) != 0)
+        return -ESTALE;
+    fd = fcntl(config->adopted_fd, F_DUPFD_CLOEXEC, 0);
+    return fd < 0 ? -errno : fd;
+}
+
 /* Makes message i ready for recvmmsg, which changes just these fields. */
 static void rearm_message(struct soft_udp *udp, unsigned int i)
 {
@@ -203,7 +227,8 @@ int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count
     udp->rx_wanted = RX_MESSAGES;
     error = config->port != 0 ? prepare_messages(udp) : 0;
     if (error == 0) {
-        udp->fd = open_socket(config, udp->family, &udp->port);
+        udp->fd = config->adopted_fd != 0 ? adopt_socket(config, udp->family)
+                                          : open_socket(config, udp->family, &udp->port);
         error = udp->fd < 0 ? udp->fd : 0;
     }
     if (error != 0) {

@@ -33,10 +33,11 @@ struct soft_udp_config {
     struct in6_addr gid;
     uint16_t port;     /* 0: a free port; the socket then only sends */
     bool sends_singly; /* no trains, and no fragments */
+    int adopted_fd;    /* not 0: the socket is a duplicate of this one, with its packets */
 };
 
-/* Opens the socket and binds it to one device and to the port. Errors are those of
- * soft_hca_open. */
+/* Opens the socket and binds it to one device and to the port, or checks that the adopted one is
+ * so. Errors are those of soft_hca_open. */
 int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
                   struct soft_udp **out);
 void soft_udp_close(struct soft_udp *udp);

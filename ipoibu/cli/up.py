@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING
 
 from ipoibu.cli.options import add_interface, interface
@@ -11,6 +12,7 @@ from ipoibu.cli.options import add_interface, interface
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
     from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.keeper import Keeper
     from ipoibu.host.namespace_helper import NamespaceHelper
 
 
@@ -26,23 +28,26 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.keeper import Keeper
     from ipoibu.daemon.privilege import namespace_helper
 
     config = interface(options.name, options)
-    with namespace_helper(config) as helper:
-        _run(config, helper)
+    with contextlib.closing(Keeper.of_service()) as keeper, namespace_helper(config) as helper:
+        _run(config, helper, keeper)
     return 0
 
 
-def _run(config: InterfaceConfig, helper: NamespaceHelper | None) -> None:
+def _run(config: InterfaceConfig, helper: NamespaceHelper | None, keeper: Keeper) -> None:
     from ipoibu.daemon.elsewhere import run_elsewhere
     from ipoibu.daemon.privilege import confine_daemon
     from ipoibu.daemon.run import Daemon
 
     if config.netns is not None:
-        run_elsewhere(config, config.netns, helper, _announce)
+        run_elsewhere(config, config.netns, helper, _announce, keeper)
     else:
-        Daemon(config, announce=_announce, confine=confine_daemon, helper=helper).run()
+        Daemon(
+            config, announce=_announce, confine=confine_daemon, helper=helper, keeper=keeper
+        ).run()
 
 
 def _announce(line: str) -> None:

@@ -37,6 +37,7 @@ class Child(Protocol):
     async def settle(self) -> None: ...
     async def close(self) -> None: ...
     async def progress(self) -> None: ...
+    def forget(self) -> None: ...
     def summary(self) -> str: ...
     def mtu(self) -> int: ...
 
@@ -133,7 +134,11 @@ class Children:
             try:
                 await child.start()
             except OSError as error:  # the process has no descriptors or memory left
+                child.forget()
                 raise IpoibuError(f"{config.name}: {error.strerror}") from error
+            except IpoibuError:
+                child.forget()
+                raise
             self._running[pkey] = child
         await child.settle()
         if self._running.get(pkey) is not child:
@@ -160,6 +165,8 @@ class Children:
     async def _end(self, pkey: PKey) -> None:
         child = self._running.pop(pkey)
         try:
+            if not self._closed:
+                child.forget()
             await child.close()
         except Exception as error:
             # The other children and the parent have to end in spite of this error.

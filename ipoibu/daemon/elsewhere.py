@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.privilege import confine_daemon
 from ipoibu.daemon.run import Daemon
@@ -21,6 +22,7 @@ def run_elsewhere(
     namespace: NetworkNamespace,
     helper: NamespaceHelper | None,
     announce: Callable[[str], None],
+    keeper: Keeper | None = None,
 ) -> None:
     """Run the interface in `namespace`, over a device of the caller's namespace, until it ends."""
     link = link_outside(config.name, os.getpid(), namespace.path, config.user)
@@ -33,4 +35,5 @@ def run_elsewhere(
             executor=outside,
             namespace=namespace,
             helper=helper,
+            keeper=keeper,
         ).run()

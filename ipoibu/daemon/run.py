@@ -9,18 +9,21 @@ import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.daemon.children import Child, Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.descriptors import raise_limit
+from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
 from ipoibu.daemon.metrics_server import MetricsServer
 from ipoibu.daemon.notify import notify
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
 from ipoibu.daemon.watchdog import Watchdog
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
+from ipoibu.endpoint.kept import Kept
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.namespace_helper import NamespaceHelper
@@ -39,11 +42,12 @@ def real_endpoint(
     config: InterfaceConfig,
     tun: Tun,
     callbacks: Callbacks,
+    kept: Kept | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; this imports the C core."""
     from ipoibu.endpoint.endpoint import Endpoint
 
-    return Endpoint(config.endpoint, device=_device(tun), **callbacks.as_arguments())
+    return Endpoint(config.endpoint, device=_device(tun), kept=kept, **callbacks.as_arguments())
 
 
 def _device(tun: Tun) -> TunPacketDevice:
@@ -80,8 +84,10 @@ class Daemon:
         executor: ThreadPoolExecutor | None = None,
         namespace: NetworkNamespace | None = None,
         helper: NamespaceHelper | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._helper = helper
+        self._keeper = keeper or Keeper()
         self._config = config
         self._namespace = namespace
         self._given = executor
@@ -129,6 +135,7 @@ class Daemon:
                 self._metrics.start(lambda: _observations([interface, *children.running]))
                 stack.callback(self._metrics.close)
             summaries, _ = await asyncio.gather(children.start(), interface.settle())
+            self._keeper.forget_rest()
             if not self._stop.is_set():
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
@@ -166,6 +173,7 @@ class Daemon:
             on_failure=on_failure,
             actions=actions,
             helper=self._helper,
+            keeper=self._keeper,
         )
 
     def _child(
@@ -174,17 +182,18 @@ class Daemon:
         return self._interface(config, self._child_endpoint, on_failure, actions)
 
     def _parent_endpoint(
-        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks
+        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Kept
     ) -> RunnableEndpoint:
-        self._endpoint = real_endpoint(config, tun, callbacks)
+        kept = replace(kept, port=self._keeper.port())
+        self._endpoint = real_endpoint(config, tun, callbacks, kept)
         return self._endpoint
 
     def _child_endpoint(
-        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks
+        self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Kept
     ) -> RunnableEndpoint:
         assert self._endpoint is not None  # the request came through its control socket
         return self._endpoint.share_port(
-            config.endpoint, device=_device(tun), **callbacks.as_arguments()
+            config.endpoint, device=_device(tun), kept=kept, **callbacks.as_arguments()
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -25,12 +25,14 @@ from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.keeper import Keeper, KeptInterface, neighbours_of
 from ipoibu.daemon.kernel_side import KernelSide, KernelStack
 from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
+from ipoibu.endpoint.kept import Kept, KeptNeighbour
+from ipoibu.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.attached import AttachedInterface
 from ipoibu.host.interface import Interface, InterfaceSpec
@@ -52,6 +54,9 @@ from ipoibu.limits import (
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
 
+KEPT_CARRIER_S: Final = 1.0  # the link of a restart comes up at once, if it comes up
+NOTE_S: Final = 0.1
+
 P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
@@ -62,6 +67,8 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
 
     @property
     def port(self) -> PortInfo: ...
+    @property
+    def socket_fd(self) -> int | None: ...
     @property
     def hwaddr(self) -> HwAddr: ...
     @property
@@ -77,7 +84,7 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     def close(self) -> None: ...
 
 
-MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks], RunnableEndpoint]
+MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks, Kept], RunnableEndpoint]
 
 
 class RunningInterface:
@@ -85,7 +92,8 @@ class RunningInterface:
 
     `stop` ends the wait for addresses. If the interface cannot go on, it calls `on_failure` once with
     the reason; the callee closes it. `actions` are further commands of its control socket. With a
-    `helper` it follows the interface into other network namespaces.
+    `helper` it follows the interface into other network namespaces. It begins with what `keeper` has of an
+    earlier process, and leaves the interface to the next one.
     """
 
     def __init__(
@@ -98,8 +106,14 @@ class RunningInterface:
         on_failure: OnFailure,
         actions: Mapping[str, Action],
         helper: NamespaceHelper | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.config = config
+        self._keeper = keeper or Keeper()
+        self._before: KeptInterface | None = None  # if the TUN is an earlier process's
+        self._checked: set[IpAddress] = set()  # addresses that no other host has
+        self._is_noting = False
+        self._is_link_up = False
         self._helper = helper
         self._namespace = HERE
         self._is_closed = False
@@ -124,32 +138,35 @@ class RunningInterface:
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
-        """End the interface and leave nothing behind. Safe to repeat."""
+        """End the interface, and leave behind what the keeper keeps alone. Safe to repeat."""
+        if not self._is_closed:
+            await self._leave()
         self._is_closed = True
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
         check_room(config.name, config.endpoint.queues)
-        open_tun = Tun.attach if config.tun == "attach" else Tun.open
-        tun = stack.enter_context(
-            open_tun(config.name, super_frames=config.offload, queues=config.endpoint.queues)
-        )
-        self._tun = tun
-        self._link_changed(False, None)  # no carrier before the join, as the kernel's ib_ipoib
+        self._tun = stack.enter_context(self._open_tun())
         callbacks = Callbacks(
             on_address=self._threadsafe(self._verdict),
             on_failure=self._threadsafe(self._fail),
             on_mtu=self._threadsafe(self._mtu_changed),
             on_link=self._threadsafe(self._link_changed),
         )
-        self.endpoint = self._make_endpoint(config, tun, callbacks)
+        self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._kept())
         stack.callback(self.endpoint.close)
-        await self._open()
+        try:
+            await self._open()
+        except IpoibuError:
+            self._link_changed(False, None)
+            raise
         self._spec().check()
         self._side = self._make_side(self._spec())
         stack.callback(self._close_side)
         self._interface.configure()
+        if self._before is not None:
+            self._interface.remove_stale(self._before.addresses, self._before.routes)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
         stack.callback(self._duplicates.close)
@@ -165,6 +182,71 @@ class RunningInterface:
         drop_log = DropLog(config.name, endpoint.stats, lambda: endpoint.mtu, self._executor)
         stack.push_async_callback(drop_log.close)
         drop_log.start()
+        self._keeper.keep(self._tun, endpoint.socket_fd, self._to_keep())
+
+    def _open_tun(self) -> Tun:
+        """Take over the TUN that an earlier process has left, with its carrier, or make one without."""
+        config = self.config
+        is_attached = config.tun == "attach"
+        queues = config.endpoint.queues
+        tun = self._keeper.tun(
+            config.name, super_frames=config.offload, queues=queues, persistent=is_attached
+        )
+        if tun is not None:
+            self._before = self._keeper.before(config.name)
+            self._loop.call_later(KEPT_CARRIER_S, self._drop_kept_carrier)
+            return tun
+        open_tun = Tun.attach if is_attached else Tun.open
+        tun = open_tun(config.name, super_frames=config.offload, queues=queues)
+        with contextlib.suppress(OSError):  # an old kernel
+            tun.set_carrier(False)  # no carrier before the join, as the kernel's ib_ipoib
+        return tun
+
+    def _drop_kept_carrier(self) -> None:
+        if not self._is_link_up:
+            self._link_changed(False, None)
+
+    def _kept(self) -> Kept:
+        """What the earlier process has left to the endpoint."""
+        before = self._before
+        if before is None:
+            return Kept()
+        return Kept(checked=before.checked, neighbours=before.neighbours)
+
+    # What the next process of the service gets
+
+    def _to_keep(self, neighbours: tuple[KeptNeighbour, ...] = ()) -> KeptInterface:
+        spec = self._interface.spec
+        return KeptInterface(
+            self.config.endpoint.pkey,
+            self.endpoint.hwaddr.qpn,
+            tuple(spec.addresses),
+            tuple(spec.routes),
+            tuple(self._checked),
+            neighbours,
+        )
+
+    def _note_soon(self) -> None:
+        if not self._is_noting:
+            self._is_noting = True
+            self._loop.call_later(NOTE_S, self._note)
+
+    def _note(self) -> None:
+        self._is_noting = False
+        if not self._is_closed:
+            with contextlib.suppress(Closed):
+                self._keeper.note(self.config.name, self._to_keep())
+
+    async def _leave(self) -> None:
+        """Note the neighbours, too, for a process that goes on soon."""
+        with contextlib.suppress(IpoibuError, AttributeError):  # it has not started
+            shown = await self._loop.run_in_executor(self._executor, self.endpoint.neighbours)
+            self._keeper.note(self.config.name, self._to_keep(neighbours_of(shown)))
+
+    def forget(self) -> None:
+        """Leave nothing to the next process: the interface ends for good."""
+        self._is_closed = True
+        self._keeper.forget(self.config.name)
 
     def _close_side(self) -> None:
         self._side.close()
@@ -293,9 +375,13 @@ class RunningInterface:
 
     def _verdict(self, address: IpAddress, duplicate: bool) -> None:
         if duplicate:
+            self._checked.discard(address)
             self._duplicates.lost(address, self._interface)
-        elif self._duplicates.won(address):
-            self._interface.keep(address)
+        else:
+            self._checked.add(address)
+            if self._duplicates.won(address):
+                self._interface.keep(address)
+        self._note_soon()
         self._pending.discard(address)
         if not self._pending:
             self._verdicts.set()
@@ -309,6 +395,9 @@ class RunningInterface:
             self._fail(str(error))
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
+        if self._is_closed:
+            return  # the next process goes on with the carrier
+        self._is_link_up = is_up
         name = self.config.name
         if is_up and self._link is not None:
             self._duplicates.retry_all(self._interface)
@@ -404,6 +493,7 @@ class RunningInterface:
         if self._link is None:
             raise NoSuchDevice(name)
         self._name = name
+        self._keeper.forget(self.config.name)
         _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)
         self._control.move(name, namespace)
         if _carries_ipv6(self._link):  # another program has set it up already

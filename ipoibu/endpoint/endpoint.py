@@ -12,6 +12,7 @@ from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLink, OnMtu
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import queues_of
 from ipoibu.endpoint.host_inputs import HostInputs
+from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.packets import Packets
 from ipoibu.endpoint.questions import Questions
 from ipoibu.endpoint.views import Views
@@ -23,7 +24,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
     without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`. With a device (a `TunRing` or
     `TunDevice` with `config.queues` queues), the kernel's stack is on the other side. `port` hands in a
-    port that is already open, such as a `MemoryPort`; the caller closes it.
+    port that is already open, such as a `MemoryPort`; the caller closes it. `kept` has what an earlier
+    process has left: neighbours, checked addresses, and of the built-in HCA the socket and queue pairs.
 
     `with` and `async with` open and close it; on an event loop use the methods whose names begin with `a`,
     and `async for packets in endpoint.batches()`. Addresses may be objects or text, times are in seconds,
@@ -84,6 +86,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         on_failure: OnFailure | None = None,
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
+        kept: Kept | None = None,
     ) -> Endpoint:
         """As `child`, with its whole configuration; the port of this endpoint takes precedence over
         `config.device`."""
@@ -94,6 +97,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_failure=on_failure,
             on_mtu=on_mtu,
             on_link=on_link,
+            kept=kept,
         )
         child._take_port = self._shared_port
         return child

@@ -24,6 +24,7 @@ from ipoibu.endpoint.carrier import Carrier
 from ipoibu.endpoint.datapath import DataPath
 from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
+from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.shell import Shell
 from ipoibu.endpoint.subnet import Subnet
 from ipoibu.endpoint.transitions import Transitions
@@ -115,7 +116,10 @@ class Interface:
 
     # ---- life
 
-    def start(self) -> None:
+    def start(self, kept: Kept | None = None) -> None:
+        """Begin, with what an earlier process has left."""
+        if kept is not None:  # before packets, of which many may wait for one neighbour
+            self._take_over(kept)
         self._run_path()
         self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
         self.perform(self.engine.start(self.loop.time()))
@@ -123,6 +127,18 @@ class Interface:
             self.rc.open()
         self.fabric.listen(self._learned, self._gone)
         self.shell.drain()
+
+    def _take_over(self, kept: Kept) -> None:
+        self.engine.keep_addresses(kept.checked)
+        now = self.loop.time()
+        # The engine withdraws a permanent entry until the link is up, and all others with it.
+        for neighbour in sorted(kept.neighbours, key=lambda each: not each.is_permanent):
+            with contextlib.suppress(UsageError):  # no host of this link any more
+                if neighbour.is_permanent:
+                    effects = self.engine.set_neighbour(now, neighbour.ip, neighbour.hwaddr, True)
+                else:
+                    effects = self.engine.learned(now, neighbour.hwaddr, [neighbour.ip])
+                self.perform(effects)
 
     def stop(self) -> None:
         """Leave the groups and stop the pump; the caller then closes `path`."""

@@ -17,6 +17,7 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump
 from ipoibu.endpoint.inbox import Inbox
 from ipoibu.endpoint.interface import Interface
+from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.link import leave_link, params_of
 from ipoibu.endpoint.shell import Shell
 from ipoibu.errors import Closed, NoSuchDevice, NotReady, UsageError
@@ -46,11 +47,13 @@ class Life:
         on_failure: OnFailure | None = None,
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
-        self._take_port: Callable[[], SharedPort] = lambda: _take(config, port)
+        self._take_port: Callable[[], SharedPort] = lambda: _take(config, port, self._kept)
+        self._kept = kept or Kept()
         self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
@@ -116,7 +119,8 @@ class Life:
         self._thread, self._interface = thread, interface
         thread.start()
         try:
-            self._call(interface.start)
+            self._call(interface.start, self._kept)
+            self._kept = Kept()
         except BaseException:
             self.close()
             raise
@@ -224,6 +228,6 @@ async def _settled() -> None:
         await asyncio.wait(others, timeout=SETTLE_S)
 
 
-def _take(config: EndpointConfig, lent: Port | None) -> SharedPort:
-    port = lent or open_port(config.device, config.port)
+def _take(config: EndpointConfig, lent: Port | None, kept: Kept) -> SharedPort:
+    port = lent or open_port(config.device, config.port, kept.port)
     return SharedPort.wrap(port, lent=lent is not None)

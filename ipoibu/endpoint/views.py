@@ -26,6 +26,11 @@ class Views(Life):
         return self._opened().port.info
 
     @property
+    def socket_fd(self) -> int | None:
+        """The descriptor by which a later process goes on with the port (`kept`); None if it cannot."""
+        return self._opened().port.socket_fd
+
+    @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; a heavy flush changes its queue pair, and the port may get another GID."""
         return self._opened().path.hwaddr

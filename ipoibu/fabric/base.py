@@ -12,12 +12,12 @@ feature; `Port.capabilities` says which features there are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import MESH_PORT
@@ -35,6 +35,20 @@ class Capabilities:
     rc: bool = False  # connected mode: `Port.open_connected`, `Port.cm`, `Fabric.open_connection`
     mesh: bool = False  # connections to all peers replace multicast: `Port.open_mesh`
     tx_queues: bool = False  # several pumps can send: `Fabric.open_tx_queues`
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPort:
+    """What an earlier process has left of a port, for `open_port`.
+
+    `socket_fd` is that of `Port.socket_fd`, and stays the caller's; `qpns` has the queue pair number of
+    each partition's interface. The port calls `forget` if the socket is that of another device: the caller
+    then gives up what keeps it open.
+    """
+
+    socket_fd: int
+    qpns: Mapping[PKey, Qpn]
+    forget: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,11 @@ class Port(ABC):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities()
+
+    @property
+    def socket_fd(self) -> int | None:
+        """The descriptor by which a later process goes on with this port (`KeptPort`); None if it cannot."""
+        return None
 
     @property
     def sa(self) -> SaClient | None:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from ipoibu.errors import NoSuchDevice
-from ipoibu.fabric.base import Port
+from ipoibu.fabric.base import KeptPort, Port
 from ipoibu.fabric.device_name import PREFIX, parse_soft
 from ipoibu.fabric.soft.ib_port import SoftIbPort
 from ipoibu.fabric.soft.port import SoftPort
 
 
-def open_port(device: str, port: int = 1) -> Port:
-    """Open a port by name, or raise `NoSuchDevice`, `NotPermitted` or `LinkError` with the reason."""
+def open_port(device: str, port: int = 1, kept: KeptPort | None = None) -> Port:
+    """Open a port by name, or raise `NoSuchDevice`, `NotPermitted` or `LinkError` with the reason.
+
+    The built-in HCA goes on with `kept`.
+    """
     if not device.startswith(PREFIX):
         # The RDMA libraries are optional: only RDMA devices import them.
         from ipoibu.fabric.verbs.objects import is_iwarp
@@ -25,4 +28,4 @@ def open_port(device: str, port: int = 1) -> Port:
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     name = parse_soft(device)
-    return SoftIbPort(name.netdev, name.umad) if name.umad else SoftPort(device)
+    return SoftIbPort(name.netdev, name.umad, kept) if name.umad else SoftPort(device, kept)

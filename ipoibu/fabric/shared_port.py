@@ -67,6 +67,10 @@ class SharedPort(Port):
         return self._port.capabilities
 
     @property
+    def socket_fd(self) -> int | None:
+        return self._port.socket_fd
+
+    @property
     def sa(self) -> SaClient | None:
         return self._port.sa
 

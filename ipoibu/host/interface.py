@@ -119,6 +119,29 @@ class Interface:
         for route in self.spec.routes:
             netlink.add_route(index, route.network, route.via)
 
+    def remove_stale(
+        self, addresses: Sequence[IpInterface], routes: Sequence[RouteSpec]
+    ) -> tuple[list[IpInterface], list[RouteSpec]]:
+        """Remove of these, which an earlier configuration set, what the spec does not have; return it."""
+        stale = [each for each in addresses if each not in self.spec.addresses]
+        stale_routes = [each for each in routes if each not in self.spec.routes]
+        for route in stale_routes:
+            self._netlink.remove_route(self.index, route.network, route.via)
+        for address in stale:
+            self._netlink.remove_address(self.index, address)
+        if stale:
+            self._add_lost()
+        return stale, stale_routes
+
+    def _add_lost(self) -> None:
+        """Set the addresses and routes of the spec that went with others: the secondary addresses of an
+        IPv4 subnet whose first one was removed, and routes from it."""
+        for address in set(self.spec.addresses) - self._netlink.addresses(self.index):
+            if address.ip not in self._unwanted:
+                self._netlink.add_address(self.index, address)
+        for route in self.spec.routes:
+            self._netlink.add_route(self.index, route.network, route.via)
+
     def restore(self) -> None:
         """Set the addresses and routes that the kernel dropped while the interface was down; log
         failures."""

@@ -353,6 +353,20 @@ class Netlink(NetlinkSocket):
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""
+        message = self._route(index, network, via)
+        action = f"adding route {network}" + (f" via {via}" if via else "")
+        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, action)
+
+    def remove_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
+        """Remove what `add_route` added; does nothing if it is gone."""
+        message = self._route(index, network, via)
+        try:
+            self.request(RTM_DELROUTE, NLM_F_ACK, message, f"removing route {network}")
+        except LinkError as error:
+            if refused_with(error) != errno.ESRCH:
+                raise
+
+    def _route(self, index: int, network: IpNetwork, via: IpAddress | None) -> rtmsg:
         message = rtmsg()
         message["family"] = _family(network)
         message["dst_len"] = network.prefixlen
@@ -371,8 +385,7 @@ class Netlink(NetlinkSocket):
             else:
                 attributes.append(["RTA_VIA", {"family": _family(via), "addr": str(via)}])
         message["attrs"] = attributes
-        action = f"adding route {network}" + (f" via {via}" if via else "")
-        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, action)
+        return message
 
 
 def _local(answer: Any) -> str:

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ DYING_S: Final = 0.5  # a TUN may outlive its process for this time
 TUNSETIFF: Final = 0x400454CA
 TUNGETIFF: Final = 0x800454D2
 TUNSETOFFLOAD: Final = 0x400454D0
+TUNGETVNETHDRSZ: Final = 0x800454D7
 TUNSETVNETHDRSZ: Final = 0x400454D8
 TUNSETCARRIER: Final = 0x400454E2  # Linux 5.0
 IFF_TUN: Final = 0x0001
@@ -116,6 +117,28 @@ class Tun:
         return cls._make(name, _join_queue, super_frames, queues)
 
     @classmethod
+    def adopt(
+        cls, name: str, fds: Sequence[int], *, super_frames: bool, queues: int, persistent: bool
+    ) -> Self:
+        """Go on with an interface that another process has opened; takes over `fds`, one for each queue.
+
+        Raises `LinkError`, and closes `fds`, if that is not the interface `name` of this network namespace
+        as `open`, or `attach` if `persistent`, makes it.
+        """
+        try:
+            if len(fds) != queues or not _exists(name):
+                raise LinkError(f"{name}: there are {len(fds)} queues of it, not {queues}")
+            for fd in fds:
+                _check_queue(fd, name, is_multi=queues > 1, persistent=persistent)
+            fd, *more = fds
+            offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
+            return cls(name, fd, offload, tuple(more))
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    @classmethod
     def _make(
         cls,
         name: str,
@@ -197,6 +220,22 @@ def _set_interface(fd: int, name: str, number: int, queues: int) -> None:
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
     if number == 0:
         fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
+
+
+def _check_queue(fd: int, name: str, *, is_multi: bool, persistent: bool) -> None:
+    """Raise `LinkError` unless `fd` is a queue as `_set_interface` makes it."""
+    try:
+        request = fcntl.ioctl(fd, TUNGETIFF, bytes(40))
+        header = fcntl.ioctl(fd, TUNGETVNETHDRSZ, bytes(4))
+    except OSError as error:
+        raise LinkError(f"{name}: {os.strerror(error.errno or 0)}") from error
+    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
+    wanted = flags | (IFF_MULTI_QUEUE if is_multi else 0) | (IFF_PERSIST if persistent else 0)
+    has = struct.unpack_from("=H", request, 16)[0] & (flags | IFF_MULTI_QUEUE | IFF_PERSIST)
+    if os.fsdecode(request[:16].split(b"\0")[0]) != name or has != wanted:
+        raise LinkError(f"{name}: it is another interface")
+    if struct.unpack("i", header)[0] != VNET_HEADER_BYTES or os.get_blocking(fd):
+        raise LinkError(f"{name}: another program has opened it")
 
 
 def _join_queue(fd: int, name: str, number: int, queues: int) -> None:

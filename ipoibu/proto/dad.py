@@ -25,8 +25,9 @@ import enum
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork
@@ -128,6 +129,7 @@ class _Address:
     interfaces: set[IpInterface] = field(default_factory=set)  # one for each prefix length
     state: State = State.WAITING
     is_checked: bool = True
+    is_kept: bool = False  # an earlier process has probed for it
     sent: int = 0
     defended_s: float = -math.inf
     conflicts: Repeats = field(default_factory=Repeats)
@@ -154,6 +156,7 @@ class Addresses:
         self._addresses: dict[IpAddress, _Address] = {}
         self._broadcasts: Counter[IpAddress] = Counter()
         self._is_link_up = False
+        self._kept: set[IpAddress] = set()  # addresses that were ours, and have not been added yet
 
     def __contains__(self, ip: IpAddress) -> bool:
         """Return whether `ip` is ours or may become so; a duplicate is a neighbour like any other."""
@@ -216,12 +219,18 @@ class Addresses:
                 self._context.count("address_table_full")
                 return False
             address = self._addresses[interface.ip] = _Address(interface.ip, is_checked=is_checked)
+            address.is_kept = interface.ip in self._kept
+            self._kept.discard(interface.ip)
             self._context.own(interface.ip)
         if interface not in address.interfaces:
             address.interfaces.add(interface)
             self._broadcasts.update(_broadcast(interface))
         self._begin(now, address)
         return True
+
+    def keep(self, ips: Iterable[IpAddress]) -> None:
+        """Begin with these addresses without probes when they are added, but only the first time."""
+        self._kept.update(islice(ips, ADDRESSES_MAX))
 
     def remove(self, interface: IpInterface) -> bool:
         """Drop an address; return whether no prefix of it is left."""
@@ -279,7 +288,9 @@ class Addresses:
         if address.state is not State.WAITING or not self._is_link_up:
             return
         if self._is_joined(address.ip):
-            self._feed(now, address, _BEGINNINGS[self._policy(address)])
+            policy = Dad.OFF if address.is_kept else self._policy(address)
+            address.is_kept = False
+            self._feed(now, address, _BEGINNINGS[policy])
 
     def _policy(self, address: _Address) -> Dad:
         if not address.is_checked or self._probes(address) == 0:

@@ -296,6 +296,10 @@ class Engine:
             self._addresses.add(now, interface, is_checked=is_checked)
         return self._context.take(now)
 
+    def keep_addresses(self, ips: Iterable[IpAddress]) -> None:
+        """Take these addresses without probes when they are added: they were ours until now."""
+        self._addresses.keep(ips)
+
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
         """The host gave an address up."""
         if self._addresses.remove(interface) and isinstance(interface.ip, IPv6Address):

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -153,6 +155,62 @@ def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
     assert f"ib0: sandbox: capabilities net_admin, no_new_privs, {stages}" in machine.log()
 
 
+@pytest.fixture(scope="module")
+def peer(machine: Machine, until: Until) -> str:
+    """The prefix of commands on another host of the link, 10.0.0.2 and 10.1.0.2."""
+    inside = "ip netns exec peer "
+    machine.run(
+        "ip netns add peer; ip link set eth1 netns peer; ip -n peer link set lo up;"
+        " ip -n peer link set eth1 up"
+    )
+    up = "ipoibu up ib9 --device soft:eth1 --address 10.0.0.2/24 --address fd00::2/64"
+    machine.run(f"{inside}setsid {up} >/tmp/peer 2>&1 &")
+    until(lambda: "ib9: up" in machine.run("cat /tmp/peer"), PATIENCE_S)
+    machine.run(f"{inside}ipoibu child add ib9 0x8001 --address 10.1.0.2/24")
+    return inside
+
+
+def hwaddr(machine: Machine, name: str = "ib0") -> str:
+    return str(json.loads(machine.run(f"ipoibu show {name} -j"))[0]["hwaddr"])
+
+
+def test_a_restart_keeps_the_interface_and_the_streams_over_it(
+    machine: Machine, peer: str, until: Until
+) -> None:
+    """Applications and peers see a pause: packets wait in the TUN and in the socket of the HCA."""
+    machine.run("ip address add 10.7.0.1/24 dev ib0; ip route add 10.8.0.0/16 via 10.0.0.2")
+    links, before = machine.links(), (hwaddr(machine), hwaddr(machine, "ib0.8001"))
+    index = machine.run("cat /sys/class/net/ib0/ifindex")
+    machine.run("setsid iperf3 -s -D -I /tmp/iperf3.pid")
+    machine.run(f"{peer} setsid iperf3 -c 10.0.0.1 -b 10M -t 6 >/tmp/stream 2>&1 &")
+    machine.run(f"{peer} setsid ping -q -i 0.01 -c 500 -W 5 10.0.0.1 >/tmp/ping 2>&1 &")
+    for _ in range(2):
+        machine.run("systemctl restart ipoibu@ib0")
+        assert machine.property("ActiveState") == "active"
+    assert machine.links() == links
+    assert (hwaddr(machine), hwaddr(machine, "ib0.8001")) == before
+    assert machine.run("cat /sys/class/net/ib0/ifindex") == index
+    assert "10.7.0.1/24" in machine.run("ip address show ib0")
+    assert "via 10.0.0.2" in machine.run("ip route show 10.8.0.0/16")
+    until(lambda: "received" in machine.run("cat /tmp/ping"), PATIENCE_S)
+    assert int(re.findall(r"(\d+) received", machine.run("cat /tmp/ping"))[0]) > 400
+    until(lambda: "receiver" in machine.run("cat /tmp/stream"), PATIENCE_S)
+    machine.run("kill $(cat /tmp/iperf3.pid)")
+
+
+def test_a_restart_follows_the_file(machine: Machine, until: Until) -> None:
+    """A changed address replaces the one of the file, and a child that the file does not name ends."""
+    config = machine.root / "etc/ipoibu/ib0.toml"
+    config.write_text('device = "soft:eth0"\naddress = ["10.0.0.3/24"]\n')
+    machine.run("systemctl restart ipoibu@ib0")
+    assert machine.links() == {"lo", "eth0", "ib0"}
+    shown = machine.run("ip -4 -o address show dev ib0 scope global")
+    assert re.findall(r"inet (\S+)", shown) == ["10.7.0.1/24", "10.0.0.3/24"]
+    config.write_text(CONFIG)
+    machine.run("systemctl restart ipoibu@ib0; ipoibu child del ib0 0x8001")
+    assert machine.links() == {"lo", "eth0", "ib0"}  # systemd has dropped the child's TUN, too
+
+
 def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
     machine: Machine, until: Until
 ) -> None:
@@ -163,8 +221,9 @@ def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
     assert {"ib0", "ib0.8001"} <= machine.links()
     machine.run("systemctl stop ipoibu@ib0")
     assert machine.property("Result") == "success"
-    assert machine.links() == {"lo", "eth0", "eth1"}
-    assert machine.run("ls /run/ipoibu") == ""
+    # systemd drops the TUN from its store a little later
+    until(lambda: machine.links() == {"lo", "eth0"}, PATIENCE_S)
+    assert machine.run("find /run/ipoibu -name 'ib0*'") == ""
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ struct soft_ah *ah_to(struct soft_hca *hca, struct in6_addr gid)
 
 struct soft_qp *qp_on(struct soft_hca *hca, struct soft_cq *cq, unsigned int depth)
 {
-    struct soft_qp_attr attr = {SOFT_QPT_UD, cq, cq, depth, depth, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, cq, cq, depth, depth, QKEY, 0, NULL, 0, 0};
     struct soft_qp *qp = NULL;
 
     CHECK_EQUAL(soft_qp_create(hca, &attr, &qp), 0);

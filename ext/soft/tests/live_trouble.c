@@ -228,6 +228,46 @@ static void one_device_has_one_hca(void)
     soft_hca_close(second);
 }
 
+static void an_hca_adopts_a_socket_with_the_packets_that_wait_in_it(void)
+{
+    static uint8_t buffer[FRAME];
+    struct soft_hca *hca;
+    struct soft_wc wc;
+    struct end a, b;
+    struct soft_hca_options options = {0};
+    int kept;
+
+    open_both(&a, &b);
+    kept = dup(soft_hca_fd(b.hca));
+    CHECK(kept >= 0);
+    struct soft_qp_attr attr = {
+        .type = SOFT_QPT_UD, .max_send_wr = 1, .max_recv_wr = 1, .qpn = soft_qp_qpn(b.qp)};
+    close_end(&b);
+    send_to(&a, a.peer, attr.qpn, "for the next one", 16);
+    enter(place[1].netns);
+    CHECK_EQUAL(soft_hca_open(place[1].netdev, &options, &hca), -EADDRINUSE);
+    options.adopted_fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* bound nowhere */
+    CHECK_EQUAL(soft_hca_open(place[1].netdev, &options, &hca), -ESTALE);
+    close(options.adopted_fd);
+    options.adopted_fd = kept;
+    CHECK_EQUAL(soft_hca_open(place[1].netdev, &options, &hca), 0);
+    leave();
+    close(kept);
+    CHECK_EQUAL(soft_cq_create(hca, 2, &attr.send_cq), 0);
+    attr.recv_cq = attr.send_cq;
+    attr.qkey = QKEY;
+    CHECK_EQUAL(soft_qp_create(hca, &attr, &b.qp), 0);
+    CHECK_EQUAL(soft_qp_qpn(b.qp), attr.qpn);
+    post(b.qp, 7, buffer, sizeof(buffer));
+    await(attr.recv_cq, 1, &wc);
+    CHECK_EQUAL(wc.wr_id, 7);
+    CHECK_EQUAL(wc.byte_len, SOFT_GRH_BYTES + 16);
+    CHECK_EQUAL(soft_qp_create(hca, &attr, &b.qp), 0); /* its number is taken: another one */
+    CHECK(soft_qp_qpn(b.qp) != attr.qpn);
+    soft_hca_close(hca);
+    close_end(&a);
+}
+
 static void a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead(void)
 {
     struct soft_wc wc;
@@ -409,6 +449,7 @@ const struct test live_trouble[] = {
     TEST(a_device_that_vanishes_is_noticed_and_hurts_nothing),
     TEST(groups_that_an_mtu_without_ipv6_has_cost_come_back_by_attaching_again),
     TEST(one_device_has_one_hca),
+    TEST(an_hca_adopts_a_socket_with_the_packets_that_wait_in_it),
     TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
     TEST(opening_and_closing_a_hundred_times_leaves_nothing),
     TEST(running_out_of_descriptors_is_an_error_and_leaks_nothing),

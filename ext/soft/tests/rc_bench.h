@@ -57,7 +57,7 @@ static inline void close_hca(struct end *e)
 
 static inline struct soft_qp *create_rc(struct end *e, struct soft_srq *srq)
 {
-    struct soft_qp_attr attr = {SOFT_QPT_RC, e->cq, e->cq, END_WRS, END_WRS, 0, 0, srq, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_RC, e->cq, e->cq, END_WRS, END_WRS, 0, 0, srq, 0, 0};
     struct soft_qp *qp = NULL;
 
     CHECK_EQUAL(soft_qp_create(e->hca, &attr, &qp), 0);

@@ -227,7 +227,7 @@ static void qp1_is_one_per_hca_with_its_q_key_and_all_p_keys(void)
     struct bench b = open_bench(DEPTH);
     struct soft_qp *gsi = create_qp(&b, SOFT_QPT_GSI, 0, 0x1111);
     struct soft_qp *ud = create_qp(&b, SOFT_QPT_UD, 1, QKEY);
-    struct soft_qp_attr attr = {SOFT_QPT_GSI, b.cq, b.cq, 1, 1, 0, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_GSI, b.cq, b.cq, 1, 1, 0, 0, NULL, 0, 0};
     struct soft_send_wr wr = send_wr(&b, gsi, 1, "mad", 3);
     struct soft_qp *other;
     uint8_t buffer[3][64];

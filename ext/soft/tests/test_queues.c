@@ -17,7 +17,7 @@ static void a_full_cq_drops_receives_and_holds_sends_back(void)
 {
     struct bench b = open_bench(3);
     struct soft_cq *send_cq;
-    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0, 0};
     struct soft_qp *qp;
     struct soft_send_wr wr[10];
     static uint8_t buffer[8][64];
@@ -88,7 +88,7 @@ static void invalid_requests_are_refused_where_they_stand(void)
 static void creation_checks_its_limits(void)
 {
     struct bench a = open_bench(DEPTH), b = open_bench(DEPTH);
-    struct soft_qp_attr good = {SOFT_QPT_UD, a.cq, a.cq, 1, 1, 0, 0, NULL, 0};
+    struct soft_qp_attr good = {SOFT_QPT_UD, a.cq, a.cq, 1, 1, 0, 0, NULL, 0, 0};
     struct soft_ah_attr ah_attr = {.dgid = IN6ADDR_ANY_INIT};
     struct soft_qp_attr bad[8];
     struct soft_qp *qp;
@@ -127,7 +127,7 @@ static void destroying_a_qp_flushes_what_is_posted(void)
 {
     struct bench b = open_bench(DEPTH);
     struct soft_cq *narrow;
-    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0, 0};
     struct soft_send_wr wr[3];
     struct soft_qp *qp;
     uint8_t buffer[64];
@@ -161,7 +161,7 @@ static void destroying_a_qp_flushes_sends_that_wait(void)
 {
     struct bench b = open_bench(DEPTH);
     struct soft_cq *narrow;
-    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 8, QKEY, 0, NULL, 0, 0};
     struct soft_send_wr wr[4];
     struct soft_qp *first, *second;
     struct soft_wc wc[8];
@@ -223,7 +223,7 @@ static void qp_numbers_start_at_random_and_skip_the_reserved(void)
 static void the_qp_table_ends_at_its_limit(void)
 {
     struct bench b = open_bench(DEPTH);
-    struct soft_qp_attr attr = {SOFT_QPT_UD, b.cq, b.cq, 1, 1, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, b.cq, b.cq, 1, 1, QKEY, 0, NULL, 0, 0};
     struct soft_qp *qp = NULL;
 
     for (int i = 0; i < SOFT_MAX_QP; i++)
@@ -426,7 +426,7 @@ static void completions_made_by_one_thread_wake_another(void)
 {
     struct bench b = open_bench(DEPTH);
     struct soft_cq *own;
-    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 16, QKEY, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_UD, NULL, b.cq, 8, 16, QKEY, 0, NULL, 0, 0};
     struct soft_qp *qp;
     struct sleeper sleeper = {.cq = b.cq};
     pthread_t thread;

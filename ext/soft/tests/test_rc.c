@@ -75,7 +75,7 @@ static void requests_are_taken_where_the_state_allows(void)
     struct soft_rc_attr attr;
     struct soft_send_wr wr = {.num_sge = 2, .sg = {{out, 1}, {out, 1}}};
     struct soft_recv_wr rwr = {.num_sge = 1, .sg = {{in[0], 1}}};
-    struct soft_qp_attr ud_attr = {SOFT_QPT_UD, NULL, NULL, 1, 1, 0, 0, NULL, 0};
+    struct soft_qp_attr ud_attr = {SOFT_QPT_UD, NULL, NULL, 1, 1, 0, 0, NULL, 0, 0};
     struct soft_qp *qp, *ud;
 
     open_ends(&p);
@@ -226,7 +226,7 @@ static void a_full_cq_holds_both_sides_back_and_loses_nothing(void)
 
     open_ends(&p);
     for (int i = 0; i < 2; i++) {
-        struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 64, 64, 0, 0, NULL, 0};
+        struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 64, 64, 0, 0, NULL, 0, 0};
 
         CHECK_EQUAL(soft_cq_create(p.end[i].hca, 2, &narrow[i]), 0);
         attr.send_cq = attr.recv_cq = narrow[i];
@@ -260,7 +260,7 @@ static void an_error_is_flushed_as_fast_as_a_full_cq_allows(void)
 {
     struct pair p;
     struct soft_cq *narrow;
-    struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 64, 64, 0, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 64, 64, 0, 0, NULL, 0, 0};
     struct soft_wc wc;
 
     open_ends(&p);
@@ -339,7 +339,7 @@ static void a_shared_queue_checks_its_limits(void)
 {
     struct pair p;
     struct soft_srq *srq, *other;
-    struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 1, 0, 0, 0, NULL, 0};
+    struct soft_qp_attr attr = {SOFT_QPT_RC, NULL, NULL, 1, 0, 0, 0, NULL, 0, 0};
     struct soft_recv_wr wr[2] = {{.num_sge = 0}, {.num_sge = SOFT_MAX_SGE + 1}};
     struct soft_qp *qp;
 

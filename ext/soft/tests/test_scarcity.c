@@ -90,7 +90,7 @@ static bool live(void)
     struct in6_addr group = {{{0xff, 0x12, [15] = 1}}};
     struct soft_hca *hca = NULL;
     struct bench b;
-    struct soft_qp_attr qp_attr = {SOFT_QPT_UD, NULL, NULL, 8, 8, QKEY, 0, NULL, 0};
+    struct soft_qp_attr qp_attr = {SOFT_QPT_UD, NULL, NULL, 8, 8, QKEY, 0, NULL, 0, 0};
     struct soft_send_wr wr;
     struct soft_srq *srq;
     struct soft_qp *qp;
@@ -116,7 +116,7 @@ static bool live(void)
     if (error == 0)
         error = soft_srq_create(hca, 8, &srq);
     if (error == 0) {
-        struct soft_qp_attr rc_attr = {SOFT_QPT_RC, b.cq, b.cq, 8, 8, 0, 0, NULL, 0};
+        struct soft_qp_attr rc_attr = {SOFT_QPT_RC, b.cq, b.cq, 8, 8, 0, 0, NULL, 0, 0};
         struct soft_qp *rc;
 
         error = soft_qp_create(hca, &rc_attr, &rc);

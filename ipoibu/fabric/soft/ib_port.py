@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Capabilities, Port
+from ipoibu.fabric.base import Capabilities, KeptPort, Port
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR
 from ipoibu.fabric.sa.client import SaClient
@@ -23,8 +23,8 @@ from ipoibu.ib import PartitionParams, PortInfo
 class SoftIbPort(Port):
     """The built-in HCA's port behind the GID and the LID of a port that an SA administers."""
 
-    def __init__(self, netdev: str, umad: str) -> None:
-        self._soft = SoftPort(PREFIX + netdev)
+    def __init__(self, netdev: str, umad: str, kept: KeptPort | None = None) -> None:
+        self._soft = SoftPort(PREFIX + netdev, kept)
         try:
             self._sa = SaClient.start(lambda: SaClient.open(umad, 1))
         except BaseException:
@@ -53,6 +53,10 @@ class SoftIbPort(Port):
     @property
     def capabilities(self) -> Capabilities:
         return self._soft.capabilities
+
+    @property
+    def socket_fd(self) -> int:
+        return self._soft.socket_fd
 
     @property
     def sa(self) -> SaClient:

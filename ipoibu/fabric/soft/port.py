@@ -9,7 +9,7 @@ from typing import Final
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
-from ipoibu.fabric.base import Capabilities, Fabric, Port, RcQueuePair
+from ipoibu.fabric.base import Capabilities, Fabric, KeptPort, Port, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
@@ -77,14 +77,27 @@ def _no_address(name: SoftName) -> NotReady:
     return NotReady(f"{PREFIX}{name.netdev}: {text}")
 
 
+def _open_hca(name: SoftName, kept: KeptPort | None) -> SoftHca:
+    gid = name.gid.raw if name.gid else None
+    if kept is not None:
+        try:
+            return SoftHca(name.netdev, kind=name.kind, gid=gid, socket_fd=kept.socket_fd)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            kept.forget()
+    return SoftHca(name.netdev, kind=name.kind, gid=gid)
+
+
 class SoftPort(Port):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, kept: KeptPort | None = None) -> None:
         name = parse_soft(device)
         netdev = name.netdev
+        self._qpns = {} if kept is None else dict(kept.qpns)  # each for the first queue pair only
         try:
-            self._hca = SoftHca(netdev, kind=name.kind, gid=name.gid.raw if name.gid else None)
+            self._hca = _open_hca(name, kept)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 raise _no_address(name) from error
@@ -109,6 +122,10 @@ class SoftPort(Port):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(rc=True, tx_queues=True)
+
+    @property
+    def socket_fd(self) -> int:
+        return self._hca.socket_fd
 
     def active(self) -> bool:
         error = self._hca.check(self._used_bytes)
@@ -141,7 +158,8 @@ class SoftPort(Port):
 
     def _open(self, params: PartitionParams, **options: bool) -> SoftUd:
         self._used_bytes = max(self._used_bytes, params.mtu_bytes)
-        return SoftUd(self._hca, params, **options)
+        qpn = self._qpns.pop(params.pkey.full, None)
+        return SoftUd(self._hca, params, qpn=qpn, **options)
 
     def cm(self) -> CmService:
         if self._cm is None:
@@ -178,7 +196,9 @@ class SoftUd(Fabric):
         *,
         has_connections: bool = False,
         needs_lid: bool = False,
+        qpn: Qpn | None = None,
     ) -> None:
+        """With a `qpn` the queue pair gets that number if it is free."""
         self._hca = hca
         self._tx_queues: list[SoftTxQueue] = []
         try:
@@ -188,6 +208,7 @@ class SoftUd(Fabric):
                 pkey=params.own_pkey,
                 connected_depth=CONNECTED_FRAMES if has_connections else 0,
                 needs_lid=needs_lid,
+                qpn=qpn or 0,
             )
         except OSError as error:
             raise _translate(error, hca.netdev) from error

@@ -35,6 +35,7 @@ class FakeChild:
     ) -> None:
         self.config, self.on_failure, self.actions = config, on_failure, actions
         self.state = "made"
+        self.is_forgotten = False
         self.made.append(self)
 
     @property
@@ -50,6 +51,9 @@ class FakeChild:
         if self.refusal is not None:
             raise self.refusal
         self.state = "up"
+
+    def forget(self) -> None:
+        self.is_forgotten = True
 
     async def settle(self) -> None:
         await asyncio.sleep(0)
