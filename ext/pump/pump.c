@@ -33,6 +33,7 @@ enum {
     TX_ENGINE_FRAMES = 16, /* frames for the engine alone, */
     TX_ENGINE_PART = 16,   /* but one frame of so many where it shares all frames with the device */
     TX_HEADS = 512,        /* segments under way */
+    TX_LEAST = 8,          /* of both kinds */
     LONG_FRAME = 16384,    /* a frame this long counts as a super-frame */
     LENT_MIN = 16,
 };
@@ -266,13 +267,17 @@ static int attach(struct ipu_pump *pump)
 /* The numbers of frames, and a length. */
 struct frame_sizes {
     uint32_t tx_frames, rx_frames;
-    uint32_t head_len; /* of a segment's headers */
+    uint32_t heads, head_len; /* of a segment's headers */
 };
 
 static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pump_config *config)
 {
     const struct ipu_fabric *fabric = config->fabric;
-    struct frame_sizes sizes = {.tx_frames = config->tx_frames, .rx_frames = config->rx_frames};
+    struct frame_sizes sizes = {
+        .tx_frames = config->tx_frames,
+        .rx_frames = config->rx_frames >> config->frames_halved,
+        .heads = TX_HEADS >> config->frames_halved,
+    };
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
         pump->recv_len = fabric->min_recv;
@@ -280,13 +285,19 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         sizes.rx_frames = fabric->max_recv;
     pump->read_len =
         IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
-    if (sizes.tx_frames == 0)
+    if (sizes.tx_frames == 0) {
         sizes.tx_frames = config->device->ops->read == NULL ? TX_ENGINE_FRAMES
                           : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
                                                             : TX_FRAMES;
+        sizes.tx_frames >>= config->frames_halved;
+        if (sizes.tx_frames < TX_LEAST)
+            sizes.tx_frames = TX_LEAST;
+    }
     pump->engine_frames = sizes.tx_frames / TX_ENGINE_PART < TX_ENGINE_FRAMES
                               ? sizes.tx_frames / TX_ENGINE_PART
                               : TX_ENGINE_FRAMES;
+    if (config->frames_halved > 0 && pump->engine_frames == 0)
+        pump->engine_frames = 1;
     sizes.head_len = IPU_TX_ENCAP + IPU_ENCAP_LEN + IPU_SEGMENT_HEAD_MAX;
     if (fabric->one_piece && sizes.head_len < IPU_ENCAP_LEN + config->mtu)
         sizes.head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
@@ -303,7 +314,7 @@ static int init_slabs(struct ipu_pump *pump, const struct frame_sizes *sizes)
 {
     int error = ipu_slab_init(&pump->tx, sizes->tx_frames, pump->read_len);
     if (error == 0)
-        error = ipu_slab_init(&pump->heads, TX_HEADS, sizes->head_len);
+        error = ipu_slab_init(&pump->heads, sizes->heads, sizes->head_len);
     if (error == 0 && sizes->rx_frames > 0)
         error = ipu_slab_init(&pump->rx, sizes->rx_frames, pump->recv_len);
     return error;

@@ -25,6 +25,7 @@ struct ipu_pump_config {
     uint32_t tx_frames;        /* 0: the pump chooses */
     uint32_t rx_frames;        /* 0: it only sends */
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */
+    uint32_t frames_halved;    /* how often the pump halves its numbers of frames: less to pin */
     uint32_t neigh_max;
     uint32_t route_max;
     uint32_t route_answer_max;

@@ -193,6 +193,7 @@ cdef extern from "pump/pump.h" nogil:
         uint32_t tx_frames
         uint32_t rx_frames
         uint32_t connected_frames
+        uint32_t frames_halved
         uint32_t neigh_max
         uint32_t route_max
         uint32_t route_answer_max
@@ -336,6 +337,7 @@ cdef class Pump:
 
     def __cinit__(self, fabric: _Native, device: _Native, *, uint32_t mtu, uint32_t device_mtu=0,
                   uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0,
+                  uint32_t frames_halved=0,
                   uint32_t neigh_max=131072, uint32_t route_max=131072, uint32_t ah_max=16384,
                   uint32_t route_answer_max=65536,
                   uint32_t command_bytes=1 << 20, uint32_t event_bytes=1 << 20,
@@ -352,6 +354,7 @@ cdef class Pump:
         self.connections = {}
         config.tx_frames = tx_frames
         config.rx_frames = rx_frames
+        config.frames_halved = frames_halved
         config.neigh_max = neigh_max
         config.route_max = route_max
         config.route_answer_max = route_answer_max

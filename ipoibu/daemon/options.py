@@ -35,7 +35,7 @@ from ipoibu.daemon.parsers import (
     parse_user,
 )
 from ipoibu.endpoint.bounds import Choice, Range
-from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, MODES, MTUS, QUEUES
+from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, FRAMES, MODES, MTUS, QUEUES
 from ipoibu.fabric.device_name import parse_device
 from ipoibu.limits import CPU_LATENCY_MAX_US, OPEN_WAIT_MAX_S
 
@@ -220,6 +220,16 @@ OPTIONS: Final = (
         " default",
         field="endpoint.queues",
         example="4",
+        commands=("up", "lab"),
+    ),
+    Option(
+        "frames",
+        "N",
+        FRAMES.read,
+        "receive into N packet frames, and have others in proportion: fewer need less locked memory"
+        " on an RDMA device; by default 1024, or as many as the limit of locked memory permits",
+        field="endpoint.frames",
+        example="256",
         commands=("up", "lab"),
     ),
     Option(

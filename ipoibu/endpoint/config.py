@@ -18,6 +18,8 @@ from ipoibu.limits import (
     CONNECTION_IDLE_MAX_S,
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
+    FRAMES_MAX,
+    FRAMES_MIN,
     IPV4_MIN_MTU,
     QUEUES_MAX,
 )
@@ -33,6 +35,7 @@ MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
 CONNECTION_IDLE: Final = Range(int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds")
 BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
 QUEUES: Final = Range(1, QUEUES_MAX, "queues")
+FRAMES: Final = Range(FRAMES_MIN, FRAMES_MAX, "frames")
 
 
 class Conflict(UsageError):
@@ -107,6 +110,10 @@ class EndpointConfig:
     # TX queues of the TUN, each with a thread of its own; more than one in datagram mode only
     queues: int = 1
 
+    # Receives of datagrams, rounded down to a power of two; the pump's other frames are in proportion.
+    # An RDMA device pins them all; where the limit of locked memory is too small, the pump takes fewer
+    frames: int = FRAMES_MAX
+
     def __post_init__(self) -> None:
         MODES.read(self.mode)
         CM_PROFILES.read(self.cm_profile)
@@ -114,6 +121,7 @@ class EndpointConfig:
         DAD.read(self.dad_ipv6)
         CONNECTION_IDLE.check("connection_idle_s", self.connection_idle_s)
         QUEUES.check("queues", self.queues)
+        FRAMES.check("frames", self.frames)
         if self.busy_poll_us is not None:
             BUSY_POLL.check("busy_poll_us", self.busy_poll_us)
         if self.mtu is not None and not MTUS.least <= self.mtu <= MTUS.most:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import sys
 from collections import Counter
@@ -33,6 +34,8 @@ from ipoibu.limits import (
     CONNECTED_FRAMES,
     CONNECTED_MTU,
     ENCAP_LEN,
+    FRAMES_MAX,
+    FRAMES_MIN,
     GROUPS_MAX,
     NEIGH_MAX,
     ROUTE_ANSWERS_MAX,
@@ -44,6 +47,8 @@ from ipoibu.limits import (
 from ipoibu.proto.link_params import ip_mtu
 from ipoibu.proto.rc_connection import Profile, RcConfig
 from ipoibu.proto.transition import Observer
+
+_log = logging.getLogger(__name__)
 
 PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
@@ -75,8 +80,30 @@ class DataPath:
     ) -> Self:
         """Make the queue pair and its pump, which does not run yet.
 
+        Where the device may not pin the memory of all frames, both are made again with half as many.
         `LinkError` if the device refuses, `UsageError` for an MTU that does not fit the link.
         """
+        frames = config.frames
+        while True:
+            try:
+                return cls._open(config, port, device, params, frames)
+            except OSError as error:
+                if error.errno != errno.ENOMEM or frames // 2 < FRAMES_MIN:
+                    raise _pump_error(port.info.device, error) from error
+            frames //= 2
+            text = "%s: no more memory may be locked: %d frames in place of %d; ulimit -l unlimited"
+            _log.warning(text, config.name, frames, config.frames)
+
+    @classmethod
+    def _open(
+        cls,
+        config: EndpointConfig,
+        port: SharedPort,
+        device: PacketDevice,
+        params: PartitionParams,
+        frames: int,
+    ) -> Self:
+        """As `open`, once, with so many frames; `OSError` if there is no pump."""
         is_connected = config.mode == "connected"
         datagram_mtu_bytes = mtu_bytes = ip_mtu(
             params, None if is_connected else config.mtu, ipv6=False
@@ -93,8 +120,10 @@ class DataPath:
                 fabric = FaultyUd(fabric, config.faults)
             if config.queues > 1:
                 tx_queues = fabric.open_tx_queues(config.queues - 1)
+            halved = FRAMES_MAX.bit_length() - frames.bit_length()
             make = partial(
                 _core.Pump,
+                frames_halved=halved,
                 mtu=datagram_mtu_bytes,
                 device_mtu=mtu_bytes,
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
@@ -103,9 +132,8 @@ class DataPath:
                 ah_max=ADDRESS_HANDLES_MAX,
                 busy_poll_us=config.busy_poll_us,
             )
-            pumps.append(
-                make(fabric, device, connected_frames=CONNECTED_FRAMES if is_connected else 0)
-            )
+            connected_frames = CONNECTED_FRAMES >> halved if is_connected else 0
+            pumps.append(make(fabric, device, connected_frames=connected_frames))
             for tx_queue, queue in zip(tx_queues, device.others, strict=True):
                 pumps.append(
                     make(
@@ -117,12 +145,10 @@ class DataPath:
                     )
                 )
             pump = pumps[0] if len(pumps) == 1 else TxQueues(pumps)
-        except BaseException as error:
+        except BaseException:
             fabric.close()
             for opened in pumps:
                 opened.close()
-            if isinstance(error, OSError):
-                raise _pump_error(port.info.device, error) from error
             raise
         return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, pump)
 
@@ -218,5 +244,8 @@ def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionP
 def _pump_error(device: str, error: OSError) -> LinkError:
     what = os.strerror(error.errno or 0)
     if error.errno == errno.ENOMEM:  # an RDMA device pins the packet frames
-        what += "; if it is the limit of locked memory: ulimit -l unlimited"
+        what += (
+            f"; {FRAMES_MIN} packet frames need 2 MiB of locked memory: ulimit -l unlimited"
+            " (a service: LimitMEMLOCK=infinity)"
+        )
     return LinkError(f"{device}: cannot start the data path: {what}")

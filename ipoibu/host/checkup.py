@@ -32,6 +32,7 @@ from ipoibu.limits import ENCAP_LEN
 
 ROCE_PORT: Final = 4791
 NETDEVS: Final = Path("/sys/class/net")
+MEMLOCK_FEW_FRAMES_BYTES: Final = 2 << 20  # FRAMES_MIN frames, in connected mode too
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 
 
@@ -149,6 +150,9 @@ def rdma_stack(*, needed: bool, devices: Path = Path("/dev/infiniband")) -> Iter
         yield Finding("memlock", "ok", "locked memory is not limited")
     elif limit >= MEMLOCK_MIN_BYTES:
         yield Finding("memlock", "ok", f"{limit >> 20} MiB of memory may be locked")
+    elif needed and limit >= MEMLOCK_FEW_FRAMES_BYTES:
+        detail = f"only {limit >> 10} KiB of memory may be locked: fewer packet frames (--frames)"
+        yield Finding("memlock", "warn", detail, "ulimit -l unlimited")
     else:
         detail = f"only {limit >> 10} KiB of memory may be locked"
         detail += "" if needed else " (soft: devices lock none)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ipoibu.addr import GID_LEN, Gid, PKey
@@ -132,22 +132,34 @@ _COMPONENTS: Final = {
 
 def parse_untrusted(data: bytes) -> McMemberRecord:
     """Read one record of an answer, which must have a multicast LID and an MTU for sends to the group."""
+    record = _read_untrusted(data)
+    if record.mlid is None or not MLID_MIN <= record.mlid <= MLID_MAX:
+        raise BadFrame("mcmember_mlid")
+    if record.mtu_bytes is None:
+        raise BadFrame("mcmember_mtu")
+    return record
+
+
+def request_untrusted(data: bytes, mask: int) -> McMemberRecord:
+    """Read a request as an SA does: the fields that the component mask leaves out are None."""
+    record = _read_untrusted(data)
+    absent = {name: None for name, bit in _COMPONENTS.items() if mask & bit != bit}
+    return replace(record, **absent)
+
+
+def _read_untrusted(data: bytes) -> McMemberRecord:
+    """Read all fields; an MTU that is none of InfiniBand's is None."""
     if len(data) < RECORD_LEN:
         raise BadFrame("mcmember_short")
     (mgid, port, qkey, mlid, mtu, tclass, pkey, rate, lifetime, shared, state, proxy) = (
         _FIXED.unpack_from(data)
     )
-    if not MLID_MIN <= mlid <= MLID_MAX:
-        raise BadFrame("mcmember_mlid")
-    mtu_bytes = MTU_BYTES.get(mtu & _CODE)
-    if mtu_bytes is None:
-        raise BadFrame("mcmember_mtu")
     return McMemberRecord(
         mgid=Gid(mgid),
         port_gid=Gid(port),
         qkey=qkey,
         mlid=mlid,
-        mtu_bytes=mtu_bytes,
+        mtu_bytes=MTU_BYTES.get(mtu & _CODE),
         traffic_class=tclass,
         pkey=PKey(pkey),
         rate=rate & _CODE,

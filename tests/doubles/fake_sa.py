@@ -176,7 +176,7 @@ class FakeSa:
     # -- groups and paths ------------------------------------------------------------------------
 
     def _join(self, port: Host, request: SaMad) -> McMemberRecord:
-        asked = _asked(request)
+        asked = mcmember.request_untrusted(request.data, request.mask)
         assert asked.mgid is not None
         assert asked.port_gid is not None
         state = asked.join_state or _NO_STATE
@@ -207,7 +207,7 @@ class FakeSa:
         return replace(group.record, port_gid=asked.port_gid, join_state=state)
 
     def _leave(self, request: SaMad) -> None:
-        asked = _asked(request)
+        asked = mcmember.request_untrusted(request.data, request.mask)
         assert asked.mgid is not None
         assert asked.port_gid is not None
         group = self.groups.get(asked.mgid)
@@ -220,7 +220,7 @@ class FakeSa:
             del group.members[asked.port_gid]
 
     def _find(self, port: Host, request: SaMad) -> McMemberRecord:
-        asked = _asked(request)
+        asked = mcmember.request_untrusted(request.data, request.mask)
         assert asked.mgid is not None
         group = self.groups.get(asked.mgid)
         if group is None or not port.info.has_pkey(PKey(group.record.pkey or 0)):
@@ -242,7 +242,7 @@ class FakeSa:
     # -- tables ----------------------------------------------------------------------------------
 
     def _table(self, port: Host, request: SaMad) -> None:
-        pkey = _asked(request).pkey
+        pkey = mcmember.request_untrusted(request.data, request.mask).pkey
         records = [
             group.record.pack().ljust(TABLE_LEN, b"\0")
             for group in self.groups.values()
@@ -301,23 +301,6 @@ class _Refused(Exception):
     def __init__(self, status: Status) -> None:
         super().__init__(status)
         self.status = status
-
-
-def _asked(request: SaMad) -> McMemberRecord:
-    """Return the record of a request, without the fields that its mask leaves out."""
-    filled = bytearray(request.data.ljust(mcmember.RECORD_LEN, b"\0"))
-    mask = request.mask
-    if not mask & Component.MLID:
-        filled[36:38] = mcmember.MLID_MIN.to_bytes(2, "big")
-    if not mask & Component.MTU:
-        filled[38] = sa.MTU_CODES[2048]
-    record = mcmember.parse_untrusted(bytes(filled))
-    absent = {
-        name: None
-        for name in ("port_gid", "mtu_bytes", "rate", "pkey", "join_state")
-        if not mask & Component[name.removesuffix("_bytes").upper()]
-    }
-    return replace(record, **absent)
 
 
 class FakePort:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""librdmacm: connections of kernel devices. The first connection loads the library.
+"""librdmacm: connections and group memberships of kernel devices. The first channel loads the library.
 
 cffi works in ABI mode: building or importing this package needs nothing of rdma-core. The declarations
 are the interface of librdmacm.so.1 (rdma_cma.h of rdma-core, 23 or newer). The caller owns the queue
@@ -23,15 +23,20 @@ import cffi
 from ipoibu.addr import Gid, IpAddress, PKey, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted
 from ipoibu.ib import Destination, RcAttributes
+from ipoibu.wire.pathrecord import PathRecord
+from ipoibu.wire.sa import MTU_BYTES
 
 LIBRARY: Final = "librdmacm.so.1"
 
+PORT_SPACE_IPOIB: Final = 0x0002
 PORT_SPACE_TCP: Final = 0x0106
 PORT_SPACE_IB: Final = 0x013F
 _AF_IB: Final = 27
 _OPTION_ID: Final = 0
 _OPTION_AFONLY: Final = 2
 _OPTION_ACK_TIMEOUT: Final = 3
+_JOIN_ATTRIBUTES: Final = 3  # the address and the flags count
+_SEND_ONLY_FULL_MEMBER: Final = 1
 _STATE_RTR: Final = 2
 _STATE_RTS: Final = 3
 _SOCKADDR_BYTES: Final = 128
@@ -48,12 +53,26 @@ _ffi.cdef("""
     };
     struct ibv_context { struct ibv_device *device; };
     struct rdma_event_channel { int fd; };
+    struct ibv_sa_path_rec {
+        uint64_t dgid[2], sgid[2];
+        uint16_t dlid, slid;
+        int raw_traffic;
+        uint32_t flow_label;
+        uint8_t hop_limit, traffic_class;
+        int reversible;
+        uint8_t numb_path;
+        uint16_t pkey;
+        uint8_t sl, mtu_selector, mtu, rate_selector, rate, life_time_selector, life_time;
+        uint8_t preference;
+    };
     struct rdma_cm_id {  /* its beginning */
         void *verbs;
         struct rdma_event_channel *channel;
         void *context;
         void *qp;
-        uint64_t source[16], target[16];
+        uint64_t source[16], target[16], ib_address[5];
+        struct ibv_sa_path_rec *path_rec;
+        int num_paths;
     };
     struct rdma_conn_param {
         const void *private_data;
@@ -61,17 +80,30 @@ _ffi.cdef("""
         uint8_t retry_count, rnr_retry_count, srq;
         uint32_t qp_num;
     };
-    struct rdma_cm_event {
-        struct rdma_cm_id *id, *listen_id;
-        int event, status;
-        struct rdma_conn_param conn;
-    };
     struct ibv_ah_attr {
-        uint8_t dgid[16];
+        uint64_t dgid[2];
         uint32_t flow_label;
         uint8_t sgid_index, hop_limit, traffic_class;
         uint16_t dlid;
         uint8_t sl, src_path_bits, static_rate, is_global, port_num;
+    };
+    struct rdma_ud_param {
+        const void *private_data;
+        uint8_t private_data_len;
+        struct ibv_ah_attr ah;
+        uint32_t qp_num, qkey;
+    };
+    struct rdma_cm_event {
+        struct rdma_cm_id *id, *listen_id;
+        int event, status;
+        union {
+            struct rdma_conn_param conn;
+            struct rdma_ud_param ud;
+        };
+    };
+    struct rdma_cm_join_mc_attr_ex {
+        uint32_t comp_mask, join_flags;
+        void *addr;
     };
     struct ibv_qp_attr {
         int qp_state, cur_qp_state, path_mtu, path_mig_state;
@@ -99,6 +131,8 @@ _ffi.cdef("""
     int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t length);
     int rdma_disconnect(struct rdma_cm_id *id);
     int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t length);
+    int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr,
+                               void *context);
     int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask);
     int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event);
     int rdma_ack_cm_event(struct rdma_cm_event *event);
@@ -184,10 +218,18 @@ _IS_LITTLE: Final = struct.pack("=H", 1) == b"\1\0"
 
 
 @dataclass(frozen=True, slots=True)
+class CmGroup:
+    """A multicast group that an identifier has joined: the address vector of sends to it, and its Q_Key."""
+
+    destination: Destination
+    qkey: int
+
+
+@dataclass(frozen=True, slots=True)
 class CmEvent:
     """One event. `listener` received the request; `qpn` is the peer's queue pair if the message names it.
 
-    `status` is a negative errno; for REJECTED it is the peer's reason.
+    `status` is a negative errno; for REJECTED it is the peer's reason. MULTICAST_JOIN has a `group`.
     """
 
     type: CmEventType
@@ -196,6 +238,7 @@ class CmEvent:
     status: int
     private: bytes
     qpn: int
+    group: CmGroup | None = None
 
 
 class EventChannel:
@@ -262,6 +305,11 @@ class EventChannel:
             about = self._ids.get(int(_ffi.cast("uintptr_t", raw.id)))
         if about is None:
             return None
+        if kind in (CmEventType.MULTICAST_JOIN, CmEventType.MULTICAST_ERROR):
+            group = None
+            if kind is CmEventType.MULTICAST_JOIN:
+                group = CmGroup(_destination(raw.ud.ah, raw.ud.qp_num), raw.ud.qkey)
+            return CmEvent(kind, about, None, raw.status, b"", raw.ud.qp_num, group)
         conn = raw.conn
         private = b""
         if conn.private_data != _ffi.NULL:
@@ -327,24 +375,49 @@ class CmId:
         """Return the attributes of the queue pair for RTR and RTS, after a request or a response."""
         attr = self._query(_STATE_RTR)
         rts = self._query(_STATE_RTS)
-        ah = attr.ah
         return RcAttributes(
-            destination=Destination(
-                gid=Gid(bytes(_ffi.buffer(ah.dgid))),
-                qpn=Qpn(attr.dest_qp_num),
-                dlid=ah.dlid,
-                sl=ah.sl,
-                static_rate=ah.static_rate,
-                hop_limit=ah.hop_limit,
-                traffic_class=ah.traffic_class,
-                flow_label=ah.flow_label,
-            ),
+            destination=_destination(attr.ah, attr.dest_qp_num),
             path_mtu_bytes=128 << attr.path_mtu,
             receive_psn=attr.rq_psn,
             send_psn=rts.sq_psn,
             ack_timeout=rts.timeout,
             retries=rts.retry_cnt,
             rnr_retries=rts.rnr_retry,
+        )
+
+    def join(self, group: PortAddress, *, to_send_only: bool) -> None:
+        """Become a member of the group; MULTICAST_JOIN or MULTICAST_ERROR follows, the latter also when
+        the membership ends later.
+
+        The identifier is of PORT_SPACE_IPOIB and bound to an address of the kernel's own interface in the
+        partition. The kernel counts all memberships of the port; `close` gives this one back.
+        """
+        address = group.pack()
+        attr: Any = _ffi.new("struct rdma_cm_join_mc_attr_ex *")
+        attr.comp_mask, attr.addr = _JOIN_ATTRIBUTES, address
+        attr.join_flags = _SEND_ONLY_FULL_MEMBER if to_send_only else 0
+        _check(self._library.rdma_join_multicast_ex(self._raw, attr, _ffi.NULL), "join")
+
+    def path(self) -> PathRecord | None:
+        """Return the path after ROUTE_RESOLVED; None without one."""
+        if self._raw.num_paths < 1 or self._raw.path_rec == _ffi.NULL:
+            return None
+        path = self._raw.path_rec[0]
+        if path.mtu not in MTU_BYTES:
+            return None
+        return PathRecord(
+            dgid=Gid(bytes(_ffi.buffer(path.dgid))),
+            sgid=Gid(bytes(_ffi.buffer(path.sgid))),
+            dlid=socket.ntohs(path.dlid),
+            slid=socket.ntohs(path.slid),
+            pkey=PKey(socket.ntohs(path.pkey)),
+            sl=path.sl,
+            mtu_bytes=MTU_BYTES[path.mtu],
+            rate=path.rate,
+            lifetime=path.life_time,
+            flow_label=socket.ntohl(path.flow_label),
+            hop_limit=path.hop_limit,
+            traffic_class=path.traffic_class,
         )
 
     @property
@@ -388,6 +461,19 @@ class CmId:
         mask: Any = _ffi.new("int *")
         _check(self._library.rdma_init_qp_attr(self._raw, attr, mask), "attributes")
         return attr
+
+
+def _destination(ah: Any, qpn: int) -> Destination:
+    return Destination(
+        gid=Gid(bytes(_ffi.buffer(ah.dgid))),
+        qpn=Qpn(qpn),
+        dlid=ah.dlid,
+        sl=ah.sl,
+        static_rate=ah.static_rate,
+        hop_limit=ah.hop_limit,
+        traffic_class=ah.traffic_class,
+        flow_label=ah.flow_label,
+    )
 
 
 def translate(place: str, what: str, error: OSError) -> IpoibuError:

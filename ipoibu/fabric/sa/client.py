@@ -25,10 +25,11 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.errors import Closed, IpoibuError, LinkError
+from ipoibu.errors import Closed, IpoibuError, LinkError, NotPermitted
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
+from ipoibu.fabric.sa.kernel_sa import KernelSaPort
 from ipoibu.fabric.sa.memberships import GroupMembership, Memberships, all_of
 from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
 from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, UmadPort
@@ -102,13 +103,14 @@ class SaClient:
     def open(cls, device: str, port: int = 1, *, pace: Pace = PACE) -> Self:
         """Return a client for a port of the kernel, on the running loop.
 
-        `LinkError`, `NoSuchDevice` or `NotPermitted` if the port does not open.
+        Without umad the kernel's rdma_cm carries out the requests (`kernel_sa.py`). `LinkError`,
+        `NoSuchDevice` or `NotPermitted` if the port does not open.
         """
-        umad = UmadPort(device, port)
+        opened, kernel = _open_port(device, port)
         try:
-            return cls(umad, pace=pace, kernel=lambda: kernel_partitions(device, port))
+            return cls(opened, pace=pace, kernel=kernel)
         except BaseException:
-            umad.close()
+            opened.close()
             raise
 
     @staticmethod
@@ -308,8 +310,8 @@ class SaClient:
         """Have the SA report an event (M2); `LinkError` where another program takes the port's reports."""
         if not self._transport.hears_unasked:
             raise LinkError(
-                f"{self._place}: another program (ibacm, srp_daemon) takes the "
-                "subnet administrator's reports on this port"
+                f"{self._place}: the subnet administrator's reports do not reach us: another program "
+                "(ibacm, srp_daemon) takes them, or there is no umad"
             )
         self._traps.add(trap)
         await self._inform(InformInfo(trap))
@@ -450,6 +452,23 @@ class SaClient:
     def _notify(self, change: Flush | Notice | Change) -> None:
         for listener in list(self._listeners):
             listener(change)
+
+
+def _open_port(device: str, port: int) -> tuple[MadPort, Callable[[], frozenset[PKey]]]:
+    """Return the port, and the partitions whose memberships we may not end (M4): by rdma_cm there are
+    none, because the kernel counts all members."""
+    try:
+        return UmadPort(device, port), lambda: kernel_partitions(device, port)
+    except (LinkError, NotPermitted) as refused:
+        try:
+            opened = KernelSaPort(device, port)
+        except IpoibuError:
+            raise refused from None
+        _log.warning(
+            "%s: rdma_cm asks the subnet administrator for us: no lists of groups, no reports",
+            refused,
+        )
+        return opened, frozenset
 
 
 def _path_untrusted(query: PathQuery, answer: Answer) -> PathRecord:

@@ -7,7 +7,7 @@ import logging
 import socket
 from typing import Protocol
 
-from ipoibu.errors import LinkError
+from ipoibu.errors import LinkError, NotPermitted
 from ipoibu.fabric.cm.gsi import UmadGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.librdmacm import SocketAddress
@@ -159,7 +159,7 @@ class InfinibandLinkLayer:
         info = self.sa.info
         try:
             services = UmadGsiPort(self._device.name, self._port, lambda: self.sa.info)
-        except LinkError as error:
+        except (LinkError, NotPermitted) as error:
             _log.warning("%s; we can connect to peers, but they cannot connect to us", error)
             return IbRdmaCm(self._device.name, lambda: self.entry.gid, timeouts)
         config = CmConfig(
