@@ -20,6 +20,9 @@ enum {
     ND_ADVERTISEMENT = 136,
 };
 
+/* While this is an own address, requests for all IPv4 addresses reach the engine: a proxy's. */
+static const struct in6_addr all_ipv4 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+
 /* How much the engine needs a message; each rank may fill more of the event ring. */
 enum rank { NO_CONCERN, STRANGER, KNOWN, AWAITED };
 
@@ -124,6 +127,8 @@ static enum rank rank_of(struct ipu_admission *admission, const struct ipu_neigh
         return KNOWN;
     if (own->count == 0 || !message->has_target || ipu_neigh_find(own, &message->about) != NULL ||
         ipu_neigh_find(own, &message->target) != NULL)
+        return STRANGER;
+    if (IN6_IS_ADDR_V4MAPPED(&message->target) && ipu_neigh_find(own, &all_ipv4) != NULL)
         return STRANGER;
     bool probes = IN6_IS_ADDR_UNSPECIFIED(&message->about);
     return probes && ipu_neigh_find(neigh, &message->target) != NULL ? KNOWN : NO_CONCERN;

@@ -442,7 +442,8 @@ cdef class Pump:
         self.put(IPU_COMMAND_NEIGH_SET, None, True)
 
     def own_set(self, bytes ip, bint ours) -> None:
-        """Note that the address is ours, or no longer: the pump passes ARP and ND about our addresses up."""
+        """Note that the address is ours, or no longer: the pump passes ARP and ND about our addresses up.
+        0.0.0.0 stands for all IPv4 addresses."""
         self.command.own_set.ip = address(ip)
         self.command.own_set.ours = ours
         self.put(IPU_COMMAND_OWN_SET, None, True)

@@ -2,7 +2,8 @@
 """ARP sync: copies the host's other IPv4 addresses and its ARP settings into an endpoint.
 
 The kernel answers ARP requests for the IPv4 addresses of all its interfaces, as the sysctls arp_ignore,
-arp_announce and arp_filter of the receiving interface say (Documentation/networking/ip-sysctl.rst).
+arp_announce, arp_filter and proxy_arp of the receiving interface say
+(Documentation/networking/ip-sysctl.rst).
 The kernel sends notices of addresses, but not of these sysctls, so the ARP sync reads them now and then.
 """
 
@@ -14,15 +15,18 @@ from typing import Final, Protocol
 
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, Monitor
 from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, Netlink
+from ipoibu.host.route_query import RouteQuery
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import SYSCTL_POLL_S
 from ipoibu.proto.host_addresses import ArpPolicy, Ignore
+from ipoibu.route import AskProxy
 
 
 class ArpStack(Protocol):
     """The part of `Endpoint` that follows the host's ARP settings."""
 
     def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy, /) -> None: ...
+    def answer_proxies(self, ask: AskProxy, /) -> None: ...
 
 
 class ArpSync:
@@ -46,9 +50,12 @@ class ArpSync:
         self._is_stale = True
         self._monitor = Monitor(RTMGRP_IPV4_IFADDR, namespace=netlink.namespace)
         self._overruns = 0
+        self._query: RouteQuery | None = None  # since the interface is a proxy
 
     def close(self) -> None:
         self._monitor.close()
+        if self._query is not None:
+            self._query.close()
 
     def fileno(self) -> int:
         return self._monitor.fileno()
@@ -70,6 +77,9 @@ class ArpSync:
         widest = RT_SCOPE_LINK if policy.ignore is Ignore.HOST_SCOPE else RT_SCOPE_HOST
         others = frozenset(self._netlink.other_addresses(self._index, widest))
         self._is_stale = False
+        if policy.is_proxy and self._query is None:
+            self._query = RouteQuery(self._index, self._netlink.namespace)
+            self._stack.answer_proxies(self._query.leads_elsewhere)
         if (policy, others) != (self._policy, self._others):
             self._policy, self._others = policy, others
             self._stack.arp_changed(others, policy)
@@ -85,4 +95,6 @@ class ArpSync:
         if ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE) and is_separate:
             ignore = Ignore.OTHERS
         announce = self._sysctls.larger("ipv4", name, "arp_announce")
-        return ArpPolicy(ignore, announce=announce)
+        is_proxy = self._sysctls.larger("ipv4", name, "proxy_arp") > 0
+        is_proxy &= self._sysctls.own("ipv4", name, "forwarding") > 0
+        return ArpPolicy(ignore, announce=announce, is_proxy=is_proxy)

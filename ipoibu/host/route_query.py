@@ -6,12 +6,19 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Address
 from typing import Final
 
 from ipoibu.errors import IpoibuError
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
-from ipoibu.host.route_message import RTN_LOCAL, RouteReader, output_interface, route_type
+from ipoibu.host.route_message import (
+    RTN_LOCAL,
+    RTN_UNICAST,
+    RouteReader,
+    output_interface,
+    route_type,
+)
 from ipoibu.limits import ROUTE_SOURCES_MAX
 from ipoibu.route import NextHop, Target
 
@@ -73,6 +80,16 @@ class RouteQuery:
                 if found is not None and found[1].is_ours:
                     return Target(found[1].kind, found[1].hops)
         return None
+
+    def leads_elsewhere(self, sender: IPv4Address, target: IPv4Address) -> bool:
+        """Return whether the kernel forwards packets of `sender`, which come in by the interface, to
+        `target` by another one. The kernel's proxy ARP asks the same."""
+        flow = [(_RTA_DST, target.packed), (_RTA_SRC, sender.packed)]
+        flow.append((_RTA_IIF, struct.pack("=I", self._index)))
+        for data, offset in self._exchange(socket.AF_INET, 0, flow):
+            came_out = output_interface(data, offset)
+            return route_type(data, offset) == RTN_UNICAST and came_out not in (0, self._index)
+        return False
 
     def _source(self, family: int, source: bytes) -> _Attributes:
         """Return the attributes of a source: our own address, or a host whose packets we forward.

@@ -21,6 +21,7 @@ from typing import Final
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
+from ipoibu.proto.effects import AskProxy
 from ipoibu.proto.host_addresses import HostAddresses
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.proxies import Proxies
@@ -85,10 +86,17 @@ class ArpResolver:
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
         elif not self._answers(sender, message.target_ip):
             self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+            if message.operation == arp.REQUEST and self._host.may_proxy(message.target_ip):
+                self._context.emit(AskProxy(message))
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
                 self._answer(message)
+
+    def proxied(self, now: float, request: arp.Arp) -> None:
+        """The kernel forwards packets to the address that `request` asks for."""
+        self._neighbours.introduced(now, request.sender_ip, request.sender_hwaddr)
+        self._answer(request)
 
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.ib import Destination
+from ipoibu.wire.arp import Arp
 
 
 class NeighAction(enum.IntEnum):
@@ -53,6 +54,14 @@ class OwnAddress:
 
     address: IpAddress
     is_ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AskProxy:
+    """`Engine.proxied` has to follow if the kernel forwards the asking host's packets to the address that
+    it asks for."""
+
+    request: Arp
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,7 @@ Effect = (
     Publish
     | Withdraw
     | OwnAddress
+    | AskProxy
     | SendFrame
     | SendPacket
     | Forward

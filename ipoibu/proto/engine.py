@@ -45,6 +45,7 @@ from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
 from ipoibu.wire import encap, ip, udp
+from ipoibu.wire.arp import Arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
 from ipoibu.wire.ndisc import ALL_NODES
@@ -313,6 +314,12 @@ class Engine:
         """Take the IPv4 addresses of the host's other interfaces, and the ARP policy of ours."""
         self._host.change(now, others, policy)
         self._neighbours.source_ready(now, 4)
+        return self._context.take(now)
+
+    def proxied(self, now: float, request: Arp) -> list[Effect]:
+        """The kernel forwards packets to the address that `request` asks for (`AskProxy`)."""
+        if self._link.is_up:
+            self._arp.proxied(now, request)
         return self._context.take(now)
 
     def proxies_changed(self, now: float, ips: Set[IpAddress]) -> list[Effect]:

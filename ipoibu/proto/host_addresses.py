@@ -40,13 +40,15 @@ class Ignore(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArpPolicy:
-    """The sysctls arp_ignore and arp_announce."""
+    """The sysctls arp_ignore and arp_announce; `is_proxy` is proxy_arp while the interface forwards."""
 
     ignore: Ignore = Ignore.NOTHING
     announce: int = 0
+    is_proxy: bool = False
 
 
 DEFAULT_ARP_POLICY: Final = ArpPolicy()
+ALL_IPV4: Final = IPv4Address(0)  # as an own address: the pump passes all ARP requests up
 
 
 class HostAddresses:
@@ -75,6 +77,10 @@ class HostAddresses:
                 f"this host has {len(usable)} other addresses: we answer for {HOST_ADDRESSES_MAX}"
             )
             self._context.warn("address_table_full", now, text)
+        if policy.is_proxy and not self._policy.is_proxy:
+            self._context.own(ALL_IPV4)
+        elif self._policy.is_proxy and not policy.is_proxy:
+            self._context.disown(ALL_IPV4)
         self._others, self._policy = frozenset(usable[:HOST_ADDRESSES_MAX]), policy
         answers = policy.ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE)
         before, self._claimed = self._claimed, self._others if answers else frozenset()
@@ -95,6 +101,11 @@ class HostAddresses:
                 return self._addresses.is_ours(target) and is_near
             case _:
                 return self.is_ours(target)
+
+    def may_proxy(self, target: IpAddress) -> bool:
+        """Return whether we answer for `target` if the kernel forwards packets to it elsewhere."""
+        is_directed = self._addresses.is_directed_broadcast(target)
+        return self._policy.is_proxy and is_host(target) and not is_directed
 
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """Return the address to ask from; `preferred` is the source of the packet that waits."""

@@ -10,6 +10,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
 from tests.netns.conftest import Cli, Until
 
 pytestmark = pytest.mark.netns
@@ -129,3 +130,34 @@ def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
         for command in undo:
             second.run(["sh", "-c", command])
         sh(first, "ip -6 address del fd77:9::1/64 dev ib0")
+
+
+@pytest.mark.timeout(60)
+def test_proxy_arp_answers_for_the_hosts_behind_a_router(
+    lab: Lab, pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    first, router = lab.hosts
+    behind, _ = pods
+
+    def answers(target: str) -> bool:
+        return first.run(["ping", "-c1", "-W1", target]).returncode == 0
+
+    def inside(command: str) -> None:
+        process = behind.popen(["sh", "-c", command])
+        assert process.wait(10) == 0
+
+    sh(router, f"ip link add v0 type veth peer name v1 netns {behind.name}")
+    try:
+        sh(router, "ip address add 192.0.2.1/24 dev v0; ip link set v0 up")
+        inside("ip address add 192.0.2.9/24 dev v1; ip link set v1 up")
+        inside("ip route add default via 192.0.2.1")
+        sh(router, "sysctl -qw net.ipv4.conf.all.forwarding=1")
+        sh(first, "ip route add 192.0.2.0/24 dev ib0")
+        assert not answers("192.0.2.9")
+        sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=1")
+        until(lambda: answers("192.0.2.9"), timeout_s=20)
+        assert not answers("10.77.0.99"), "the route to it leads back"
+    finally:
+        sh(first, "ip route del 192.0.2.0/24 dev ib0")
+        sh(router, "sysctl -qw net.ipv4.conf.all.forwarding=0 net.ipv4.conf.ib0.proxy_arp=0")
+        sh(router, "ip link del v0")

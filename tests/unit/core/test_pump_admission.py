@@ -169,3 +169,17 @@ def test_false_answers_to_one_question_are_bounded(world: World) -> None:
     for _ in range(2 * limits.CONTROL_PER_SENDER + limits.CONTROL_ANSWERS + 10):
         world.answer(PEER)
     assert world.counted("rx_control_limited") > 0
+
+
+def test_a_proxy_gets_the_arp_requests_for_all_addresses() -> None:
+    world = World()
+    world.ask(PEER, OTHER)
+    assert world.take(_core.EVENT_FRAME) == []
+    world.pump.own_set(key_of(IPv4Address(0)), True)
+    world.ask(PEER, OTHER)
+    assert len(world.take(_core.EVENT_FRAME)) == 1
+    world.send(NeighbourSolicitation(PEER6, OTHER6, OTHER6, world.sender))
+    assert world.take(_core.EVENT_FRAME) == [], "IPv6 has no such proxies"
+    world.pump.own_set(key_of(IPv4Address(0)), False)
+    world.ask(PEER, OTHER)
+    assert world.take(_core.EVENT_FRAME) == []

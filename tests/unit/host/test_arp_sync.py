@@ -14,6 +14,7 @@ from ipoibu.host.arp_sync import ArpSync
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, RTM_NEWADDR, Link, Netlink
 from ipoibu.proto.host_addresses import ArpPolicy, Ignore
+from ipoibu.route import AskProxy
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 LOOPBACK, LOCAL = IPv4Address("10.255.0.1"), IPv4Address("10.255.0.2")
@@ -45,6 +46,10 @@ class Kernel(Netlink):
 class Stack:
     def __init__(self) -> None:
         self.log: list[tuple[set[IPv4Address], ArpPolicy]] = []
+        self.ask: AskProxy | None = None
+
+    def answer_proxies(self, ask: AskProxy) -> None:
+        self.ask = ask
 
     def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy) -> None:
         self.log.append((set(others), policy))
@@ -56,7 +61,7 @@ class Bench:
         self.kernel, self.stack = Kernel(), Stack()
         for scope in ("all", "lo"):
             (sysctls / "ipv4/conf" / scope).mkdir(parents=True)
-            for name in ("arp_ignore", "arp_announce", "arp_filter"):
+            for name in ("arp_ignore", "arp_announce", "arp_filter", "proxy_arp", "forwarding"):
                 self.write(scope, name, 0)
         self.sync = ArpSync(INDEX, self.stack, self.kernel, sysctls)
 
@@ -75,7 +80,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
     bench.sync.close()
     monkeypatch.setattr(bench.sync, "_monitor", bench.kernel)
     yield bench
-    bench.kernel.close()
+    bench.sync.close()  # with the kernel as its monitor
 
 
 def test_a_refresh_publishes_what_changed_and_nothing_else(bench: Bench) -> None:
@@ -120,6 +125,18 @@ def test_an_interface_in_a_vrf_or_with_arp_filter_answers_for_itself(
     bench.write("all", "arp_filter", 1)
     bench.refresh()
     assert bench.sync._read_policy().ignore is Ignore.OTHERS
+
+
+@pytest.mark.parametrize("scope", ["all", "lo"])
+def test_proxy_arp_counts_while_the_interface_forwards(bench: Bench, scope: str) -> None:
+    bench.write(scope, "proxy_arp", 1)
+    bench.write("all", "forwarding", 1)
+    assert not bench.refresh()[0][1].is_proxy
+    assert bench.stack.ask is None
+    bench.write("lo", "forwarding", 1)
+    assert bench.refresh()[0][1].is_proxy
+    assert bench.stack.ask is not None
+    assert not bench.stack.ask(LOOPBACK, IPv4Address("127.0.0.1")), "a local address"
 
 
 def test_a_kernel_without_the_sysctls_has_the_defaults(tmp_path: Path) -> None:

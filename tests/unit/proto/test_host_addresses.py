@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, ip_interface
 import pytest
 
 from ipoibu.limits import HOST_ADDRESSES_MAX
-from ipoibu.proto.effects import OwnAddress
+from ipoibu.proto.effects import AskProxy, OwnAddress
 from ipoibu.proto.host_addresses import ArpPolicy, Ignore
 from ipoibu.wire import arp, encap
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_V4, Bench
@@ -19,8 +19,14 @@ FAR = IPv4Address("192.0.2.9")  # in no subnet of ours
 NOBODY = IPv4Address(0)
 
 
-def change(bench: Bench, *others: IPv4Address, ignore: int = 0, announce: int = 0) -> None:
-    policy = ArpPolicy(Ignore.of(ignore), announce)
+def change(
+    bench: Bench,
+    *others: IPv4Address,
+    ignore: int = 0,
+    announce: int = 0,
+    is_proxy: bool = False,
+) -> None:
+    policy = ArpPolicy(Ignore.of(ignore), announce, is_proxy)
     bench.host.carry_out(bench.host.engine.arp_changed(bench.now, frozenset(others), policy))
 
 
@@ -143,3 +149,35 @@ def test_more_addresses_than_fit_are_counted_and_the_lowest_ones_count() -> None
     assert bench.host.counts["address_table_full"] == 1
     assert ask(bench, PEER_V4, many[0]) == [many[0]]
     assert ask(bench, PEER_V4, many[-1]) == []
+
+
+def test_a_proxy_answers_for_what_the_kernel_forwards_elsewhere() -> None:
+    bench = Bench("10.0.0.1/24")
+    change(bench, is_proxy=True)
+    assert OwnAddress(NOBODY, is_ours=True) in bench.host.effects
+    request = arp.request(PEER, PEER_V4, FAR)
+    bench.arp(request, multicast=True)
+    assert bench.host.effects[-1] == AskProxy(request)
+    assert bench.neighbour(str(PEER_V4)) is None
+    bench.host.carry_out(bench.host.engine.proxied(bench.now, request))
+    assert replies(bench) == [FAR]
+    assert bench.neighbour(str(PEER_V4)) is not None
+    change(bench)
+    assert OwnAddress(NOBODY, is_ours=False) in bench.host.effects
+    bench.clear()
+    bench.arp(request, multicast=True)
+    assert not [it for it in bench.host.effects if isinstance(it, AskProxy)]
+
+
+@pytest.mark.parametrize(
+    ("sender", "target"),
+    [(NOBODY, FAR), (PEER_V4, OUR_V4), (PEER_V4, IPv4Address("10.0.0.255")), (PEER_V4, NOBODY)],
+    ids=["a probe", "our address", "a broadcast address", "no host"],
+)
+def test_a_proxy_asks_the_kernel_about_other_hosts_alone(
+    sender: IPv4Address, target: IPv4Address
+) -> None:
+    bench = Bench("10.0.0.1/24")
+    change(bench, is_proxy=True)
+    bench.arp(arp.request(PEER, sender, target), multicast=True)
+    assert not [it for it in bench.host.effects if isinstance(it, AskProxy)]
