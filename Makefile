@@ -38,7 +38,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
                  prometheus python3-prometheus-client python3-rich systemd \
                  python3-yaml network-manager ifupdown netplan.io groff-base \
-                 udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server
+                 udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server \
+                 nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus
 
 .PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
         lint format lab-kernel venv build deps deps-test clean

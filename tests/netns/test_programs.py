@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Programs of Debian that people run on an IPoIB interface; the table of docs/software.md names them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
+from tests.netns.conftest import Until
+
+pytestmark = pytest.mark.netns
+
+_PRIVATE = """
+mount --make-rprivate / &&
+for at in /run /var/lib /var/log; do mount -t tmpfs none $at || exit; done &&
+mkdir -p /run/dbus /run/avahi-daemon /var/lib/chrony /var/lib/nginx /var/log/nginx && exec "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Lab]:
+    with Lab(3) as lab:
+        yield lab
+
+
+@contextmanager
+def running(host: Host, work: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run programs with /run, /var/lib and /var/log of their own; end all of them."""
+    with (work / f"{host.name}.log").open("ab") as log:
+        process = host.namespace.popen(
+            ["unshare", "-m", "sh", "-c", _PRIVATE, "sh", *command],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(10)
+
+
+def enter(host: Host, process: subprocess.Popen[bytes], *command: str) -> str:
+    """Run a command where `process` runs, and return its output."""
+    return host.run(["nsenter", "-m", "-t", str(process.pid), *command]).stdout
+
+
+@pytest.mark.timeout(60)
+def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until: Until) -> None:
+    server, client, _ = three.hosts
+    (tmp_path / "page").write_bytes(os.urandom(1 << 20))
+    tmp_path.chmod(0o755)
+    config = tmp_path / "nginx.conf"
+    config.write_text(
+        "user root; daemon off; events {} "
+        f"http {{ access_log off; server {{ listen 80; listen [::]:80; root {tmp_path}; }} }}"
+    )
+    fetched = tmp_path / "fetched"
+    with running(server, tmp_path, "nginx", "-c", str(config)):
+        for address in (str(server.ipv4.ip), f"[{server.ipv6.ip}]"):
+            get = ["curl", "-sfo", str(fetched), f"http://{address}/page"]
+            until(lambda get=get: client.run(get).returncode == 0, 10)
+            assert fetched.read_bytes() == (tmp_path / "page").read_bytes()
+
+
+@pytest.mark.timeout(60)
+def test_chrony_follows_a_server_on_the_link(three: Lab, tmp_path: Path, until: Until) -> None:
+    """Without touching the clock: `-x`."""
+    server, client, _ = three.hosts
+    for host, line in (
+        (server, "local stratum 3\nallow 10.77.0.0/24"),
+        (client, f"server {server.ipv4.ip} iburst"),
+    ):
+        text = f"cmdport 0\nbindcmdaddress /\npidfile /run/chronyd.pid\n{line}\n"
+        (tmp_path / f"{host.name}.conf").write_text(text)
+
+    def chronyd(host: Host) -> list[str]:
+        return ["chronyd", "-d", "-x", "-u", "root", "-f", str(tmp_path / f"{host.name}.conf")]
+
+    log = tmp_path / f"{client.name}.log"
+    with running(server, tmp_path, *chronyd(server)), running(client, tmp_path, *chronyd(client)):
+        until(lambda: f"Selected source {server.ipv4.ip}" in log.read_text(), 20)
+
+
+@pytest.mark.timeout(60)
+def test_avahi_finds_a_host_by_its_name(three: Lab, tmp_path: Path, until: Until) -> None:
+    """On a point-to-point interface only where it is told to."""
+    one, two, _ = three.hosts
+    daemons = (
+        "dbus-daemon --system --nofork --nopidfile --nosyslog & "
+        "until [ -S /run/dbus/system_bus_socket ]; do sleep 0.05; done; "
+        "exec avahi-daemon --no-drop-root --no-chroot -f {config}"
+    )
+
+    def avahi(host: Host) -> list[str]:
+        config = tmp_path / f"{host.name}.avahi"
+        config.write_text(
+            f"[server]\nhost-name={host.name}\nallow-interfaces=ib0\nallow-point-to-point=yes\n"
+        )
+        return ["sh", "-c", daemons.format(config=config)]
+
+    with (
+        running(one, tmp_path, *avahi(one)),
+        running(two, tmp_path, *avahi(two)) as process,
+    ):
+
+        def resolved(family: str) -> str:
+            return enter(two, process, "avahi-resolve", family, "-n", f"{one.name}.local")
+
+        until(lambda: str(one.ipv4.ip) in resolved("-4"), 20)
+        until(lambda: ":" in resolved("-6"), 20)
+
+
+@pytest.mark.timeout(60)
+def test_smcroute_forwards_a_group_to_the_link(
+    three: Lab, pods: tuple[Namespace, Namespace], tmp_path: Path, until: Until
+) -> None:
+    router, receiver, _ = three.hosts
+    source, _ = pods
+    (tmp_path / "smcroute.conf").write_text(
+        "phyint v0 enable\nphyint ib0 enable\nmroute from v0 group 239.1.2.3 to ib0\n"
+    )
+    make = (
+        f"ip link add v0 type veth peer name v1 netns {source.name};"
+        "ip address add 192.0.2.1/24 dev v0; ip link set v0 up"
+    )
+    router.run(["sh", "-c", make])
+    say = "ip address replace 192.0.2.2/24 dev v1; ip link set v1 up; echo hello |"
+    say += " socat - UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=192.0.2.2,ip-multicast-ttl=4"
+    listen = f"UDP4-RECV:5000,ip-add-membership=239.1.2.3:{receiver.ipv4.ip}"
+    smcroute = ["smcrouted", "-n", "-f", str(tmp_path / "smcroute.conf")]
+    heard = tmp_path / "heard"
+    try:
+        with (
+            running(router, tmp_path, *smcroute),
+            heard.open("wb") as out,
+            receiver.namespace.popen(["socat", "-u", listen, "-"], stdout=out) as process,
+        ):
+
+            def arrives() -> bool:
+                assert source.popen(["sh", "-c", say]).wait(10) == 0
+                return b"hello" in heard.read_bytes()
+
+            until(arrives, 15)
+            process.terminate()
+    finally:
+        router.run(["ip", "link", "del", "v0"])
