@@ -58,7 +58,8 @@ int ipu_admission_init(struct ipu_admission *admission);
 
 void ipu_admission_free(struct ipu_admission *admission);
 
-/* Adds an address of ours, or removes it; 0.0.0.0 stands for all IPv4 addresses. Returns 0, -ENOSPC, -ENOMEM or -ENOENT. */
+/* Adds an address of ours, or removes it; 0.0.0.0 stands for all IPv4 addresses. Returns 0,
+ * -ENOSPC, -ENOMEM or -ENOENT. */
 int ipu_admission_set_own(struct ipu_admission *admission, const struct in6_addr *ip, bool ours);
 
 /* Notes that we send a frame, from the encapsulation header on: the frame may be a request. */
