@@ -57,6 +57,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`",
     )
+    parser.add_argument(
+        "--underlay",
+        metavar="UNDERLAY",
+        help="the network below: link, the default, or routed4 or routed6: a network of IPv4 or IPv6"
+        " for each host, a router between them, and --peer",
+    )
     add_options(parser, "lab")
     parser.add_argument(
         "--check",
@@ -81,12 +87,14 @@ def run(options: argparse.Namespace) -> int:
 
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.lab import Lab
+    from ipoibu.lab.underlay import underlay
     from ipoibu.lab.user_namespace import enter_user_namespace
 
     hosts = 2 if options.hosts is None else options.hosts
     texts = given(options, "lab")
     # This refuses wrong values once, before every host refuses them.
     InterfaceConfig.build("ib0", {"device": "soft:eth0", **texts})
+    below = underlay(options.underlay)
     further = as_arguments(texts)
     subnet = _subnet(options, hosts)
     if subnet is None and options.partitions is not None:
@@ -95,7 +103,13 @@ def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     with (
         Interrupts() as interrupts,
-        Lab(hosts, device=options.device or "soft", options=further, subnet=subnet) as lab,
+        Lab(
+            hosts,
+            device=options.device or "soft",
+            options=further,
+            subnet=subnet,
+            underlay=below,
+        ) as lab,
     ):
         interrupts.check()
         report: dict[str, Any] = {"hosts": lab.describe()}

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import ipoibu
-from ipoibu.addr import IpInterface
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.daemon.client import Client
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.namespace import Namespace
 from ipoibu.lab.subnet import LabSubnet
+from ipoibu.lab.underlay import Underlay
 
 NETDEV: Final = "eth0"
 INTERFACE: Final = "ib0"
@@ -55,6 +56,8 @@ class Host:
         self.options = list(options)
         self._device = device
         self._subnet = subnet
+        self.peer: str | None = None  # for `ipoibu up --peer`
+        self.wire_ip: IpAddress | None = None  # of a routed underlay, that of the GID
         self._log = work / f"{self.name}.log"
         self._notify_path = work / f"{self.name}.notify"
         self._notices: socket.socket | None = None
@@ -63,6 +66,12 @@ class Host:
     @property
     def addresses(self) -> list[IpInterface]:
         return [self.ipv4, self.ipv6]
+
+    def use(self, underlay: Underlay) -> None:
+        """Use the addresses of the underlay, and meet the others by the first host."""
+        self._device += underlay.device_suffix
+        self.wire_ip = underlay.addresses(self.number)[0].ip
+        self.peer = str(underlay.addresses(1)[0].ip)
 
     # The daemon
 
@@ -80,6 +89,8 @@ class Host:
         command = ["up", INTERFACE, "--device", self._device]
         for address in self.addresses:
             command += ["--address", str(address)]
+        if self.peer is not None:
+            command += ["--peer", self.peer]
         package = str(Path(ipoibu.__file__).parent.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {

@@ -28,6 +28,7 @@ from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import INTERFACE, NETDEV, Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace, remove_stale
 from ipoibu.lab.subnet import LabSubnet
+from ipoibu.lab.underlay import Underlay, anywhere, forward, gateway, router_addresses
 
 PREFIX: Final = "ipoibu"
 HOSTS_MAX: Final = 100
@@ -40,9 +41,11 @@ class Lab:
     False.
 
     With a `subnet`, the hosts have ports of that simulated InfiniBand subnet; the lab starts and
-    closes it. `netdev_mtu_bytes` is the MTU of the wire, `options` are further arguments of every
+    closes it. With an `underlay`, each host has a network of its own, and `--peer` names the first
+    host. `netdev_mtu_bytes` is the MTU of the wire, `options` are further arguments of every
     `ipoibu up`. A lab belongs to one thread. It needs root, or a process that has called
-    `enter_user_namespace`, and raises `NotPermitted` otherwise; `LabError` says which host did not come up.
+    `enter_user_namespace`, and raises `NotPermitted` otherwise; `LabError` says which host did not
+    come up.
     """
 
     def __init__(
@@ -53,19 +56,24 @@ class Lab:
         netdev_mtu_bytes: int = NETDEV_MTU,
         options: Sequence[str] = (),
         subnet: LabSubnet | None = None,
+        underlay: Underlay | None = None,
         start: bool = True,
     ) -> None:
         if not 2 <= hosts <= HOSTS_MAX:
             raise UsageError(f"a lab has 2 to {HOSTS_MAX} hosts, not {hosts}")
         if device != "soft":
             raise UsageError(f"{device!r} is no device of a lab: expected soft")
+        if subnet is not None and underlay is not None:
+            raise UsageError("a subnet administrator needs a link: leave --underlay or --fabric out")
         self.hosts: list[Host] = []
         self.bridge: Namespace | None = None  # holds the ports p1, p2, ... of 3 and more hosts
+        self.router: Namespace | None = None  # holds those of a routed underlay
         self._count = hosts
         self._device = device
         self._netdev_mtu_bytes = netdev_mtu_bytes
         self._options = list(options)
         self._subnet = subnet
+        self._underlay = underlay
         self._start = start
         self._namespaces: list[Namespace] = []
         self._work: Path | None = None
@@ -109,10 +117,13 @@ class Lab:
             device = f"{self._device}:{NETDEV}"
             if self._subnet is not None:
                 device = self._subnet.device(NETDEV)
-            self.hosts.append(
-                Host(number, namespace, self._work, device, self._options, subnet=self._subnet)
-            )
-        if self._count == 2:
+            host = Host(number, namespace, self._work, device, self._options, subnet=self._subnet)
+            if self._underlay is not None:
+                host.use(self._underlay)
+            self.hosts.append(host)
+        if self._underlay is not None:
+            self._join_by_router(self._namespace(f"{prefix}-rt"), self._underlay)
+        elif self._count == 2:
             self._join_by_veth()
         else:
             self._join_by_bridge(self._namespace(f"{prefix}-br"))
@@ -170,8 +181,28 @@ class Lab:
 
         middle.inside(join)
 
+    def _join_by_router(self, middle: Namespace, underlay: Underlay) -> None:
+        self.router = middle
+
+        def join() -> None:
+            _allow_ipv6()
+            forward()
+            with Netlink() as netlink:
+                for host in self.hosts:
+                    port, hwaddr = f"p{host.number}", f"02:00:00:00:01:{host.number:02x}"
+                    fd = host.namespace.fd
+                    netlink.create_veth(port, hwaddr, NETDEV, _hwaddr(host.number), fd)
+                    index = _index(netlink, port)
+                    mtu_bytes = self._netdev_mtu_bytes
+                    netlink.set_link(index, mtu_bytes=mtu_bytes, kernel_link_local=False)
+                    netlink.set_link(index, up=True)
+                    for address in router_addresses(host.number, underlay):
+                        netlink.add_address(index, address, nodad=address.version == 6)
+
+        middle.inside(join)
+
     def _set_up(self, host: Host) -> None:
-        """Set up loopback and the wire of a host, with a link-local address that needs no DAD.
+        """Set up loopback and the wire of a host, with addresses that need no DAD.
 
         The calling thread is in the host's namespace.
         """
@@ -181,10 +212,16 @@ class Lab:
             index = _index(netlink, NETDEV)
             netlink.set_link(index, mtu_bytes=self._netdev_mtu_bytes, kernel_link_local=False)
             netlink.set_link(index, up=True)
-            address = _link_local(_hwaddr(host.number))
+            if self._underlay is not None:
+                for address in self._underlay.addresses(host.number):
+                    netlink.add_address(index, address, nodad=address.version == 6)
+                    via = gateway(host.number, address.version)
+                    netlink.add_route(index, anywhere(address.version), via)
+                return
+            link_local = _link_local(_hwaddr(host.number))
             if self._subnet is not None:
-                address = self._subnet.address(host.number)
-            netlink.add_address(index, address, nodad=True)
+                link_local = self._subnet.address(host.number)
+            netlink.add_address(index, link_local, nodad=True)
 
     # For programs that run in the lab
 
