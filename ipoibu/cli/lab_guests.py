@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ipoibu.lab.guests.link import Link
 
-_OF_NAMESPACES: Final = ("hosts", "fabric", "partitions")
+_OF_NAMESPACES: Final = ("hosts", "fabric", "partitions", "underlay")
 
 
 def run(options: argparse.Namespace) -> int:

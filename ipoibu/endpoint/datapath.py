@@ -211,6 +211,11 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
 
 def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mesh is None:
+        if not port.capabilities.multicast:
+            raise UsageError(
+                f"{port.info.device}: IPv4 ({port.info.gid.ip}) carries no multicast: name another host of"
+                " the link with --peer, on every host, or have the device use an IPv6 address"
+            )
         return _open_datagrams(config, port, params)
     if port.capabilities.mesh:
         return port.open_mesh(params, config.mesh)

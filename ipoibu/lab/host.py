@@ -54,9 +54,10 @@ class Host:
         self.ipv4 = ipaddress.IPv4Interface(f"10.77.0.{number}/24")
         self.ipv6 = ipaddress.IPv6Interface(f"fd77::{number:x}/64")
         self.options = list(options)
-        self._device = device
+        self.device = device
         self._subnet = subnet
         self.peer: str | None = None  # for `ipoibu up --peer`
+        self.wrapper: Sequence[str] = ()  # a command that runs the daemon
         self.wire_ip: IpAddress | None = None  # of a routed underlay, that of the GID
         self._log = work / f"{self.name}.log"
         self._notify_path = work / f"{self.name}.notify"
@@ -69,7 +70,7 @@ class Host:
 
     def use(self, underlay: Underlay) -> None:
         """Use the addresses of the underlay, and meet the others by the first host."""
-        self._device += underlay.device_suffix
+        self.device += underlay.device_suffix
         self.wire_ip = underlay.addresses(self.number)[0].ip
         self.peer = str(underlay.addresses(1)[0].ip)
 
@@ -86,7 +87,7 @@ class Host:
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._notices.bind(str(self._notify_path))
         self._notify_path.chmod(0o666)  # as systemd's, for a daemon of another user
-        command = ["up", INTERFACE, "--device", self._device]
+        command = ["up", INTERFACE, "--device", self.device]
         for address in self.addresses:
             command += ["--address", str(address)]
         if self.peer is not None:
@@ -109,7 +110,7 @@ class Host:
                 options = {"cwd": self._subnet.directory, "fd": ours.fileno()}
             # In its own session the daemon gets no Ctrl-C: the lab gets it, and ends the daemon.
             self._daemon = self.namespace.popen(
-                [*start, *command, *self.options],
+                [*self.wrapper, *start, *command, *self.options],
                 death_signal=signal.SIGTERM,
                 environment=environment,
                 stdin=subprocess.DEVNULL,

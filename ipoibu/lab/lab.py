@@ -64,7 +64,9 @@ class Lab:
         if device != "soft":
             raise UsageError(f"{device!r} is no device of a lab: expected soft")
         if subnet is not None and underlay is not None:
-            raise UsageError("a subnet administrator needs a link: leave --underlay or --fabric out")
+            raise UsageError(
+                "a subnet administrator needs a link: leave --underlay or --fabric out"
+            )
         self.hosts: list[Host] = []
         self.bridge: Namespace | None = None  # holds the ports p1, p2, ... of 3 and more hosts
         self.router: Namespace | None = None  # holds those of a routed underlay

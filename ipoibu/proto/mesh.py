@@ -386,8 +386,8 @@ class Mesh:
         return conn if conn is not None and conn.state is state else None
 
     def _suitable_untrusted(self, private: bytes) -> Greeting | None:
-        """Return the greeting of a host that fits this mesh (same partition, same MTU); otherwise count
-        the reason and return None."""
+        """Return the greeting of a host that fits this mesh (same partition, same MTU, GIDs of one IP
+        version); otherwise count the reason and return None."""
         try:
             greeting = mesh.greeting_untrusted(private)
         except BadFrame as error:
@@ -399,6 +399,13 @@ class Mesh:
         elif greeting.mtu_bytes != ours.mtu_bytes:
             self._count("mesh_other_mtu")
             text = f"{greeting.hwaddr} has an MTU of {greeting.mtu_bytes}, we have {ours.mtu_bytes}"
+            self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
+        elif greeting.hwaddr.gid.ip.version != ours.hwaddr.gid.ip.version:
+            self._count("mesh_other_ip_version")
+            text = (
+                f"{greeting.hwaddr.gid} and our GID {ours.hwaddr.gid} are of different IP versions: start"
+                " all hosts with --device soft:NETDEV,ipv4, or all with ,ipv6"
+            )
             self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
         else:
             return greeting

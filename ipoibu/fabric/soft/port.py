@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from typing import Final
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
@@ -23,6 +24,8 @@ from ipoibu.limits import (
     SOFT_RNR_RETRIES,
 )
 from ipoibu.proto.cm import CmConfig
+
+_log = logging.getLogger(__name__)
 
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
@@ -114,6 +117,7 @@ class SoftPort(Port):
         )
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._cm: CmService | None = None
+        self._has_fragments = False
 
     @property
     def info(self) -> PortInfo:
@@ -121,17 +125,30 @@ class SoftPort(Port):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rc=True, tx_queues=True)
+        return Capabilities(rc=True, tx_queues=True, multicast=self.info.gid.ip.version == 6)
 
     @property
     def socket_fd(self) -> int:
         return self._hca.socket_fd
 
     def active(self) -> bool:
+        self._report_fragments()
         error = self._hca.check(self._used_bytes)
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         return error == 0
+
+    def _report_fragments(self) -> None:
+        """Log once that datagrams go in fragments: that costs speed, and some networks drop fragments."""
+        if self._has_fragments or not self._hca.counters()["tx_fragments"]:
+            return
+        self._has_fragments = True
+        _log.warning(
+            "%s: the path to a host has a smaller MTU than %d, so longer datagrams go in fragments:"
+            " choose a smaller --mtu on all hosts of the link",
+            self.info.device,
+            self._hca.netdev_mtu_bytes,
+        )
 
     def why_down(self) -> str:
         netdev, error = self._hca.netdev, self._hca.check(self._used_bytes)
@@ -225,14 +242,9 @@ class SoftUd(Fabric):
         try:
             self._ud.attach(mgid.raw)
         except OSError as error:
-            place = PREFIX + self._hca.netdev
-            if error.errno == errno.EAFNOSUPPORT:
-                ip = Gid(self._hca.gid).ip
-                raise LinkError(
-                    f"{place}: no multicast over IPv4 ({ip}): name another host of the link with --peer,"
-                    " on every host, or use the IPv6 addresses of the device"
-                ) from error
-            raise LinkError(f"{place}: group {mgid}: {error.strerror}") from error
+            raise LinkError(
+                f"{PREFIX}{self._hca.netdev}: group {mgid}: {error.strerror}"
+            ) from error
 
     def detach(self, mgid: Gid) -> None:
         """Leave the group; does nothing for a group that was never joined."""

@@ -145,7 +145,11 @@ def test_a_request_is_accepted_and_speaks_first() -> None:
 
 @pytest.mark.parametrize(
     ("other", "reason"),
-    [({"pkey": PKey(0x8001)}, "mesh_other_partition"), ({"mtu_bytes": 1500}, "mesh_other_mtu")],
+    [
+        ({"pkey": PKey(0x8001)}, "mesh_other_partition"),
+        ({"mtu_bytes": 1500}, "mesh_other_mtu"),
+        ({"hwaddr": HwAddr(Qpn(1), Gid.parse("::ffff:192.0.2.1"))}, "mesh_other_ip_version"),
+    ],
 )
 def test_who_does_not_suit_is_refused_and_hung_up(other: dict[str, Any], reason: str) -> None:
     desk = Desk()

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Links across a router that carries neither multicast nor link-local addresses (docs/unicast.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ipoibu.addr import HwAddr
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.underlay import ROUTED4, ROUTED6, Underlay, router_addresses
+
+pytestmark = pytest.mark.netns
+
+Cli = Callable[..., Any]
+Sh = Callable[[Host, str], str]
+Until = Callable[..., Any]
+
+BOTH: Final = Underlay(6, (4, 6))
+UNDERLAYS: Final = {"ipv4": ROUTED4, "ipv6": ROUTED6, "both": BOTH}
+IDS: Final = list(UNDERLAYS)
+
+# Neighbour discovery, which stays on one wire, is all that may use such addresses.
+ROUTED_ONLY: Final = """
+table inet router {{
+    chain in {{
+        type filter hook prerouting priority -300
+        ip6 nexthdr icmpv6 accept
+        ip daddr 224.0.0.0/4 counter drop
+        ip6 daddr ff00::/8 counter drop
+        ip6 daddr fe80::/10 counter drop
+        ip6 saddr fe80::/10 counter drop
+    }}
+    chain through {{
+        type filter hook forward priority 0
+        {}
+    }}
+}}
+"""
+
+
+def _route(lab: Lab, command: str) -> None:
+    """Run a shell command in the router."""
+    assert lab.router is not None
+    with lab.router.popen(["sh", "-c", command]) as process:
+        assert process.wait(10) == 0, command
+
+
+def _filter(lab: Lab, rule: str = "") -> None:
+    _route(lab, f"nft -f - << END\n{ROUTED_ONLY.format(rule)}\nEND")
+
+
+def _peers(host: Host) -> set[str]:
+    """Return the hardware addresses without their flags."""
+    rows = [row for row in host.ask("conn") if row["locator"] is not None]
+    return {str(row["peer"])[3:] for row in rows if row["state"] == "live"}
+
+
+def _hwaddr(host: Host) -> str:
+    return str(host.ask("show")["hwaddr"])[3:]
+
+
+def _met(hosts: list[Host]) -> bool:
+    return all(
+        {_hwaddr(other) for other in hosts if other is not host} == _peers(host) for host in hosts
+    )
+
+
+def _reaches(host: Host, target: object, *options: str) -> bool:
+    words = ["ping", "-c", "1", "-W", "2", *options, str(target)]
+    return host.run(words).returncode == 0
+
+
+def _start(lab: Lab, until: Until) -> None:
+    """Start all hosts, and wait until the first reaches the others."""
+    lab.start()
+    until(lambda: _met(lab.hosts), 30)
+    for host in lab.hosts[1:]:
+        until(lambda host=host: _reaches(lab.hosts[0], host.ipv4.ip), 20)
+
+
+@pytest.fixture
+def three(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Three hosts in three networks, without interfaces. On "both", they meet by IPv4 and send by IPv6."""
+    with Lab(3, start=False, underlay=UNDERLAYS[request.param]) as lab:
+        _filter(lab)
+        if request.param == "both":
+            for host in lab.hosts:
+                host.peer = str(BOTH.addresses(1)[1].ip)
+        yield lab
+
+
+on_each = pytest.mark.parametrize("three", IDS, indirect=True)
+on_ipv4 = pytest.mark.parametrize("three", ["ipv4"], indirect=True)
+
+
+@on_each
+def test_pings_of_all_sizes_and_multicast_cross_the_router(
+    three: Lab, sh: Sh, until: Until
+) -> None:
+    _start(three, until)
+    first, second, third = three.hosts
+    for host in three.hosts:
+        for other in three.hosts:
+            if other is not host:
+                for ip in (other.ipv4.ip, other.ipv6.ip):
+                    until(lambda host=host, ip=ip: _reaches(host, ip), 10)
+    for size in (0, 1, 2, 3, 511, 1400, 2016):
+        assert _reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do")
+    for size in (0, 1, 2, 3, 511, 1400, 1996):
+        assert _reaches(second, third.ipv6.ip, "-s", str(size), "-M", "do")
+    _multicast(sh, until, first, second)
+    for host in three.hosts:
+        stats = host.ask("stats")
+        assert stats["fabric.unicast_rx_stranger"] == stats["fabric.drop_icrc"] == 0
+        assert stats["fabric.tx_fragments"] == stats["fabric.drop_address"] == 0
+
+
+def _multicast(sh: Sh, until: Until, sender: Host, receiver: Host) -> None:
+    group = "239.7.7.7"
+    listen = f"exec socat -u UDP4-RECV:7777,ip-add-membership={group}:ib0 CREATE:/dev/null"
+    listener = receiver.namespace.popen(["sh", "-c", listen])
+    try:
+        until(lambda: group in sh(receiver, "ip maddress show dev ib0"))
+        sh(sender, f"ip route add {group}/32 dev ib0")
+
+        def copies() -> int:
+            before = int(sender.ask("stats")["fabric.unicast_tx_copies"])
+            sh(sender, f"echo hello | socat -u STDIN UDP4-SENDTO:{group}:7777")
+            return int(sender.ask("stats")["fabric.unicast_tx_copies"]) - before
+
+        until(lambda: copies() == 1, 20)
+    finally:
+        listener.kill()
+        listener.wait()
+
+
+def _iperf(first: Host, second: Host, *options: str) -> dict[str, Any]:
+    server = second.namespace.popen(["iperf3", "-s", "-1"])
+    try:
+        second.run(["sh", "-c", "until ss -ltn | grep -q :5201; do sleep 0.05; done"], timeout_s=10)
+        words = ["iperf3", "-c", str(second.ipv4.ip), "-J", "-t", "2", *options]
+        done = first.run(words, timeout_s=30)
+    finally:
+        server.kill()
+        server.wait()
+    assert done.returncode == 0, done.stdout
+    return dict(json.loads(done.stdout)["end"])
+
+
+@on_each
+def test_tcp_and_udp_streams_cross_the_router_in_both_modes(three: Lab, until: Until) -> None:
+    for mode in ("datagram", "connected"):
+        for host in three.hosts:
+            host.options = ["--mode", mode]
+        _start(three, until)
+        first, second, _ = three.hosts
+        assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
+        assert _iperf(first, second, "-u", "-b", "50M")["sum"]["lost_percent"] < 20
+        if mode == "connected":
+            assert _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do")
+            assert {row["state"] for row in first.ask("conn") if row["qpn"]} == {"live"}
+        for host in three.hosts:
+            assert host.ask("stats")["fabric.drop_icrc"] == 0
+            host.stop()
+
+
+@on_each
+def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
+    three: Lab, until: Until
+) -> None:
+    """The hosts' wires have 9000, so nobody but the router tells them. Both modes."""
+    second = three.hosts[1]
+    _route(three, "ip link set p2 mtu 1500")
+    for mode in ("datagram", "connected"):
+        for host in three.hosts:
+            host.options = ["--mode", mode]
+        _start(three, until)
+        first = three.hosts[0]
+        until(lambda first=first: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"), 20)
+        assert first.ask("stats")["fabric.tx_fragments"] == 1
+        assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
+        if mode == "connected":
+            long = ("-s", "60000", "-M", "do")
+            until(lambda first=first, long=long: _reaches(first, second.ipv4.ip, *long), 20)
+        assert second.ask("stats")["fabric.drop_icrc"] == 0
+        until(lambda first=first: "fragments" in first.log(), 10)
+        for host in three.hosts:
+            host.stop()
+
+
+@pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
+def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
+    three: Lab, sh: Sh, until: Until
+) -> None:
+    first, second, _ = three.hosts
+    sh(second, "ip link set eth0 mtu 1500")
+    _route(three, "ip link set p2 mtu 1500")
+    three.start()
+    until(lambda: second.ask("stats")["fabric.mesh_other_mtu"] > 0, 20)  # 1444 or 1424, and 2044
+    mtu = second.ask("show")["mtu"]
+    for host in three.hosts:
+        host.stop()
+        host.options = ["--mtu", str(mtu)]
+    _start(three, until)
+    assert _reaches(first, second.ipv4.ip, "-s", str(mtu - 28), "-M", "do")
+    assert first.ask("stats")["fabric.tx_fragments"] == 0
+
+
+@on_ipv4
+def test_five_percent_of_loss_costs_speed_and_no_connection(three: Lab, until: Until) -> None:
+    for host in three.hosts:
+        host.options = ["--mode", "connected"]
+    _start(three, until)
+    _route(three, "nft delete table inet router")
+    _filter(three, "udp dport 4791 numgen random mod 100 < 5 counter drop")
+    first, second, _ = three.hosts
+    assert _iperf(first, second)["sum_received"]["bytes"] > 1e5
+    assert _peers(first) == {_hwaddr(host) for host in three.hosts[1:]}
+
+
+@pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
+def test_a_host_that_was_killed_and_one_that_moved_come_back(
+    three: Lab, sh: Sh, until: Until
+) -> None:
+    _start(three, until)
+    first, second, third = three.hosts
+    second.kill()
+    until(lambda: _hwaddr(third) in _peers(first) and len(_peers(first)) == 1, 40)
+    assert second.wire_ip is not None
+    moved = second.wire_ip + 5
+    length = 24 if moved.version == 4 else 64
+    sh(second, f"ip address delete {second.wire_ip}/{length} dev eth0")
+    sh(second, f"ip address add {moved}/{length} dev eth0")
+    gateway = next(it.ip for it in router_addresses(2, ROUTED4 if length == 24 else ROUTED6))
+    sh(second, f"ip -{moved.version} route replace default via {gateway}")
+    second.start()
+    until(lambda: _met(three.hosts), 40)
+    until(lambda: _reaches(third, second.ipv4.ip), 20)
+    assert HwAddr.parse(f"00:{_hwaddr(second)}").gid.ip == moved
+
+
+@on_ipv4
+def test_a_name_that_leads_elsewhere_is_looked_up_again(
+    three: Lab, tmp_path: Path, until: Until
+) -> None:
+    """The hosts read a file of their own as /etc/hosts. A name is looked up again after 30 s."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n10.78.9.9 mesh.example\n")
+    words = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+    for host in three.hosts:
+        host.peer = "mesh.example"
+        host.wrapper = ("unshare", "-m", "sh", "-c", words, "sh")
+    three.start()
+    assert not any(_peers(host) for host in three.hosts)
+    hosts.write_text(f"127.0.0.1 localhost\n{three.hosts[0].wire_ip} mesh.example\n")
+    until(lambda: _met(three.hosts), 60)
+    until(lambda: _reaches(three.hosts[1], three.hosts[2].ipv4.ip), 20)
+
+
+@on_ipv4
+def test_strangers_neither_become_peers_nor_inject_packets(
+    three: Lab, tmp_path: Path, until: Until
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("12" * 32 + "\n")
+    key.chmod(0o600)
+    first, second, stranger = three.hosts
+    for host in (first, second):
+        host.options = ["--peer-key-file", str(key)]
+    three.start()
+    until(lambda: _peers(first) == {_hwaddr(second)}, 30)
+    until(lambda: _reaches(first, second.ipv4.ip), 20)
+    until(lambda: first.ask("stats")["fabric.mesh_key_missing"] > 0, 20)
+    assert not _peers(stranger)
+    assert not _reaches(stranger, first.ipv4.ip)
+
+    before = first.ask("stats")
+    shown = HwAddr.parse(f"00:{_hwaddr(first)}")
+    stranger.stop()
+    packet = _datagram(str(stranger.wire_ip), str(first.wire_ip), int(shown.qpn))
+    source = tmp_path / "packet"
+    source.write_bytes(packet)
+    sent = f"socat -u OPEN:{source} UDP4-SENDTO:{first.wire_ip}:4791,sourceport=4791,ip-pktinfo"
+    done = stranger.run(["sh", "-c", sent])
+    assert done.returncode == 0, done.stderr
+    until(
+        lambda: (
+            first.ask("stats")["fabric.unicast_rx_stranger"]
+            == before["fabric.unicast_rx_stranger"] + 1
+        )
+    )
+    assert first.ask("stats")["fabric.drop_icrc"] == before["fabric.drop_icrc"]
+
+
+def _datagram(source: str, target: str, qpn: int) -> bytes:
+    """Return a datagram for the queue pair, from BTH to ICRC, with a ping to the broadcast address."""
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import ICMP, IP, UDP
+    from scapy.packet import Raw
+
+    ping = bytes(IP(src="10.77.0.9", dst="10.77.0.1") / ICMP())
+    deth = struct.pack("!II", 0x0B1B, 0x123456)
+    body = deth + b"\x08\0\0\0" + ping
+    bth = BTH(opcode=0x64, padcount=-len(body) % 4, pkey=0xFFFF, dqpn=qpn)
+    wire = IP(src=source, dst=target, id=0, flags="DF") / UDP(sport=4791, dport=4791)
+    return bytes(wire / bth / Raw(body + bytes(-len(body) % 4)))[28:]
+
+
+def test_over_ipv4_without_peers_the_broadcast_group_is_refused_and_peers_are_named() -> None:
+    with Lab(2, start=False, underlay=ROUTED4) as lab:
+        host = lab.hosts[0]
+        host.peer = None
+        with pytest.raises(Exception, match=r"IPv4 \(10\.78\.1\.2\) carries no multicast.*--peer"):
+            host.start()
+
+
+def test_gids_of_two_ip_versions_are_refused_with_the_remedy(until: Until) -> None:
+    with Lab(2, start=False, underlay=BOTH) as lab:
+        for host in lab.hosts:
+            host.peer = str(BOTH.addresses(1)[1].ip)
+        lab.hosts[1].device = "soft:eth0,ipv4"
+        lab.start()
+        until(lambda: lab.hosts[0].ask("stats")["fabric.mesh_other_ip_version"] > 0, 20)
+        assert re.search(r"different IP versions: .*soft:NETDEV,ipv4", lab.hosts[0].log())
+
+
+def test_the_doctor_names_the_address_that_the_device_uses(cli: Cli) -> None:
+    with Lab(2, start=False, underlay=ROUTED4) as lab:
+        done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0,ipv4", "-j")
+        findings = {it["check"]: it for it in json.loads(done.stdout)}
+        assert (findings["address"]["status"], findings["mtu"]["status"]) == ("ok", "ok")
+        assert "10.78.1.2" in findings["address"]["detail"]
+        assert "link_local" not in findings
+        done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0,ipv6", "-j")
+        findings = {it["check"]: it for it in json.loads(done.stdout)}
+        assert findings["address"]["status"] == "fail"
