@@ -112,7 +112,7 @@ class DataPath:
             mtu_bytes = config.mtu or CONNECTED_MTU
             datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
         _check_queues(config, port, device)
-        fabric = _open_fabric(config, port, params)
+        fabric = _open_fabric(config, port, params, datagram_mtu_bytes)
         pumps: list[_core.Pump] = []
         try:
             tx_queues: Sequence[TxQueue] = ()
@@ -209,7 +209,9 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
         )
 
 
-def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
+def _open_fabric(
+    config: EndpointConfig, port: SharedPort, params: PartitionParams, datagram_mtu_bytes: int
+) -> Fabric:
     if config.mesh is None:
         if not port.capabilities.multicast:
             raise UsageError(
@@ -232,6 +234,7 @@ def _open_fabric(config: EndpointConfig, port: SharedPort, params: PartitionPara
             params,
             config.mesh,
             port.receptions,
+            mtu_bytes=datagram_mtu_bytes,
             takes_connections=config.mode == "connected" and port.cm().accepts,
         )
     except BaseException:

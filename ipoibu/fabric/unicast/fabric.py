@@ -17,7 +17,7 @@ from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.fabric.wrapped import WrappedFabric
 from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import ENCAP_LEN, UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
+from ipoibu.limits import UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
 from ipoibu.proto.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
@@ -44,15 +44,18 @@ class UnicastFabric(WrappedFabric):
         options: MeshOptions,
         receptions: Receptions,
         *,
+        mtu_bytes: int,
         takes_connections: bool = False,
     ) -> Self:
         """Listen for peers, and look for those that `options` name; `LinkError`, `UsageError`.
+
+        `mtu_bytes` is the longest IP packet of the link; a host with another one is refused.
 
         `close` closes the inner fabric, too; after an error the caller closes it.
         """
         ours = Greeting(
             HwAddr(inner.qpn, info.gid),
-            params.mtu_bytes - ENCAP_LEN,
+            mtu_bytes,
             _NO_WINDOW,
             params.pkey,
             options.listen_port,
