@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "ping",
     "set",
     "log",
+    "reload",
     "capture",
     "config",
     "import",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or SIGHUP."""
+"""`ipoibu up`: one interface in the foreground, until SIGINT or SIGTERM (or SIGHUP, if it is no service)."""
 
 from __future__ import annotations
 

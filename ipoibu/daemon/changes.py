@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Options that change while the interface runs, for `ipoibu set` and `ipoibu log`.
 
-`_CHANGES` names them. Every other option needs a new queue pair, TUN or process, so the daemon refuses it.
+`CHANGES` names them. Every other option needs a new queue pair, TUN or process, so the daemon refuses it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol
 
+from ipoibu.addr import IpInterface
+from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.options import BY_NAME
 from ipoibu.errors import UsageError
+from ipoibu.host.interface import RouteSpec
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +32,17 @@ class Changeable(Protocol):
     def set_mtu(self, mtu_bytes: int, /) -> None: ...
 
 
+class Reloadable(Changeable, Protocol):
+    """The part that changes with the configuration file alone."""
+
+    config: InterfaceConfig
+
+    def reset_mtu(self) -> None: ...
+    def set_addresses(self, addresses: Sequence[IpInterface], /) -> str: ...
+    def set_routes(self, routes: Sequence[RouteSpec], /) -> str: ...
+    def set_peers(self, peers: Sequence[str], /) -> None: ...
+
+
 class Changes:
     """The action `set` of one interface's control socket."""
 
@@ -41,7 +55,7 @@ class Changes:
         name, text = request.get("option"), request.get("value")
         if not isinstance(name, str) or not isinstance(text, str):
             raise UsageError('"option" and "value" are texts such as "busy-poll" and "50"')
-        change, value = _CHANGES[check(name)], BY_NAME[name].read(text)
+        change, value = CHANGES[check(name)], BY_NAME[name].read(text)
         before = await change(self._interface, self._executor, value)
         _log.warning("%s: %s is %s now, not %s", self._interface.name, name, text, before)
         return {"dev": self._interface.name, "option": name, "value": text, "before": before}
@@ -51,7 +65,7 @@ def check(name: str) -> str:
     """Return the option's name; `UsageError` says why if it cannot change while the interface runs."""
     if name not in BY_NAME:
         raise UsageError(f"{name[:40]!r} is no option; these can change: {', '.join(CHANGEABLE)}")
-    if name not in _CHANGES:
+    if name not in CHANGES:
         raise UsageError(
             f"{name} cannot change while the interface runs ({', '.join(CHANGEABLE)} can):"
             f" end `ipoibu up` and start it with another --{name}"
@@ -79,10 +93,10 @@ async def _log_level(interface: Changeable, executor: Executor, value: Any) -> s
     return str(before)
 
 
-_CHANGES: Final[dict[str, Callable[[Changeable, Executor, Any], Awaitable[str]]]] = {
+CHANGES: Final[dict[str, Callable[[Changeable, Executor, Any], Awaitable[str]]]] = {
     "busy-poll": _busy_poll,
     "mtu": _mtu,
     "log-level": _log_level,
 }
 
-CHANGEABLE: Final = tuple(_CHANGES)
+CHANGEABLE: Final = tuple(CHANGES)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ipoibu.addr import PKey
+from ipoibu.daemon.changes import Reloadable
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
@@ -23,13 +24,9 @@ from ipoibu.limits import CHILDREN_MAX
 _log = logging.getLogger(__name__)
 
 
-class Child(Protocol):
+class Child(Reloadable, Protocol):
     """The part of `RunningInterface` that `Children` uses."""
 
-    config: InterfaceConfig
-
-    @property
-    def name(self) -> str: ...
     @property
     def endpoint(self) -> Observed: ...
 
@@ -39,7 +36,6 @@ class Child(Protocol):
     async def progress(self) -> None: ...
     def forget(self) -> None: ...
     def summary(self) -> str: ...
-    def mtu(self) -> int: ...
 
 
 MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Action]], Child]
@@ -70,6 +66,22 @@ class Children:
     def running(self) -> list[Child]:
         """The children that are up; any thread may ask."""
         return list(self._running.values())
+
+    def follow(self, parent: InterfaceConfig) -> None:
+        """Take the parent's new configuration, which later children inherit."""
+        self._parent = parent
+
+    def find(self, pkey: PKey) -> Child | None:
+        return self._running.get(pkey)
+
+    async def add(self, config: InterfaceConfig) -> None:
+        """Start a child."""
+        await self._add(config, config.endpoint.pkey)
+
+    async def remove(self, pkey: PKey) -> None:
+        """End a child for good, if it runs."""
+        if pkey in self._running:
+            await self._remove(pkey)
 
     async def start(self) -> list[str]:
         """Start the children of the configuration file; return the summary of each that came up.
@@ -192,7 +204,17 @@ def _refusals(child: InterfaceConfig) -> dict[str, Action]:
     async def none(request: Mapping[str, Any]) -> object:
         return []
 
-    return {"child-add": refuse, "child-del": refuse, "child-list": none}
+    async def of_parent(request: Mapping[str, Any]) -> object:
+        raise UsageError(
+            f"reload the parent {child.endpoint.parent}: its file has the children, too"
+        )
+
+    return {
+        "child-add": refuse,
+        "child-del": refuse,
+        "child-list": none,
+        "reload": of_parent,
+    }
 
 
 def _pkey_untrusted(request: Mapping[str, Any]) -> PKey:

@@ -73,6 +73,10 @@ class InterfaceConfig:
     # The value of each option that was given, by the option's name
     values: Mapping[str, object] = field(default_factory=dict, repr=False)
 
+    # The file that was read, and the values of options that override it
+    file: Path | None = None
+    given: Mapping[str, object] = field(default_factory=dict, repr=False)
+
     def __post_init__(self) -> None:
         if self.tun == "attach" and (self.address or self.route):
             raise UsageError(
@@ -118,7 +122,28 @@ class InterfaceConfig:
                 config = config.with_child(pkey, own)
             except UsageError as error:
                 raise UsageError(f"{file}: child {pkey}: {error}") from error
-        return config
+        return replace(config, file=file.absolute(), given=given)
+
+    def read_again(self) -> Self:
+        """Read the file again, which the same options override; `UsageError` names file, line and key."""
+        if self.file is None:
+            raise UsageError(f"{self.name} has no configuration file: start it with --config")
+        found = faults(self.file, self.given)
+        if found:
+            raise UsageError(str(found[0]))
+        content = ConfigFile(self.file)
+        config = self.from_values(self.name, {**content.values, **self.given})
+        for pkey, own in content.children.items():
+            config = config.with_child(pkey, own)
+        return replace(config, file=self.file, given=self.given)
+
+    def with_values(self, values: Mapping[str, object]) -> Self:
+        """Return this configuration with these values by option name."""
+        config = self._assemble(self.name, values, self.endpoint.parent)
+        return replace(config, children=self.children, file=self.file, given=self.given)
+
+    def with_children(self, children: Sequence[Self]) -> Self:
+        return replace(self, children=tuple(children))
 
     @classmethod
     def from_values(cls, name: str, values: Mapping[str, object]) -> Self:
@@ -178,13 +203,13 @@ def _read(key: str, value: str | Sequence[str]) -> object:
         raise UsageError(f"--{key}: {error}") from error
 
 
-def faults(path: Path) -> list[Fault]:
+def faults(path: Path, given: Mapping[str, object] | None = None) -> list[Fault]:
     """Return every fault of a configuration file; `UsageError` if it is not readable, or not TOML."""
     file = ConfigFile(path)
     if file.faults:
         return file.faults
     try:
-        config = InterfaceConfig.from_values(_name_of(path), file.values)
+        config = InterfaceConfig.from_values(_name_of(path), file.values | dict(given or {}))
     except UsageError as error:
         file.add_contradiction(error)
         return file.faults

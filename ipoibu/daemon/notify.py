@@ -15,6 +15,11 @@ _BARRIER_MS: Final = 1000
 _QUEUE_S: Final = 1.0
 
 
+def is_service() -> bool:
+    """Return whether a service manager has started this process."""
+    return bool(os.environ.get("NOTIFY_SOCKET"))
+
+
 def notify(state: str, fds: Sequence[int] = ()) -> bool:
     """Send one notice such as `READY=1`, with descriptors that the manager duplicates; False without a
     service manager, or if it does not listen.

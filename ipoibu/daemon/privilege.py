@@ -116,6 +116,8 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
     for file in (endpoint.partitions, mesh_file):
         if file is not None:  # an editor replaces the file by another one in its directory
             yield PathRule(file.parent, READ)
+    if config.file is not None:  # a reload
+        yield PathRule(config.file.parent, READ)
     if endpoint.mesh is not None:  # names of peers: programs replace /etc/resolv.conf
         yield PathRule(Path("/etc"), READ)
         yield PathRule(Path("/run/systemd/resolve"), READ)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +20,8 @@ from ipoibu.daemon.descriptors import raise_limit
 from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
 from ipoibu.daemon.metrics_server import MetricsServer
-from ipoibu.daemon.notify import notify
+from ipoibu.daemon.notify import is_service, notify
+from ipoibu.daemon.reload import Reloader
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
 from ipoibu.daemon.watchdog import Watchdog
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
@@ -112,17 +114,23 @@ class Daemon:
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         loop.set_exception_handler(self._defect)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        hangup = (signal.SIGHUP,)  # of a command, the end of its terminal; see `_reload_at_hangup`
+        for number in (signal.SIGINT, signal.SIGTERM, *(() if is_service() else hangup)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 loop.add_signal_handler(number, self._stop.set)
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default they end a process
+        for number in (
+            signal.SIGUSR1,
+            signal.SIGUSR2,
+            *(hangup if is_service() else ()),
+        ):  # by default they end a process
             loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
             self._executor = self._given or stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
-            interface = self._interface(
-                self._config, self._parent_endpoint, self._fail, children.actions
-            )
+            actions = dict(children.actions)
+            interface = self._interface(self._config, self._parent_endpoint, self._fail, actions)
+            reloader = Reloader(interface, children, self._executor)
+            actions |= reloader.actions
             try:
                 await interface.start()
             except (NotReady, NoSuchDevice):
@@ -140,12 +148,29 @@ class Daemon:
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
+                self._reload_at_hangup(reloader)
                 watchdog = Watchdog.of_service(lambda: [interface, *children.running])
                 async with watchdog or contextlib.nullcontext():
                     await self._stopped(interface)
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
+
+    def _reload_at_hangup(self, reloader: Reloader) -> None:
+        """Have SIGHUP reload the file of a service."""
+        if not is_service():
+            return
+
+        async def reload() -> None:
+            notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            with contextlib.suppress(IpoibuError):  # the log has it
+                await reloader.reload()
+            notify("READY=1")
+
+        def begin() -> None:
+            self._reload = asyncio.ensure_future(reload())
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
 
     async def _stopped(self, interface: RunningInterface) -> None:
         """Return when the interface has to end."""

@@ -13,12 +13,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, Final, ParamSpec, Protocol
 
-from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.addr import HwAddr, IpAddress, IpInterface
 from ipoibu.daemon.changes import Changes
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
@@ -32,10 +32,18 @@ from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.kept import Kept, KeptNeighbour
-from ipoibu.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
+from ipoibu.errors import (
+    Closed,
+    IpoibuError,
+    LinkError,
+    NoSuchDevice,
+    NotPermitted,
+    NotReady,
+    UsageError,
+)
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.attached import AttachedInterface
-from ipoibu.host.interface import Interface, InterfaceSpec
+from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
@@ -78,6 +86,7 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     @property
     def busy_poll_us(self) -> int | None: ...
     def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
+    def set_peers(self, peers: Sequence[str], /) -> None: ...
     async def aping(self, target: IpAddress | HwAddr, timeout: float, /) -> dict[str, Any]: ...
     async def aprogress(self) -> None: ...
     def open(self) -> None: ...
@@ -359,6 +368,31 @@ class RunningInterface:
         if self._link is not None:  # the kernel's notice comes later
             self._link = replace(self._link, mtu_bytes=mtu_bytes)
 
+    def reset_mtu(self) -> None:
+        """Give the kernel's interface the MTU of the link."""
+        self.set_mtu(self._interface.spec.mtu_bytes)
+
+    def set_addresses(self, addresses: Sequence[IpInterface]) -> str:
+        """Replace the addresses of the configuration; return how they differ."""
+        before = self._interface.spec
+        self._change(replace(before, addresses=tuple(addresses)))
+        return _difference(before.addresses, addresses)
+
+    def set_routes(self, routes: Sequence[RouteSpec]) -> str:
+        """Replace the routes of the configuration; return how they differ."""
+        before = self._interface.spec
+        self._change(replace(before, routes=tuple(routes)))
+        return _difference(before.routes, routes)
+
+    def _change(self, spec: InterfaceSpec) -> None:
+        if not self.is_here:
+            raise UsageError("the interface has moved to another network namespace")
+        self._interface.change(spec)
+        self._note_soon()
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        self.endpoint.set_peers(peers)
+
     # Events while it runs, all on the event loop's thread
 
     def _threadsafe(self, call: Callable[P, None]) -> Callable[P, None]:
@@ -504,6 +538,12 @@ class RunningInterface:
         self._name = name
         self._interface.spec = replace(self._interface.spec, name=name)
         self._control.move(name, self._namespace)
+
+
+def _difference(before: Sequence[object], after: Sequence[object]) -> str:
+    added = [f"+{each}" for each in after if each not in before]
+    removed = [f"-{each}" for each in before if each not in after]
+    return " ".join([*added, *removed]) or "in another order"
 
 
 def _carries_ipv6(link: Link) -> bool:

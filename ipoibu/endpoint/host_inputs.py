@@ -34,6 +34,11 @@ class HostInputs(Life):
         added = interface_of(address)
         self._call(lambda: self._input(self._engine.address_added, added, is_checked))
 
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
+        that has none. A peer that is connected stays."""
+        self._call(lambda: self._fabric.set_peers(list(peers)))
+
     def address_removed(self, address: IpInterface | str) -> None:
         """The interface no longer has this address."""
         removed = interface_of(address)

@@ -202,6 +202,11 @@ class Fabric(ABC):
         """In a mesh: call, on any thread, `learned` with the addresses that a peer announces, and `gone` with
         the address (without flags) of a host that is no peer any more."""
 
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """In a mesh: look for these peers from now on, besides those in the file and those that have been
+        met. Any thread may call it."""
+        raise UsageError("this link has no list of peers")
+
     def peers(self) -> list[dict[str, Any]]:
         """In a mesh: describe every connection, as `Endpoint.peers` does."""
         return []

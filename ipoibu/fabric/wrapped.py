@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
@@ -45,6 +45,9 @@ class WrappedFabric(Fabric):
         gone: Callable[[HwAddr], None],
     ) -> None:
         self._inner.listen(learned, gone)
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        self._inner.set_peers(peers)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._inner.peers()

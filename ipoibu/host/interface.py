@@ -119,10 +119,21 @@ class Interface:
         for route in self.spec.routes:
             netlink.add_route(index, route.network, route.via)
 
-    def remove_stale(
-        self, addresses: Sequence[IpInterface], routes: Sequence[RouteSpec]
-    ) -> tuple[list[IpInterface], list[RouteSpec]]:
-        """Remove of these, which an earlier configuration set, what the spec does not have; return it."""
+    def change(self, spec: InterfaceSpec) -> None:
+        """Take over the addresses and routes of another spec; the kernel's errors leave the old spec."""
+        spec.check()
+        before = self.spec
+        for address in spec.addresses:
+            if address not in before.addresses:
+                self._netlink.add_address(self.index, address)
+        for route in spec.routes:
+            if route not in before.routes:
+                self._netlink.add_route(self.index, route.network, route.via)
+        self.spec = spec
+        self.remove_stale(before.addresses, before.routes)
+
+    def remove_stale(self, addresses: Sequence[IpInterface], routes: Sequence[RouteSpec]) -> None:
+        """Remove of these, which an earlier configuration set, those that the spec does not have."""
         stale = [each for each in addresses if each not in self.spec.addresses]
         stale_routes = [each for each in routes if each not in self.spec.routes]
         for route in stale_routes:
@@ -131,7 +142,6 @@ class Interface:
             self._netlink.remove_address(self.index, address)
         if stale:
             self._add_lost()
-        return stale, stale_routes
 
     def _add_lost(self) -> None:
         """Set the addresses and routes of the spec that went with others: the secondary addresses of an

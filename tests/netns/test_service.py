@@ -211,6 +211,33 @@ def test_a_restart_follows_the_file(machine: Machine, until: Until) -> None:
     assert machine.links() == {"lo", "eth0", "ib0"}  # systemd has dropped the child's TUN, too
 
 
+def test_a_reload_takes_over_what_costs_no_packet(machine: Machine, until: Until) -> None:
+    config = machine.root / "etc/ipoibu/ib0.toml"
+    pid = machine.property("MainPID")
+    changed = CONFIG.replace("10.0.0.1/24", "10.0.0.4/24").replace("0x8001", "0x8002")
+    config.write_text(f"mtu = 1400\nqueues = 2\n{changed}")
+    assert machine.run("systemctl reload ipoibu@ib0; echo $?") == "0"
+    assert machine.property("MainPID") == pid
+    assert machine.links() == {"lo", "eth0", "ib0", "ib0.8002"}
+    shown = machine.run("ip -4 -o address show dev ib0 scope global")
+    assert re.findall(r"inet (\S+)", shown) == ["10.7.0.1/24", "10.0.0.4/24"]
+    assert "mtu 1400" in machine.run("ip link show ib0")
+    assert "ib0: queues: a change needs a restart" in machine.log()
+    # A faulty file: `systemctl reload` fails, and the journal has the line
+    config.write_text("mtu = 5\n")
+    machine.run("systemctl reload ipoibu@ib0")
+    assert "/etc/ipoibu/ib0.toml:1: mtu: '5' is no MTU" in machine.log()
+    assert machine.property("MainPID") == pid
+    assert "mtu 1400" in machine.run("ip link show ib0")
+    # SIGHUP does the same
+    config.write_text(CONFIG)
+    machine.run(f"kill -{signal.SIGHUP:d} {pid}")
+    until(lambda: machine.links() == {"lo", "eth0", "ib0", "ib0.8001"}, PATIENCE_S)
+    until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
+    assert machine.run("ipoibu reload ib0") == "ib0: nothing has changed"
+    assert machine.property("MainPID") == pid
+
+
 def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
     machine: Machine, until: Until
 ) -> None:

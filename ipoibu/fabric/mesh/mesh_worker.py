@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import Any, Protocol
@@ -61,6 +61,11 @@ class MeshWorker(Worker):
     def follow(self, source: PeerSource) -> None:
         """Tell the source of the seeds when a peer has gone."""
         self._source = source
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Have the source look for these peers instead; the mesh keeps the peers that it has."""
+        assert self._source is not None, "a mesh has a source of peers"
+        self._source.replace(peers)
 
     def seeds(self, locators: set[Locator]) -> None:
         self._input(lambda: self._mesh.seeds(time.monotonic(), locators))

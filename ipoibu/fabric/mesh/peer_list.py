@@ -114,6 +114,7 @@ class PeerSource:
         self._delivered: set[Locator] | None = None
         self._failures: Counter[str] = Counter()
         self._has_lost = False
+        self._is_replaced = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ipoibu-peers", daemon=True)
 
@@ -124,6 +125,11 @@ class PeerSource:
         """Stop the thread, without waiting for a look-up to end."""
         self._stop.set()
 
+    def replace(self, peers: Iterable[str]) -> None:
+        """Take these peers in place of those that were given first; the thread looks soon."""
+        self._given = [parse_peer(text) for text in peers]
+        self._is_replaced = True
+
     def lost(self) -> None:
         """Look the names up again soon: a peer has gone, and may be back at another address."""
         self._has_lost = True
@@ -131,7 +137,8 @@ class PeerSource:
     def _run(self) -> None:
         resolved_at = -MESH_RESOLVE_S
         while not self._stop.is_set():
-            changed = self._read_again()
+            changed = self._read_again() or self._is_replaced
+            self._is_replaced = False
             is_soon = self._failures or self._has_lost
             wait_s = MESH_RESOLVE_SOON_S if is_soon else MESH_RESOLVE_S
             if changed or time.monotonic() >= resolved_at + wait_s:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -162,6 +162,7 @@ class IwarpMesh(Fabric):
             undo.callback(connections.close)
             source = PeerSource(options, connections.seeds)
             undo.callback(source.close)
+            connections.follow(source)
             source.start()
             return cls(qpn, mesh, connections, undo.pop_all(), closed)
 
@@ -188,6 +189,9 @@ class IwarpMesh(Fabric):
         gone: Callable[[HwAddr], None],
     ) -> None:
         self._connections.listen(learned, gone)
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        self._connections.set_peers(peers)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._connections.snapshot()

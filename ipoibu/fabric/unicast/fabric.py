@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Self
 
@@ -106,6 +106,9 @@ class UnicastFabric(WrappedFabric):
         gone: Callable[[HwAddr], None],
     ) -> None:
         self._rendezvous.listen(learned, gone)
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        self._rendezvous.set_peers(peers)
 
     def peers(self) -> list[dict[str, Any]]:
         return self._rendezvous.snapshot()

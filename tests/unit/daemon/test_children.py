@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from ipoibu.addr import PKey
+from ipoibu.addr import IpInterface, PKey
 from ipoibu.daemon.children import Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.host.interface import RouteSpec
 from ipoibu.limits import CHILDREN_MAX
 
 Talk = Callable[[Children], Awaitable[None]]
@@ -36,6 +37,7 @@ class FakeChild:
         self.config, self.on_failure, self.actions = config, on_failure, actions
         self.state = "made"
         self.is_forgotten = False
+        self.poll: int | None = None
         self.made.append(self)
 
     @property
@@ -51,6 +53,27 @@ class FakeChild:
         if self.refusal is not None:
             raise self.refusal
         self.state = "up"
+
+    def busy_poll_us(self) -> int | None:
+        return self.poll
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        self.poll = busy_poll_us
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        raise NotImplementedError
+
+    def reset_mtu(self) -> None:
+        raise NotImplementedError
+
+    def set_addresses(self, addresses: Sequence[IpInterface]) -> str:
+        return str(len(addresses))
+
+    def set_routes(self, routes: Sequence[RouteSpec]) -> str:
+        return str(len(routes))
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        raise NotImplementedError
 
     def forget(self) -> None:
         self.is_forgotten = True
