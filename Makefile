@@ -39,7 +39,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  prometheus python3-prometheus-client python3-rich systemd \
                  python3-yaml network-manager ifupdown netplan.io groff-base \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server \
-                 nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus
+                 nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
+                 wireguard-go wireguard-tools
 
 .PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
         lint format lab-kernel venv build deps deps-test clean
