@@ -32,6 +32,15 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--pkey", metavar="P_KEY", help="the partition whose link to check; 0xffff by default"
     )
+    parser.add_argument(
+        "--peer",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="also check this peer of a link without multicast: TCP, UDP and the MTU on the way; may be"
+        " repeated",
+    )
+    parser.add_argument("--peer-key-file", metavar="FILE", help="the key of the peers")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
 
@@ -48,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     findings = [_own_port(finding, options.device) for finding in checkup(options.device, pkey)]
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
+    findings += _peers(options)
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
@@ -57,6 +67,22 @@ def run(options: argparse.Namespace) -> int:
             if finding.remedy:
                 print(f"{'':{width + 8}}mend: {finding.remedy}")
     return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _peers(options: argparse.Namespace) -> Iterator[Finding]:
+    if not options.peer:
+        if options.peer_key_file is not None:
+            raise UsageError("--peer-key-file needs a peer to check: give --peer HOST, too")
+        return
+    from ipoibu.daemon.parsers import parse_peer_key
+    from ipoibu.fabric.device_name import PREFIX, parse_device, parse_soft
+    from ipoibu.host.checkup_peer import peer
+
+    key = parse_peer_key(options.peer_key_file) if options.peer_key_file is not None else None
+    device = parse_device(options.device)[0] if options.device is not None else ""
+    netdev = parse_soft(device).netdev if device.startswith(PREFIX) else None
+    for text in options.peer:
+        yield from peer(text, key, netdev)
 
 
 def _own_port(finding: Finding, device: str | None) -> Finding:

@@ -33,6 +33,16 @@ table inet wire {
 END"""
 
 
+REFUSED: Final = """nft -f - << END
+table inet door {
+    chain in {
+        type filter hook input priority 0
+        udp dport 4791 reject
+    }
+}
+END"""
+
+
 def _underlay(host: Host) -> str:
     return f"192.0.2.{host.number}"
 
@@ -209,6 +219,30 @@ def test_a_key_that_everybody_may_read_is_one_line(three: Lab, tmp_path: Path) -
     first.options += ["--peer-key-file", str(file)]
     with pytest.raises(LabError, match=rf"{file}: every user may read or change the key: chmod o="):
         first.start()
+
+
+def test_doctor_checks_the_way_to_a_peer(three: Lab, cli: Cli, sh: Sh) -> None:
+    first, second, _ = three.hosts
+
+    def check(*words: str) -> dict[str, dict[str, str]]:
+        done = cli(first, "doctor", "-j", "--peer", _underlay(second), *words, timeout_s=60)
+        findings = {it["check"]: it for it in json.loads(done.stdout)}
+        return {name: it for name, it in findings.items() if name.startswith("peer")}
+
+    nobody = check()["peer_tcp"]
+    assert nobody["status"] == "fail"
+    assert "192.0.2.2:4792: nothing listens there" in nobody["detail"]
+    three.start()
+    found = check("--device", "soft:eth0")
+    assert {name: it["status"] for name, it in found.items()} == dict.fromkeys(found, "ok")
+    assert set(found) == {"peer_tcp", "peer", "peer_udp", "peer_mtu"}
+    assert f"{_hwaddr(second)}, P_Key 0xffff, MTU 2044" in found["peer"]["detail"]
+    assert "MTU 9000 on the way" in found["peer_mtu"]["detail"]
+    sh(first, "ip -6 route change fe80::/64 dev eth0 proto kernel metric 256 mtu 1400")
+    short = check("--device", "soft:eth0")["peer_mtu"]
+    assert (short["status"], short["remedy"]) == ("fail", "use --mtu 1324 on every host")
+    sh(second, REFUSED)
+    assert check("--device", "soft:eth0")["peer_udp"]["status"] == "fail"
 
 
 def test_a_port_that_is_taken_is_one_line(three: Lab, sh: Sh) -> None:

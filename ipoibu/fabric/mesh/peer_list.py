@@ -84,21 +84,26 @@ def read_peers(path: Path) -> list[tuple[str, int]]:
 def resolve(peers: Iterable[tuple[str, int]], failures: Counter[str]) -> set[Locator]:
     """Return all addresses of all names. `failures` counts how often a name had none in a row, for the
     log."""
-    locators = set()
+    locators: set[Locator] = set()
     for host, port in peers:
         try:
-            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            locators |= locators_of(host, port)
         except OSError as error:
             failures[host] += 1
             if should_log(failures[host]):
                 _log.warning("peer %s: %s", host, error.strerror or error)
             continue
         failures.pop(host, None)
-        for family, _, _, _, address in infos:
-            if family in (socket.AF_INET, socket.AF_INET6):
-                ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-                locators.add(Locator(ip, port))
     return locators
+
+
+def locators_of(host: str, port: int) -> set[Locator]:
+    """Look a name up; `OSError`. Blocks."""
+    return {
+        Locator(ipaddress.ip_address(str(address[0]).partition("%")[0]), port)
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if family in (socket.AF_INET, socket.AF_INET6)
+    }
 
 
 class PeerSource:

@@ -48,6 +48,16 @@ def test_json_has_stable_keys(
     ]
 
 
+def test_a_peer_that_is_none_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _finding(monkeypatch, "ok")
+    assert main(["doctor", "--peer", "host:x"]) == 2
+    assert "'host:x' is no peer" in capsys.readouterr().err
+    assert main(["doctor", "--peer-key-file", "/etc/key"]) == 2
+    assert "give --peer HOST, too" in capsys.readouterr().err
+
+
 def _partition(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     main(["doctor", "-j", *words])
     return next(f for f in json.loads(capsys.readouterr().out) if f["check"] == "partition")
@@ -89,7 +99,7 @@ def test_a_partition_that_cannot_be_is_a_usage_error(
     assert main(["doctor", "--partitions", str(tmp_path / "x"), "--pkey", "0x8000"]) == 2
     assert "P_Key 0x8000 is invalid" in capsys.readouterr().err
     assert main(["doctor", "--pkey", "1"]) == 2
-    assert "give --device DEV or --partitions FILE too" in capsys.readouterr().err
+    assert "give --device DEV or --partitions FILE, too" in capsys.readouterr().err
     assert _partition(capsys, "--partitions", str(tmp_path / "x"))["status"] == "fail"
 
 

@@ -15,7 +15,9 @@ from ipoibu import Endpoint, EndpointConfig, UsageError
 from ipoibu.addr import PKey
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.mesh.peer_key import PeerKey
+from ipoibu.fabric.unicast.query import Denied, query
 from ipoibu.wire import mesh
+from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mesh_key import Denial, KeyExchange
 from ipoibu.wire.mesh_stream import FrameKind, frame
 from tests.doubles.packets import udp4, until
@@ -179,6 +181,23 @@ def test_a_question_is_answered_by_every_interface(link: UnicastHosts) -> None:
         assert [kind for kind, _ in heard] == 2 * [FrameKind.REFUSAL]
         assert [it.hwaddr.qpn for _, it in heard] == [first.hwaddr.qpn, other.hwaddr.qpn]
         assert [it.pkey for _, it in heard] == [0xFFFF, 0x8001]
+
+
+def test_doctor_asks_with_the_key_and_without(
+    link: UnicastHosts, keys: tuple[PeerKey, PeerKey]
+) -> None:
+    host = link.start(1, key=keys[0])
+
+    def ask(key: PeerKey | None) -> list[Greeting]:
+        return query(link.call(1).sock, key)
+
+    (greeting_heard,) = ask(keys[0])
+    assert greeting_heard.hwaddr == host.hwaddr
+    for key, denial in ((keys[1], Denial.KEY_WRONG), (None, Denial.KEY_WANTED)):
+        with pytest.raises(Denied) as caught:
+            ask(key)
+        assert caught.value.denial is denial
+    assert live(host) == set()
 
 
 def test_interfaces_that_share_a_port_have_one_key(
