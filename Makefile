@@ -37,7 +37,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
                  prometheus python3-prometheus-client python3-rich systemd \
-                 python3-yaml network-manager ifupdown netplan.io groff-base \
+                 python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  wireguard-go wireguard-tools
@@ -103,6 +103,7 @@ test: check
 
 nightly: test
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
+	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
 	$(PY) -m tests.mutation.run

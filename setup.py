@@ -63,6 +63,8 @@ def have_library(library: str, name: str) -> bool:
 def compiled() -> dict[str, list[str]]:
     """What every extension is compiled and linked with."""
     compile_args = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
+    # A build gives the same bytes in any directory.
+    compile_args.append(f"-ffile-prefix-map={os.getcwd()}=.")
     link_args = ["-pthread"]
     if switch("DEBUG"):
         compile_args += ["-O0", "-g", "-UNDEBUG"]
