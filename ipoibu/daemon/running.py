@@ -467,8 +467,11 @@ class RunningInterface:
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
-        if _carries_ipv6(link) and not _carries_ipv6(before):
+        # The kernel sets it down and up when it enters or leaves a VRF.
+        was_down = not _carries_ipv6(before)
+        if was_down and _carries_ipv6(link):
             _log.warning("%s: the interface is up again", link.name)
+        if (was_down or link.master != before.master) and _carries_ipv6(link):
             self._interface.restore()
 
     # Another network namespace, another name

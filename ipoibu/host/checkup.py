@@ -93,7 +93,9 @@ def extension() -> Finding:
     try:
         core = importlib.import_module("ipoibu._core")
     except ImportError as error:
-        return Finding("extension", "fail", f"the C core does not load: {error}", "make build")
+        is_library = ".so" in str(error)  # one that the core was built with, such as libisal
+        remedy = "install the library again, or make build" if is_library else "make build"
+        return Finding("extension", "fail", f"the C core does not load: {error}", remedy)
     features = " ".join(f"{k}={'yes' if v else 'no'}" for k, v in sorted(core.FEATURES.items()))
     if core.FEATURES["isal"] or core.FEATURES["libdeflate"]:
         return Finding("extension", "ok", f"the C core loads: {features}")
