@@ -64,6 +64,24 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
         assert counters["fabric.tx_posted"] > 3 * counters["fabric.tx_signalled"]
 
 
+def test_hosts_that_meet_as_peers_converse_without_groups(lab_kernel: Path, tmp_path: Path) -> None:
+    """A link without multicast between rxe and the built-in HCA: multicast goes by copies (docs/unicast.md)."""
+    peer = "--peer fe80::ff:fe00:1"
+    commands = [host(it, f"converse {it} {peer}") for it in ("rxe0", "soft:vec0")]
+    for result in run(lab_kernel, commands, directory=tmp_path, timeout_s=100):
+        pings = re.findall(r"5 packets transmitted, (\d) received", result.check().output)
+        assert len(pings) == 3, result.output
+        assert min(map(int, pings)) >= 4, result.output
+    for family in ("4", "6"):
+        assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
+    for direction in ("forward", "backward"):
+        assert received_mbit(load(tmp_path, direction)) > 1
+    for name in "ab":
+        counters = load(tmp_path, f"stats-{name}")[0]["stats"]
+        assert counters["fabric.unicast_tx_copies"] > 0
+        assert counters["fabric.unicast_rx_stranger"] == 0
+
+
 @pytest.mark.parametrize("first", ["rxe0", "soft:vec0"])
 def test_hosts_with_two_queues_converse(lab_kernel: Path, tmp_path: Path, first: str) -> None:
     """A further queue has its own queue pair on rxe, and its own UDP port on the built-in HCA."""
