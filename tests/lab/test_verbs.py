@@ -65,7 +65,7 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
 
 
 def test_hosts_that_meet_as_peers_converse_without_groups(lab_kernel: Path, tmp_path: Path) -> None:
-    """A link without multicast between rxe and the built-in HCA: multicast goes by copies (docs/unicast.md)."""
+    """A link without multicast between rxe and the built-in HCA: multicast goes by copies."""
     peer = "--peer fe80::ff:fe00:1"
     commands = [host(it, f"converse {it} {peer}") for it in ("rxe0", "soft:vec0")]
     for result in run(lab_kernel, commands, directory=tmp_path, timeout_s=100):
