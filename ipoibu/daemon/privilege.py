@@ -55,7 +55,7 @@ def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> N
     Before, it reads the key of `--peer-key-file`; `UsageError`."""
     mesh = config.endpoint.mesh
     if mesh is not None and mesh.key is not None:
-        _ = mesh.key.secret
+        mesh.key.keep()
     if config.sandbox == Stage.OFF:
         return
     make_namespace_dir(config.user)

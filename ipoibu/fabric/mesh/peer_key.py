@@ -27,9 +27,17 @@ class PeerKey:
 
     @functools.cached_property
     def secret(self) -> bytes:
-        """The 32 bytes, which the first access reads: later the process may have lost the right to read the
-        file. `UsageError` names the file, the line and the remedy."""
-        return _read(self.path)
+        """32 bytes, as the file has them when a program first asks this object, or as `keep` read them.
+        `UsageError` names the file, the line and the remedy."""
+        return _kept[self.path] if self.path in _kept else _read(self.path)
+
+    def keep(self) -> None:
+        """Read the file for this object and all others with its path, for the life of the process, which is
+        about to lose the right to read it. `UsageError`."""
+        _kept[self.path] = self.secret
+
+
+_kept: dict[Path, bytes] = {}
 
 
 def _read(path: Path) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.errors import UsageError
+from ipoibu.fabric.mesh import peer_key
 from ipoibu.fabric.mesh.peer_key import PeerKey
 
 HEX = "0123456789abcdef" * 4
@@ -33,6 +34,18 @@ def test_a_key_is_read_once(tmp_path: Path) -> None:
     before = key.secret
     (tmp_path / "key").unlink()
     assert key.secret == before
+
+
+def test_a_kept_key_serves_every_object_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_key, "_kept", {})
+    path = tmp_path / "key"
+    written(path, HEX).keep()
+    path.unlink()
+    assert PeerKey(path).secret == bytes.fromhex(HEX)
+    with pytest.raises(UsageError, match="No such file"):
+        _ = PeerKey(tmp_path / "other").secret
 
 
 @pytest.mark.parametrize(
