@@ -146,6 +146,11 @@ class RunningInterface:
             await self._start(stack)
             self._stack = stack.pop_all()
 
+    def unfollow(self) -> None:
+        """Stop following the kernel: the interface ends soon."""
+        self._side.close()
+        self._duplicates.close()
+
     async def close(self) -> None:
         """End the interface, and leave behind what the keeper keeps alone. Safe to repeat."""
         if not self._is_closed:

@@ -38,6 +38,7 @@ class FakeChild:
         self.state = "made"
         self.is_forgotten = False
         self.poll: int | None = None
+        self.unfollowed: list[str] = []  # all states when this child stopped following
         self.made.append(self)
 
     @property
@@ -80,6 +81,9 @@ class FakeChild:
 
     async def settle(self) -> None:
         await asyncio.sleep(0)
+
+    def unfollow(self) -> None:
+        self.unfollowed = [child.state for child in self.made]
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -295,6 +299,16 @@ def test_an_asker_who_goes_away_leaves_a_whole_child() -> None:
             await asyncio.sleep(0)
 
     assert [child.state for child in run(talk)] == ["closed", "closed"]
+
+
+def test_all_children_stop_following_the_kernel_before_the_first_ends() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        await add(children, "0x8002")
+
+    made = run(talk)
+    assert [child.unfollowed for child in made] == [["up", "up"]] * 2
+    assert [child.state for child in made] == ["closed", "closed"]
 
 
 def test_a_child_under_way_when_the_parent_ends_is_finished_and_ended() -> None:

@@ -89,6 +89,9 @@ class FakeInterface:
     async def settle(self) -> None:
         await asyncio.sleep(0)
 
+    def unfollow(self) -> None:
+        """The test has no kernel."""
+
     async def close(self) -> None:
         self.state = "closed"
 
