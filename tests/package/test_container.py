@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The image of packaging/container, and the recipes of docs/rootless.md, under podman.
+
+The base is made by debootstrap, and pip gets its packages from a directory: nothing comes from a registry
+of images. Containers are in the network namespaces of a lab.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+
+pytestmark = [pytest.mark.nightly, pytest.mark.netns, pytest.mark.root, pytest.mark.timeout(1800)]
+
+PROJECT: Final = Path(__file__).parents[2]
+CONTAINER: Final = PROJECT / "packaging/container"
+MIRROR: Final = "http://deb.debian.org/debian"
+BASE: Final = "localhost/debian:bookworm-slim"
+PACKAGES: Final = ("pyroute2>=0.7.12", "cffi", "pyseccomp", "cython<3.2", "setuptools", "wheel")
+# The least that a container may have, and the usual: a machine's own limits may be lower than podman's.
+CONFIG: Final = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+"""
+UNPRIVILEGED: Final = (
+    *("--user", "1000", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    *("--device", "/dev/net/tun"),
+)
+
+
+class Podman:
+    """podman with a store of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "containers.conf").write_text(CONFIG)
+        self._environment = {**os.environ, "CONTAINERS_CONF": str(directory / "containers.conf")}
+        self._words = ["podman", "--root", f"{directory}/store", "--runroot", f"{directory}/run"]
+
+    def popen(self, *words: str, host: Host | None = None) -> subprocess.Popen[str]:
+        """Start podman; `--network host` is then the network of `host`."""
+        enter = [] if host is None else ["nsenter", f"--net={host.namespace.path}"]
+        return subprocess.Popen(
+            [*enter, *self._words, *words],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, *words: str, host: Host | None = None) -> str:
+        process = self.popen(*words, host=host)
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
+        return output
+
+    def start(self, *words: str, host: Host) -> subprocess.Popen[str]:
+        """Start a container of the image."""
+        return self.popen("run", "--rm", "--network", "host", *words, host=host)
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """podman, which has the image `localhost/ipoibu`."""
+    directory = tmp_path_factory.mktemp("podman")
+    base, archive, wheels = (directory / name for name in ("base", "base.tar", "wheels"))
+    for command in (
+        ["debootstrap", "--variant=minbase", "bookworm", str(base), MIRROR],
+        ["tar", "-C", str(base), "-cf", str(archive), "."],
+        [sys.executable, "-m", "pip", "download", "-q", "-d", str(wheels), *PACKAGES],
+    ):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (directory / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    podman = Podman(directory)
+    podman("import", str(archive), BASE)
+    volumes = ["-v", f"{wheels}:/wheels:ro", "-v", f"{directory}/pip.conf:/etc/pip.conf:ro"]
+    file = ["-f", str(CONTAINER / "Containerfile"), "--build-arg", f"BASE={BASE}"]
+    podman("build", "--network", "host", *volumes, *file, "-t", "localhost/ipoibu", str(PROJECT))
+    yield podman
+    podman("rmi", "--all", "--force")
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    with Lab(start=False) as lab:
+        yield lab.hosts
+
+
+def test_containers_without_any_privilege_reach_each_other(
+    podman: Podman, hosts: list[Host]
+) -> None:
+    first, second = hosts
+    run = ("localhost/ipoibu", "run", "--device", "soft:eth0", "--address")
+    waiting = podman.start(*UNPRIVILEGED, *run, "10.0.0.1/24", "--", "sleep", "60", host=first)
+    script = "grep CapEff /proc/self/status; ping -c 3 -i 0.3 -W 10 10.0.0.1"
+    asking = podman.start(*UNPRIVILEGED, *run, "10.0.0.2/24", "--", "sh", "-c", script, host=second)
+    output, _ = asking.communicate(timeout=60)
+    waiting.terminate()
+    waiting.communicate(timeout=60)
+    assert asking.returncode == 0, output
+    assert "CapEff:\t0000000000003400" in output  # over the network of its own namespace
+    assert " 0% packet loss" in output
+
+
+def test_the_pods_of_the_manifest_reach_each_other(
+    podman: Podman, hosts: list[Host], tmp_path: Path
+) -> None:
+    """podman takes Kubernetes manifests; each pod is on a host of its own."""
+    manifests = (CONTAINER / "pods.yaml").read_text().split("---\n")
+    files = [tmp_path / f"{number}.yaml" for number in range(len(manifests))]
+    assert len(files) == len(hosts)
+    try:
+        for file, manifest, host in zip(files, manifests, hosts, strict=True):
+            file.write_text(manifest)
+            podman("play", "kube", "--network", "host", str(file), host=host)
+        _await(podman, "ipoibu-up-application", "10.0.0.2/24", hosts[1])
+        _await(podman, "ipoibu-run-ipoibu", "state up", hosts[0], "ipoibu", "show")
+        join = ("ipoibu", "run", "--join", "ib0", "--", "ping", "-c", "3", "-W", "10", "10.0.0.2")
+        assert " 0% packet loss" in podman("exec", "ipoibu-run-ipoibu", *join, host=hosts[0])
+    finally:
+        for file in files:
+            podman("play", "kube", "--down", str(file))
+
+
+def _await(podman: Podman, container: str, text: str, host: Host, *words: str) -> None:
+    """Wait until the output of a command in a container has the text."""
+    deadline = time.monotonic() + 30
+    command = words or ("ip", "-brief", "address")
+    while text not in (seen := podman("exec", container, *command, host=host)):
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.3)
