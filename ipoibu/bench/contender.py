@@ -13,21 +13,24 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from ipoibu.bench.traffic import Ends, python
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.errors import UsageError
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.lab import NETDEV_MTU
+from ipoibu.lab.namespace import Namespace
 
 MTU: Final = 2044
 CONNECTED_MTU: Final = 65520
 READY_S: Final = 15.0
+QUIET: Final[dict[str, Any]] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 SEGMENT_BYTES: Final = NETDEV_MTU - 28  # of a datagram on the wire: headers of IPv4 and UDP
 TRAIN_BYTES: Final = 65000
 INFINIBAND: Final = Path("/sys/class/infiniband")
@@ -39,10 +42,20 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Running:
-    """The second host's address, and the processes that forward; none if the kernel forwards."""
+    """The second host's address, and the processes that forward; none if the kernel forwards.
+
+    With `sandboxes`, the programs run in these, one on each host, and not in the hosts; those of the
+    second bind `bound`, if it is not the address by which the first reaches them.
+    """
 
     address: str
     pids: Sequence[int] = ()
+    sandboxes: Sequence[Namespace] = ()
+    bound: str | None = None
+
+    def ends(self, lab: Lab) -> Ends:
+        sender, receiver = self.sandboxes or [host.namespace for host in lab.hosts[:2]]
+        return Ends(sender, receiver, self.address, self.bound or self.address, self.pids)
 
 
 class Contender(Protocol):
@@ -77,12 +90,23 @@ def need(*programs: str) -> None:
             raise Absent(f"{program} is not installed")
 
 
-def wait_answer(lab: Lab, address: str) -> None:
-    """Wait until the second host answers a ping."""
+def wait_answer(ends: Ends) -> None:
+    """Wait until the second end answers a ping."""
     deadline = time.monotonic() + READY_S
-    while lab.hosts[0].run(["ping", "-c1", "-W1", address]).returncode != 0:
+    while ends.sender.run(["ping", "-c1", "-W1", ends.address]).returncode != 0:
         if time.monotonic() > deadline:
-            raise LabError(f"{address} does not answer")
+            raise LabError(f"{ends.address} does not answer")
+
+
+def wait_ready(
+    ready: Callable[[], bool], what: str, started: Sequence[subprocess.Popen[bytes]]
+) -> None:
+    """Wait until `ready`; raise `LabError` if that takes too long or one of the processes ends."""
+    deadline = time.monotonic() + READY_S
+    while not ready():
+        if time.monotonic() > deadline or any(p.poll() is not None for p in started):
+            raise LabError(f"{what} did not come up")
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -187,8 +211,6 @@ class Relay:
 
     @contextmanager
     def running(self, lab: Lab) -> Iterator[Running]:
-        from ipoibu.bench.traffic import python
-
         paths = [str(host.namespace.path) for host in lab.hosts[:2]]
         with processes() as started:
             command = python("ipoibu.bench.relay", self.link, *paths)
@@ -212,8 +234,6 @@ class Tunnel:
 
     @contextmanager
     def running(self, lab: Lab) -> Iterator[Running]:
-        from ipoibu.bench.traffic import python
-
         hosts = lab.hosts[:2]
         with processes() as started:
             for host, other in (hosts, hosts[::-1]):

@@ -16,10 +16,13 @@ from typing import Any, Final
 from ipoibu import _core
 
 _CONGESTION: Final = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+_RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
 _PROGRAMS: Final = {
     "iperf3": ["iperf3", "--version"],
     "wireguard-go": ["wireguard-go", "--version"],
     "fastd": ["fastd", "--version"],
+    "slirp4netns": ["slirp4netns", "--version"],
+    "passt": ["dpkg-query", "-W", "-f", "${Version}", "passt"],  # it does not know its own
 }
 
 
@@ -34,6 +37,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "ipoibu": _own_version(),
         "tcp_congestion_control": _CONGESTION.read_text().strip(),
+        "rmem_max_bytes": int(_RMEM_MAX.read_text()),
         "features": {name: bool(there) for name, there in _core.FEATURES.items()},
         "programs": {name: _first_line(command) for name, command in _PROGRAMS.items()},
         "load_average": [round(load, 2) for load in os.getloadavg()],

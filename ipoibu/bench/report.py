@@ -39,6 +39,7 @@ RATIOS: Final = (
 )
 
 Report = Mapping[str, Any]
+_Value = Callable[[Report], float | None]
 
 
 def figures(report: Report, name: str, figure: str) -> Figures:
@@ -78,6 +79,19 @@ def _to(name: str, other: str, figure: str) -> Callable[[Report], float | None]:
     return value
 
 
+def _run_to_rootless(figure: str, best: Callable[[Sequence[float]], float]) -> _Value:
+    """Return the median ratio of `ipoibu run` to the better of the others without privilege in its round."""
+
+    def value(report: Report) -> float | None:
+        others = [each for name in _ROOTLESS if (each := figures(report, name, figure))]
+        known = [[it for it in each if it is not None] for each in zip(*others, strict=False)]
+        bests = [best(each) if each else None for each in known]
+        ratios = ratio(figures(report, "run", figure), bests)
+        return None if ratios is None else ratios.median
+
+    return value
+
+
 def _growth(report: Report) -> float | None:
     """Return the cost of a packet with the largest table, divided by that with one neighbour."""
     rows = report["neighbours"]
@@ -103,6 +117,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 _WIREGUARD: Final = "wireguard-go"
+_ROOTLESS: Final = ("pasta", "slirp4netns")
 
 # fmt: off
 # Each target compares figures of one run: load of the machine changes ratios less than figures.
@@ -116,6 +131,8 @@ TARGETS: Final[tuple[_Target, ...]] = (
     _Target("datagram ping p50, to the tunnel", "<=", 1.3, _to("datagram", YARDSTICK, "ping_p50_us")),
     _Target("datagram TCP, to wireguard-go", ">=", 6, _to("datagram", _WIREGUARD, "tcp_gbit_s")),
     _Target("connected TCP, to wireguard-go", ">=", 6, _to("connected", _WIREGUARD, "tcp_gbit_s")),
+    _Target("run TCP, to pasta or slirp4netns", ">=", 1.0, _run_to_rootless("tcp_gbit_s", max)),
+    _Target("run ping p50, to pasta or slirp4netns", "<=", 1.0, _run_to_rootless("ping_p50_us", min)),
     _Target("100 000 neighbours' packet, to 1 neighbour's", "<=", 1.2, _growth),
 )
 # fmt: on

@@ -27,6 +27,7 @@ from ipoibu.bench.contender import (
 )
 from ipoibu.bench.environment import environment
 from ipoibu.bench.report import summary
+from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
 from ipoibu.errors import IpoibuError, UsageError
@@ -44,6 +45,10 @@ CONTENDERS: Final[tuple[Contender, ...]] = (
     Tunnel(),
     WireguardGo(),
     Fastd(),
+    Run("run"),
+    Run("run-connected", ("--mode", "connected", "--mtu", str(CONNECTED_MTU))),
+    Pasta(),
+    Slirp4netns(),
     IbIpoib("ib_ipoib-datagram", "datagram", MTU),
     IbIpoib("ib_ipoib-connected", "connected", CONNECTED_MTU),
 )
@@ -129,10 +134,11 @@ def turn(contender: Contender, lab: Lab, plan: Plan) -> Sample:
     """Start a contender, measure everything, stop it."""
     began = time.monotonic()
     with contender.running(lab) as running:
-        wait_answer(lab, running.address)
+        ends = running.ends(lab)
+        wait_answer(ends)
         sample: Sample = {"setup_s": time.monotonic() - began}
         for measure in measures(plan.streams):
-            sample |= measure(lab, running.address, running.pids, plan.seconds)
+            sample |= measure(ends, plan.seconds)
         if running.pids:
             sample["rss_mib"] = process.rss_bytes(running.pids) / len(running.pids) / 2**20
         return sample

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Traffic between the two hosts of a lab, by iperf3, ping and our own programs; parses their output."""
+"""Traffic between two network namespaces, by iperf3, ping and our own programs; parses their output."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +17,24 @@ from typing import Any, Final
 import ipoibu
 from ipoibu.bench import process
 from ipoibu.bench.statistic import percentile
-from ipoibu.lab import Lab, LabError
-from ipoibu.lab.host import Host
+from ipoibu.lab import LabError
+from ipoibu.lab.namespace import Namespace
 
 Sample = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The namespaces of a sender and of a receiver, which it reaches at `address`.
+
+    The receiver's programs bind `bound`. `pids` are the processes that forward; none if the kernel does.
+    """
+
+    sender: Namespace
+    receiver: Namespace
+    address: str
+    bound: str
+    pids: Sequence[int] = ()
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -67,7 +82,7 @@ def parse_ping_us(text: str) -> list[float]:
     return [float(ms) * 1000 for ms in _RTT.findall(text)]
 
 
-def wait_listening(host: Host, port: int, kind: str) -> None:
+def wait_listening(host: Namespace, port: int, kind: str) -> None:
     """Wait until a socket of `host` is bound to `port`; `kind` is t (TCP) or u (UDP), as in ss."""
     deadline = time.monotonic() + START_S
     while not host.run(["ss", f"-Hln{kind}", "sport", "=", f":{port}"]).stdout.strip():
@@ -76,17 +91,18 @@ def wait_listening(host: Host, port: int, kind: str) -> None:
         time.sleep(0.02)
 
 
-def _iperf3(lab: Lab, address: str, seconds: int, arguments: Sequence[str]) -> str:
-    sender, receiver = lab.hosts[:2]
-    server = receiver.namespace.popen(
-        ["iperf3", "-s", "-1", "-B", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+def _iperf3(ends: Ends, seconds: int, arguments: Sequence[str]) -> str:
+    server = ends.receiver.popen(
+        ["iperf3", "-s", "-1", "-B", ends.bound],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        wait_listening(receiver, 5201, "t")
-        command = ["iperf3", "-c", address, "-t", f"{seconds}", "-J", *arguments]
-        return sender.run(command, timeout_s=seconds + 30).stdout
+        wait_listening(ends.receiver, 5201, "t")
+        command = ["iperf3", "-c", ends.address, "-t", f"{seconds}", "-J", *arguments]
+        return ends.sender.run(command, timeout_s=seconds + 30).stdout
     except subprocess.TimeoutExpired as error:
-        raise LabError(f"iperf3 to {address} did not end") from error
+        raise LabError(f"iperf3 to {ends.address} did not end") from error
     finally:
         server.kill()
         server.wait()
@@ -101,10 +117,10 @@ def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | N
     return result, (process.cpu_s(pids) - before) * 1e9
 
 
-def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: int = 1) -> Sample:
+def tcp(ends: Ends, seconds: int, *, streams: int = 1) -> Sample:
     """Measure TCP, with so many streams at once."""
     arguments = ["-P", str(streams)] if streams > 1 else []
-    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, arguments))
+    text, used_ns = _costs(ends.pids, lambda: _iperf3(ends, seconds, arguments))
     gbit_s, _, _ = parse_iperf3(text)
     sample = {"tcp_gbit_s": gbit_s}
     if used_ns is not None and gbit_s > 0:
@@ -112,17 +128,17 @@ def tcp(lab: Lab, address: str, pids: Sequence[int], seconds: int, *, streams: i
     return sample
 
 
-def udp(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def udp(ends: Ends, seconds: int) -> Sample:
     """Measure UDP of 1400 bytes at full speed, with a system call for each datagram."""
     arguments = ["-u", "-b", "0", "-l", str(UDP_BYTES)]
-    gbit_s, _, lost = parse_iperf3(_iperf3(lab, address, seconds, arguments))
+    gbit_s, _, lost = parse_iperf3(_iperf3(ends, seconds, arguments))
     return {"udp_gbit_s": gbit_s, "udp_lost_percent": lost}
 
 
-def small(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def small(ends: Ends, seconds: int) -> Sample:
     """Measure UDP of 64 bytes: packets per second that arrive."""
     arguments = ["-u", "-b", "0", "-l", str(SMALL_BYTES)]
-    text, used_ns = _costs(pids, lambda: _iperf3(lab, address, seconds, arguments))
+    text, used_ns = _costs(ends.pids, lambda: _iperf3(ends, seconds, arguments))
     _, packets_s, _ = parse_iperf3(text)
     sample = {"packets_s": packets_s}
     if used_ns is not None and packets_s > 0:
@@ -130,18 +146,17 @@ def small(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
     return sample
 
 
-def super_frames(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def super_frames(ends: Ends, seconds: int) -> Sample:
     """Measure UDP in super-frames of 64 KB on both sides (UDP_SEGMENT, UDP_GRO)."""
     from ipoibu.bench.stream import PORT
 
-    sender, receiver = lab.hosts[:2]
-    server = receiver.namespace.popen(
-        [*_STREAM, "receive", address], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    server = ends.receiver.popen(
+        [*_STREAM, "receive", ends.bound], stdout=subprocess.PIPE, stdin=subprocess.PIPE
     )
     try:
-        wait_listening(receiver, PORT, "u")
-        send = [*_STREAM, "send", address, f"{seconds}"]
-        done, used_ns = _costs(pids, lambda: sender.run(send, timeout_s=seconds + 30))
+        wait_listening(ends.receiver, PORT, "u")
+        send = [*_STREAM, "send", ends.address, f"{seconds}"]
+        done, used_ns = _costs(ends.pids, lambda: ends.sender.run(send, timeout_s=seconds + 30))
         if done.returncode != 0:
             raise LabError(f"udp stream: {done.stderr.strip()[-200:]}")
         out, _ = server.communicate(b"\n", timeout=10)
@@ -159,45 +174,46 @@ def super_frames(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> S
     return sample
 
 
-def _ping(lab: Lab, address: str, interval_s: float, count: int) -> list[float]:
-    command = ["ping", "-c", str(count), "-i", str(interval_s), "-W", "1", address]
-    times_us = parse_ping_us(lab.hosts[0].run(command, timeout_s=60).stdout)
+def _ping(ends: Ends, interval_s: float, count: int) -> list[float]:
+    command = ["ping", "-c", str(count), "-i", str(interval_s), "-W", "1", ends.address]
+    times_us = parse_ping_us(ends.sender.run(command, timeout_s=60).stdout)
     if not times_us:
-        raise LabError(f"ping {address}: no answer")
+        raise LabError(f"ping {ends.address}: no answer")
     return times_us
 
 
-def ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def ping(ends: Ends, seconds: int) -> Sample:
     """Measure the round trip of one packet at a time, with a ping that never sleeps."""
-    times_us = _ping(lab, address, PING_INTERVAL_S, max(20, int(seconds / PING_INTERVAL_S / 4)))
+    times_us = _ping(ends, PING_INTERVAL_S, max(20, int(seconds / PING_INTERVAL_S / 4)))
     return {f"ping_p{p}_us": percentile(times_us, p) for p in (50, 90, 99)}
 
 
-def quiet_ping(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def quiet_ping(ends: Ends, seconds: int) -> Sample:
     """Measure the round trip on a quiet link, with a ping that sleeps between packets."""
-    times_us = _ping(lab, address, QUIET_INTERVAL_S, max(20, int(seconds / QUIET_INTERVAL_S)))
+    times_us = _ping(ends, QUIET_INTERVAL_S, max(20, int(seconds / QUIET_INTERVAL_S)))
     return {f"quiet_ping_p{p}_us": percentile(times_us, p) for p in (50, 90)}
 
 
-def request_response(lab: Lab, address: str, pids: Sequence[int], seconds: int) -> Sample:
+def request_response(ends: Ends, seconds: int) -> Sample:
     """Measure the round trip of UDP messages between two programs, each sent after the last answer."""
     from ipoibu.bench.echo import PORT
 
-    sender, receiver = lab.hosts[:2]
-    server = receiver.namespace.popen([*_ECHO, "answer", address])
+    server = ends.receiver.popen([*_ECHO, "answer", ends.bound])
     try:
-        wait_listening(receiver, PORT, "u")
-        done = sender.run([*_ECHO, "ask", address, f"{seconds}"], timeout_s=seconds + 30)
+        wait_listening(ends.receiver, PORT, "u")
+        done = ends.sender.run([*_ECHO, "ask", ends.address, f"{seconds}"], timeout_s=seconds + 30)
     finally:
         server.kill()
         server.wait()
     times_us = [float(line) for line in done.stdout.splitlines()]
     if not times_us:
-        raise LabError(f"request and response to {address}: no answer {done.stderr[-200:]}".strip())
+        raise LabError(
+            f"request and response to {ends.address}: no answer {done.stderr[-200:]}".strip()
+        )
     return {f"rr_p{p}_us": percentile(times_us, p) for p in (50, 99)}
 
 
-Measure = Callable[[Lab, str, Sequence[int], int], Sample]
+Measure = Callable[[Ends, int], Sample]
 
 
 def measures(streams: int = 1) -> tuple[Measure, ...]:

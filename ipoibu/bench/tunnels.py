@@ -6,20 +6,28 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ipoibu.bench.contender import MTU, READY_S, Running, links, need, processes, sh, wire
+from ipoibu.bench.contender import (
+    MTU,
+    QUIET,
+    Running,
+    links,
+    need,
+    processes,
+    sh,
+    wait_ready,
+    wire,
+)
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 
 WIREGUARD_PORT: Final = 51820
 FASTD_PORT: Final = 10000
-QUIET: Final[dict[str, Any]] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def _output(command: list[str], text: str | None = None) -> str:
@@ -99,17 +107,9 @@ class Fastd:
             yield Running("10.82.0.2", [process.pid for process in started])
 
 
-def _wait(ready: Callable[[], bool], what: str, started: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + READY_S
-    while not ready():
-        if time.monotonic() > deadline or any(p.poll() is not None for p in started):
-            raise LabError(f"{what} did not come up")
-        time.sleep(0.02)
-
-
 def _wait_for(path: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    _wait(path.exists, str(path), started)
+    wait_ready(path.exists, str(path), started)
 
 
 def _wait_for_link(host: Host, link: str, started: list[subprocess.Popen[bytes]]) -> None:
-    _wait(lambda: host.run(["ip", "link", "show", link]).returncode == 0, link, started)
+    wait_ready(lambda: host.run(["ip", "link", "show", link]).returncode == 0, link, started)

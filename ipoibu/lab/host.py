@@ -189,20 +189,7 @@ class Host:
         self, command: Sequence[str], *, timeout_s: float = 60.0, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end and return its output as text."""
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        process = self.namespace.popen(command, **options)
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        return subprocess.CompletedProcess(
-            list(command),
-            process.returncode,
-            (out or b"").decode(errors="replace"),
-            (err or b"").decode(errors="replace"),
-        )
+        return self.namespace.run(command, timeout_s=timeout_s, **options)
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
         """Open a socket in this host."""

@@ -148,6 +148,25 @@ class Namespace:
             **options,
         )
 
+    def run(
+        self, command: Sequence[str], *, timeout_s: float = 60.0, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program in this namespace to its end and return its output as text."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = self.popen(command, **options)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        return subprocess.CompletedProcess(
+            list(command),
+            process.returncode,
+            (out or b"").decode(errors="replace"),
+            (err or b"").decode(errors="replace"),
+        )
+
 
 def _bind_new(path: Path) -> None:
     _check(_unshare(CLONE_NEWNET), "unshare")

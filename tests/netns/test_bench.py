@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.bench.contender import Absent, Ipoibu, Relay
+from ipoibu.bench.contender import Absent, Contender, Ipoibu, Relay, number_wire, wait_answer
 from ipoibu.bench.run import Plan, contest
+from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
+from ipoibu.bench.traffic import request_response, tcp
 from ipoibu.cli.main import main
 from ipoibu.lab import Lab
 
@@ -57,6 +59,23 @@ def test_a_short_run_fills_the_whole_report(
     assert f"2 streams of TCP by {report['environment']['tcp_congestion_control']}" in seen.out
     assert "datagram" in seen.out
     assert "not measured" in seen.out  # wireguard-go did not run
+
+
+@pytest.mark.parametrize("contender", [Run("run"), Pasta(), Slirp4netns()], ids=lambda it: it.name)
+def test_the_programs_run_in_sandboxes_of_contenders_without_privilege(
+    contender: Contender,
+) -> None:
+    with Lab(start=False) as lab:
+        number_wire(lab)
+        with contender.running(lab) as running:
+            ends = running.ends(lab)
+            wait_answer(ends)
+            assert not {ends.sender.fd, ends.receiver.fd} & {it.namespace.fd for it in lab.hosts}
+            assert len(ends.pids) == 2
+            sample = tcp(ends, 1) | request_response(ends, 1)
+    assert sample["tcp_gbit_s"] > 0
+    assert sample["tcp_ns_per_byte"] > 0
+    assert sample["rr_p50_us"] > 0
 
 
 def test_a_contender_for_more_cpus_than_there_are_is_absent(

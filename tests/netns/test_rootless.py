@@ -76,8 +76,10 @@ def test_two_ordinary_users_reach_each_other(users: tuple[User, User], mode: str
     assert done.stderr == ""
 
 
-def test_a_stream_and_multicast_pass(users: tuple[User, User]) -> None:
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_a_stream_and_multicast_pass(users: tuple[User, User], mode: str) -> None:
     first, second = users
+    options = ("--mode", mode)
     receive = (
         "import socket; s = socket.socket(2, 2); s.bind(('', 9999));"
         "groups = socket.inet_aton('239.1.2.3') + socket.inet_aton('10.77.0.1');"
@@ -91,9 +93,9 @@ def test_a_stream_and_multicast_pass(users: tuple[User, User]) -> None:
     )
     python = sys.executable
     server = f'iperf3 -s -1 > /dev/null & {python} -c "{receive}"; wait'
-    with first.holding(server) as process:
+    with first.holding(server, *options) as process:
         script = f'iperf3 -c {first.host.ipv4.ip} -t 1 -J && {python} -c "{send}"'
-        done = second.run(*second.command("sh", "-c", script))
+        done = second.run(*second.command("sh", "-c", script, options=options))
         assert done.returncode == 0, done
         assert json.loads(done.stdout)["end"]["sum_received"]["bytes"] > 1_000_000
         assert process.stdout is not None

@@ -87,6 +87,23 @@ def test_a_target_is_met_or_not_or_not_measured() -> None:
     assert _target(better, "100 000 neighbours")["met"] is True
 
 
+def test_run_is_compared_with_the_better_of_what_users_without_root_have() -> None:
+    def samples(*figures: tuple[float, float]) -> list[dict[str, float]]:
+        return [{"tcp_gbit_s": tcp, "ping_p50_us": ping} for tcp, ping in figures]
+
+    runs = {
+        "run": samples((6.0, 100.0), (4.0, 100.0)),
+        "pasta": samples((3.0, 50.0), (1.0, 200.0)),
+        "slirp4netns": samples((1.0, 80.0), (2.0, 100.0)),
+    }
+    report = _report(runs=runs)
+    assert _target(report, "run TCP")["value"] == 2.0
+    assert _target(report, "run ping p50")["value"] == pytest.approx(1.5)
+    del runs["slirp4netns"]
+    assert _target(_report(runs=runs), "run TCP")["value"] == 3.0
+    assert _target(_report(runs={}), "run TCP")["met"] is None
+
+
 def test_without_vxlan_there_are_no_ratios() -> None:
     report = _report(runs={"datagram": [{"tcp_gbit_s": 7.0}]})
     assert report["ratio_to_vxlan"] == {"datagram": {}}
