@@ -32,6 +32,8 @@ from ipoibu.limits import ENCAP_LEN
 
 ROCE_PORT: Final = 4791
 NETDEVS: Final = Path("/sys/class/net")
+RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
+SOCKET_BUFFER_BYTES: Final = 16 << 20  # as ext/soft/udp.c asks for
 MEMLOCK_FEW_FRAMES_BYTES: Final = 2 << 20  # FRAMES_MIN frames, in connected mode too
 MEMLOCK_MIN_BYTES: Final = 64 << 20  # the frames of one interface, with room for several
 
@@ -48,7 +50,7 @@ def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Findin
     findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=is_rdma)]
     if name is not None and not rdma:
         soft = parse_soft(name)
-        findings += net_device(soft)
+        findings += [receive_buffer(), *net_device(soft)]
         if port != 1:
             detail = f"the built-in HCA has port 1 only, not {port}"
             findings.append(Finding("port", "fail", detail, f"use --device {name}"))
@@ -217,6 +219,20 @@ def net_device(soft: SoftName) -> Iterator[Finding]:
         yield Finding("device", "fail", f"{name}: {error}")
         return
     yield roce_port(name, over_ipv4=ip is not None and ip.version == 4)
+
+
+def receive_buffer(status: Path = STATUS, limit: Path = RMEM_MAX) -> Finding:
+    """Check how many bytes of datagrams the socket of the built-in HCA may hold while the pump is busy."""
+    name = "receive_buffer"
+    size_bytes = _number(limit)
+    if is_capable(CAP_NET_ADMIN, status):
+        return Finding(name, "ok", "root's sockets may exceed net.core.rmem_max")
+    if size_bytes is None:
+        return Finding(name, "info", f"not checked: {limit} cannot be read")
+    if size_bytes >= SOCKET_BUFFER_BYTES:
+        return Finding(name, "ok", f"net.core.rmem_max is {size_bytes}")
+    detail = f"net.core.rmem_max is {size_bytes}: without root, bursts lose packets"
+    return Finding(name, "warn", detail, f"sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}")
 
 
 def device_state(link: Link) -> Finding:

@@ -150,6 +150,27 @@ def test_the_address_of_the_built_in_hca_is_the_one_that_the_device_has_for_it(
         assert (result.status, result.remedy is None) == (status, status == "ok")
 
 
+@pytest.mark.parametrize(
+    ("capable", "limit", "status"),
+    [
+        (True, "212992", "ok"),
+        (False, "212992", "warn"),
+        (False, "16777216", "ok"),
+        (False, "", "info"),
+    ],
+)
+def test_without_root_a_small_receive_buffer_is_named(
+    tmp_path: Path, capable: bool, limit: str, status: str
+) -> None:
+    (tmp_path / "status").write_text(f"CapEff:\t{1 << 12 if capable else 0:016x}\n")
+    (tmp_path / "rmem_max").write_text(limit)
+    result = checkup.receive_buffer(tmp_path / "status", tmp_path / "rmem_max")
+    assert result.status == status
+    if status == "warn":
+        assert "212992" in result.detail
+        assert result.remedy == "sysctl -w net.core.rmem_max=16777216"
+
+
 def test_a_device_with_ipv6_switched_off_names_the_switch(tmp_path: Path) -> None:
     (tmp_path / "eth0").mkdir()
     (tmp_path / "eth0" / "disable_ipv6").write_text("1\n")
