@@ -34,15 +34,14 @@ RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-d
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
-                 podman runc catatonit debootstrap slirp4netns passt \
+                 podman runc catatonit slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
                  prometheus python3-prometheus-client python3-rich systemd \
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
-                 wireguard-go wireguard-tools \
-                 podman runc catatonit debootstrap slirp4netns passt
+                 wireguard-go wireguard-tools
 
 .PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
         lint format lab-kernel venv build deps deps-test clean
