@@ -7,19 +7,20 @@ import logging
 import os
 from typing import Final
 
+from ipoibu.cli.journal import JournalHandler, priority_of
+
 STDERR: Final = 2
 _PLAIN: Final = "ipoibu: %(levelname)s: %(message)s"
 
-# Least level of each priority of syslog(3), as sd-daemon(3) writes it before a line
-_PRIORITIES: Final = ((logging.ERROR, "<3>"), (logging.WARNING, "<4>"), (logging.INFO, "<6>"))
-_DEBUG: Final = "<7>"
 
-
-def start_log(level: int) -> None:
-    """Log to standard error; the journal has time stamps of its own (systemd.exec(5))."""
-    handler = logging.StreamHandler()
+def start_log(level: int, interface: str | None = None) -> None:
+    """Log to standard error or, if that is the journal and there is an `interface`, to the journal itself:
+    it has time stamps of its own (systemd.exec(5))."""
+    handler: logging.Handler = logging.StreamHandler()
     if _goes_to_journal():
         handler.setFormatter(_JournalFormatter(_PLAIN))
+        if interface is not None:
+            handler = JournalHandler(interface, handler)
     else:
         handler.setFormatter(logging.Formatter(f"%(asctime)s {_PLAIN}"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -39,7 +40,8 @@ class _JournalFormatter(logging.Formatter):
 
 
 def _prefix(level: int) -> str:
-    return next((prefix for least, prefix in _PRIORITIES if level >= least), _DEBUG)
+    """The priority as sd-daemon(3) writes it before a line."""
+    return f"<{priority_of(level)}>"
 
 
 def _goes_to_journal() -> bool:

@@ -47,7 +47,7 @@ def interface(
         device = default_device()
         texts |= {"device": device} if device is not None else {}
     config = InterfaceConfig.build(name, texts, options.config)
-    start_log(config.logging_level)
+    start_log(config.logging_level, name)
     return config
 
 

@@ -54,15 +54,15 @@ class EventLog:
     def _neighbour(self, it: Transition) -> None:
         if it.cause == _EXHAUSTED:
             why = "no host answers" if it.before == _INCOMPLETE else f"{it.hwaddr} does not answer"
-            self._write(logging.INFO, "failed", f"neighbour {it.subject} failed: {why}")
+            self._write(logging.INFO, "failed", f"neighbour {it.subject} failed: {why}", it.subject)
         elif it.hwaddr is None or it.after == nud.State.NONE.value:
             pass
         elif it.former is not None:
             text = f"neighbour {it.subject} moved from {it.former} to {it.hwaddr}: {it.cause}"
-            self._write(logging.WARNING, "moved", text)
+            self._write(logging.WARNING, "moved", text, it.subject)
         elif it.before in (nud.State.NONE.value, _INCOMPLETE, nud.State.FAILED.value):
             text = f"neighbour {it.subject} learnt: {it.hwaddr}: {it.cause}"
-            self._write(logging.DEBUG, "learnt", text)
+            self._write(logging.DEBUG, "learnt", text, it.subject)
 
     def _group(self, it: Transition) -> None:
         if it.detail != Kind.FULL.value:
@@ -87,19 +87,20 @@ class EventLog:
         why = ": ".join(filter(None, (it.cause, it.reason)))
         level = logging.WARNING if it.cause in _ERRORS else logging.INFO
         if it.after == _LIVE:
-            self._write(logging.INFO, "connected", f"connected to {peer}")
+            self._write(logging.INFO, "connected", f"connected to {peer}", it.subject)
         elif it.after == _NONE and it.before == _LIVE:
-            self._write(level, "ended", f"the connection to {peer}, ended: {why}")
+            self._write(level, "ended", f"the connection to {peer}, ended: {why}", it.subject)
         elif it.after == _NONE:  # the policy logs how long datagrams go instead
             level = level if level == logging.WARNING else logging.DEBUG
-            self._write(level, "unmade", f"no connection to {peer}: {why}")
+            self._write(level, "unmade", f"no connection to {peer}: {why}", it.subject)
 
     def _drop(self, it: Transition) -> None:
         text = f"dropped a message of {it.subject}: {it.after} (`ipoibu stats` counts them)"
-        self._write(logging.INFO, "dropped", text)
+        self._write(logging.INFO, "dropped", text, it.subject)
 
-    def _write(self, level: int, kind: str, text: str) -> None:
-        """Write a line of a kind that peers or programs can cause at any rate."""
+    def _write(self, level: int, kind: str, text: str, peer: object = None) -> None:
+        """Write a line, about `peer` if that is given, of a kind that peers or programs can cause at any
+        rate."""
         if not _log.isEnabledFor(level):
             return
         limit = self._limits.get(kind)
@@ -114,7 +115,8 @@ class EventLog:
             self._left_out[kind] += 1
             return
         left_out = self._left_out.pop(kind, 0)
-        self._say(level, f"{text} ({left_out} such lines left out before)" if left_out else text)
+        more = f" ({left_out} such lines left out before)" if left_out else ""
+        self._say(level, f"{text}{more}", peer)
 
-    def _say(self, level: int, text: str) -> None:
-        _log.log(level, "%s: %s", self._name, text)
+    def _say(self, level: int, text: str, peer: object = None) -> None:
+        _log.log(level, "%s: %s", self._name, text, extra={"peer": peer})

@@ -144,7 +144,13 @@ def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, unti
     assert {"ib0", "ib0.8001"} <= machine.links()
     assert machine.property("StatusText") == "up"
     assert "10.1.0.1/24" in machine.run("ip -4 address show ib0.8001")
-    assert "ERROR" not in machine.log()
+    assert machine.run("journalctl -u ipoibu@ib0 -p err -o cat --no-pager _COMM=ipoibu") == (
+        "ipoibu: soft:eth0: no such network device; `ip link` lists them"
+    )
+    fields = "journalctl -u ipoibu@ib0 -o cat --no-pager IPOIBU_INTERFACE=ib0.8001 PRIORITY=6"
+    lines = machine.run(fields).splitlines()
+    assert lines
+    assert all(line.startswith("ib0.8001: ") for line in lines)
 
 
 def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
