@@ -6,7 +6,6 @@ and commands that only ask a daemon start at once.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = version("ipoibu")
+__version__: str
 
 _HOMES = {
     "ipoibu.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
@@ -59,6 +58,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # PEP 562
+    if name == "__version__":
+        from importlib.metadata import version  # loads a parser of mails
+
+        return version("ipoibu")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

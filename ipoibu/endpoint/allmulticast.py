@@ -13,17 +13,19 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ipoibu.addr import Gid, IpAddress
 from ipoibu.errors import BadFrame, LinkError
-from ipoibu.fabric.sa.client import SaClient
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import ALL_GROUPS_LIST_S, GROUPS_MAX
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.sa_errors import NoRecords
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.sa.client import SaClient
 
 _log = logging.getLogger(__name__)
 

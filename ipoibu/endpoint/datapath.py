@@ -27,7 +27,6 @@ from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.faults import FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.fabric.unicast.fabric import UnicastFabric
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import (
     ADDRESS_HANDLES_MAX,
@@ -226,6 +225,8 @@ def _open_fabric(
             f"{port.info.device}/{port.info.port}: peers are for links without a subnet administrator;"
             " here an administrator knows the groups: leave --peer out"
         )
+    from ipoibu.fabric.unicast.fabric import UnicastFabric  # few links need it
+
     inner = _open_datagrams(config, port, params)
     try:
         return UnicastFabric.open(

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ipoibu.addr import PKey
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.fabric.partition import provision
-from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import ENCAP_LEN
@@ -19,6 +19,9 @@ from ipoibu.proto.partition_line import partition_line
 from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.sa.client import SaClient
 
 
 def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:

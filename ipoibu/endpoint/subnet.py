@@ -25,7 +25,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ipoibu.addr import Gid
 from ipoibu.endpoint.allmulticast import STATE as ALL_GROUPS_STATE
@@ -34,7 +34,6 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.link import datagram_mtu, joined_link, pkey_place
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.base import Fabric
-from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
@@ -47,6 +46,9 @@ from ipoibu.proto.sa_requests import Change
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Notice, Trap
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.sa.client import SaClient
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.base import KeptPort, Port
 from ipoibu.fabric.device_name import PREFIX, parse_soft
-from ipoibu.fabric.soft.ib_port import SoftIbPort
 from ipoibu.fabric.soft.port import SoftPort
 
 
@@ -28,4 +27,8 @@ def open_port(device: str, port: int = 1, kept: KeptPort | None = None) -> Port:
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     name = parse_soft(device)
-    return SoftIbPort(name.netdev, name.umad, kept) if name.umad else SoftPort(device, kept)
+    if not name.umad:
+        return SoftPort(device, kept)
+    from ipoibu.fabric.soft.ib_port import SoftIbPort
+
+    return SoftIbPort(name.netdev, name.umad, kept)

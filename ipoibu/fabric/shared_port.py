@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ipoibu.errors import Closed, LinkError
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
-from ipoibu.fabric.cm.service import CmService
-from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.ib import PartitionParams, PortInfo
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.cm.service import CmService
+    from ipoibu.fabric.sa.client import SaClient
 
 
 @dataclass(slots=True)

@@ -16,10 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
-from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
-from pyroute2.netlink.rtnl.rtmsg import rtmsg
-
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import LinkError, NoSuchDevice
 from ipoibu.host.address_message import (
@@ -29,6 +25,7 @@ from ipoibu.host.address_message import (
     read_proxy,
     request,
 )
+from ipoibu.host.messages import ifaddrmsg, ifinfmsg, rtmsg
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
     NLM_F_CREATE,

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
-from ipoibu.fabric.sa.umad import MadPortInfo
+if TYPE_CHECKING:
+    from ipoibu.fabric.sa.umad import MadPortInfo
 
 
 class Flush(enum.IntEnum):

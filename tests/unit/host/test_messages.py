@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The start loads few modules, because peers wait for it at each restart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+START = "import ipoibu.cli.main, ipoibu.daemon.run, ipoibu.endpoint.endpoint, ipoibu.host.netlink"
+
+
+def run(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["pyroute2", "importlib.metadata", "ipoibu.fabric.sa.client", "ipoibu.fabric.unicast.fabric"],
+)
+def test_the_start_does_not_load_what_few_interfaces_need(module: str) -> None:
+    run(f"{START}; import sys; assert {module!r} not in sys.modules")
+
+
+def test_a_program_gets_the_whole_of_pyroute2_afterwards() -> None:
+    run(
+        f"{START}; import pyroute2; assert pyroute2.IPRoute and pyroute2.netlink.rtnl.ifinfmsg;"
+        " from pyroute2 import NDB"
+    )
+
+
+def test_a_program_that_has_loaded_pyroute2_keeps_it() -> None:
+    run(f"import pyroute2, sys; {START}; assert sys.modules['pyroute2'] is pyroute2")
