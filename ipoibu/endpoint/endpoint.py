@@ -99,5 +99,5 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_link=on_link,
             kept=kept,
         )
-        child._take_port = self._shared_port
+        child._take_port = lambda kept: self._shared_port()
         return child

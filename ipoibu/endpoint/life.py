@@ -52,7 +52,7 @@ class Life:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
-        self._take_port: Callable[[], SharedPort] = lambda: _take(config, port, self._kept)
+        self._take_port: Callable[[Kept], SharedPort] = lambda kept: _take(config, port, kept)
         self._kept = kept or Kept()
         self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
         self._interface: Interface | None = None
@@ -84,7 +84,7 @@ class Life:
         with self._life:
             if self._interface is not None:
                 raise UsageError(f"{self.config.name}: the endpoint is open already")
-            port = self._take_port()
+            port = self._take_port(self._kept)
             try:
                 self._set_up(port)
             except BaseException:

@@ -22,6 +22,7 @@ from ipoibu._core import CapturedFrame, MemorySwitch
 from ipoibu.addr import HwAddr, IpAddress, Qpn
 from ipoibu.endpoint import status
 from ipoibu.endpoint.interface import Interface
+from ipoibu.endpoint.kept import Kept
 from ipoibu.errors import IpoibuError, NotReady
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
@@ -597,10 +598,10 @@ def late_endpoint(
     host = Endpoint(EndpointConfig("late", "memory"), port=port)
     take = host._take_port
 
-    def refuse() -> SharedPort:
+    def refuse(kept: Kept) -> SharedPort:
         if errors:
             raise errors.pop(0)
-        return take()
+        return take(kept)
 
     monkeypatch.setattr(host, "_take_port", refuse)
     return host, errors
