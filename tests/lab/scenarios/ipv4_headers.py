@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Writes what the IPv4 and UDP headers of RoCEv2 packets hold, from the wire of the guest.
 
-    python3 -m tests.lab.scenarios.ipv4_headers NETDEV COUNT FILE
+python3 -m tests.lab.scenarios.ipv4_headers NETDEV COUNT FILE
 """
 
 from __future__ import annotations
