@@ -26,6 +26,7 @@ from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.lab import NETDEV_MTU
 from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.underlay import host_address
 
 MTU: Final = 2044
 CONNECTED_MTU: Final = 65520
@@ -81,6 +82,9 @@ def number_wire(lab: Lab) -> None:
 
 
 def wire(host: Host) -> str:
+    """Return the IPv4 address of the host on the wire."""
+    if host.wire_ip is not None:
+        return str(host_address(host.number, 4).ip)
     return f"10.78.0.{host.number}"
 
 
@@ -155,7 +159,8 @@ class Ipoibu:
         pairs = dict(zip(self.options[::2], self.options[1::2], strict=True))
         given = {key.removeprefix("--"): text for key, text in pairs.items()}
         try:
-            InterfaceConfig.build("ib0", {"device": f"soft:{NETDEV}", **given})
+            peers = {} if lab.hosts[0].peer is None else {"peer": [lab.hosts[0].peer]}
+            InterfaceConfig.build("ib0", {"device": f"soft:{NETDEV}", **given, **peers})
         except UsageError as error:
             raise Absent(str(error)) from error
         for host in lab.hosts:

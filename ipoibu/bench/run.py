@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ipoibu.bench import process, scale
@@ -32,6 +32,7 @@ from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.lab import Lab
+from ipoibu.lab.underlay import LINK, underlay
 
 CONTENDERS: Final[tuple[Contender, ...]] = (
     Ipoibu("datagram"),
@@ -59,16 +60,19 @@ NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a run: `only` these of NAMES (empty: all), the number of rounds, the seconds for a
-    measurement (whole ones, for iperf3) and the number of parallel TCP streams."""
+    measurement (whole ones, for iperf3), the number of parallel TCP streams, and the network below.
+    """
 
     rounds: int = 3
     seconds: int = 2
     streams: int = 1
     only: tuple[str, ...] = ()
+    underlay: str = LINK
     neighbours: tuple[int, ...] = scale.NEIGHBOURS
     hosts: tuple[int, ...] = scale.HOSTS
 
     def __post_init__(self) -> None:
+        underlay(self.underlay)
         for name in self.only:
             if name not in NAMES:
                 raise UsageError(f"{name!r} is not measured: expected one of {', '.join(NAMES)}")
@@ -83,7 +87,7 @@ def run(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
     It needs what a `Lab` needs.
     """
     report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
-    report |= {"seconds": plan.seconds, "streams": plan.streams}
+    report |= {"seconds": plan.seconds, "streams": plan.streams, "underlay": plan.underlay}
     chosen = [contender for contender in CONTENDERS if plan.wants(contender.name)]
     runs, absent, failed = contest(chosen, plan, log) if chosen else ({}, {}, {})
     report |= {"runs": runs, "absent": absent, "failed": failed, "neighbours": [], "hosts": []}
@@ -112,8 +116,12 @@ def contest(
     runs: dict[str, list[Sample]] = {}
     absent: dict[str, str] = {}
     failed: dict[str, str] = {}
-    with Lab(2, start=False) as lab:
-        number_wire(lab)
+    below = underlay(plan.underlay)
+    if below is not None:  # the other contenders use IPv4
+        below = replace(below, versions=(4, 6))
+    with Lab(2, start=False, underlay=below) as lab:
+        if below is None:
+            number_wire(lab)
         for number in range(1, plan.rounds + 1):
             for contender in contenders:
                 name = contender.name

@@ -40,6 +40,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="measure only these contenders and parts; an unknown name lists all names",
     )
     parser.add_argument(
+        "--underlay",
+        metavar="UNDERLAY",
+        help="the network below all contenders: link, the default, or routed4 or routed6, where a"
+        " router joins the networks of the hosts, and ipoibu uses IPv4 or IPv6",
+    )
+    parser.add_argument(
         "--json", metavar="FILE", type=Path, help="write all results as JSON to FILE"
     )
     parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures into DIR")
@@ -63,7 +69,7 @@ def _in_guests(options: argparse.Namespace) -> int:
     from ipoibu.bench import guests
     from ipoibu.cli.interrupts import Interrupts
 
-    for name in ("plot", "streams"):
+    for name in ("plot", "streams", "underlay"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is not for --lab")
     with Interrupts():
@@ -96,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.bench.run import Plan
     from ipoibu.bench.run import run as measure
     from ipoibu.cli.interrupts import Interrupts
+    from ipoibu.lab.underlay import LINK
     from ipoibu.lab.user_namespace import enter_user_namespace
 
     quick = options.quick
@@ -108,6 +115,7 @@ def run(options: argparse.Namespace) -> int:
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),
         streams=_number("--streams", options.streams, 1),
         only=_names(options.only),
+        underlay=options.underlay or LINK,
         neighbours=scale.NEIGHBOURS,
         hosts=scale.HOSTS[:1] if quick else scale.HOSTS,
     )

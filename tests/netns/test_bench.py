@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.bench.contender import Absent, Contender, Ipoibu, Relay, number_wire, wait_answer
-from ipoibu.bench.run import Plan, contest
+from ipoibu.bench.run import CONTENDERS, Plan, contest
 from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import request_response, tcp
 from ipoibu.cli.main import main
@@ -34,6 +34,17 @@ FIGURES = {
     "quiet_ping_p90_us",
 }
 OF_A_PROCESS = {"tcp_ns_per_byte", "super_ns_per_byte", "ns_per_packet", "rss_mib"}
+
+
+@pytest.mark.parametrize("underlay", ["routed4", "routed6"])
+def test_contenders_meet_across_a_router(underlay: str) -> None:
+    plan = Plan(rounds=1, seconds=1, only=("datagram", "vxlan", "queues"), underlay=underlay)
+    chosen = [it for it in CONTENDERS if plan.wants(it.name)]
+    runs, absent, failed = contest(chosen, plan, print)
+    assert failed == {}
+    assert "queues" in absent  # one thread knows the peers
+    assert runs["datagram"][0]["tcp_gbit_s"] > 0
+    assert {"datagram"} <= set(runs) <= {"datagram", "vxlan"}
 
 
 @pytest.mark.timeout(300)

@@ -146,6 +146,8 @@ def test_names_are_distinct_and_a_wrong_one_is_refused() -> None:
     assert len(set(NAMES)) == len(NAMES) == len(CONTENDERS) + 2
     with pytest.raises(UsageError, match="'vxlam' is not measured: expected one of datagram"):
         Plan(only=("vxlam",))
+    with pytest.raises(UsageError, match="'routed5' is none of link, routed4, routed6"):
+        Plan(underlay="routed5")
 
 
 def test_a_plan_of_some_wants_only_these() -> None:
