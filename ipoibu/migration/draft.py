@@ -16,7 +16,7 @@ from ipoibu.errors import UsageError
 # Why ipoibu leaves a setting of another program out
 UNKNOWN: Final = "ipoibu has no such setting"
 RESOLVER: Final = "ipoibu sets no name servers: tell resolvectl, or write /etc/resolv.conf"
-DHCP: Final = "ipoibu has no DHCP client: add an `address`"
+DHCP: Final = "ipoibu has no DHCP client: add an `address`, or run udhcpc on the interface"
 ADVERTISED: Final = (
     "the kernel follows router advertisements as its sysctl accept_ra says; ipoibu does not set it"
 )
