@@ -136,8 +136,12 @@ class Ibsim:
             self._opensm.wait()
             self._opensm = None
 
-    def start_standby(self, host: int) -> None:
-        """Start a second OpenSM, which takes over about three seconds after the first one dies."""
+    def start_standby(self, host: int) -> bool:
+        """Start a second OpenSM, which takes over about three seconds after the first one dies.
+
+        Return whether it is a standby. On a busy machine the first one may answer it too late, and it
+        becomes a master, too.
+        """
         directory = self._standby_directory
         directory.mkdir(exist_ok=True)
         options, log = directory / "opensm.conf", directory / "opensm.log"
@@ -151,8 +155,14 @@ class Ibsim:
         command = ["opensm", "-F", str(options), "-P", str(self.partitions), "-f", str(log), "-d2"]
         with output.open("wb") as out:
             self._standby = self._run(command, environment, out, subprocess.DEVNULL)
-        is_standby = lambda: log.exists() and b"STANDBY" in log.read_bytes()  # noqa: E731
-        self._await(is_standby, self._standby, output)
+        states = b"Entering STANDBY", b"Entering MASTER"
+
+        def states_entered() -> list[bytes]:
+            text = log.read_bytes() if log.exists() else b""
+            return [state for state in states if state in text]
+
+        self._await(lambda: bool(states_entered()), self._standby, output)
+        return states[1] not in states_entered()
 
     def kill_standby(self) -> None:
         """Kill the standby, or the master that it has become."""
@@ -171,9 +181,17 @@ class Ibsim:
         """Change partitions.conf, and make OpenSM read it (SIGHUP)."""
         assert self._opensm is not None, "start_opensm comes first"
         self.partitions.write_text(partitions, "utf-8")
-        before = self._sweeps()
-        self._opensm.send_signal(signal.SIGHUP)
-        self._await(lambda: self._sweeps() > before, self._opensm, self.log)
+        before, opensm, signalled = self._sweeps(), self._opensm, 0.0
+
+        def has_swept() -> bool:
+            """OpenSM may miss a signal that arrives during a sweep, so it gets one a second."""
+            nonlocal signalled
+            if time.monotonic() - signalled >= 1:
+                signalled = time.monotonic()
+                opensm.send_signal(signal.SIGHUP)
+            return self._sweeps() > before
+
+        self._await(has_swept, opensm, self.log)
 
     def refresh(self, asker: int) -> None:
         """Copy the P_Keys and the SM's LID from the ports into the hosts' /sys files.

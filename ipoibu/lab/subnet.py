@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.errors import UsageError
-from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, port_guid
+from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
 
 LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first runs OpenSM, the last one diagnostic programs
+MANAGER_STARTS: Final = 10  # until the second OpenSM is a standby
 ONE_LINK: Final = "Default=0x7fff, ipoib : ALL=full;\n"
 
 
@@ -38,9 +39,7 @@ class LabSubnet:
         self.ibsim = self._stack.enter_context(
             Ibsim(self.directory, self._hosts + 2 + self._has_standby)
         )
-        self.ibsim.start_opensm(self.partitions)
-        if self._has_standby:
-            self.ibsim.start_standby(self._hosts + 3)
+        self._start_managers()
 
     def close(self) -> None:
         self._stack.close()
@@ -62,10 +61,17 @@ class LabSubnet:
         self.ibsim.kill_opensm()
         self.ibsim.kill_standby()
         time.sleep(pause_s)
-        self.ibsim.start_opensm(self.partitions)
-        if self._has_standby:
-            self.ibsim.start_standby(self._hosts + 3)
+        self._start_managers()
         self.ibsim.refresh(self._hosts + 2)
+
+    def _start_managers(self) -> None:
+        for _ in range(MANAGER_STARTS):
+            self.ibsim.start_opensm(self.partitions)
+            if not self._has_standby or self.ibsim.start_standby(self._hosts + 3):
+                return
+            self.ibsim.kill_opensm()
+            self.ibsim.kill_standby()
+        raise SimulationError(f"both OpenSM became masters, {MANAGER_STARTS} times")
 
     def query(self, *command: str) -> str:
         """Return the output of a diagnostic program (`saquery`) on a host outside the lab."""
