@@ -30,6 +30,9 @@ ADAPTED: Final[dict[str, Decoder]] = {
     "membership.records_untrusted": lambda raw: [
         membership.records_untrusted(raw, raw[0] if raw else 1, size) for size in (4, 16)
     ],
+    "mcmember.request_untrusted": lambda raw: [
+        ipoibu.wire.mcmember.request_untrusted(raw, mask) for mask in (0, 0x30, 0x3FFFF)
+    ],
     "mgid.parse_untrusted": lambda raw: ipoibu.wire.mgid.parse_untrusted(
         Gid(raw[:16].ljust(16, b"\xff"))
     ),
