@@ -21,6 +21,7 @@ from generated_page import write_or_check
 from ipoibu.proto import (
     cm_state,
     dad,
+    dhcp_state,
     group,
     link,
     mesh_state,
@@ -55,6 +56,11 @@ ignores the input. An input cannot happen in the states that its rows do not lis
 MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     (link.MACHINE, "ipoibu/proto/link.py", "RFC 4391 §5: the broadcast group comes first."),
     (dad.MACHINE, "ipoibu/proto/dad.py", "RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6."),
+    (
+        dhcp_state.MACHINE,
+        "ipoibu/proto/dhcp_state.py",
+        "RFC 2131 §4.4: one per interface that gets an address by DHCP.",
+    ),
     (
         nud.MACHINE,
         "ipoibu/proto/nud.py",

@@ -82,6 +82,23 @@ CONTEST_CHECKS: Final = 2
 CONTEST_INTERVAL_S: Final = 1.0
 DUPLICATE_RETRY_MIN_S: Final = 10.0  # by then an administrator has ended the clone of a machine
 DUPLICATE_RETRY_MAX_S: Final = 3600.0
+
+# DHCP client, RFC 2131
+DHCP_RETRY_MIN_S: Final = 4.0  # §4.1: before the first retransmission, then doubled ...
+DHCP_RETRY_MAX_S: Final = 64.0  # ... up to here,
+DHCP_RETRY_JITTER_S: Final = 1.0  # each up to a second sooner or later
+DHCP_RENEW_RETRY_S: Final = 60.0  # §4.4.5: the shortest time between two renewals without an answer
+DHCP_RENEW_JITTER: Final = 0.1  # part of that time, up or down: spreads clients of one server
+DHCP_REQUEST_TRIES: Final = 4  # §3.1, step 4: 60 s in all
+DHCP_REBOOT_TRIES: Final = 2  # 12 s, then the lease that we know counts
+DHCP_PAUSE_S: Final = 10.0  # §3.1, step 5: after an address that another host has
+DHCP_RELEASE_S: Final = 0.5  # for the server's hardware address, before we forget ours
+DHCP_LINK_MTU: Final = 576  # §2: the least that a host has to accept
+LEASE_MIN_S: Final = 4.0  # a shorter lease would be renewed more than once in 2 s
+LEASE_LIST_MAX: Final = 64  # routes and name servers of one lease; we ignore further ones
+LEASE_WAIT_S: Final = 10.0  # of `ipoibu up`, before it says that it is up without a lease
+HOST_NAME_MAX: Final = 63  # RFC 1035 §2.3.4: a label
+
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.client import Client
 
 LOOK_S: Final = 1.0  # the longest delay until we notice a new interface
-TOPICS: Final = ("link", "addr", "neigh", "mcast", "conn", "path", "sa", "drop")
+TOPICS: Final = ("link", "addr", "lease", "neigh", "mcast", "conn", "path", "sa", "drop")
 
 Event = dict[str, Any]
 
@@ -29,8 +29,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "monitor",
         help="print events as they happen",
-        description="Print changes of links, addresses, neighbours, groups, connections and paths as they"
-        " happen.",
+        description="Print changes of links, addresses, leases, neighbours, groups, connections and paths"
+        " as they happen.",
     )
     parser.add_argument(
         "name",

@@ -38,4 +38,23 @@ def _interface(answer: dict[str, Any]) -> str:
         address = ipaddress.ip_interface(entry["address"])
         family = "inet" if address.version == 4 else "inet6"
         lines.append(f"    {family} {entry['address']} {entry['state']}")
+    if answer.get("dhcp") is not None:
+        lines += _dhcp(answer["dhcp"])
     return "\n".join(lines)
+
+
+def _dhcp(dhcp: dict[str, Any]) -> list[str]:
+    """The DHCP client's state, and what the server says."""
+    first = f"    dhcp {dhcp['state']} client-id {dhcp['client_id']}"
+    if dhcp["address"] is None:
+        return [first]
+    end = "never" if dhcp["expires_s"] is None else f"in {dhcp['expires_s']:.0f}s"
+    lines = [first, f"    dhcp {dhcp['address']} from {dhcp['server']} expires {end}"]
+    for route in dhcp["routes"]:
+        lines.append(
+            f"    dhcp route {route['to']}" + (f" via {route['via']}" if route["via"] else "")
+        )
+    names = [f"dns {ip}" for ip in dhcp["dns"]]
+    names += [f"domain {dhcp['domain']}"] if dhcp["domain"] else []
+    names += [f"search {name}" for name in dhcp["search"]]
+    return [*lines, *([f"    dhcp {' '.join(names)}"] if names else [])]

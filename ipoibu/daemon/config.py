@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.addr import IpInterface, PKey
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
+from ipoibu.daemon.lease_dir import default_lease_dir
 from ipoibu.daemon.options import BY_NAME, OPTIONS
+from ipoibu.daemon.parsers import Dynamic
 from ipoibu.endpoint.config import Conflict, EndpointConfig
+from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import check_name
@@ -78,7 +81,8 @@ class InterfaceConfig:
     given: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.tun == "attach" and (self.address or self.route):
+        is_given = self.address or self.route or self.endpoint.dhcp is not None
+        if self.tun == "attach" and is_given:
             raise UsageError(
                 "--tun attach leaves addresses and routes to the administrator: leave --address and"
                 f" --route out, and use `ip address add ... dev {self.name}`"
@@ -172,11 +176,15 @@ class InterfaceConfig:
     @classmethod
     def _assemble(cls, name: str, values: Mapping[str, object], parent: str | None = None) -> Self:
         """Put each value where its option's `field` says."""
-        parts: dict[str, dict[str, Any]] = {"": {}, "endpoint": {}, "mesh": {}}
+        parts: dict[str, dict[str, Any]] = {"": {}, "endpoint": {}, "mesh": {}, "dhcp": {}}
         for key, value in values.items():
             part, _, place = BY_NAME[key].field.rpartition(".")
             parts[part][place] = value
         device, port = parts["endpoint"].pop("device")
+        given = parts[""].get("address", ())
+        static = tuple(address for address in given if address is not Dynamic.DHCP)
+        parts[""]["address"] = static
+        dhcp = {"lease_dir": default_lease_dir(), **parts["dhcp"]}
         has_mesh = any(parts["mesh"].values())
         try:
             endpoint = EndpointConfig(
@@ -185,6 +193,7 @@ class InterfaceConfig:
                 port=port,
                 parent=parent,
                 mesh=MeshOptions(**parts["mesh"]) if has_mesh else None,
+                dhcp=DhcpConfig(**dhcp) if len(static) < len(given) else None,
                 **parts["endpoint"],
             )
         except Conflict as error:

@@ -23,6 +23,7 @@ from ipoibu.addr import PKey
 from ipoibu.daemon.parsers import (
     parse_address,
     parse_busy_poll,
+    parse_directory,
     parse_faults,
     parse_file,
     parse_metrics,
@@ -36,6 +37,7 @@ from ipoibu.daemon.parsers import (
 )
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, FRAMES, MODES, MTUS, QUEUES
+from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
 from ipoibu.fabric.device_name import parse_device
 from ipoibu.limits import CPU_LATENCY_MAX_US, OPEN_WAIT_MAX_S
 
@@ -51,10 +53,10 @@ class Option:
     """One option: `--NAME METAVAR` on the command line, the key NAME in the configuration file.
 
     `read` makes the value from a text. `field` says where the value belongs: `endpoint.X` is
-    `EndpointConfig.X`, `mesh.X` is `MeshOptions.X`, and plain X is `InterfaceConfig.X`. An option
-    with `several` may be repeated; the file has a list, the field a tuple. `commands` are those that
-    have the option: `up`, `lab` (for all hosts), `child` (`child add`, for that child). A child gets
-    its parent's value if `is_inherited`, and the default otherwise.
+    `EndpointConfig.X`, `mesh.X` is `MeshOptions.X`, `dhcp.X` is `DhcpConfig.X`, and plain X is
+    `InterfaceConfig.X`. An option with `several` may be repeated; the file has a list, the field a
+    tuple. `commands` are those that have the option: `up`, `lab` (for all hosts), `child` (`child add`,
+    for that child). A child gets its parent's value if `is_inherited`, and the default otherwise.
     """
 
     name: str
@@ -154,14 +156,50 @@ OPTIONS: Final = (
     ),
     Option(
         "address",
-        "CIDR",
+        "CIDR|dhcp",
         parse_address,
-        "an address with its prefix length",
+        "an address with its prefix length, or dhcp for an IPv4 address by DHCP",
         field="address",
         example="10.0.0.1/24",
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+    ),
+    Option(
+        "dhcp-client-id",
+        "FORM",
+        read_client_id,
+        "DHCP: who the client says that it is: duid, the default (RFC 4361, from P_Key and port GUID),"
+        " guid (20:GUID, as NetworkManager), or bytes such as 20:00:02:c9:03:00:00:10:a5",
+        field="dhcp.client_id",
+        example="guid",
+        commands=("up", "child"),
+        is_inherited=False,
+    ),
+    Option(
+        "dhcp-host-name",
+        "NAME",
+        read_host_name,
+        "DHCP: the name that the client tells the server; none by default",
+        field="dhcp.host_name",
+        example="node7",
+    ),
+    Option(
+        "dhcp-release",
+        "on|off",
+        parse_switch,
+        "DHCP: give the address back at the end; off by default, so that a restart gets the same one",
+        field="dhcp.is_released",
+        example="on",
+    ),
+    Option(
+        "lease-dir",
+        "DIR",
+        parse_directory,
+        "DHCP: the directory that keeps the lease over restarts; by default /var/lib/ipoibu, or"
+        " ~/.local/state/ipoibu for an ordinary user",
+        field="dhcp.lease_dir",
+        example="/var/lib/ipoibu",
     ),
     Option(
         "route",

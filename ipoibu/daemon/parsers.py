@@ -7,6 +7,7 @@ command line imports it at every start.
 
 from __future__ import annotations
 
+import enum
 import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,13 +26,26 @@ if TYPE_CHECKING:
     from ipoibu.sandbox.user import User
 
 
-def parse_address(text: str) -> IpInterface:
-    """Read a host address with its prefix length: `10.0.0.1/24`, `fd00::1/64`."""
+class Dynamic(enum.Enum):
+    """Where an address comes from that nobody gives."""
+
+    DHCP = "dhcp"
+
+
+def parse_address(text: str) -> IpInterface | Dynamic:
+    """Read a host address with its prefix length, `10.0.0.1/24` or `fd00::1/64`, or `dhcp`."""
+    if text == Dynamic.DHCP.value:
+        return Dynamic.DHCP
+    if text == "dhcp6":
+        raise UsageError(
+            "'dhcp6': ipoibu has no client for DHCPv6; the kernel forms IPv6 addresses by router"
+            " advertisements"
+        )
     try:
         address = ipaddress.ip_interface(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64)"
+            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64, or dhcp)"
         ) from error
     _check_zone(text, repr(text))
     if "/" not in text:
@@ -172,4 +186,11 @@ def parse_file(text: str) -> Path:
     """The absolute path: a child interface reads the file again later."""
     if not text:
         raise UsageError("a file's name is expected")
+    return Path(text).absolute()
+
+
+def parse_directory(text: str) -> Path:
+    """The absolute path of a directory, which may be missing."""
+    if not text or text.startswith("-"):
+        raise UsageError("a directory's name is expected")
     return Path(text).absolute()

@@ -17,6 +17,7 @@ from typing import Final
 
 import ipoibu
 from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.lease_dir import default_lease_dir, make_lease_dir
 from ipoibu.daemon.outside import Outside
 from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
 from ipoibu.fabric.base import MeshOptions
@@ -24,7 +25,7 @@ from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import TUN_PATH
-from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, WRITE, PathRule, TcpPorts
+from ipoibu.sandbox.landlock import DEVICE, FILES, READ, SOCKETS, WRITE, PathRule, TcpPorts
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import keep_permitted
 
@@ -56,6 +57,8 @@ def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> N
     mesh = config.endpoint.mesh
     if mesh is not None and mesh.key is not None:
         mesh.key.keep()
+    for directory in _lease_dirs(config):
+        make_lease_dir(directory, config.user)
     if config.sandbox == Stage.OFF:
         return
     make_namespace_dir(config.user)
@@ -110,7 +113,9 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
         yield PathRule(Path(path), WRITE)
     for path in (TUN_PATH, _RDMA_DEVICES):
         yield PathRule(Path(path), DEVICE)
-    yield PathRule(runtime_dir(), SOCKETS)
+    yield PathRule(runtime_dir(), SOCKETS | FILES)  # FILES: NAME.resolv.conf
+    for directory in _lease_dirs(config) or {default_lease_dir()}:  # a child may get a lease later
+        yield PathRule(directory, FILES)
     endpoint = config.endpoint
     mesh_file = endpoint.mesh.file if endpoint.mesh is not None else None
     for file in (endpoint.partitions, mesh_file):
@@ -121,6 +126,12 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
     if endpoint.mesh is not None:  # names of peers: programs replace /etc/resolv.conf
         yield PathRule(Path("/etc"), READ)
         yield PathRule(Path("/run/systemd/resolve"), READ)
+
+
+def _lease_dirs(config: InterfaceConfig) -> set[Path]:
+    """The directories that keep the leases of the interface and its children."""
+    clients = (each.endpoint.dhcp for each in (config, *config.children))
+    return {dhcp.lease_dir for dhcp in clients if dhcp is not None and dhcp.lease_dir is not None}
 
 
 def _python() -> Iterator[str]:

@@ -27,6 +27,7 @@ from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.keeper import Keeper, KeptInterface, neighbours_of
 from ipoibu.daemon.kernel_side import KernelSide, KernelStack
+from ipoibu.daemon.leases import Leases
 from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pings import pings
@@ -52,12 +53,14 @@ from ipoibu.ib import PortInfo
 from ipoibu.limits import (
     DAD_TRANSMITS,
     IPV6_MIN_MTU,
+    LEASE_WAIT_S,
     MOVE_RETRY_S,
     OPEN_RETRY_S,
     OPEN_WAIT_LOGGED_S,
     OPEN_WAIT_S,
     RETRANS_TIMER_S,
 )
+from ipoibu.wire.dhcp_lease import Lease
 
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
@@ -139,6 +142,8 @@ class RunningInterface:
         self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
+        self._leases = Leases(config.name, self.mtu, self.set_mtu)
+        self._lease: Lease | None = None
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -167,6 +172,7 @@ class RunningInterface:
             on_failure=self._threadsafe(self._fail),
             on_mtu=self._threadsafe(self._mtu_changed),
             on_link=self._threadsafe(self._link_changed),
+            on_lease=self._threadsafe(self._lease_changed),
         )
         self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._kept())
         stack.callback(self.endpoint.close)
@@ -178,11 +184,13 @@ class RunningInterface:
         self._spec().check()
         self._side = self._make_side(self._spec())
         stack.callback(self._close_side)
+        stack.callback(self._leases.close)
         self._interface.configure()
         if self._before is not None:
             self._interface.remove_stale(self._before.addresses, self._before.routes)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
+        self._lease_changed(self._lease)  # DHCP may have been quicker
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
@@ -326,12 +334,19 @@ class RunningInterface:
         )
 
     async def settle(self) -> None:
-        """Wait until the endpoint has probed every IPv6 address, or until `stop`: an interface is "up"
-        when its addresses are usable."""
-        if not self._pending:
-            return
-        waits = {asyncio.create_task(e.wait()) for e in (self._verdicts, self._stop)}
-        await asyncio.wait(waits, timeout=VERDICTS_S, return_when=asyncio.FIRST_COMPLETED)
+        """Wait until the endpoint has probed every IPv6 address and has a lease if DHCP is to give one, or
+        until `stop`: an interface is "up" when its addresses are usable."""
+        if self._pending:
+            await self._wait_for(self._verdicts, VERDICTS_S)
+        if self.config.endpoint.dhcp is not None and not self._stop.is_set():
+            await self._wait_for(self._leases.had_one, LEASE_WAIT_S)
+            if not self._leases.had_one.is_set() and not self._stop.is_set():
+                _log.warning("%s: no lease of DHCP yet: the interface waits on", self.config.name)
+
+    async def _wait_for(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Wait for `event`, or until `stop`."""
+        waits = {asyncio.create_task(e.wait()) for e in (event, self._stop)}
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
 
@@ -432,6 +447,11 @@ class RunningInterface:
             self._interface.follow_mtu(mtu_bytes, self._link)
         except IpoibuError as error:
             self._fail(str(error))
+
+    def _lease_changed(self, lease: Lease | None) -> None:
+        self._lease = lease
+        if self._link is not None:  # else `_start` calls again
+            self._leases.changed(lease, self._interface)
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:

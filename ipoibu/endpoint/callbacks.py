@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ipoibu.addr import IpAddress
+from ipoibu.wire.dhcp_lease import Lease
 
 OnAddress = Callable[[IpAddress, bool], None]
 OnFailure = Callable[[str], None]
 OnMtu = Callable[[int], None]
 OnLink = Callable[[bool, int | None], None]
+OnLease = Callable[[Lease | None], None]
 
 
 def _ignore(*_: object) -> None:
@@ -26,13 +28,15 @@ class Callbacks:
     `on_address(address, duplicate)`: an address's duplicate detection ended. `on_failure(reason)`: the
     data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
     `on_link(is_up, speed_mbps)`: the link, which is down in the beginning, came up or went down; the
-    port's speed in Mb/s, None where it is unknown.
+    port's speed in Mb/s, None where it is unknown. `on_lease(lease)`: DHCP granted or prolonged a lease,
+    whose address is no duplicate; None: it is gone.
     """
 
     on_address: OnAddress = _ignore
     on_failure: OnFailure = _ignore
     on_mtu: OnMtu = _ignore
     on_link: OnLink = _ignore
+    on_lease: OnLease = _ignore
 
     def as_arguments(self) -> dict[str, Any]:
         """Return the functions as arguments of `Endpoint`."""
@@ -45,8 +49,13 @@ class Callbacks:
         on_failure: OnFailure | None,
         on_mtu: OnMtu | None,
         on_link: OnLink | None,
+        on_lease: OnLease | None,
     ) -> Callbacks:
         """Make the callbacks; None stands for a function that does nothing."""
         return cls(
-            on_address or _ignore, on_failure or _ignore, on_mtu or _ignore, on_link or _ignore
+            on_address or _ignore,
+            on_failure or _ignore,
+            on_mtu or _ignore,
+            on_link or _ignore,
+            on_lease or _ignore,
         )

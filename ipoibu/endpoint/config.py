@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.endpoint.bounds import Choice, Range
+from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
@@ -18,6 +19,7 @@ from ipoibu.limits import (
     CONNECTION_IDLE_MAX_S,
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
+    DHCP_LINK_MTU,
     FRAMES_MAX,
     FRAMES_MIN,
     IPV4_MIN_MTU,
@@ -104,6 +106,9 @@ class EndpointConfig:
     dad_ipv4: str = "warn"
     dad_ipv6: str = "on"
 
+    # Get an IPv4 address by DHCP, as the interface's only or a further one
+    dhcp: DhcpConfig | None = None
+
     # Receive every group of the link that the subnet administrator lists (M7), for multicast routers
     allmulticast: bool = False
 
@@ -126,6 +131,10 @@ class EndpointConfig:
             BUSY_POLL.check("busy_poll_us", self.busy_poll_us)
         if self.mtu is not None and not MTUS.least <= self.mtu <= MTUS.most:
             raise UsageError(f"MTU {self.mtu} does not fit: choose {MTUS}")
+        if self.dhcp is not None and self.mtu is not None and self.mtu < DHCP_LINK_MTU:
+            raise Conflict(
+                f"DHCP needs an MTU of {DHCP_LINK_MTU}: raise {{mtu}}, or give an address"
+            )
         if self.queues > 1 and self.mode == "connected":
             raise Conflict(
                 "{queues} is for datagram mode, not connected mode:"

@@ -8,9 +8,10 @@ from dataclasses import replace
 from ipoibu import _core
 from ipoibu.addr import PKey
 from ipoibu.endpoint.arguments import pkey_of
-from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLink, OnMtu
+from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLease, OnLink, OnMtu
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import queues_of
+from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.endpoint.host_inputs import HostInputs
 from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.packets import Packets
@@ -34,8 +35,9 @@ class Endpoint(HostInputs, Packets, Questions, Views):
     Threads: any thread may call every method, but only one thread at a time may receive. The engine runs on
     a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread calls
     `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended), `on_mtu` (a
-    subnet administrator gave the link another MTU) and `on_link` (the link carries traffic now, or no
-    longer; with the port's speed in Mb/s if it is known), which must not block. `open` and `close` block,
+    subnet administrator gave the link another MTU), `on_link` (the link carries traffic now, or no
+    longer; with the port's speed in Mb/s if it is known) and `on_lease` (with `config.dhcp`, the lease, None
+    when it is gone), which must not block. `open` and `close` block,
     and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
@@ -47,11 +49,13 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         pkey: PKey | int | str,
         *,
         mtu: int | None = None,
+        dhcp: DhcpConfig | None = None,
         device: _core.TunPacketDevice | None = None,
         on_address: OnAddress | None = None,
         on_failure: OnFailure | None = None,
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
+        on_lease: OnLease | None = None,
     ) -> Endpoint:
         """Return an endpoint, not open yet, in another partition of the port that this endpoint has open.
 
@@ -66,6 +70,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             pkey=full,
             mtu=mtu,
             parent=self.config.name,
+            dhcp=dhcp,
             queues=queues_of(device) if device is not None else 1,
         )
         return self.share_port(
@@ -75,6 +80,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_failure=on_failure,
             on_mtu=on_mtu,
             on_link=on_link,
+            on_lease=on_lease,
         )
 
     def share_port(
@@ -87,6 +93,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
         kept: Kept | None = None,
+        on_lease: OnLease | None = None,
     ) -> Endpoint:
         """As `child`, with its whole configuration; the port of this endpoint takes precedence over
         `config.device`."""
@@ -98,6 +105,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_mtu=on_mtu,
             on_link=on_link,
             kept=kept,
+            on_lease=on_lease,
         )
         child._take_port = lambda kept: self._shared_port()
         return child

@@ -22,6 +22,7 @@ from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
 from ipoibu.endpoint.carrier import Carrier
 from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.dhcp_shell import DhcpShell, identity_of
 from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.kept import Kept
@@ -34,6 +35,7 @@ from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State as AddressState
+from ipoibu.proto.dhcp_state import HELD
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
@@ -65,11 +67,14 @@ class Interface:
             has_sa=self.port.sa is not None,
             dad_ipv4=Dad(self.config.dad_ipv4),
             dad_ipv6=Dad(self.config.dad_ipv6),
+            dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
         )
         self._questions: set[asyncio.Task[Any]] = set()
         self.transitions = Transitions()
         self.transitions.add(EventLog(self.config.name, loop.time).take)
         self.engine = Engine(link, random.Random(), self.transitions.note)
+        self._dhcp = DhcpShell(self.config, path.port.info.guid, loop, callbacks.on_lease)
+        self._dhcp.recall(self.engine)
         self._carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
@@ -79,6 +84,7 @@ class Interface:
             on_address=callbacks.on_address,
             on_failure=callbacks.on_failure,
             on_link=self._carrier.link_changed,
+            on_lease=self._dhcp.changed,
         )
         self.receives_all = self.config.allmulticast
         """Whether a multicast router needs all groups of the link."""
@@ -140,8 +146,18 @@ class Interface:
                     effects = self.engine.learned(now, neighbour.hwaddr, [neighbour.ip])
                 self.perform(effects)
 
+    async def release(self) -> None:
+        """Give a DHCP lease back; before `stop`."""
+        self.perform(self.engine.release(self.loop.time()))
+        await self._dhcp.release(self.engine)
+
+    def close(self) -> None:
+        """Release the data path after `stop`, on any thread; wait until the lease is stored."""
+        self.path.close()
+        self._dhcp.close()
+
     def stop(self) -> None:
-        """Leave the groups and stop the pump; the caller then closes `path`."""
+        """Leave the groups and stop the pump; the caller then calls `close`."""
         for question in self._questions:
             question.cancel()
         self.perform(self.engine.stop(self.loop.time()))
@@ -189,7 +205,8 @@ class Interface:
 
     def _is_usable(self) -> bool:
         states = [entry.state for entry in self.engine.addresses()]
-        return self.engine.is_up and AddressState.TENTATIVE not in states
+        has_lease = self.engine.dhcp is None or self.engine.dhcp.state in HELD
+        return self.engine.is_up and has_lease and AddressState.TENTATIVE not in states
 
     def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the engine."""

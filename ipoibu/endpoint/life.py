@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ipoibu import _core
 from ipoibu.endpoint.arguments import seconds_of
-from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLink, OnMtu
+from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLease, OnLink, OnMtu
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump
 from ipoibu.endpoint.inbox import Inbox
@@ -48,13 +48,14 @@ class Life:
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
         kept: Kept | None = None,
+        on_lease: OnLease | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
         self._take_port: Callable[[Kept], SharedPort] = lambda kept: _take(config, port, kept)
         self._kept = kept or Kept()
-        self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link)
+        self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link, on_lease)
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
         self._life = (
@@ -133,13 +134,15 @@ class Life:
             if interface is None or thread is None:
                 return
             try:
+                if self.config.dhcp is not None and self.config.dhcp.is_released:
+                    submit(thread.loop, interface.release).result()
                 self._call(interface.stop)
                 submit(thread.loop, _settled).result()
             finally:
                 self._interface = None
                 thread.stop()
                 self._thread = None
-                interface.path.close()
+                interface.close()
                 if self._queue is not None:
                     self._queue.detach()
                 interface.port.close()

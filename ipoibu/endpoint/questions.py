@@ -43,7 +43,8 @@ class Questions(Life):
         return await self._await(lambda it: it.shell.pinger.ping(asked, timeout))
 
     def wait_up(self, timeout: float | None = None) -> bool:
-        """Wait until the link is up and every own address has been checked for duplicates.
+        """Wait until the link is up, every own address has been checked for duplicates, and there is a lease
+        if the endpoint is to get one by DHCP.
 
         Return False if that takes longer than `timeout` seconds; None waits for ever.
         """

@@ -44,6 +44,7 @@ from ipoibu.proto.effects import (
     FindPath,
     Forward,
     JoinToSend,
+    LeaseChanged,
     LeaveToSend,
     LinkChanged,
     Log,
@@ -71,8 +72,8 @@ class Shell:
     """Runs `engine` over a data path; every method runs on the loop's thread.
 
     The interface that owns the shell sets `rc` and `subnet`. The shell calls `on_address` with the result
-    of an address's duplicate detection, `on_failure` when the packet device failed, and `on_link` when the
-    link came up or went down.
+    of an address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link
+    came up or went down, and `on_lease` when DHCP granted a lease or lost it.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Shell:
         on_address: Callable[[IpAddress, bool], None],
         on_failure: Callable[[str], None],
         on_link: Callable[[bool], None],
+        on_lease: Callable[[LeaseChanged], None],
     ) -> None:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
@@ -98,6 +100,7 @@ class Shell:
         self._on_address = on_address
         self._on_failure = on_failure
         self._on_link = on_link
+        self._on_lease = on_lease
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self.pinger = Pinger(loop, engine, self._effects.perform)
         self.heartbeat = Heartbeat()
@@ -253,6 +256,9 @@ class Shell:
                 self.announce()
             case LinkChanged(is_up):
                 self._on_link(is_up)
+            case LeaseChanged():
+                self._on_lease(effect)
+                self.announce()
             case Answered(ip, hwaddr):
                 self.pinger.answered(ip, hwaddr)
             case Count(reason):

@@ -6,6 +6,7 @@ Every function runs on the interface's thread; `Endpoint`'s methods document the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -47,7 +48,38 @@ def show(interface: Interface) -> dict[str, Any]:
             {"address": str(entry.address), "state": entry.state.value}
             for entry in interface.engine.addresses()
         ],
+        "dhcp": dhcp(interface),
     }
+
+
+def dhcp(interface: Interface) -> dict[str, Any] | None:
+    """The state of the DHCP client and its lease; None without a client, and where there is no lease."""
+    client = interface.engine.dhcp
+    if client is None:
+        return None
+    info = client.info(interface.loop.time())
+    lease = info.lease
+    return {
+        "state": info.state.value,
+        "client_id": client.client_id.hex(":"),
+        "address": str(lease.address) if lease is not None else None,
+        "server": str(lease.server) if lease is not None else None,
+        "expires_s": _rounded(info.end_s),
+        "renews_s": _rounded(info.renewal_s),
+        "routes": [
+            {"to": str(network), "via": str(via) if via is not None else None}
+            for network, via in (lease.routes if lease is not None else ())
+        ],
+        "mtu": lease.mtu_bytes if lease is not None else None,
+        "dns": [str(ip) for ip in lease.dns] if lease is not None else [],
+        "domain": (lease.domain or None) if lease is not None else None,
+        "search": list(lease.search) if lease is not None else [],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Return whole milliseconds; None also for a time that never comes, which JSON cannot have."""
+    return round(seconds, 3) if seconds is not None and seconds != math.inf else None
 
 
 def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from ipoibu.addr import IpAddress
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.errors import UsageError
-from ipoibu.host.interface import Interface
+from ipoibu.host.interface import Interface, RouteSpec
 from ipoibu.host.netlink import Link
 
 _log = logging.getLogger(__name__)
@@ -59,6 +59,12 @@ class AttachedInterface(Interface):
     def drop(self, address: IpAddress) -> bool:
         """Leave the address on the interface: `duplicate_action` is the remedy."""
         return False
+
+    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None:
+        """Do nothing: the configuration refuses DHCP for an attached TUN."""
+
+    def drop_lease(self) -> None:
+        """Do nothing."""
 
     def retry(self, address: IpAddress) -> None:
         """Do nothing: no address is ours to set."""

@@ -75,6 +75,10 @@ class InterfaceSpec:
             )
 
 
+# Of the routes of a lease, as systemd-networkd has it: the routes of an administrator come first.
+LEASE_METRIC: Final = 1024
+
+
 class Interface:
     """Keeps one existing interface in the state of its spec. Belongs to one thread."""
 
@@ -88,6 +92,8 @@ class Interface:
         self.index = link.index
         self._netlink = netlink
         self._unwanted: set[IpAddress] = set()  # addresses that another host has, too
+        self._leased: IpInterface | None = None
+        self._lease_routes: tuple[RouteSpec, ...] = ()
 
     def configure(self) -> None:
         """Set MTU and queue length, then the state up, then addresses and routes; raise the kernel's
@@ -155,7 +161,8 @@ class Interface:
     def restore(self) -> None:
         """Set the addresses and routes that the kernel dropped while the interface was down; log
         failures."""
-        missing = set(self.spec.addresses) - self._netlink.addresses(self.index)
+        leased = {self._leased} if self._leased is not None else set()
+        missing = {*self.spec.addresses, *leased} - self._netlink.addresses(self.index)
         try:
             if self.spec.ipv6:
                 self._netlink.set_link(self.index, kernel_link_local=False)
@@ -166,8 +173,38 @@ class Interface:
                     self._netlink.add_address(self.index, address)
             for route in self.spec.routes:
                 self._netlink.add_route(self.index, route.network, route.via)
+            self._add_lease_routes(self._lease_routes)
         except IpoibuError as error:
             _log.error("%s: %s", self.spec.name, error)
+
+    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None:
+        """Have this address and these routes by DHCP, and those of the last lease no longer; raise the
+        kernel's errors."""
+        before, old_routes = self._leased, self._lease_routes
+        self._leased, self._lease_routes = address, routes
+        if before != address:
+            self._netlink.add_address(self.index, address)
+        self._remove_lease_routes([route for route in old_routes if route not in routes])
+        if before is not None and before != address and before not in self.spec.addresses:
+            self._netlink.remove_address(self.index, before)
+        self._add_lease_routes(routes)
+
+    def drop_lease(self) -> None:
+        """Remove the address and the routes of DHCP; raise the kernel's errors."""
+        before, old_routes = self._leased, self._lease_routes
+        self._leased, self._lease_routes = None, ()
+        self._remove_lease_routes(old_routes)
+        if before is not None and before not in self.spec.addresses:
+            self._netlink.remove_address(self.index, before)
+
+    def _add_lease_routes(self, routes: Sequence[RouteSpec]) -> None:
+        """A router outside of the address's subnet is on the link (RFC 3442)."""
+        for route in routes:
+            self._netlink.add_lease_route(self.index, route.network, route.via, LEASE_METRIC)
+
+    def _remove_lease_routes(self, routes: Sequence[RouteSpec]) -> None:
+        for route in routes:
+            self._netlink.remove_lease_route(self.index, route.network, route.via, LEASE_METRIC)
 
     def hold_mtu(self, link: Link) -> None:
         """Undo an MTU above the link's: the port cannot send packets of that size."""

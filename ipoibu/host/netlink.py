@@ -28,6 +28,7 @@ from ipoibu.host.address_message import (
 from ipoibu.host.messages import ifaddrmsg, ifinfmsg, rtmsg
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
+    NLM_F_APPEND,
     NLM_F_CREATE,
     NLM_F_DUMP,
     NLM_F_EXCL,
@@ -71,6 +72,8 @@ RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
 RT_SCOPE_HOST: Final = 254
 RTPROT_STATIC: Final = 4
+RTPROT_DHCP: Final = 16
+RTNH_F_ONLINK: Final = 4
 IFF_UP: Final = 0x1
 IFF_ALLMULTI: Final = 0x200
 IFA_F_NODAD: Final = 0x02
@@ -350,25 +353,51 @@ class Netlink(NetlinkSocket):
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""
-        message = self._route(index, network, via)
+        message = self._route(index, network, via, RTPROT_STATIC)
         action = f"adding route {network}" + (f" via {via}" if via else "")
         self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, action)
 
     def remove_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Remove what `add_route` added; does nothing if it is gone."""
-        message = self._route(index, network, via)
+        self._remove(self._route(index, network, via, RTPROT_STATIC), network)
+
+    def add_lease_route(
+        self, index: int, network: IpNetwork, via: IpAddress | None, metric: int
+    ) -> None:
+        """Add a route of DHCP behind those of the same metric, if it is not there; its gateway is on the
+        link."""
+        message = self._route(index, network, via, RTPROT_DHCP)
+        message["flags"] = RTNH_F_ONLINK if via is not None else 0
+        message["attrs"].append(["RTA_PRIORITY", metric])
+        action = f"adding route {network}" + (f" via {via}" if via else "")
+        try:
+            self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND, message, action)
+        except LinkError as error:
+            if refused_with(error) != errno.EEXIST:
+                raise
+
+    def remove_lease_route(
+        self, index: int, network: IpNetwork, via: IpAddress | None, metric: int
+    ) -> None:
+        """Remove what `add_lease_route` added; does nothing if it is gone."""
+        message = self._route(index, network, via, RTPROT_DHCP)
+        message["attrs"].append(["RTA_PRIORITY", metric])
+        self._remove(message, network)
+
+    def _remove(self, message: rtmsg, network: IpNetwork) -> None:
         try:
             self.request(RTM_DELROUTE, NLM_F_ACK, message, f"removing route {network}")
         except LinkError as error:
             if refused_with(error) != errno.ESRCH:
                 raise
 
-    def _route(self, index: int, network: IpNetwork, via: IpAddress | None) -> rtmsg:
+    @staticmethod
+    def _route(index: int, network: IpNetwork, via: IpAddress | None, protocol: int) -> rtmsg:
         message = rtmsg()
         message["family"] = _family(network)
         message["dst_len"] = network.prefixlen
         message["table"] = RT_TABLE_MAIN
-        message["proto"] = RTPROT_STATIC
+        message["proto"] = protocol
         message["type"] = RTN_UNICAST
         message["scope"] = (
             RT_SCOPE_LINK if via is None and network.version == 4 else RT_SCOPE_UNIVERSE

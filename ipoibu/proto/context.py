@@ -42,6 +42,14 @@ class Dad(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class DhcpIdentity:
+    """Who the DHCP client says that it is: the value of option 61 (D1), and a name or none."""
+
+    client_id: bytes
+    host_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkConfig:
     """The engine's configuration, until `Engine.renewed`.
 
@@ -60,6 +68,7 @@ class LinkConfig:
     dad_ipv6: Dad = Dad.ON
     announce_count: int = ANNOUNCE_COUNT
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
+    dhcp: DhcpIdentity | None = None  # None: no DHCP client
 
     def __post_init__(self) -> None:
         largest = self.params.mtu_bytes - ENCAP_LEN

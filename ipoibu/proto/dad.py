@@ -130,13 +130,14 @@ class _Address:
     state: State = State.WAITING
     is_checked: bool = True
     is_kept: bool = False  # an earlier process has probed for it
+    policy: Dad | None = None  # None: that of the family
     sent: int = 0
     defended_s: float = -math.inf
     conflicts: Repeats = field(default_factory=Repeats)
 
 
 class Addresses:
-    """All addresses of one interface; calls `accepted(now, ip)` when one becomes ours.
+    """All addresses of one interface; calls `decided(now, ip, is_duplicate)` when detection ends.
 
     `is_joined(ip)` returns whether we receive the groups in which an owner of `ip` would object.
     """
@@ -146,12 +147,12 @@ class Addresses:
         context: EngineContext,
         resolvers: Mapping[int, Resolver],
         is_joined: Callable[[IpAddress], bool],
-        accepted: Callable[[float, IpAddress], None],
+        decided: Callable[[float, IpAddress, bool], None],
     ) -> None:
         self._context = context
         self._resolvers = resolvers
         self._is_joined = is_joined
-        self._accepted = accepted
+        self._decided = decided
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._addresses: dict[IpAddress, _Address] = {}
         self._broadcasts: Counter[IpAddress] = Counter()
@@ -210,15 +211,24 @@ class Addresses:
                 return address.ip
         return ours[0].ip if ours else None
 
-    def add(self, now: float, interface: IpInterface, *, is_checked: bool = True) -> bool:
-        """Take an address, as its policy says if `is_checked`, else at once, when the link is up; False
-        (counted) if there are too many."""
+    def add(
+        self,
+        now: float,
+        interface: IpInterface,
+        *,
+        is_checked: bool = True,
+        policy: Dad | None = None,
+    ) -> bool:
+        """Take an address, as `policy` or that of its family says if `is_checked`, else at once, when the
+        link is up; False (counted) if there are too many."""
         address = self._addresses.get(interface.ip)
         if address is None:
             if len(self._addresses) >= ADDRESSES_MAX:
                 self._context.count("address_table_full")
                 return False
-            address = self._addresses[interface.ip] = _Address(interface.ip, is_checked=is_checked)
+            address = self._addresses[interface.ip] = _Address(
+                interface.ip, is_checked=is_checked, policy=policy
+            )
             address.is_kept = interface.ip in self._kept
             self._kept.discard(interface.ip)
             self._context.own(interface.ip)
@@ -295,6 +305,8 @@ class Addresses:
     def _policy(self, address: _Address) -> Dad:
         if not address.is_checked or self._probes(address) == 0:
             return Dad.OFF
+        if address.policy is not None:
+            return address.policy
         config = self._context.config
         return config.dad_ipv4 if address.ip.version == 4 else config.dad_ipv6
 
@@ -328,12 +340,18 @@ class Addresses:
                     address.defended_s = now
                     resolver.announce(address.ip)
             case Action.ACCEPT:
-                self._context.emit(AddressVerdict(address.ip, duplicate=False))
-                self._accepted(now, address.ip)
+                self._tell(address, duplicate=False)
+                self._decided(now, address.ip, False)
             case Action.GIVE_UP:
-                self._context.emit(AddressVerdict(address.ip, duplicate=True))
+                self._tell(address, duplicate=True)
+                self._decided(now, address.ip, True)
             case Action.ARM:
                 self._machine.arm(address.ip, now + self._interval_s(address))
+
+    def _tell(self, address: _Address, *, duplicate: bool) -> None:
+        """Let our caller know, but for an address with a policy of its own: who added it does that."""
+        if address.policy is None:
+            self._context.emit(AddressVerdict(address.ip, duplicate))
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         address = self._addresses[ip]

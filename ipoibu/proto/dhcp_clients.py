@@ -14,7 +14,6 @@ client wrote.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,12 +22,9 @@ from ipoibu.errors import BadFrame
 from ipoibu.limits import DHCP_REQUESTS_MAX
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import WatchDhcp
-from ipoibu.wire import dhcp, ip, udp
+from ipoibu.wire import client_id, dhcp, ip, udp
 
 _ZERO_ADDRESS: Final = bytes(16)
-_CLIENT_ID: Final = struct.Struct("!BIHH8s")
-_TYPE_DUID: Final = 255  # RFC 4361 §6.1
-_DUID_LL: Final = 3  # RFC 8415 §11.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,8 @@ class DhcpClients:
     def client_id(self) -> bytes:
         """Return the interface's client identifier: type, IAID (the P_Key), DUID-LL of the port GUID."""
         guid = self._context.hwaddr.gid.interface_id
-        pkey = int(self._context.config.params.pkey)
-        return _CLIENT_ID.pack(_TYPE_DUID, pkey, _DUID_LL, dhcp.HTYPE_INFINIBAND, guid)
+        iaid = int(self._context.config.params.pkey).to_bytes(4, "big")
+        return client_id.of_duid(iaid, client_id.duid_of_guid(guid))
 
     def sent(self, packet: bytes) -> bytes:
         """Return the packet that leaves in place of a packet of the local stack."""
@@ -90,16 +86,16 @@ class DhcpClients:
     def _changed(self, message: dhcp.Message) -> dhcp.Message:
         former = message.option(dhcp.Code.CLIENT_ID)
         names_nobody = former is None or not any(former[1:])
-        client_id = self.client_id() if names_nobody or former is None else former
+        identifier = self.client_id() if names_nobody or former is None else former
         flags = message.flags
         if message.ciaddr.packed == bytes(4):
             flags |= dhcp.BROADCAST_FLAG
         self._asked.pop(message.xid, None)
-        self._asked[message.xid] = _Asked(message.htype, message.hlen, former, client_id)
+        self._asked[message.xid] = _Asked(message.htype, message.hlen, former, identifier)
         if len(self._asked) > DHCP_REQUESTS_MAX:
             self._asked.popitem(last=False)
         changed = replace(message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, flags=flags)
-        return changed.with_option(dhcp.Code.CLIENT_ID, client_id)
+        return changed.with_option(dhcp.Code.CLIENT_ID, identifier)
 
     def received(self, packet: bytes) -> bytes:
         """Return the packet that the local stack gets in place of a reply from the link."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.ib import Destination
 from ipoibu.wire.arp import Arp
+from ipoibu.wire.dhcp import Message
+from ipoibu.wire.dhcp_lease import Lease
 
 
 class NeighAction(enum.IntEnum):
@@ -158,6 +160,15 @@ class AddressVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """The DHCP client has this lease since `since_s` by the acknowledgement `message`, or none."""
+
+    lease: Lease | None
+    since_s: float = 0.0
+    message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The host of `ip` answered while a ping waits for it; `hwaddr` is None if the answer has none."""
 
@@ -197,6 +208,7 @@ Effect = (
     | LeaveToSend
     | LinkChanged
     | AddressVerdict
+    | LeaseChanged
     | Answered
     | Count
     | Log

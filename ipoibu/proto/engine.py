@@ -30,6 +30,7 @@ from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
 from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
 from ipoibu.proto.dad import Addresses
+from ipoibu.proto.dhcp import DhcpClient
 from ipoibu.proto.dhcp_clients import DhcpClients
 from ipoibu.proto.effects import Deliver, Effect, Forward, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
@@ -44,7 +45,7 @@ from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
-from ipoibu.wire import encap, ip, udp
+from ipoibu.wire import dhcp, encap, ip, udp
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
@@ -69,7 +70,7 @@ class Engine:
         resolvers: dict[int, Resolver] = {}
         self._errors = IcmpErrors(context)
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
-        self._addresses = Addresses(context, resolvers, self._is_joined, self._accepted)
+        self._addresses = Addresses(context, resolvers, self._is_joined, self._decided)
         self._host = HostAddresses(context, self._addresses)
         self._groups = Groups(context)
         self._proxies = Proxies(context, self._groups)
@@ -84,7 +85,9 @@ class Engine:
         resolvers.update({4: self._arp, 6: self._nd})
         self.pings = Pings(context, self._neighbours, self._addresses)
         self._memberships = Listeners(self._groups)
-        self._dhcp = DhcpClients(context)
+        self._other_clients = DhcpClients(context)
+        identity = config.dhcp
+        self.dhcp = DhcpClient(context, self._addresses, identity) if identity else None
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -245,7 +248,7 @@ class Engine:
         try:
             header = ip.parse_untrusted(packet)
             if isinstance(header, ip.Ipv4) and header.protocol == udp.PROTOCOL:
-                self._context.emit(Forward(self._dhcp.sent(packet)))
+                self._context.emit(Forward(self._other_clients.sent(packet)))
                 return self._context.take(now)
             version = header.source.version
             if version == 4 or self._context.config.carries_ipv6:
@@ -253,11 +256,6 @@ class Engine:
             self._miss(now, header.destination, packet)
         except BadFrame as error:
             self._context.count(error.reason)
-        return self._context.take(now)
-
-    def dhcp_reply(self, now: float, packet: bytes) -> list[Effect]:
-        """Take a DHCP reply of the link, and deliver it as the client expects it."""
-        self._context.emit(Deliver(self._dhcp.received(packet)))
         return self._context.take(now)
 
     def unreachable(self, now: float, packet: bytes) -> list[Effect]:
@@ -276,6 +274,32 @@ class Engine:
         """Ask for `ip`, all hosts or `hwaddr` alone: `Answered` follows each answer until `pings.end`."""
         self.pings.ask(now, ip, hwaddr)
         return self._context.take(now)
+
+    # -- DHCP ------------------------------------------------------------------------------------
+
+    def dhcp_reply(self, now: float, packet: bytes) -> list[Effect]:
+        """Take a DHCP reply of the link: our client's, or deliver it as another client expects it."""
+        try:
+            if self.dhcp is not None and self._link.is_up:
+                reply = dhcp.parse_untrusted(packet)
+                if reply is not None and self.dhcp.receive_untrusted(now, reply):
+                    return self._context.take(now)
+            self._context.emit(Deliver(self._other_clients.received(packet)))
+        except BadFrame as error:
+            self._context.count(error.reason)
+        return self._context.take(now)
+
+    def release(self, now: float) -> list[Effect]:
+        """Give the DHCP lease back: the interface ends."""
+        if self.dhcp is not None:
+            self.dhcp.stop(now)
+        return self._context.take(now)
+
+    @property
+    def watches_dhcp(self) -> bool:
+        """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
+        is_ours = self.dhcp is not None and self.dhcp.is_watching
+        return is_ours or self._other_clients.is_watching
 
     # -- addresses and groups --------------------------------------------------------------------
 
@@ -417,11 +441,6 @@ class Engine:
     def addresses(self) -> list[AddressInfo]:
         return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]
 
-    @property
-    def watches_dhcp(self) -> bool:
-        """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
-        return self._dhcp.is_watching
-
     def owned(self) -> list[IpAddress]:
         """Return the addresses for which the pump passes requests up."""
         return self._context.owned()
@@ -436,10 +455,14 @@ class Engine:
                 self._context.emit(Log(logging.INFO, f"link up as {self._context.hwaddr}"))
                 self._context.emit(LinkChanged(is_up=True))
                 self._groups.open(now)
+                if self.dhcp is not None:
+                    self.dhcp.link_up(now)
                 self._addresses.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
                 self._context.emit(LinkChanged(is_up=False))
+                if self.dhcp is not None:
+                    self.dhcp.link_down(now)
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)
@@ -456,8 +479,11 @@ class Engine:
         groups = (ALL_NODES, solicited_node(address))
         return all(self._groups.is_member(group) for group in groups)
 
-    def _accepted(self, now: float, address: IpAddress) -> None:
-        self._neighbours.source_ready(now, address.version)
+    def _decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
+        if not is_duplicate:
+            self._neighbours.source_ready(now, address.version)
+        if self.dhcp is not None:
+            self.dhcp.decided(now, address, is_duplicate)
 
     def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
         parcel = encap.parse_untrusted(frame)

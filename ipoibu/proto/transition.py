@@ -15,6 +15,7 @@ from ipoibu.addr import Gid, HwAddr, IpAddress
 class Topic(enum.Enum):
     LINK = "link"
     ADDRESS = "addr"
+    LEASE = "lease"
     NEIGHBOUR = "neigh"
     GROUP = "mcast"
     CONNECTION = "conn"

@@ -57,6 +57,7 @@ class Access(IntFlag):
 READ: Final = Access.READ_FILE | Access.READ_DIR
 WRITE: Final = READ | Access.WRITE_FILE
 DEVICE: Final = WRITE | Access.IOCTL_DEV
+FILES: Final = WRITE | Access.MAKE_REG | Access.REMOVE_FILE | Access.TRUNCATE
 SOCKETS: Final = (
     READ
     | Access.MAKE_SOCK

@@ -39,7 +39,7 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine, FrameSource, LinkConfig
 from ipoibu.proto.transition import Transition
-from ipoibu.wire import ip
+from ipoibu.wire import ip, udp
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
 
@@ -106,6 +106,7 @@ class Host:
     def kill(self) -> None:
         """Vanish without a message, as in a crash."""
         self._network.unplug(self)
+        self._alarm = None
 
     def add(self, interface: IpInterface) -> None:
         self.carry_out(self.engine.address_added(self._clock.now, interface))
@@ -139,7 +140,11 @@ class Host:
         """Take a datagram from the network; the engine gets those that the pump does not deliver itself."""
         if _is_control(frame):
             self.carry_out(self.engine.frame(self._clock.now, source, frame))
-        elif (source.qpn, source.sgid) != (self.hwaddr.qpn, self.hwaddr.gid):
+        elif (source.qpn, source.sgid) == (self.hwaddr.qpn, self.hwaddr.gid):
+            pass  # our own multicast (E8)
+        elif self.engine.watches_dhcp and _is_dhcp_reply(frame):
+            self.carry_out(self.engine.dhcp_reply(self._clock.now, frame[4:]))
+        else:
             self.received.append(frame[4:])
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
@@ -279,3 +284,9 @@ def _is_control(frame: bytes) -> bool:
     if kind == EtherType.IPV6:
         return len(frame) > 44 and frame[10] == ip.ICMPV6 and frame[44] in _ND_TYPES
     return kind == EtherType.ARP
+
+
+def _is_dhcp_reply(frame: bytes) -> bool:
+    """Return whether a frame is a UDP datagram from a DHCP server's port to a client's."""
+    is_ipv4 = int.from_bytes(frame[:2], "big") == EtherType.IPV4
+    return is_ipv4 and frame[13] == udp.PROTOCOL and frame[24:28] == bytes((0, 67, 0, 68))

@@ -312,7 +312,7 @@ def test_a_file_names_the_children_with_their_own_options(tmp_path: Path) -> Non
         ("[child.0x8001]\n[child.0x1]", ["3: child.0x1: another child has the partition 0x8001"]),
         (
             "[child.0x8001]\nmode = 'datagram'",
-            ["3: child.0x8001.mode: unknown key (known: address, mtu)"],
+            ["3: child.0x8001.mode: unknown key (known: address, dhcp-client-id, mtu)"],
         ),
         ("[child.8001]", ["2: child.8001: P_Key '8001' may be decimal or not"]),
         ("child = 1", ["2: child: a table for each child"]),

@@ -13,12 +13,18 @@ from ipoibu.addr import PKey
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.options import OPTIONS, Option
 from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
+from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.proto.rc_connection import Profile
 from tests.interpreter import ROOT, run
 
-PARTS = {"": InterfaceConfig, "endpoint": EndpointConfig, "mesh": MeshOptions}
+PARTS = {
+    "": InterfaceConfig,
+    "endpoint": EndpointConfig,
+    "mesh": MeshOptions,
+    "dhcp": DhcpConfig,
+}
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 
@@ -26,8 +32,12 @@ each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: opti
 def test_an_option_fills_the_field_that_it_names(option: Option) -> None:
     part, _, name = option.field.rpartition(".")
     assert name in {field.name for field in dataclasses.fields(PARTS[part])}
-    config = InterfaceConfig.build("ib0", {"device": "soft:eth0", option.name: option.example})
-    target = {"": config, "endpoint": config.endpoint, "mesh": config.endpoint.mesh}[part]
+    texts = {"device": "soft:eth0", option.name: option.example}
+    if part == "dhcp":
+        texts["address"] = "dhcp"
+    config = InterfaceConfig.build("ib0", texts)
+    endpoint = config.endpoint
+    target = {"": config, "endpoint": endpoint, "mesh": endpoint.mesh, "dhcp": endpoint.dhcp}[part]
     value = option.read(option.example)
     if option.name == "device":
         value, _ = option.read(option.example)  # type: ignore[misc]
@@ -44,7 +54,7 @@ def test_a_child_inherits_what_the_table_says(option: Option) -> None:
 def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
     texts = {option.name: option.example for option in OPTIONS if option.name != "queues"}
     parent = InterfaceConfig.build("ib0", texts)
-    own = {"mtu": "1400", "address": ["10.0.0.2/24"]}
+    own = {"mtu": "1400", "address": ["10.0.0.2/24"], "dhcp-client-id": "guid"}
     child = parent.child(PKey(0x0002), own)
     assert child.endpoint == dataclasses.replace(
         parent.endpoint, name="ib0.8002", pkey=PKey(0x8002), mtu=1400, parent="ib0"
@@ -97,6 +107,7 @@ def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
         ({"connection_idle_s": 1.5}, "connection_idle_s 1.5: expected 2 to 86400 seconds"),
         ({"connection_idle_s": float("nan")}, "connection_idle_s nan: expected 2 to 86400 seconds"),
         ({"queues": 17}, "queues 17: expected 1 to 16 queues"),
+        ({"mtu": 575, "dhcp": DhcpConfig()}, "DHCP needs an MTU of 576: raise mtu"),
         ({"queues": 2, "mesh": MeshOptions()}, "queues is not for links with peers: "),
     ],
 )

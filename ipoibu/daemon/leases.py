@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""DHCP leases in the kernel: the interface's address, routes and MTU, and a file for resolvers.
+
+ipoibu never writes /etc/resolv.conf. What the server says about names is in
+`/run/ipoibu/net-<inode>/NAME.resolv.conf`, beside the control socket, and in `ipoibu show`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ipoibu.addr import IpInterface
+from ipoibu.daemon.runtime import namespace_dir
+from ipoibu.errors import IpoibuError
+from ipoibu.host.interface import RouteSpec
+from ipoibu.wire.dhcp_lease import Lease
+
+_log: Final = logging.getLogger(__name__)
+
+
+class LeaseHolder(Protocol):
+    """The part of `ipoibu.host.interface.Interface` that this file uses."""
+
+    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None: ...
+    def drop_lease(self) -> None: ...
+
+
+class Leases:
+    """The lease of one interface, on the event loop's thread."""
+
+    def __init__(self, name: str, mtu: Callable[[], int], set_mtu: Callable[[int], None]) -> None:
+        self.had_one = asyncio.Event()
+        self._name = name
+        self._mtu = mtu
+        self._set_mtu = set_mtu
+        self._lease: Lease | None = None
+        self._path = namespace_dir() / f"{name}.resolv.conf"
+
+    def changed(self, lease: Lease | None, holder: LeaseHolder) -> None:
+        """Give the kernel the lease, or take it away."""
+        before, self._lease = self._lease, lease
+        if lease == before:
+            return
+        try:
+            if lease is None:
+                holder.drop_lease()
+            else:
+                routes = tuple(RouteSpec(network, via) for network, via in lease.routes)
+                holder.take_lease(lease.address, routes)
+        except IpoibuError as error:
+            _log.error("%s: the lease of DHCP is not in the kernel: %s", self._name, error)
+        if lease is not None:
+            self._limit_mtu(lease)
+            self.had_one.set()
+        self._write(lease)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _limit_mtu(self, lease: Lease) -> None:
+        """The server may only lower the MTU: the link does not carry more."""
+        mtu_bytes = lease.mtu_bytes
+        if mtu_bytes is None or mtu_bytes >= self._mtu():
+            return
+        try:
+            self._set_mtu(mtu_bytes)
+        except IpoibuError as error:
+            _log.warning("%s: the MTU of the DHCP server is not used: %s", self._name, error)
+
+    def _write(self, lease: Lease | None) -> None:
+        text = resolv_conf(lease) if lease is not None else ""
+        try:
+            if not text:
+                self._path.unlink(missing_ok=True)
+                return
+            draft = self._path.with_suffix(".new")
+            draft.write_text(text, encoding="ascii")
+            draft.chmod(0o644)
+            draft.rename(self._path)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            _log.warning("%s: cannot write %s: %s", self._name, self._path, reason)
+
+
+def resolv_conf(lease: Lease) -> str:
+    """Return what the server says about names in the form of resolv.conf(5); empty without name servers.
+
+    A name that is no domain of letters, digits, hyphens, underscores and dots is left out: it comes from
+    the link.
+    """
+    if not lease.dns:
+        return ""
+    domains = [name for name in lease.search or (lease.domain,) if _is_domain(name)]
+    lines = [f"# from the DHCP server {lease.server}"]
+    if domains:
+        lines.append(f"search {' '.join(domains)}")
+    lines += [f"nameserver {ip}" for ip in lease.dns]
+    return "\n".join(lines) + "\n"
+
+
+def _is_domain(name: str) -> bool:
+    return bool(name) and all(each.isalnum() or each in "-_." for each in name) and name.isascii()

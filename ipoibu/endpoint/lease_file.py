@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The file that keeps a DHCP lease over restarts: one for each interface of a port.
+
+    {"address": "10.0.0.7/24", "server": "10.0.0.1", "since": 1790000000.0, "message": "0201..."}
+
+`since` is when the client asked for the lease, in seconds of Unix time; `message` the acknowledgement in
+hexadecimal. The other keys are for readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipoibu.wire.dhcp import Message
+from ipoibu.wire.dhcp_lease import Lease
+
+LEASE_FILE_MAX_BYTES = 16_384  # a message of an Ethernet MTU has 3000 digits
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message and the Unix time of its request."""
+
+    message: bytes
+    since_s: float
+
+
+class LeaseFile:
+    """The file of the interface `name` on the port `guid` in `directory`. Every method may block."""
+
+    def __init__(self, directory: Path, name: str, guid: bytes) -> None:
+        self.path = directory / f"{name}-{guid.hex()}.lease"
+
+    def read(self) -> Stored | None:
+        """Return what the file has; None without a file, `ValueError` if it is damaged, `OSError`."""
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(LEASE_FILE_MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        content = json.loads(raw)
+        try:
+            return Stored(bytes.fromhex(content["message"]), float(content["since"]))
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError("no lease") from error
+
+    def write(self, lease: Lease, message: Message, since_s: float) -> None:
+        """Replace the file; `OSError`."""
+        content = {
+            "address": str(lease.address),
+            "server": str(lease.server),
+            "since": round(since_s, 3),
+            "message": message.pack().hex(),
+        }
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".new")
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(fd, "w", encoding="ascii") as file:
+            file.write(json.dumps(content) + "\n")
+        draft.rename(self.path)
+
+    def remove(self) -> None:
+        """Remove the file, if there is one; `OSError`."""
+        self.path.unlink(missing_ok=True)
