@@ -53,6 +53,7 @@ class Host:
         self.namespace = namespace
         self.ipv4 = ipaddress.IPv4Interface(f"10.77.0.{number}/24")
         self.ipv6 = ipaddress.IPv6Interface(f"fd77::{number:x}/64")
+        self.addresses: list[IpInterface] = [self.ipv4, self.ipv6]
         self.options = list(options)
         self.device = device
         self._subnet = subnet
@@ -63,10 +64,6 @@ class Host:
         self._notify_path = work / f"{self.name}.notify"
         self._notices: socket.socket | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
-
-    @property
-    def addresses(self) -> list[IpInterface]:
-        return [self.ipv4, self.ipv6]
 
     def use(self, underlay: Underlay) -> None:
         """Use the addresses of the underlay, and meet the others by the first host."""

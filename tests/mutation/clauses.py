@@ -321,4 +321,13 @@ MUTATIONS: Final = (
     ),
     Mutation("C9", _PUMP + "connection.c", "IPU_TYPE_ARP) { /* C9", "0xFFFF) { /* C9"),
     Mutation("C12", _PUMP + "connection.c", "*mtu = ah->connection->mtu;", "*mtu = pump->mtu;"),
+    Mutation(
+        "D1", _WIRE + "dhcp.py", "HTYPE_INFINIBAND: Final = 32", "HTYPE_INFINIBAND: Final = 1"
+    ),
+    Mutation(
+        "D2",
+        _PROTO + "dhcp.py",
+        "flags=0 if is_ours or kind is Kind.DECLINE else dhcp.BROADCAST_FLAG",
+        "flags=0",
+    ),
 )

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Our DHCP client before Debian's servers: dnsmasq on the link, Kea and ISC behind a relay agent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Until
+from tests.netns.test_dhcp_clients import SERVER_V4, dnsmasq, running
+
+pytestmark = pytest.mark.netns
+
+Link = dict[str, Any]
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[Lab]:
+    """Two hosts with addresses, and one that gets its IPv4 address by DHCP and has not started."""
+    with Lab(3, start=False) as lab:
+        first, second, client = lab.hosts
+        first.start()
+        second.start()
+        client.addresses = []
+        client.options += ["--address", "dhcp", "--lease-dir", str(tmp_path / "leases")]
+        client.options += ["--log-level", "info"]
+        yield lab
+
+
+def server(*more: str, leases: str = "120") -> list[str]:
+    return dnsmasq(
+        f"--dhcp-range=10.77.0.100,10.77.0.200,255.255.255.0,{leases}",
+        "--dhcp-leasefile=/run/leases",
+        "--dhcp-authoritative",
+        "--no-ping",
+        "--log-facility=-",
+        *more,
+    )
+
+
+def lease(client: Host) -> Link:
+    shown: Link = client.ask("show")["dhcp"]
+    return shown
+
+
+def kernel(client: Host, what: str) -> str:
+    return client.run(["ip", "-4", *what.split(), "dev", "ib0"]).stdout
+
+
+def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
+    link: Lab, tmp_path: Path, until: Until, runtime: Path
+) -> None:
+    first, _, client = link.hosts
+    routes = "10.9.0.0/16,10.77.0.2,0.0.0.0/0,10.77.0.1"
+    options = (
+        "--dhcp-option=option:T1,3",
+        "--dhcp-option=option:T2,100",
+        "--dhcp-option=option:mtu,1500",
+        "--dhcp-option=option:dns-server,10.77.0.1",
+        "--dhcp-option=option:domain-name,ib.example",
+        f"--dhcp-option=option:classless-static-route,{routes}",
+    )
+    with running(first, tmp_path, server(*options)) as served:
+        until(lambda: "DHCP, IP range" in served.log)
+        client.start()
+        given = lease(client)
+        address = given["address"]
+        assert address in kernel(client, "address show")
+        assert "default via 10.77.0.1 proto dhcp metric 1024" in kernel(client, "route show")
+        assert "10.9.0.0/16 via 10.77.0.2 proto dhcp" in kernel(client, "route show")
+        assert client.ask("show")["mtu"] == 1500
+        assert client.run(["ping", "-c1", "-W5", SERVER_V4]).returncode == 0
+        (resolv,) = runtime.glob("net-*/ib0.resolv.conf")
+        assert resolv.read_text().splitlines()[1:] == ["search ib.example", "nameserver 10.77.0.1"]
+        until(lambda: served.log.count("DHCPREQUEST") >= 2)  # renewed, to the server alone
+        until(lambda: served.log.count("DHCPACK") >= 2)
+        assert lease(client)["state"] == "bound"
+        client.kill()
+        client.start()
+        assert lease(client)["address"] == address
+        assert served.log.count("DHCPDISCOVER") == 1
+    client.stop()
+    assert not list(runtime.glob("net-*/ib0.resolv.conf"))
+    assert list((tmp_path / "leases").glob("ib0-*.lease"))
+
+
+def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    first, _, client = link.hosts
+    with running(first, tmp_path, server("--dhcp-option=option:T1,4")):
+        client.start()
+        before = lease(client)["address"]
+    elsewhere = dnsmasq(
+        "--dhcp-range=10.77.0.210,10.77.0.220,255.255.255.0,120",
+        "--dhcp-leasefile=/run/leases",
+        "--dhcp-authoritative",
+        "--no-ping",
+    )
+    with running(first, tmp_path, elsewhere) as served:
+        until(lambda: lease(client)["address"] not in (None, before), 20)
+        after = lease(client)["address"]
+        assert "DHCPNAK" in served.log
+        until(lambda: after in kernel(client, "address show"))
+        assert before not in kernel(client, "address show")
+    client.stop()
+
+
+def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until: Until) -> None:
+    """A host has the address that the server wants to give."""
+    first, second, client = link.hosts
+    second.run(["ip", "address", "add", "10.77.0.150/24", "dev", "ib0"])
+    until(lambda: "10.77.0.150" in str(second.ask("show")["addresses"]))
+    fixed = "--dhcp-host=id:ff:00:00:ff:ff:00:03:00:20:00:00:00:ff:fe:00:00:03,10.77.0.150"
+    with running(first, tmp_path, server(fixed)) as served:
+        client.start(wait=False)
+        until(lambda: "DHCPDECLINE" in served.log, 15)
+        assert "DHCP: another host has 10.77.0.150/24" in client.log()
+        assert "10.77.0.150" not in kernel(client, "address show")
+    client.stop()
+
+
+def test_an_address_is_given_back_if_the_configuration_says_so(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    first, _, client = link.hosts
+    client.options += ["--dhcp-release", "on"]
+    with running(first, tmp_path, server()) as served:
+        client.start()
+        client.stop()
+        until(lambda: "DHCPRELEASE" in served.log)
+    assert not list((tmp_path / "leases").glob("ib0-*.lease"))
+
+
+def relay(to: str) -> list[str]:
+    return dnsmasq(f"--dhcp-relay={SERVER_V4},{to}")
+
+
+def test_kea_behind_a_relay_agent_gives_and_renews_a_lease(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    first, second, client = link.hosts
+    logger = {
+        "name": "kea-dhcp4",
+        "severity": "DEBUG",
+        "debuglevel": 50,
+        "output_options": [{"output": "stdout"}],
+    }
+    config = {
+        "interfaces-config": {"interfaces": ["ib0"], "dhcp-socket-type": "udp"},
+        "lease-database": {"type": "memfile", "persist": False},
+        "valid-lifetime": 60,
+        "renew-timer": 2,
+        "rebind-timer": 30,
+        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}],
+        "loggers": [logger],
+    }
+    path = tmp_path / "kea.json"
+    path.write_text(json.dumps({"Dhcp4": config}))
+    with (
+        running(second, tmp_path, ["kea-dhcp4", "-c", str(path)]) as served,
+        running(first, tmp_path, relay(str(second.ipv4.ip))),
+    ):
+        until(lambda: "DHCP4_STARTED" in served.log, 10)
+        client.start()
+        assert lease(client)["server"] == str(second.ipv4.ip)
+        acks = served.log.count("DHCPACK")
+        until(lambda: served.log.count("DHCPACK") > acks)
+        assert lease(client)["state"] == "bound"
+    client.stop()
+
+
+def test_isc_behind_a_relay_agent_gives_a_lease_and_prolongs_it_by_broadcast(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    """ISC's server does not listen on a TUN, so that the renewal at T1 gets no answer."""
+    first, second, client = link.hosts
+    for host in (first, second):
+        host.run(["ip", "address", "add", f"172.31.0.{host.number}/24", "dev", "eth0"])
+    config, leases = tmp_path / "dhcpd.conf", tmp_path / "dhcpd.leases"
+    leases.touch()
+    config.write_text(
+        "authoritative; ddns-update-style none; default-lease-time 60; min-lease-time 4;\n"
+        "option dhcp-renewal-time 1; option dhcp-rebinding-time 2;\n"
+        "subnet 172.31.0.0 netmask 255.255.255.0 {}\n"
+        "subnet 10.77.0.0 netmask 255.255.255.0 { range 10.77.0.100 10.77.0.200; }\n"
+    )
+    command = ["dhcpd", "-4", "-f", "-d", "-cf", str(config), "-lf", str(leases), "eth0"]
+    for place in (config, leases, tmp_path):
+        subprocess.run(["chmod", "a+rwx", str(place)], check=True)
+    with (
+        running(second, tmp_path, [*command[:4], "-pf", "/run/dhcpd.pid", *command[4:]]) as served,
+        running(first, tmp_path, relay("172.31.0.2")),
+    ):
+        until(lambda: "Server starting service" in served.log, 10)
+        client.start()
+        assert lease(client)["server"] == "172.31.0.2"
+        acks = served.log.count("DHCPACK")
+        until(lambda: served.log.count("DHCPACK") > acks, 15)
+        assert lease(client)["address"] is not None
+    client.stop()
