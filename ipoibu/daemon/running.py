@@ -124,7 +124,8 @@ class RunningInterface:
         self._keeper = keeper or Keeper()
         self._before: KeptInterface | None = None  # if the TUN is an earlier process's
         self._checked: set[IpAddress] = set()  # addresses that no other host has
-        self._is_noting = False
+        self._note_timer: asyncio.TimerHandle | None = None
+        self._carrier_timer: asyncio.TimerHandle | None = None
         self._is_link_up = False
         self._helper = helper
         self._namespace = HERE
@@ -161,6 +162,9 @@ class RunningInterface:
         if not self._is_closed:
             await self._leave()
         self._is_closed = True
+        for timer in (self._note_timer, self._carrier_timer):
+            if timer is not None:
+                timer.cancel()  # a timer keeps the data path, and so the TUN, in existence
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -216,7 +220,7 @@ class RunningInterface:
         )
         if tun is not None:
             self._before = self._keeper.before(config.name)
-            self._loop.call_later(KEPT_CARRIER_S, self._drop_kept_carrier)
+            self._carrier_timer = self._loop.call_later(KEPT_CARRIER_S, self._drop_kept_carrier)
             return tun
         open_tun = Tun.attach if is_attached else Tun.open
         tun = open_tun(config.name, super_frames=config.offload, queues=queues)
@@ -249,12 +253,11 @@ class RunningInterface:
         )
 
     def _note_soon(self) -> None:
-        if not self._is_noting:
-            self._is_noting = True
-            self._loop.call_later(NOTE_S, self._note)
+        if self._note_timer is None and not self._is_closed:
+            self._note_timer = self._loop.call_later(NOTE_S, self._note)
 
     def _note(self) -> None:
-        self._is_noting = False
+        self._note_timer = None
         if not self._is_closed:
             with contextlib.suppress(Closed):
                 self._keeper.note(self.config.name, self._to_keep())
