@@ -191,6 +191,8 @@ class Keeper:
 
     def _store(self, name: str, fd: int) -> None:
         # FDPOLL=0: an error that the kernel reports on the descriptor would end its place in the store.
+        if not os.environ.get("FDSTORE"):  # this manager has no store, and may leave notices unread
+            return
         if name not in self._stored and notify(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", [fd]):
             self._stored.add(name)
 

@@ -70,6 +70,7 @@ class Manager:
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
     path = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", path)
+    monkeypatch.setenv("FDSTORE", "2050")
     monkeypatch.setattr(
         "ipoibu.daemon.notify._BARRIER_MS", 0
     )  # nobody carries notices out meanwhile
@@ -156,6 +157,17 @@ def test_a_state_of_another_version_is_as_good_as_none(text: bytes) -> None:
     os.write(fd, text)
     keeper = Keeper({"state": fd})
     assert keeper.before("ib0") is None
+    keeper.close()
+
+
+def test_a_manager_without_a_store_gets_no_descriptor(
+    manager: Manager, tun: Tun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FDSTORE")
+    keeper = Keeper()
+    keeper.keep(tun, tun.fd, KEPT)
+    manager.carry_out()
+    assert manager.store == {}
     keeper.close()
 
 
