@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu up`: one interface in the foreground, until SIGINT or SIGTERM (or SIGHUP, if it is no service)."""
+"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or SIGHUP; a service with a file reloads
+the file at SIGHUP."""
 
 from __future__ import annotations
 

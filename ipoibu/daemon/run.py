@@ -115,13 +115,13 @@ class Daemon:
         self._stop = asyncio.Event()
         loop.set_exception_handler(self._defect)
         hangup = (signal.SIGHUP,)  # of a command, the end of its terminal; see `_reload_at_hangup`
-        for number in (signal.SIGINT, signal.SIGTERM, *(() if is_service() else hangup)):
+        for number in (signal.SIGINT, signal.SIGTERM, *(() if self._reloads else hangup)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 loop.add_signal_handler(number, self._stop.set)
         for number in (
             signal.SIGUSR1,
             signal.SIGUSR2,
-            *(hangup if is_service() else ()),
+            *(hangup if self._reloads else ()),
         ):  # by default they end a process
             loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
@@ -156,9 +156,14 @@ class Daemon:
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
 
+    @property
+    def _reloads(self) -> bool:
+        """Whether SIGHUP reloads a file. Without a file it ends a service, as it ends a command."""
+        return is_service() and self._config.file is not None
+
     def _reload_at_hangup(self, reloader: Reloader) -> None:
         """Have SIGHUP reload the file of a service."""
-        if not is_service():
+        if not self._reloads:
             return
 
         async def reload() -> None:
