@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or SIGHUP; a service with a file reloads
-the file at SIGHUP."""
+"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or SIGHUP. A service with a file
+reloads the file at SIGHUP."""
 
 from __future__ import annotations
 
