@@ -143,14 +143,14 @@ venv: $(VENV)/.run build
 
 build: $(VENV)/.built
 
-# Installs the Debian packages that are missing; without apt-get it prints their names.
+# Installs the Debian packages that are missing, and starts none of their services; without apt-get it
+# prints their names.
 define install
 @missing=$$(for p in $(1); do \
     dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
  if [ -n "$$missing" ]; then \
     if command -v apt-get >/dev/null; then \
-        $(SUDO) apt-get update -qq && \
-        $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+        $(SUDO) sh tests/install_packages $$missing; \
     else echo "no apt-get here: these Debian packages, or what your system calls them, are needed:" $$missing; fi; \
  fi
 endef
