@@ -91,7 +91,8 @@ test-builds: deps-test $(VENV)/.dev build
 test-netns: deps-test $(VENV)/.dev build
 	$(SPREAD) $(WAITING) -m 'not serial' tests/netns
 	$(PYTEST) -m serial tests/netns
-	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m root tests/netns)
+	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m 'root and not serial' tests/netns)
+	$(if $(SUDO),$(SUDO) $(PYTEST) -p no:cacheprovider -m 'root and serial' tests/netns)
 
 test-opensm: deps-test $(VENV)/.dev build
 	$(SPREAD) $(WAITING) tests/opensm
