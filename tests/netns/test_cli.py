@@ -226,7 +226,8 @@ def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, sh: Sh) ->
     assert neighbour["hwaddr"] == second.ask("show")["hwaddr"]
     assert neighbour["dev"] == "ib0"
     text = cli(first, "neigh", "ib0").stdout
-    assert f"10.77.0.2 dev ib0 lladdr {neighbour['hwaddr']} REACHABLE" in text
+    underlay = f"underlay {neighbour['underlay']} REACHABLE"
+    assert f"10.77.0.2 dev ib0 lladdr {neighbour['hwaddr']} {underlay}" in text
     groups = _json(cli, first, "mcast", "-j")
     assert "ff12:401b:ffff::ffff:ffff" in {group["mgid"] for group in groups}
     assert "255.255.255.255" in cli(first, "mcast").stdout
