@@ -182,9 +182,8 @@ class NdResolver:
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
         """RFC 4861 §7.2.4: answer the asker, or all nodes if the asker has no address yet (N4)."""
         answer = message.answer(self._context.hwaddr, self._context.config.is_router)
-        if (
-            message.target not in self._addresses
-        ):  # §7.2.7, §7.2.8: another owner's answer overrides ours
+        if message.target not in self._addresses:
+            # §7.2.7, §7.2.8 (N11): another owner's answer overrides ours
             source = self._addresses.source_for(answer.destination, None)
             if source is None:
                 self._context.count("nd_no_source")

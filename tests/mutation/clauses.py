@@ -162,6 +162,12 @@ MUTATIONS: Final = (
         "(True, False, Cached.OTHER): Input.REPLACED",
     ),
     Mutation(
+        "N11",
+        _PROTO + "ndisc.py",
+        "source=_v6(source), override=False)",
+        "source=_v6(source), override=True)",
+    ),
+    Mutation(
         "N12",
         _PROTO + "nud.py",
         "(_D, Input.TIMEOUT):   (_P, (_A.PROBE,",

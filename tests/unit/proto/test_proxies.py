@@ -66,7 +66,7 @@ def test_a_prober_gets_no_answer_from_a_proxy_of_ipv4() -> None:
 def test_an_advertisement_for_another_address_does_not_override(
     source: IPv6Address, destination: IPv6Address, solicited: bool
 ) -> None:
-    """RFC 4861 §7.2.7, §7.2.8; the source is one of our own addresses."""
+    """N11. RFC 4861 §7.2.7, §7.2.8; the source is one of our own addresses."""
     bench = Bench()
     assert solicit(bench, source, BEHIND6) == []
     change(bench, BEHIND6)
