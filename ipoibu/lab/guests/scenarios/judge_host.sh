@@ -138,6 +138,13 @@ stream_out() { # NAME ADDRESS [OPTION...]
     iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
 }
 
+# A connection stands. A host of a mesh is up before it has met the others.
+has_live_peer() {
+    local shown
+    shown=$(ipoibu conn ib0)
+    [[ $shown == *" LIVE "* ]]
+}
+
 # Both hosts run this, in turn where the order matters.
 judge() { # HOST MODE
     local turn other=$((3 - LAB_INDEX)) size=$((IB_MTU - 28)) whole=(-M do)
@@ -148,6 +155,7 @@ judge() { # HOST MODE
     esac
     side_up "$@"
     meet up 60
+    if [[ $1 == siw0 ]]; then until_true 30 "a peer of the mesh" has_live_peer; fi
     tried "it resolves by ARP and pings" five_pings "10.9.0.$other"
     tried "it resolves by ND and pings" five_pings "fd00:9::$other"
     tried "it pings over IPv4 with $size bytes" five_pings "10.9.0.$other" -s "$size" "${whole[@]}"

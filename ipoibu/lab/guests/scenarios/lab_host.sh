@@ -16,15 +16,9 @@ tour() {
     show ping -c 3 -i 0.2 -W 5 "fd00:9::$other"
     show ipoibu neigh ib0
     if [[ $1 == connected ]]; then
-        until_true 10 "a connection" shows_a_connection || true
+        until_true 10 "a connection" has_live_peer || true
         show ipoibu conn ib0
     fi
-}
-
-shows_a_connection() {
-    local shown
-    shown=$(ipoibu conn ib0)
-    [[ $shown == *" LIVE "* ]]
 }
 
 lab() { # HOST MODE [COMMAND...]
