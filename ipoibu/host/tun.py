@@ -130,13 +130,18 @@ class Tun:
                 raise LinkError(f"{name}: there are {len(fds)} queues of it, not {queues}")
             for fd in fds:
                 _check_queue(fd, name, is_multi=queues > 1, persistent=persistent)
-            fd, *more = fds
-            offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
-            return cls(name, fd, offload, tuple(more))
+            return cls._of(name, fds, super_frames)
         except BaseException:
             for fd in fds:
                 os.close(fd)
             raise
+
+    @classmethod
+    def _of(cls, name: str, fds: Sequence[int], super_frames: bool) -> Self:
+        """Take over the queues, and negotiate offloads."""
+        fd, *more = fds
+        offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
+        return cls(name, fd, offload, tuple(more))
 
     @classmethod
     def _make(
@@ -152,9 +157,7 @@ class Tun:
             for number in range(queues):
                 fds.append(_open_node())
                 add(fds[-1], name, number, queues)
-            fd, *more = fds
-            offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
-            return cls(name, fd, offload, tuple(more))
+            return cls._of(name, fds, super_frames)
         except BaseException:
             for fd in fds:
                 os.close(fd)

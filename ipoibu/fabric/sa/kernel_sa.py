@@ -47,6 +47,7 @@ from ipoibu.fabric.cm.librdmacm import (
     SocketAddress,
 )
 from ipoibu.fabric.sa.kernel_ipoib import KernelInterface, kernel_interfaces
+from ipoibu.fabric.sa.memberships import is_broadcast
 from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.verbs.roce_gid import local_addresses
 from ipoibu.limits import ENCAP_LEN, IB_MTUS
@@ -248,8 +249,7 @@ class KernelSaPort:
             if held == group and member.record is not None:
                 self._answer(request, member.record.pack())
                 return
-        is_broadcast = group is not None and _is_broadcast(group)
-        if group is None or record.port_gid is not None or not is_broadcast:
+        if group is None or record.port_gid is not None or not is_broadcast(group):
             self._refuse(request, Status.NO_RECORDS)
             return
         self._become(request, (group, JoinState.NON_MEMBER), is_look_up=True)
@@ -269,10 +269,10 @@ class KernelSaPort:
         except OSError as error:
             self._fail(request, error)
             return
-        self._routes[cm_id] = _Route(cm_id, request, max(timeout_ms, 1))
+        route = self._routes[cm_id] = _Route(cm_id, request, max(timeout_ms, 1))
         try:
             cm_id.bind(PortAddress(query.sgid, query.pkey))
-            cm_id.resolve_address(PortAddress(query.dgid, query.pkey, 0), max(timeout_ms, 1))
+            cm_id.resolve_address(PortAddress(query.dgid, query.pkey, 0), route.timeout_ms)
         except OSError as error:
             self._end_route(cm_id)
             self._fail(request, error)
@@ -408,11 +408,6 @@ class KernelSaPort:
 
     def _number(self, name: str) -> int:
         return int(self._text(name), 0)
-
-
-def _is_broadcast(group: Gid) -> bool:
-    parts = mgid.parse_untrusted(group)
-    return group == mgid.broadcast(parts.pkey, parts.scope)
 
 
 def _address_of(netdev: str) -> SocketAddress | None:

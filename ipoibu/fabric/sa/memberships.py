@@ -78,7 +78,7 @@ class Memberships:
 
     async def rejoin(self) -> dict[GroupMembership, SaError]:
         refused: dict[GroupMembership, SaError] = {}
-        broadcast = [held for held in self._held if _is_broadcast(held[0])]
+        broadcast = [held for held in self._held if is_broadcast(held[0])]
         others = [held for held in self._held if held not in broadcast]
         for batch in broadcast, others:
             outcomes = await all_of(self._join_again(held) for held in batch)
@@ -231,8 +231,9 @@ def _pkey_of(group: Gid) -> PKey:
         raise LinkError(f"{group} is not a group of IP over InfiniBand") from error
 
 
-def _is_broadcast(group: Gid) -> bool:
-    parts = mgid.parse_untrusted(group)  # `_pkey_of` parsed it before we held it
+def is_broadcast(group: Gid) -> bool:
+    """Return whether a group of IP over InfiniBand is the broadcast group; `BadFrame` for others."""
+    parts = mgid.parse_untrusted(group)
     return group == mgid.broadcast(parts.pkey, parts.scope)
 
 
