@@ -43,7 +43,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  wireguard-go wireguard-tools
 
-.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly coverage soak \
+NIGHTLY := $(addprefix nightly-,kernels packages fuzz decoders mutation attack)
+.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel venv build deps deps-test clean
 
 help:
@@ -103,14 +104,26 @@ test-lab: deps-test $(VENV)/.dev build lab-kernel
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
-nightly: test
+# `make -k nightly` goes on after a stage that fails, and fails at the end.
+nightly: test $(NIGHTLY) soak
+
+nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
+
+nightly-packages: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package
+
+nightly-fuzz: deps-test
 	@$(MAKE) -s -C ext/tests/fuzz hunt CC=clang SECONDS=$$(expr $(FUZZ_SECONDS) / 3)
+
+nightly-decoders: deps-test $(VENV)/.dev build
 	$(SPREAD) $(JOBS) --hypothesis-profile=nightly -m 'not builds and not serial' $(QUICK)
+
+nightly-mutation: deps-test $(VENV)/.dev build
 	$(PY) -m tests.mutation.run
+
+nightly-attack: deps-test $(VENV)/.dev build
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py
-	@$(MAKE) --no-print-directory soak
 
 # Hosts under seeded faults for HOURS hours (docs/fuzzing.md).
 soak: deps-test $(VENV)/.dev build

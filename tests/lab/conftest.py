@@ -10,11 +10,14 @@ from ipoibu.lab.guests.runner import find_kernel
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a time limit count for test bodies only: the first fixture may have to build a kernel."""
+    """Let a time limit count for test bodies only: the first fixture may have to build a kernel.
+
+    The limit is longer than those of `run`, which tell what the guests printed.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.timeout(120, func_only=True))
+            item.add_marker(pytest.mark.timeout(300, func_only=True))
 
 
 @pytest.fixture(scope="session")

@@ -78,8 +78,9 @@ def test_hosts_that_meet_as_peers_converse_without_groups(lab_kernel: Path, tmp_
         assert received_mbit(load(tmp_path, direction)) > 1
     for name in "ab":
         counters = load(tmp_path, f"stats-{name}")[0]["stats"]
-        assert counters["fabric.unicast_tx_copies"] > 0
         assert counters["fabric.unicast_rx_stranger"] == 0
+    # b sent to both groups; a may have learned all it needs from the requests of b
+    assert counters["fabric.unicast_tx_copies"] > 0
 
 
 @pytest.mark.parametrize("first", ["rxe0", "soft:vec0"])
