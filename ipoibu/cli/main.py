@@ -44,13 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     # Import here: `main` then catches an interrupt while modules load.
-    from ipoibu.cli.parser import build
+    from ipoibu.cli.parser import COMMANDS, build
 
     arguments, rest = argv, []
     if argv[:1] in (["lab"], ["run"]) and "--" in argv:  # other commands leave it to argparse
         at = argv.index("--")
         arguments, rest = argv[:at], argv[at + 1 :]
-    options = build().parse_args(arguments)
+    commands = [name for name in COMMANDS if [name] == arguments[:1]] or COMMANDS
+    options = build(commands).parse_args(arguments)
     options.rest = rest
     code = options.run(options)
     sys.stdout.flush()

@@ -69,16 +69,17 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build() -> Parser:
-    """Build the whole parser; the attribute `run` of its result is the command's function."""
+def build(commands: Sequence[str] = COMMANDS) -> Parser:
+    """Build the parser of some commands, or of all; the attribute `run` of its result is the command's
+    function. Each command costs the imports of its module."""
     parser = Parser(
         prog="ipoibu",
         description="IP over InfiniBand in user space.",
         epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 no such device, 4 not permitted.",
     )
     parser.add_argument("--version", action=_Version)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name in COMMANDS:
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    for name in commands:
         module = import_module(f"ipoibu.cli.{name}")
-        module.add(commands)
+        module.add(subparsers)
     return parser

@@ -15,10 +15,12 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.errors import IpoibuError, NotPermitted, UsageError
-from ipoibu.sandbox.user import User
+
+if TYPE_CHECKING:
+    from ipoibu.sandbox.user import User
 
 SOCKET_PATH_MAX: Final = 107  # sun_path without its final NUL
 
