@@ -31,6 +31,8 @@ HOURS        ?= 1
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
 # `ipoibu bench` reports contenders that are not installed as absent.
+# Draws state machines for the site.
+DOCS_PACKAGES  := graphviz
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables \
                  util-linux clang clang-format libclang-rt-14-dev gdb fish \
@@ -41,10 +43,10 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server isc-dhcp-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
-                 wireguard-go wireguard-tools
+                 wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 NIGHTLY := $(addprefix nightly-,kernels packages fuzz decoders mutation attack)
-.PHONY: help lab bench check check-c check-python test test-builds test-netns test-opensm test-lab nightly $(NIGHTLY) coverage soak \
+.PHONY: help lab bench docs check check-c check-python test test-builds test-netns test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel venv build deps deps-test clean
 
 help:
@@ -56,6 +58,7 @@ help:
 	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
+	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
 	@echo 'make format      format Python and C      make clean  remove all build results'
@@ -67,6 +70,11 @@ bench: venv
 	$(call install,$(BENCH_PACKAGES))
 	@mkdir -p build
 	$(SUDO) $(VENV)/bin/ipoibu bench --json build/bench.json
+
+# MkDocs sees no difference between a page that is missing and a warning about it: both end the build.
+docs: $(VENV)/.dev build
+	$(call install,$(DOCS_PACKAGES))
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 check: deps-test $(VENV)/.dev build
 	@$(MAKE) --no-print-directory -j$(JOBS) lint check-c check-python

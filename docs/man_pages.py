@@ -10,7 +10,6 @@ from README.md and docs/service.md.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tomllib
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 import roff
+from command_line import Command, Item, commands
 
-from ipoibu.cli.parser import Parser, build
+from ipoibu.cli.parser import build
 from ipoibu.daemon.options import OPTIONS, Option
 
 ROOT: Final = Path(__file__).parents[1]
@@ -80,8 +80,8 @@ def _commands() -> Iterator[str]:
     )
     yield "ipoibu(7) introduces it."
     yield roff.section("Commands")
-    for name, command in _subparsers(parser):
-        yield from _command(f"ipoibu {name}", command)
+    for command in list(commands(parser))[1:]:
+        yield from _command(command)
     yield roff.section("Exit status")
     for code, meaning in re.findall(r"(\d) ([^,.]+)", parser.epilog or ""):
         yield from roff.item(code, f"{meaning[:1].upper()}{meaning[1:]}.")
@@ -100,43 +100,21 @@ def _commands() -> Iterator[str]:
     yield from roff.item(roff.italic("/run/ipoibu"), "The control sockets of root's interfaces.")
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Parser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
+def _command(command: Command) -> Iterator[str]:
+    """A command with its options and arguments."""
+    yield roff.subsection(command.name)
+    yield f"{roff.bold(command.name)} {roff.escape(command.usage)}"
+    for text in command.texts:
+        yield ".PP"
+        yield roff.inline(text)
+    for item in command.items:
+        yield from roff.item(_head(item), item.text)
 
 
-def _command(name: str, parser: Parser) -> Iterator[str]:
-    """A command with its arguments, then each of its subcommands."""
-    yield roff.subsection(name)
-    yield _usage(name, parser)
-    for text in (parser.description, parser.epilog):
-        if text:
-            yield ".PP"
-            yield roff.inline(text)
-    formatter = parser._get_formatter()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
-            continue
-        help_text = formatter._expand_help(action) if action.help else ""
-        yield from roff.item(_head(action), help_text)
-    for word, command in _subparsers(parser):
-        yield from _command(f"{name} {word}", command)
-
-
-def _usage(name: str, parser: Parser) -> str:
-    words = " ".join(parser.format_usage().split()).removeprefix(f"usage: {name}")
-    return f"{roff.bold(name)}{roff.escape(words)}"
-
-
-def _head(action: argparse.Action) -> str:
+def _head(item: Item) -> str:
     """The option with its value, or the name of the argument."""
-    if not action.option_strings:
-        return roff.italic(str(action.metavar or action.dest))
-    value = (
-        f" {roff.italic(str(action.metavar or action.dest.upper()))}" if action.nargs != 0 else ""
-    )
-    return ", ".join(roff.bold(option) for option in action.option_strings) + value
+    names = ", ".join(roff.bold(name) for name in item.names)
+    return " ".join(part for part in (names, roff.italic(item.value) if item.value else "") if part)
 
 
 def _options() -> Iterator[str]:

@@ -48,7 +48,7 @@ def test_frames_are_read_where_they_arrived() -> None:
 def test_the_program_of_the_embedding_page_prints_what_it_says() -> None:
     page = (EXAMPLES.parent / "embedding.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (printed,) = re.findall(r"^It prints:\n\n```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"^It prints:\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
@@ -75,7 +75,7 @@ def test_the_program_of_the_readme_imports_what_it_uses() -> None:
 def test_the_program_of_the_contributing_page_prints_what_it_says() -> None:
     page = (EXAMPLES.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (printed,) = re.findall(r"this prints.*?^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"this prints.*?^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
