@@ -116,6 +116,7 @@ def core() -> list[Extension]:
         extension("_core.fabric", ["ext/python/fabric.pyx", *fabric], *crc),
         extension("_core.device", ["ext/python/device.pyx", *device], *uring),
         extension("_core.pump", ["ext/python/pump.pyx", *pump]),
+        extension("sandbox._libc", ["ext/python/libc.pyx"]),
     ]
 
 

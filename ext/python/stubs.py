@@ -19,6 +19,7 @@ STUBS: Final = {
     "fabric.pyx": PACKAGE / "_core" / "fabric.pyi",
     "device.pyx": PACKAGE / "_core" / "device.pyi",
     "pump.pyx": PACKAGE / "_core" / "pump.pyi",
+    "libc.pyx": PACKAGE / "sandbox" / "_libc.pyi",
     "verbs.pyx": PACKAGE / "_verbs.pyi",
 }
 NATIVE: Final = """\
@@ -43,6 +44,7 @@ from typing import Final, Protocol
 from ipoibu.ib import Destination
 
 {NATIVE}""",
+    "libc.pyx": "",
     "verbs.pyx": """\
 from typing import Final, Protocol
 

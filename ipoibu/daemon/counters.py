@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 _QUEUE: Final = re.compile(r"queue\.(\d+)\.(\w+)")
@@ -64,7 +64,7 @@ def split_queue(name: str) -> tuple[str | None, str]:
 
 @cache
 def _file() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("counters.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-8"))
 
 
 def _section(table: dict[str, Any]) -> Section:

@@ -19,7 +19,6 @@ from ipoibu.daemon.control import Action
 from ipoibu.daemon.descriptors import raise_limit
 from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
-from ipoibu.daemon.metrics_server import MetricsServer
 from ipoibu.daemon.notify import is_service, notify
 from ipoibu.daemon.reload import Reloader
 from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
@@ -35,6 +34,7 @@ from ipoibu.limits import NAMESPACE_LOOK_S
 
 if TYPE_CHECKING:
     from ipoibu._core import TunPacketDevice
+    from ipoibu.daemon.metrics_server import MetricsServer
     from ipoibu.endpoint.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ class Daemon:
             if self._config.cpu_latency is not None:  # only root may open this device
                 stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
             if self._config.metrics is not None:  # the sandbox permits no later listen(2)
+                from ipoibu.daemon.metrics_server import MetricsServer  # loads a web server
+
                 self._metrics = MetricsServer(self._config.metrics)
                 stack.callback(self._metrics.close)
             self._confine(self._config)

@@ -35,7 +35,7 @@ from ipoibu.host.netns import NetworkNamespace
 from ipoibu.host.netsocket import NLM_F_ACK, SOL_NETLINK, NetlinkSocket, attributes
 from ipoibu.sandbox import capabilities, seccomp
 from ipoibu.sandbox.landlock import WRITE, PathRule
-from ipoibu.sandbox.libc import CLONE_NEWNET, checked, libc
+from ipoibu.sandbox.libc import CLONE_NEWNET, setns
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import User
 
@@ -256,11 +256,11 @@ class _Server:
 
     @contextlib.contextmanager
     def _inside(self, namespace: int) -> Iterator[None]:
-        checked(libc.setns(namespace, CLONE_NEWNET))
+        setns(namespace, CLONE_NEWNET)
         try:
             yield
         finally:
-            checked(libc.setns(self._home, CLONE_NEWNET))
+            setns(self._home, CLONE_NEWNET)
 
     def _number(self, namespace: int) -> int:
         """Return the number of the namespace at home, which marks its notices; give it one if need be."""

@@ -19,9 +19,8 @@ from ipoibu.sandbox.libc import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWUSER,
-    checked,
     join_namespace,
-    libc,
+    unshare,
 )
 
 CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
@@ -58,7 +57,7 @@ def become_root() -> None:
 
 def _create(flags: int, uid_map: str, gid_map: str) -> None:
     try:
-        checked(libc.unshare(flags))
+        unshare(flags)
         Path("/proc/self/setgroups").write_text("deny")  # else only root may map its group
         Path("/proc/self/uid_map").write_text(uid_map)
         Path("/proc/self/gid_map").write_text(gid_map)

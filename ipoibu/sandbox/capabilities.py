@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Final
 
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
-from ipoibu.sandbox.libc import checked, ffi, libc, prctl
+from ipoibu.sandbox.libc import permitted_capabilities, prctl, set_capabilities
 
 CAP_NET_BROADCAST: Final = 11  # linux/capability.h
 CAP_SYS_ADMIN: Final = 21
@@ -21,8 +21,6 @@ NAMES: Final = {
     CAP_IPC_LOCK: "ipc_lock",
 }
 
-_VERSION_3: Final = 0x20080522  # linux/capability.h: two words of 32 bits for each set
-
 # linux/prctl.h
 _PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
@@ -33,8 +31,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 def permitted() -> int:
     """The permitted set, a bit for each capability."""
-    _, data = _read()
-    return int(data[0].permitted) | int(data[1].permitted) << 32
+    return permitted_capabilities()
 
 
 def keep(capabilities: Collection[int]) -> frozenset[int]:
@@ -45,12 +42,14 @@ def keep(capabilities: Collection[int]) -> frozenset[int]:
     """
     held = permitted()
     kept = frozenset(each for each in capabilities if held >> each & 1)
-    _set(held)  # a change of user has cleared the effective set, and CAP_SETPCAP with it
+    set_capabilities(
+        held, 0
+    )  # a change of user has cleared the effective set, and CAP_SETPCAP with it
     _empty_bounding_set()
     with contextlib.suppress(OSError):  # before Linux 4.3 there is no ambient set
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     mask = sum(1 << each for each in kept)
-    _set(mask)
+    set_capabilities(mask, 0)
     return kept
 
 
@@ -58,18 +57,9 @@ def keep_for_programs(capabilities: Collection[int]) -> None:
     """Drop all capabilities but these, which programs that this thread executes get as well (the ambient
     set, Linux 4.3)."""
     mask = sum(1 << each for each in capabilities)
-    _set(mask, inheritable=mask)
+    set_capabilities(mask, mask)
     for each in capabilities:
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, each)
-
-
-def _set(mask: int, inheritable: int = 0) -> None:
-    """Make `mask` the permitted and the effective set."""
-    header, data = _read()
-    for word in range(2):
-        data[word].effective = data[word].permitted = mask >> 32 * word & 0xFFFFFFFF
-        data[word].inheritable = inheritable >> 32 * word & 0xFFFFFFFF
-    checked(libc.capset(header, data))
 
 
 def _empty_bounding_set() -> None:
@@ -87,10 +77,3 @@ def _known() -> Iterator[int]:
         except OSError:
             return
         yield capability
-
-
-def _read() -> tuple[Any, Any]:
-    header = ffi.new("struct cap_header *", {"version": _VERSION_3, "pid": 0})
-    data = ffi.new("struct cap_data[2]")
-    checked(libc.capget(header, data))
-    return header, data

@@ -13,16 +13,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
-from typing import Any, Final
+from struct import Struct
+from typing import Final
 
 from ipoibu.sandbox.errors import Unavailable
-from ipoibu.sandbox.libc import ffi, syscall
+from ipoibu.sandbox.libc import syscall
 
-ffi.cdef("""
-struct landlock_ruleset { uint64_t fs, net, scoped; };
-struct landlock_net_port { uint64_t access, port; };
-""")
-ffi.cdef("struct landlock_path_beneath { uint64_t access; int32_t fd; };", packed=True)
+# linux/landlock.h
+_RULESET: Final = Struct("=QQQ")  # the rights that it handles: of files, of TCP; the scopes
+_PATH_BENEATH: Final = Struct("=Qi")  # rights, descriptor
+_NET_PORT: Final = Struct("=QQ")  # rights, port
 
 # The same numbers on every architecture
 _CREATE_RULESET: Final = 444
@@ -102,7 +102,7 @@ _pinned: Final[list[int]] = []
 def version() -> int:
     """The kernel's version of Landlock; `Unavailable` if it has none."""
     try:
-        return syscall(_CREATE_RULESET, ffi.NULL, 0, _CREATE_RULESET_VERSION)
+        return syscall(_CREATE_RULESET, 0, 0, _CREATE_RULESET_VERSION)
     except OSError as error:
         raise Unavailable(f"this kernel has no Landlock ({error.strerror})") from error
 
@@ -126,20 +126,17 @@ def restrict(rules: Sequence[PathRule], tcp: TcpPorts, *, abstract_sockets: bool
     for since, rights in _FS_SINCE.items():
         if since <= known:
             fs |= rights
-    ruleset: Any = ffi.new("struct landlock_ruleset *")
-    ruleset.fs = fs
     net = {_BIND_TCP: tcp.binds, _CONNECT_TCP: tcp.connects} if known >= _NET_SINCE else {}
-    ruleset.net = sum(access for access, ports in net.items() if ports is not None)
-    if known >= _SCOPES_SINCE:
-        ruleset.scoped = _SCOPE_SIGNAL | (0 if abstract_sockets else _SCOPE_ABSTRACT_UNIX_SOCKET)
+    handled = sum(access for access, ports in net.items() if ports is not None)
+    scopes = _SCOPE_SIGNAL | (0 if abstract_sockets else _SCOPE_ABSTRACT_UNIX_SOCKET)
     size = 24 if known >= _SCOPES_SINCE else 16 if known >= _NET_SINCE else 8
-    fd = syscall(_CREATE_RULESET, ruleset, size, 0)
+    fd = syscall(_CREATE_RULESET, _RULESET.pack(fs, handled, scopes), size, 0)
     try:
         for rule in rules:
             _add_path(fd, rule, fs)
         for access, ports in net.items():
             for port in ports or ():
-                attribute = ffi.new("struct landlock_net_port *", (access, port))
+                attribute = _NET_PORT.pack(access, port)
                 syscall(_ADD_RULE, fd, _RULE_NET_PORT, attribute, 0)
         syscall(_RESTRICT_SELF, fd, 0)
     finally:
@@ -155,7 +152,7 @@ def _add_path(ruleset: int, rule: PathRule, handled: Access) -> None:
     is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
     access = rule.access & handled & (~Access(0) if is_directory else _OF_FILES)
     try:
-        attribute = ffi.new("struct landlock_path_beneath *", (access, fd))
+        attribute = _PATH_BENEATH.pack(access, fd)
         syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, attribute, 0)
     finally:
         if rule.path.is_relative_to("/proc"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from ipoibu.addr import Gid, PKey
-from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.wire import mad, mcmember, mgid, notice, pathrecord, rmpp, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import Component, JoinState, McMemberRecord

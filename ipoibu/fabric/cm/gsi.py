@@ -10,7 +10,7 @@ from typing import Protocol
 from ipoibu._core import SoftGsi, SoftHca
 from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo, UmadPort
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.ib import Destination
 from ipoibu.proto.cm_connection import MadSource
 from ipoibu.wire import cm_code
@@ -92,6 +92,8 @@ class UmadGsiPort:
 
     def __init__(self, device: str, port: int, info: Callable[[], MadPortInfo]) -> None:
         self._info = info
+        from ipoibu.fabric.sa.umad import UmadPort  # loads the parser of its declarations
+
         self._umad = UmadPort(
             device, port, [cm_code.SEND], mgmt_class=cm_code.CLASS, version=cm_code.CLASS_VERSION
         )

@@ -30,9 +30,10 @@ from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
 from ipoibu.fabric.sa.kernel_sa import KernelSaPort
+from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo
 from ipoibu.fabric.sa.memberships import GroupMembership, Memberships, all_of
 from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
-from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, UmadPort
+from ipoibu.fabric.sa.umad import UmadPort
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.sa_errors import Asked, NoRecords, SaError
 from ipoibu.proto.sa_records import check_path

@@ -7,7 +7,7 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ipoibu.fabric.sa.umad import MadPortInfo
+    from ipoibu.fabric.sa.mad_port import MadPortInfo
 
 
 class Flush(enum.IntEnum):

@@ -47,8 +47,8 @@ from ipoibu.fabric.cm.librdmacm import (
     SocketAddress,
 )
 from ipoibu.fabric.sa.kernel_ipoib import KernelInterface, kernel_interfaces
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.memberships import is_broadcast
-from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.verbs.roce_gid import local_addresses
 from ipoibu.limits import ENCAP_LEN, IB_MTUS
 from ipoibu.proto.backoff import Repeats

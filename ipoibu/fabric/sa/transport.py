@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import BadFrame, Closed, IpoibuError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
-from ipoibu.fabric.sa.umad import MadPort, MadPortInfo, MadTo
+from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo, MadTo
 from ipoibu.limits import SA_EVENTS_MAX
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.effects import Count

@@ -19,7 +19,8 @@ from ipoibu.addr import Gid, PKey
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.sa import umad
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo, UmadPort
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
+from ipoibu.fabric.sa.umad import UmadPort
 from ipoibu.lab.guests.inside.links import link_local, link_up, rdma_up
 from ipoibu.lab.guests.inside.meeting import SHARE, meet, put
 from ipoibu.proto.sa_records import link_params

@@ -11,9 +11,9 @@ import pytest
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.cm import gsi
 from ipoibu.fabric.cm.gsi import UmadGsiPort
-from ipoibu.fabric.sa.umad import MadIn, MadPortInfo, MadTo
+from ipoibu.fabric.sa import umad
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.ib import Destination
 from ipoibu.proto.cm_connection import MadSource
 
@@ -55,7 +55,7 @@ class Port:
 
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> UmadGsiPort:
-    monkeypatch.setattr(gsi, "UmadPort", Umad)
+    monkeypatch.setattr(umad, "UmadPort", Umad)
     return UmadGsiPort("mlx5_0", 1, lambda: Port.info)
 
 
@@ -74,7 +74,7 @@ def test_it_takes_part_in_communication_management(services: UmadGsiPort) -> Non
 
 
 def test_where_the_kernel_has_a_manager_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gsi, "UmadPort", Umad)
+    monkeypatch.setattr(umad, "UmadPort", Umad)
     monkeypatch.setattr(Umad, "hears_unasked", False)
     with pytest.raises(LinkError, match="modprobe -r ib_cm"):
         UmadGsiPort("mlx5_0", 1, lambda: Port.info)

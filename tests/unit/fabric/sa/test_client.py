@@ -17,8 +17,8 @@ import pytest
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import Closed, LinkError
 from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.mad_port import MadPortInfo, MadTo
 from ipoibu.fabric.sa.transport import Event
-from ipoibu.fabric.sa.umad import MadPortInfo, MadTo
 from ipoibu.ib import Destination, PartitionParams
 from ipoibu.limits import SA_EVENTS_MAX
 from ipoibu.proto.sa_errors import (

@@ -10,7 +10,8 @@ import pytest
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import LinkError
 from ipoibu.fabric.sa import umad
-from ipoibu.fabric.sa.umad import MadPortInfo, UmadPort
+from ipoibu.fabric.sa.mad_port import MadPortInfo
+from ipoibu.fabric.sa.umad import UmadPort
 
 
 @pytest.fixture(autouse=True)
