@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from ipaddress import IPv4Address
 from typing import Final, Literal, NamedTuple
 
 from ipoibu.addr import IpAddress, IpNetwork
@@ -53,10 +52,6 @@ class RouteChange(NamedTuple):
 
 # Asks the kernel for the route of an IP packet; None: it has none over the interface.
 AskRoute = Callable[[bytes], Target | None]
-
-# Asks the kernel whether it forwards packets of the first address, which come in by the interface, to the
-# second one, and by another interface.
-AskProxy = Callable[[IPv4Address, IPv4Address], bool]
 
 
 def key_of(address: IpAddress) -> bytes:

@@ -21,8 +21,8 @@ from ipoibu.endpoint.arguments import (
 from ipoibu.endpoint.life import Life
 from ipoibu.endpoint.shell import ROUTE_KINDS
 from ipoibu.errors import UsageError
-from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy
-from ipoibu.route import AskProxy, AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
+from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy, AskArp
+from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
 
 
 class HostInputs(Life):
@@ -86,10 +86,10 @@ class HostInputs(Life):
         must not block."""
         self._call(lambda: self._shell.answer_routes(ask))
 
-    def answer_proxies(self, ask: AskProxy) -> None:
-        """Ask this function whether to answer for another host while `ArpPolicy.is_proxy`; it runs on the
-        engine's thread, and must not block."""
-        self._call(lambda: self._shell.answer_proxies(ask))
+    def answer_arp(self, ask: AskArp) -> None:
+        """Ask this function about ARP requests while `ArpPolicy.asks_kernel`; it runs on the engine's
+        thread, and must not block."""
+        self._call(lambda: self._shell.answer_arp(ask))
 
     def router_changed(self, is_router: bool) -> None:
         """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ipoibu import _core, route
+from ipoibu import _core
 from ipoibu.addr import Gid, IpAddress, Qpn
 from ipoibu.endpoint.datapath import DataPath, Pump
 from ipoibu.endpoint.heartbeat import Heartbeat
@@ -31,11 +31,12 @@ from ipoibu.endpoint.subnet import Subnet
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
+from ipoibu.proto import host_addresses
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
     Answered,
-    AskProxy,
+    AskArp,
     Attach,
     Count,
     Deliver,
@@ -108,7 +109,7 @@ class Shell:
         self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
         self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
         self._ask_route: AskRoute | None = None
-        self._ask_proxy: route.AskProxy = lambda sender, target: False
+        self._ask_arp: host_addresses.AskArp = lambda sender, target: None
 
     # ---- life
 
@@ -233,8 +234,9 @@ class Shell:
                 pass  # `resume` gives them to the next data path
             case OwnAddress(address, is_ours):
                 pump.own_set(key_of(address), is_ours)
-            case AskProxy(request) if self._ask_proxy(request.sender_ip, request.target_ip):
-                return self._engine.proxied(self._loop.time(), request)
+            case AskArp(request):
+                delivery = self._ask_arp(request.sender_ip, request.target_ip)
+                return self._engine.arp_asked(self._loop.time(), request, delivery)
             case SendFrame(destination, frame):
                 pump.send_frame(destination, frame)
             case SendPacket(packet):
@@ -344,8 +346,8 @@ class Shell:
     def answer_routes(self, ask: AskRoute) -> None:
         self._ask_route = ask
 
-    def answer_proxies(self, ask: route.AskProxy) -> None:
-        self._ask_proxy = ask
+    def answer_arp(self, ask: host_addresses.AskArp) -> None:
+        self._ask_arp = ask
 
     def _answer_route(self, packet: bytes) -> None:
         """Ask the kernel for the route of the packet's flow; a flow without an answer is on-link."""

@@ -3,8 +3,10 @@
 
 The kernel answers ARP requests for the IPv4 addresses of all its interfaces, as the sysctls arp_ignore,
 arp_announce, arp_filter and proxy_arp of the receiving interface say
-(Documentation/networking/ip-sysctl.rst).
-The kernel sends notices of addresses, but not of these sysctls, so the ARP sync reads them now and then.
+(Documentation/networking/ip-sysctl.rst), in a VRF for those of the VRF, and for the networks of local
+routes (`ip route add local`). Where addresses do not say all, it asks its routes, and so does the endpoint.
+The kernel sends notices of addresses and routes, but not of these sysctls, so the ARP sync reads them now
+and then.
 """
 
 from __future__ import annotations
@@ -13,20 +15,26 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, Protocol
 
-from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, Monitor
-from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, Netlink
-from ipoibu.host.route_query import RouteQuery
+from ipoibu.host.arp_query import ArpQuery
+from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_LINK, Monitor
+from ipoibu.host.netlink import (
+    RT_SCOPE_HOST,
+    RT_SCOPE_LINK,
+    RTM_DELROUTE,
+    RTM_NEWROUTE,
+    Netlink,
+)
+from ipoibu.host.route_message import is_local_network
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import SYSCTL_POLL_S
-from ipoibu.proto.host_addresses import ArpPolicy, Ignore
-from ipoibu.route import AskProxy
+from ipoibu.proto.host_addresses import ArpPolicy, AskArp, Ignore
 
 
 class ArpStack(Protocol):
     """The part of `Endpoint` that follows the host's ARP settings."""
 
     def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy, /) -> None: ...
-    def answer_proxies(self, ask: AskProxy, /) -> None: ...
+    def answer_arp(self, ask: AskArp, /) -> None: ...
 
 
 class ArpSync:
@@ -47,39 +55,47 @@ class ArpSync:
         self._sysctls = Sysctls(netlink.namespace, sysctls)
         self._policy: ArpPolicy | None = None
         self._others: frozenset[IPv4Address] = frozenset()
-        self._is_stale = True
-        self._monitor = Monitor(RTMGRP_IPV4_IFADDR, namespace=netlink.namespace)
+        self._is_stale = self._are_networks_stale = True
+        self._has_networks = False  # local routes to more than one address
+        kinds = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE
+        self._monitor = Monitor(kinds, namespace=netlink.namespace)
         self._overruns = 0
-        self._query: RouteQuery | None = None  # since the interface is a proxy
+        self._query = ArpQuery(index, netlink.namespace)
+        stack.answer_arp(self._query.ask)
 
     def close(self) -> None:
         self._monitor.close()
-        if self._query is not None:
-            self._query.close()
+        self._query.close()
 
     def fileno(self) -> int:
         return self._monitor.fileno()
 
     def changed(self) -> bool:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
-        for _ in self._monitor.notices():
-            self._is_stale = True
+        for notice in self._monitor.notices():
+            if notice.kind not in (RTM_NEWROUTE, RTM_DELROUTE):
+                self._is_stale = True
+            elif is_local_network(notice.data, notice.offset):
+                self._is_stale = self._are_networks_stale = True
         if self._monitor.overruns != self._overruns:
             self._overruns = self._monitor.overruns
-            self._is_stale = True
+            self._is_stale = self._are_networks_stale = True
         return self._is_stale
 
     def refresh(self) -> None:
         """Publish the host's other addresses and the policy, if any of them changed."""
+        if self._are_networks_stale:
+            self._are_networks_stale = False
+            self._has_networks = self._netlink.has_local_networks()
+        vrf = self._query.vrf
         policy = self._read_policy()
-        if policy == self._policy and not self._is_stale:
+        if policy == self._policy and self._query.vrf == vrf and not self._is_stale:
             return
         widest = RT_SCOPE_LINK if policy.ignore is Ignore.HOST_SCOPE else RT_SCOPE_HOST
-        others = frozenset(self._netlink.other_addresses(self._index, widest))
+        found = self._netlink.other_addresses(self._index, widest)
+        # Not those of other VRFs.
+        others = frozenset(ip for ip in found if self._netlink.is_local(ip, self._query.vrf))
         self._is_stale = False
-        if policy.is_proxy and self._query is None:
-            self._query = RouteQuery(self._index, self._netlink.namespace)
-            self._stack.answer_proxies(self._query.leads_elsewhere)
         if (policy, others) != (self._policy, self._others):
             self._policy, self._others = policy, others
             self._stack.arp_changed(others, policy)
@@ -88,13 +104,10 @@ class ArpSync:
         link = self._netlink.link(self._index)
         name = None if link is None else link.name
         ignore = Ignore.of(self._sysctls.larger("ipv4", name, "arp_ignore"))
-        # In a VRF, or if it answers by its routes (arp_filter), the interface usually does not answer for
-        # other interfaces.
-        is_separate = link is not None and link.master is not None
-        is_separate |= self._sysctls.larger("ipv4", name, "arp_filter") > 0
-        if ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE) and is_separate:
-            ignore = Ignore.OTHERS
+        self._query.vrf = None if link is None else link.master
+        self._query.is_filter = self._sysctls.larger("ipv4", name, "arp_filter") > 0
         announce = self._sysctls.larger("ipv4", name, "arp_announce")
         is_proxy = self._sysctls.larger("ipv4", name, "proxy_arp") > 0
         is_proxy &= self._sysctls.own("ipv4", name, "forwarding") > 0
-        return ArpPolicy(ignore, announce=announce, is_proxy=is_proxy)
+        by_routes = self._query.is_filter or self._query.vrf is not None or self._has_networks
+        return ArpPolicy(ignore, announce=announce, is_proxy=is_proxy, by_routes=by_routes)

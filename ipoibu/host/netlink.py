@@ -25,6 +25,7 @@ from ipoibu.host.address_message import (
     read_proxy,
     request,
 )
+from ipoibu.host.arp_query import is_local
 from ipoibu.host.messages import ifaddrmsg, ifinfmsg, rtmsg
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
@@ -37,11 +38,13 @@ from ipoibu.host.netsocket import (
     refused_with,
 )
 from ipoibu.host.route_message import (
+    RT_TABLE_LOCAL,
     RT_TABLE_MAIN,
     RTN_UNICAST,
     RouteEntry,
     RouteReader,
     hops_by_number,
+    is_local_network,
     read_nexthop,
 )
 from ipoibu.host.route_rules import Rule, read_rule
@@ -331,6 +334,16 @@ class Netlink(NetlinkSocket):
                 if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                     continue  # a kernel without that family has no such routes
                 raise
+
+    def has_local_networks(self) -> bool:
+        """Return whether the host has local IPv4 routes to whole networks (`ip route add local`)."""
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, RT_TABLE_LOCAL, 0, 0, 0, 0)
+        answers = self._dump(RTM_GETROUTE, body, "local routes") or []
+        return any(is_local_network(data, offset) for data, offset in answers)
+
+    def is_local(self, ip: ipaddress.IPv4Address, vrf: int | None) -> bool:
+        """Return whether `ip` is an address of the host, or of its VRF with that index."""
+        return is_local(self, ip, vrf)
 
     def rules(self) -> list[Rule]:
         """The policy rules of both families."""

@@ -25,6 +25,7 @@ RT_TABLE_LOCAL: Final = 255
 RTM_F_CLONED: Final = 0x200
 RTNH_F_DEAD: Final = 1
 _RTA_DST: Final = 1
+_LOOPBACK: Final = b"\x7f"
 _RTA_SRC: Final = 2
 _RTA_OIF: Final = 4
 _RTA_GATEWAY: Final = 5
@@ -233,6 +234,17 @@ def _whole_members(group: bytes) -> bytes:
 def route_type(data: bytes, offset: int) -> int:
     """Return the RTN_* of a route message."""
     return data[offset + 16 + 7]
+
+
+def is_local_network(data: bytes, offset: int) -> bool:
+    """Return whether the route at `offset` makes the host take the IPv4 packets to a whole network of table
+    local, other than 127.0.0.0/8."""
+    family, bits, _, _, table, _, _, kind, _ = _HEADER.unpack_from(data, offset + 16)
+    if family != _AF_INET or table != RT_TABLE_LOCAL or kind != RTN_LOCAL or bits == 32:
+        return False
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found = dict(attributes(data, offset + _FIRST_ATTRIBUTE, offset + length))
+    return found.get(_RTA_DST, b"")[:1] != _LOOPBACK
 
 
 def output_interface(data: bytes, offset: int) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Address
 from typing import Final
 
 from ipoibu.errors import IpoibuError
@@ -14,7 +13,6 @@ from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import (
     RTN_LOCAL,
-    RTN_UNICAST,
     RouteReader,
     output_interface,
     route_type,
@@ -24,10 +22,10 @@ from ipoibu.route import NextHop, Target
 
 RTM_GETROUTE: Final = 26
 RTM_F_FIB_MATCH: Final = 0x2000
-_RTA_DST: Final = 1
-_RTA_SRC: Final = 2
-_RTA_IIF: Final = 3
-_RTA_OIF: Final = 4
+RTA_DST: Final = 1
+RTA_SRC: Final = 2
+RTA_IIF: Final = 3
+RTA_OIF: Final = 4
 _RTA_MARK: Final = 16
 _RTA_IP_PROTO: Final = 27
 _RTA_SPORT: Final = 28
@@ -70,9 +68,9 @@ class RouteQuery:
         family, tos, attributes = _selectors(packet)
         source = packet[12:16] if family == socket.AF_INET else packet[8:24]
         attributes = attributes + self._source(family, source)
-        index = [(_RTA_OIF, struct.pack("=I", self._index))]
+        index = [(RTA_OIF, struct.pack("=I", self._index))]
         tries = [attributes + _mark(mark) for mark in (0, *self.marks)]
-        if not any(number == _RTA_IIF for number, _ in attributes):
+        if not any(number == RTA_IIF for number, _ in attributes):
             tries.append(attributes + index)
         for tried in tries:
             for data, offset in self._exchange(family, tos, tried):
@@ -80,16 +78,6 @@ class RouteQuery:
                 if found is not None and found[1].is_ours:
                     return Target(found[1].kind, found[1].hops)
         return None
-
-    def leads_elsewhere(self, sender: IPv4Address, target: IPv4Address) -> bool:
-        """Return whether the kernel forwards packets of `sender`, which come in by the interface, to
-        `target` by another one. The kernel's proxy ARP asks the same."""
-        flow = [(_RTA_DST, target.packed), (_RTA_SRC, sender.packed)]
-        flow.append((_RTA_IIF, struct.pack("=I", self._index)))
-        for data, offset in self._exchange(socket.AF_INET, 0, flow):
-            came_out = output_interface(data, offset)
-            return route_type(data, offset) == RTN_UNICAST and came_out not in (0, self._index)
-        return False
 
     def _source(self, family: int, source: bytes) -> _Attributes:
         """Return the attributes of a source: our own address, or a host whose packets we forward.
@@ -108,28 +96,34 @@ class RouteQuery:
     def _find_source(self, family: int, source: bytes) -> _Attributes:
         if not any(source):
             return []
-        for data, offset in self._exchange(family, 0, [(_RTA_DST, source)]):
+        for data, offset in self._exchange(family, 0, [(RTA_DST, source)]):
             if route_type(data, offset) == RTN_LOCAL:
                 break
             came_in = output_interface(data, offset)
-            return [(_RTA_SRC, source), (_RTA_IIF, struct.pack("=I", came_in))]
-        return [(_RTA_SRC, source)]
+            return [(RTA_SRC, source), (RTA_IIF, struct.pack("=I", came_in))]
+        return [(RTA_SRC, source)]
 
     def _exchange(
         self, family: int, tos: int, attributes: _Attributes
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield the kernel's answer: one message, or none if the kernel refuses."""
-        bits = 32 if family == socket.AF_INET else 128
-        has_source = any(number == _RTA_SRC for number, _ in attributes)
-        body = struct.pack(
-            "=BBBBBBBBI", family, bits, bits * has_source, tos, 0, 0, 0, 0, RTM_F_FIB_MATCH
-        )
-        for number, value in attributes:
-            body += struct.pack("=HH", 4 + len(value), number) + value + bytes(-len(value) % 4)
-        try:
-            yield from self._socket.exchange_raw(RTM_GETROUTE, 0, body, "asking for a route")
-        except (IpoibuError, OSError):
-            return
+        return find_route(self._socket, family, tos, attributes)
+
+
+def find_route(
+    kernel: NetlinkSocket, family: int, tos: int, attributes: _Attributes
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the kernel's answer, with its offset: one message, or none if the kernel refuses."""
+    bits = 32 if family == socket.AF_INET else 128
+    has_source = any(number == RTA_SRC for number, _ in attributes)
+    body = struct.pack(
+        "=BBBBBBBBI", family, bits, bits * has_source, tos, 0, 0, 0, 0, RTM_F_FIB_MATCH
+    )
+    for number, value in attributes:
+        body += struct.pack("=HH", 4 + len(value), number) + value + bytes(-len(value) % 4)
+    try:
+        yield from kernel.exchange_raw(RTM_GETROUTE, 0, body, "asking for a route")
+    except (IpoibuError, OSError):
+        return
 
 
 def _mark(mark: int) -> _Attributes:
@@ -147,7 +141,7 @@ def _selectors(packet: bytes) -> tuple[int, int, _Attributes]:
         tos = (packet[0] << 4 | packet[1] >> 4) & 0xFF
         family, destination, protocol, header = socket.AF_INET6, packet[24:40], packet[6], 40
         is_fragment = protocol == socket.IPPROTO_FRAGMENT
-    attributes = [(_RTA_DST, destination)]
+    attributes = [(RTA_DST, destination)]
     if protocol in _WITH_PORTS and not is_fragment and len(packet) >= header + 4:
         attributes.append((_RTA_IP_PROTO, bytes((protocol,))))
         attributes.append((_RTA_SPORT, packet[header : header + 2]))

@@ -21,8 +21,8 @@ from typing import Final
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
-from ipoibu.proto.effects import AskProxy
-from ipoibu.proto.host_addresses import HostAddresses
+from ipoibu.proto.effects import AskArp
+from ipoibu.proto.host_addresses import Delivery, HostAddresses
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.proxies import Proxies
 from ipoibu.wire import arp
@@ -84,23 +84,35 @@ class ArpResolver:
             self._context.drop(now, source, "arp_sender")
         elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
+        elif self._asks_kernel(message):
+            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+            self._context.emit(AskArp(message))
         elif not self._answers(sender, message.target_ip):
             self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
-            if message.operation == arp.REQUEST and self._host.may_proxy(message.target_ip):
-                self._context.emit(AskProxy(message))
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
                 self._answer(message)
 
-    def proxied(self, now: float, request: arp.Arp) -> None:
-        """The kernel forwards packets to the address that `request` asks for."""
-        self._neighbours.introduced(now, request.sender_ip, request.sender_hwaddr)
+    def asked(self, now: float, request: arp.Arp, delivery: Delivery | None) -> None:
+        """Take what the kernel does with packets to the address that `request` asks for."""
+        sender = request.sender_ip
+        if not self._host.answers_by(delivery, sender, request.target_ip):
+            return
+        if sender != _NO_ADDRESS:
+            self._neighbours.introduced(now, sender, request.sender_hwaddr)
         self._answer(request)
 
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)
         return is_reply and self._host.is_ours(message.target_ip)
+
+    def _asks_kernel(self, message: arp.Arp) -> bool:
+        return (
+            message.operation == arp.REQUEST
+            and message.target_ip not in self._proxies
+            and self._host.asks_kernel(message.sender_ip, message.target_ip)
+        )
 
     def _answers(self, sender: IPv4Address, target: IPv4Address) -> bool:
         return target in self._proxies or self._host.answers(sender, target)
@@ -122,6 +134,8 @@ class ArpResolver:
             self._addresses.probed(now, target)
         else:
             self._neighbours.suspect(now, target, message.sender_hwaddr)
+            if self._host.asks_kernel(_NO_ADDRESS, target):
+                self._context.emit(AskArp(message))
 
     def _answer(self, message: arp.Arp) -> None:
         """Answer only the host that asked, by datagram (R1, N6)."""

@@ -59,9 +59,9 @@ class OwnAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class AskProxy:
-    """`Engine.proxied` has to follow if the kernel forwards the asking host's packets to the address that
-    it asks for."""
+class AskArp:
+    """`Engine.arp_asked` has to follow, with what the kernel does with the asking host's packets to the
+    address that it asks for."""
 
     request: Arp
 
@@ -195,7 +195,7 @@ Effect = (
     Publish
     | Withdraw
     | OwnAddress
-    | AskProxy
+    | AskArp
     | SendFrame
     | SendPacket
     | Forward

@@ -34,7 +34,7 @@ from ipoibu.proto.dhcp import DhcpClient
 from ipoibu.proto.dhcp_clients import DhcpClients
 from ipoibu.proto.effects import Deliver, Effect, Forward, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
-from ipoibu.proto.host_addresses import ArpPolicy, HostAddresses
+from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
 from ipoibu.proto.link import IpoibLink
 from ipoibu.proto.listeners import ALL_HOSTS, Listeners
@@ -340,10 +340,10 @@ class Engine:
         self._neighbours.source_ready(now, 4)
         return self._context.take(now)
 
-    def proxied(self, now: float, request: Arp) -> list[Effect]:
-        """The kernel forwards packets to the address that `request` asks for (`AskProxy`)."""
+    def arp_asked(self, now: float, request: Arp, delivery: Delivery | None) -> list[Effect]:
+        """Take what the kernel does with packets to the address that `request` asks for (`AskArp`)."""
         if self._link.is_up:
-            self._arp.proxied(now, request)
+            self._arp.asked(now, request, delivery)
         return self._context.take(now)
 
     def proxies_changed(self, now: float, ips: Set[IpAddress]) -> list[Effect]:

@@ -10,15 +10,23 @@ talks to its neighbours. The values are those of Linux, Documentation/networking
 from __future__ import annotations
 
 import enum
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from ipoibu.addr import IpAddress
 from ipoibu.limits import HOST_ADDRESSES_MAX
 from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.dad import Addresses
+
+# What the kernel does with a packet that comes in by the interface: it takes it itself, or forwards it by
+# another interface.
+Delivery = Literal["local", "elsewhere"]
+
+# Asks the kernel for the delivery of packets from the first address (0.0.0.0 in a probe) to the second one;
+# None: neither of both, or the host does not answer such ARP requests.
+AskArp = Callable[[IPv4Address, IPv4Address], Delivery | None]
 
 
 class Ignore(enum.IntEnum):
@@ -40,11 +48,17 @@ class Ignore(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArpPolicy:
-    """The sysctls arp_ignore and arp_announce; `is_proxy` is proxy_arp while the interface forwards."""
+    """The sysctls arp_ignore and arp_announce; `is_proxy` is proxy_arp while the interface forwards. With
+    `by_routes` addresses do not say all: the kernel decides about each request."""
 
     ignore: Ignore = Ignore.NOTHING
     announce: int = 0
     is_proxy: bool = False
+    by_routes: bool = False
+
+    @property
+    def asks_kernel(self) -> bool:
+        return self.is_proxy or self.by_routes
 
 
 DEFAULT_ARP_POLICY: Final = ArpPolicy()
@@ -77,9 +91,9 @@ class HostAddresses:
                 f"this host has {len(usable)} other addresses: we answer for {HOST_ADDRESSES_MAX}"
             )
             self._context.warn("address_table_full", now, text)
-        if policy.is_proxy and not self._policy.is_proxy:
+        if policy.asks_kernel and not self._policy.asks_kernel:
             self._context.own(ALL_IPV4)
-        elif self._policy.is_proxy and not policy.is_proxy:
+        elif self._policy.asks_kernel and not policy.asks_kernel:
             self._context.disown(ALL_IPV4)
         self._others, self._policy = frozenset(usable[:HOST_ADDRESSES_MAX]), policy
         answers = policy.ignore in (Ignore.NOTHING, Ignore.HOST_SCOPE)
@@ -102,10 +116,25 @@ class HostAddresses:
             case _:
                 return self.is_ours(target)
 
-    def may_proxy(self, target: IpAddress) -> bool:
-        """Return whether we answer for `target` if the kernel forwards packets to it elsewhere."""
-        is_directed = self._addresses.is_directed_broadcast(target)
-        return self._policy.is_proxy and is_host(target) and not is_directed
+    def asks_kernel(self, sender: IpAddress, target: IpAddress) -> bool:
+        """Return whether the kernel decides about this request (`AskArp`): about each, or as a proxy about
+        those for other hosts."""
+        if self._addresses.is_directed_broadcast(target) or not is_host(target):
+            return False
+        if self._policy.by_routes:
+            return True
+        is_probe = sender.is_unspecified  # which a proxy does not answer
+        return self._policy.is_proxy and not is_probe and not self.answers(sender, target)
+
+    def answers_by(self, delivery: Delivery | None, sender: IpAddress, target: IpAddress) -> bool:
+        """Return whether we answer, after the kernel has said what it does with packets to `target`."""
+        match delivery:
+            case "local":
+                return self._policy.ignore is Ignore.NOTHING or self.answers(sender, target)
+            case "elsewhere":
+                return self._policy.is_proxy
+            case None:
+                return False
 
     def source_for(self, target: IpAddress, preferred: IpAddress | None) -> IpAddress | None:
         """Return the address to ask from; `preferred` is the source of the packet that waits."""

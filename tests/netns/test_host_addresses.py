@@ -163,3 +163,45 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
         sh(first, "ip route del 192.0.2.0/24 dev ib0")
         sh(router, "sysctl -qw net.ipv4.conf.ib0.forwarding=0 net.ipv4.conf.ib0.proxy_arp=0")
         sh(router, "ip link del v0")
+
+
+@pytest.mark.timeout(60)
+def test_the_addresses_of_a_local_route_are_answered_for(lab: Lab, sh: Sh, until: Until) -> None:
+    """All of them, as a web server with a whole network has them (AnyIP)."""
+    first, second = lab.hosts
+    sh(first, "ip route add 10.254.0.0/16 dev ib0")
+    try:
+        assert first.run(["ping", "-c1", "-W1", "10.254.3.4"]).returncode != 0
+        sh(second, "ip route add local 10.254.0.0/16 dev lo")
+        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.5"]).returncode == 0, timeout_s=20)
+        sh(second, "ip route del local 10.254.0.0/16 dev lo")
+        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.6"]).returncode != 0, timeout_s=20)
+    finally:
+        second.run(["ip", "route", "del", "local", "10.254.0.0/16", "dev", "lo"])
+        sh(first, "ip route del 10.254.0.0/16 dev ib0")
+
+
+@pytest.mark.timeout(60)
+def test_with_arp_filter_the_way_back_decides(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
+    """A host answers on the interface by which its packets to the asking host leave."""
+    first, second = lab.hosts
+
+    def answers(target: object) -> bool:
+        asked = cli(first, "ping", "-I", "ib0", str(target), "-c", "1")
+        return asked.returncode == 0
+
+    try:
+        sh(second, "ip address add 10.255.2.2/32 dev lo")
+        sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_filter=1; sleep 2.5")
+        assert answers("10.255.2.2")
+        assert answers(second.ipv4.ip)
+        sh(second, "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up")
+        sh(second, f"ip route add {first.ipv4.ip}/32 dev v0")
+        assert not answers("10.255.2.2")
+        assert not answers(second.ipv4.ip)
+        sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_filter=0")
+        until(lambda: answers(second.ipv4.ip) and answers("10.255.2.2"), timeout_s=20)
+    finally:
+        second.run(["sysctl", "-qw", "net.ipv4.conf.ib0.arp_filter=0"])
+        second.run(["ip", "link", "del", "v0"])
+        second.run(["ip", "address", "del", "10.255.2.2/32", "dev", "lo"])

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from ipoibu.host.address_message import read_address
+from ipoibu.host.arp_query import ArpQuery
 from ipoibu.host.arp_sync import ArpSync
 from ipoibu.host.monitor import Notice
-from ipoibu.host.netlink import RT_SCOPE_HOST, RT_SCOPE_LINK, RTM_NEWADDR, Link, Netlink
-from ipoibu.proto.host_addresses import ArpPolicy, Ignore
-from ipoibu.route import AskProxy
+from ipoibu.host.netlink import (
+    RT_SCOPE_HOST,
+    RT_SCOPE_LINK,
+    RTM_NEWADDR,
+    RTM_NEWROUTE,
+    Link,
+    Netlink,
+)
+from ipoibu.host.route_message import RT_TABLE_LOCAL, RT_TABLE_MAIN, RTN_LOCAL, RTN_UNICAST
+from ipoibu.proto.host_addresses import ArpPolicy, AskArp, Ignore
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 LOOPBACK, LOCAL = IPv4Address("10.255.0.1"), IPv4Address("10.255.0.2")
@@ -30,6 +38,8 @@ class Kernel(Netlink):
         self.waiting: list[Notice] = []
         self.overruns = 0
         self.listings = 0
+        self.of_another_vrf: set[IPv4Address] = set()
+        self.has_networks = False
 
     def link(self, name: str | int) -> Link | None:
         return Link(INDEX, "lo", 2044, True, None, master=self.master)
@@ -37,6 +47,12 @@ class Kernel(Netlink):
     def other_addresses(self, index: int, widest: int) -> set[IPv4Address]:
         self.listings += 1
         return {address for address, scope in self.held.items() if scope <= widest}
+
+    def has_local_networks(self) -> bool:
+        return self.has_networks
+
+    def is_local(self, ip: IPv4Address, vrf: int | None) -> bool:
+        return (ip in self.of_another_vrf) == (vrf is not None)
 
     def notices(self) -> Iterator[Notice]:
         waiting, self.waiting = self.waiting, []
@@ -46,9 +62,9 @@ class Kernel(Netlink):
 class Stack:
     def __init__(self) -> None:
         self.log: list[tuple[set[IPv4Address], ArpPolicy]] = []
-        self.ask: AskProxy | None = None
+        self.ask: AskArp | None = None
 
-    def answer_proxies(self, ask: AskProxy) -> None:
+    def answer_arp(self, ask: AskArp) -> None:
         self.ask = ask
 
     def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy) -> None:
@@ -114,17 +130,42 @@ def test_arp_ignore_3_leaves_out_the_addresses_of_scope_host(bench: Bench) -> No
     assert bench.refresh() == [({LOOPBACK}, ArpPolicy(Ignore.HOST_SCOPE))]
 
 
-@pytest.mark.parametrize("ignore", [0, 3])
-def test_an_interface_in_a_vrf_or_with_arp_filter_answers_for_itself(
-    bench: Bench, ignore: int
-) -> None:
-    bench.write("lo", "arp_ignore", ignore)
+def test_an_interface_in_a_vrf_has_the_addresses_of_that_vrf(bench: Bench) -> None:
+    bench.kernel.of_another_vrf = {LOCAL}
+    assert bench.refresh() == [({LOOPBACK}, ArpPolicy())]
     bench.kernel.master = 9
-    assert bench.refresh()[0][1].ignore is Ignore.OTHERS
+    assert bench.refresh() == [({LOCAL}, ArpPolicy(by_routes=True))]
     bench.kernel.master = None
-    bench.write("all", "arp_filter", 1)
-    bench.refresh()
-    assert bench.sync._read_policy().ignore is Ignore.OTHERS
+    assert bench.refresh() == [({LOOPBACK}, ArpPolicy())]
+
+
+@pytest.mark.parametrize("scope", ["all", "lo"])
+def test_with_arp_filter_the_kernel_decides(bench: Bench, scope: str) -> None:
+    bench.write(scope, "arp_filter", 1)
+    assert bench.refresh()[0][1] == ArpPolicy(by_routes=True)
+
+
+def test_with_local_routes_to_networks_the_kernel_decides(bench: Bench) -> None:
+    assert not bench.refresh()[0][1].by_routes
+    bench.kernel.has_networks = True
+    for noticed in (
+        route("10.5.0.0", 16, RTN_UNICAST, RT_TABLE_MAIN),
+        route("10.5.0.1", 32, RTN_LOCAL, RT_TABLE_LOCAL),
+        route("127.0.0.0", 8, RTN_LOCAL, RT_TABLE_LOCAL),
+    ):
+        bench.kernel.waiting.append(noticed)
+        assert not bench.sync.changed()
+    bench.kernel.waiting.append(route("10.5.0.0", 16, RTN_LOCAL, RT_TABLE_LOCAL))
+    assert bench.sync.changed()
+    assert bench.refresh() == [({LOOPBACK, LOCAL}, ArpPolicy(by_routes=True))]
+
+
+def route(network: str, bits: int, kind: int, table: int) -> Notice:
+    """A notice of a new route."""
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, bits, 0, 0, table, 0, 0, kind, 0)
+    destination = struct.pack("=HH4s", 8, 1, IPv4Address(network).packed)
+    data = struct.pack("=IHHII", 36, RTM_NEWROUTE, 0, 0, 0) + header + destination
+    return Notice(RTM_NEWROUTE, 0, data, 0)
 
 
 @pytest.mark.parametrize("scope", ["all", "lo"])
@@ -132,11 +173,8 @@ def test_proxy_arp_counts_while_the_interface_forwards(bench: Bench, scope: str)
     bench.write(scope, "proxy_arp", 1)
     bench.write("all", "forwarding", 1)
     assert not bench.refresh()[0][1].is_proxy
-    assert bench.stack.ask is None
     bench.write("lo", "forwarding", 1)
     assert bench.refresh()[0][1].is_proxy
-    assert bench.stack.ask is not None
-    assert not bench.stack.ask(LOOPBACK, IPv4Address("127.0.0.1")), "a local address"
 
 
 def test_a_kernel_without_the_sysctls_has_the_defaults(tmp_path: Path) -> None:
@@ -161,3 +199,19 @@ def test_the_loopback_interface_has_no_address_that_another_one_has() -> None:
         assert IPv4Address("127.0.0.1") not in netlink.other_addresses(INDEX, RT_SCOPE_HOST)
         assert IPv4Address("127.0.0.1") in netlink.other_addresses(1 << 30, RT_SCOPE_HOST)
         assert IPv4Address("127.0.0.1") not in netlink.other_addresses(1 << 30, RT_SCOPE_LINK)
+
+
+def test_whether_a_probed_address_is_local_is_the_kernels_answer() -> None:
+    query = ArpQuery(INDEX)
+    nobody = IPv4Address(0)
+    assert query.ask(nobody, IPv4Address("127.0.0.1")) == "local"
+    assert query.ask(nobody, IPv4Address("192.0.2.1")) is None
+    assert query.ask(IPv4Address("192.0.2.7"), IPv4Address("0.0.0.0")) is None, "an error"
+    query.close()
+
+
+def test_the_networks_of_this_machine_s_loopback_interface_are_no_local_networks() -> None:
+    with Netlink() as netlink:
+        assert not netlink.has_local_networks()
+        assert netlink.is_local(IPv4Address("127.0.0.1"), None)
+        assert not netlink.is_local(IPv4Address("192.0.2.1"), None)

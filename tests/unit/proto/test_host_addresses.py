@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, ip_interface
 import pytest
 
 from ipoibu.limits import HOST_ADDRESSES_MAX
-from ipoibu.proto.effects import AskProxy, OwnAddress
-from ipoibu.proto.host_addresses import ArpPolicy, Ignore
+from ipoibu.proto.effects import AskArp, OwnAddress
+from ipoibu.proto.host_addresses import ArpPolicy, Delivery, Ignore
 from ipoibu.wire import arp, encap
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_V4, Bench
 from tests.doubles.simulation import packet
@@ -25,8 +25,9 @@ def change(
     ignore: int = 0,
     announce: int = 0,
     is_proxy: bool = False,
+    by_routes: bool = False,
 ) -> None:
-    policy = ArpPolicy(Ignore.of(ignore), announce, is_proxy)
+    policy = ArpPolicy(Ignore.of(ignore), announce, is_proxy, by_routes)
     bench.host.carry_out(bench.host.engine.arp_changed(bench.now, frozenset(others), policy))
 
 
@@ -157,16 +158,16 @@ def test_a_proxy_answers_for_what_the_kernel_forwards_elsewhere() -> None:
     assert OwnAddress(NOBODY, is_ours=True) in bench.host.effects
     request = arp.request(PEER, PEER_V4, FAR)
     bench.arp(request, multicast=True)
-    assert bench.host.effects[-1] == AskProxy(request)
+    assert bench.host.effects[-1] == AskArp(request)
     assert bench.neighbour(str(PEER_V4)) is None
-    bench.host.carry_out(bench.host.engine.proxied(bench.now, request))
+    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, "elsewhere"))
     assert replies(bench) == [FAR]
     assert bench.neighbour(str(PEER_V4)) is not None
     change(bench)
     assert OwnAddress(NOBODY, is_ours=False) in bench.host.effects
     bench.clear()
     bench.arp(request, multicast=True)
-    assert not [it for it in bench.host.effects if isinstance(it, AskProxy)]
+    assert not [it for it in bench.host.effects if isinstance(it, AskArp)]
 
 
 @pytest.mark.parametrize(
@@ -180,4 +181,48 @@ def test_a_proxy_asks_the_kernel_about_other_hosts_alone(
     bench = Bench("10.0.0.1/24")
     change(bench, is_proxy=True)
     bench.arp(arp.request(PEER, sender, target), multicast=True)
-    assert not [it for it in bench.host.effects if isinstance(it, AskProxy)]
+    assert not [it for it in bench.host.effects if isinstance(it, AskArp)]
+
+
+@pytest.mark.parametrize(
+    ("ignore", "target", "delivery", "answered"),
+    [
+        (0, OUR_V4, "local", True),
+        (0, OUR_V4, None, False),  # arp_filter
+        (0, LOOPBACK, "local", True),
+        (0, LOOPBACK, None, False),
+        (0, FAR, "local", True),  # a local route to a whole network
+        (0, FAR, "elsewhere", False),
+        (1, OUR_V4, "local", True),
+        (1, LOOPBACK, "local", False),
+        (1, FAR, "local", False),
+        (3, LOOPBACK, "local", True),
+        (3, FAR, "local", False),
+        (8, OUR_V4, "local", False),
+    ],
+)
+def test_by_its_routes_the_kernel_decides_about_each_request(
+    ignore: int, target: IPv4Address, delivery: Delivery | None, answered: bool
+) -> None:
+    bench = Bench("10.0.0.1/24")
+    change(bench, LOOPBACK, ignore=ignore, by_routes=True)
+    assert OwnAddress(NOBODY, is_ours=True) in bench.host.effects
+    bench.clear()
+    request = arp.request(PEER, PEER_V4, target)
+    bench.arp(request, multicast=True)
+    assert replies(bench) == []
+    assert AskArp(request) in bench.host.effects
+    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, delivery))
+    assert replies(bench) == ([target] if answered else [])
+    assert (bench.neighbour(str(PEER_V4)) is not None) == answered
+
+
+def test_a_probe_for_an_address_of_a_local_route_is_answered_and_makes_no_entry() -> None:
+    bench = Bench("10.0.0.1/24")
+    change(bench, by_routes=True)
+    probe = arp.request(PEER, NOBODY, FAR)
+    bench.arp(probe, multicast=True)
+    assert AskArp(probe) in bench.host.effects
+    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, probe, "local"))
+    assert replies(bench) == [FAR]
+    assert bench.neighbour(str(NOBODY)) is None
