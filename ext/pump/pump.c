@@ -36,7 +36,21 @@ enum {
     TX_LEAST = 8,          /* of both kinds */
     LONG_FRAME = 16384,    /* a frame this long counts as a super-frame */
     LENT_MIN = 16,
+    SOURCES = 4,       /* of events: commands, fabric, and the device's two descriptors */
+    CALM_WORK = 8,     /* packets, ended sends and commands between two sleeps, */
+    CALM_BYTES = 4096, /* and bytes: no stream, but single requests and replies */
 };
+
+/* Reads up to `max` packets of the device. The first packet after a sleep of a calm pump leaves
+ * before the pump looks for a second one: it may be a request or a reply, which an application
+ * waits for. Under a stream the pump sleeps often, too, and then a longer batch costs less. */
+static int read_device(struct ipu_pump *pump, int max)
+{
+    bool first = pump->woken_by != IPU_WOKEN_NOT;
+    pump->woken_by = IPU_WOKEN_NOT;
+    int work = first ? ipu_transmit_read(pump, 1) : 0;
+    return first && work == 0 ? 0 : work + ipu_transmit_read(pump, max - work);
+}
 
 static int step(struct ipu_pump *pump, int max)
 {
@@ -46,12 +60,17 @@ static int step(struct ipu_pump *pump, int max)
     /* A command may take a frame of the slab, so run no more commands than we reap sends. */
     work += ipu_command_run(pump, max < IPU_BATCH ? max : IPU_BATCH);
     work += ipu_transmit_reap(pump);
+    /* A packet of the device need not wait for a look at the fabric, which had nothing. */
+    bool device_only = pump->woken_by == IPU_WOKEN_BY_DEVICE;
+    if (device_only)
+        work += read_device(pump, max);
     int received = ipu_receive_poll(pump, max);
     received += ipu_connection_poll(pump, max);
     work += received;
     if (pump->pending > 0)
         ipu_transmit_flush(pump);
-    work += ipu_transmit_read(pump, max);
+    if (!device_only)
+        work += read_device(pump, max);
     (void)ipu_transmit_reap(pump); /* most fabrics have sent by now, so no wake-up is needed */
     ipu_ring_wake(&pump->events);
     if (pump->tap.snap_len > 0)
@@ -66,11 +85,12 @@ static void watch_device(struct ipu_pump *pump, bool watch)
 {
     if (watch == pump->device_watched)
         return;
-    struct epoll_event event = {.events = watch ? EPOLLIN : 0};
-    for (int i = 0; i < 2; i++)
-        if (pump->device_fds[i] >= 0 &&
-            epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, pump->device_fds[i], &event) < 0)
+    for (int i = 0; i < 2; i++) {
+        int fd = pump->device_fds[i];
+        struct epoll_event event = {.events = watch ? EPOLLIN : 0, .data.fd = fd};
+        if (fd >= 0 && epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, fd, &event) < 0)
             return;
+    }
     pump->device_watched = watch;
 }
 
@@ -96,8 +116,9 @@ static bool awaits_sends(const struct ipu_pump *pump)
            pump->heads.free_frames < pump->heads.frames / 4;
 }
 
-/* Arms every source, asks each once more for work that came in between, then sleeps. */
-static void sleep_until_work(struct ipu_pump *pump)
+/* Arms every source, asks each once more for work that came in between, then sleeps. A `calm` pump
+ * did little since its last sleep. */
+static void sleep_until_work(struct ipu_pump *pump, bool calm)
 {
     const struct ipu_device *device = pump->device;
     /* A device that reads into its own frames has none left while we are sending all of them. */
@@ -132,9 +153,15 @@ static void sleep_until_work(struct ipu_pump *pump)
         left_ns = until_ns < left_ns ? until_ns : left_ns;
     }
     struct timespec wait = {left_ns / NS_PER_S, left_ns % NS_PER_S};
-    struct epoll_event event;
-    int n = epoll_pwait2(pump->epoll_fd, &event, 1, left_ns != INT64_MAX ? &wait : NULL, NULL);
+    struct epoll_event events[SOURCES];
+    int n =
+        epoll_pwait2(pump->epoll_fd, events, SOURCES, left_ns != INT64_MAX ? &wait : NULL, NULL);
     pump->overdue = n == 0;
+    bool device_only = n == 1 && (events[0].data.fd == pump->device_fds[0] ||
+                                  events[0].data.fd == pump->device_fds[1]);
+    pump->woken_by = !calm         ? IPU_WOKEN_NOT
+                     : device_only ? IPU_WOKEN_BY_DEVICE
+                                   : IPU_WOKEN_BY_OTHERS;
     ipu_ring_disarm(&pump->commands);
     IPU_COUNT(pump, wakeups);
 }
@@ -205,9 +232,11 @@ static void *run(void *arg)
             sched_yield();
             continue;
         }
+        uint64_t bytes = moved_bytes(pump);
+        bool calm = burst <= CALM_WORK && bytes - rested_bytes <= CALM_BYTES;
         burst = yields = 0;
-        rested_bytes = moved_bytes(pump);
-        sleep_until_work(pump);
+        rested_bytes = bytes;
+        sleep_until_work(pump, calm);
     }
     return NULL;
 }
@@ -248,7 +277,7 @@ void ipu_pump_stop(struct ipu_pump *pump)
 
 static int watch(struct ipu_pump *pump, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 

@@ -69,6 +69,9 @@ struct ipu_delivery {
     size_t bytes;
 };
 
+/* The source that ended the sleep before this round; none if there was no sleep of a calm pump. */
+enum ipu_woken_by { IPU_WOKEN_NOT, IPU_WOKEN_BY_DEVICE, IPU_WOKEN_BY_OTHERS };
+
 struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
@@ -99,9 +102,10 @@ struct ipu_pump {
     uint64_t command_seen_ns;
 
     /* Messages, including those of connections, that the fabric has taken and not reported as
-     * ended; and whether the last sleep ended without an event. */
+     * ended; whether the last sleep ended without an event; and what ended it, for one round. */
     uint32_t sending;
     bool overdue;
+    enum ipu_woken_by woken_by;
 
     /* The current super-frame: tx_users[index] sends read its frame and, while segments are left,
      * so does cut(). The pump does not read the device before the last segment is in the batch. */

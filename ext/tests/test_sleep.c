@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests when a pump's thread learns of ended sends, on a fabric that reports them only when armed,
- * as RDMA devices do; and how the pump sleeps beside a failed device. */
+ * as RDMA devices do; how the pump sleeps beside a failed device; and what it does first when it
+ * wakes up. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,19 +13,27 @@
 #include "check.h"
 #include "fake_fabric.h"
 #include "core/frame.h"
+#include "device/vnet.h"
 #include "pump/pump.h"
 #include "pump/pump_abi.h"
 
-enum { MTU = 2044, FRAMES = 16, MS = 1000 };
+enum { MTU = 2044, FRAMES = 16, MS = 1000, PACKET = 28 };
+
+static int device_reads; /* calls of the device's read() */
 
 static struct {
     pthread_mutex_t mutex;
     uint64_t cookies[FRAMES];
     uint32_t taken, reported, ended; /* sends; the first `ended` of them have */
+    int sleeps;                      /* that the pump was about to begin */
     int unreported_sleeps;           /* sleeps without arm_sends() although a send was under way */
     int asked;                       /* calls of arm_sends(), */
     bool armed;                      /* the last of them not answered yet */
-    bool silent;                     /* sends end as soon as the pump is about to sleep */
+    bool instant;                    /* sends end at once, */
+    bool silent;                     /* or end as soon as the pump is about to sleep */
+    int receives;                    /* calls of received(), */
+    uint32_t before;                 /* sends before the current wake-up, */
+    int first_receives, first_reads; /* and both calls before its first send() */
     int fd;
 } fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -43,8 +53,23 @@ static int fake_send(void *self, const struct ipu_send *sends, int n)
     lock();
     for (int i = 0; i < n; i++)
         fabric_state.cookies[fabric_state.taken++] = sends[i].cookie;
+    if (fabric_state.taken == fabric_state.before + (uint32_t)n) {
+        fabric_state.first_reads = device_reads;
+        fabric_state.first_receives = fabric_state.receives;
+    }
+    if (fabric_state.instant)
+        fabric_state.ended = fabric_state.taken;
     unlock();
     return n;
+}
+
+static int counted_received(void *self, struct ipu_received *done, int max)
+{
+    (void)self, (void)done, (void)max;
+    lock();
+    fabric_state.receives++;
+    unlock();
+    return 0;
 }
 
 static int fake_sent(void *self, uint64_t *cookies, int max)
@@ -64,6 +89,7 @@ static int fake_arm(void *self)
     eventfd_t ignored;
     lock();
     (void)eventfd_read(fabric_state.fd, &ignored);
+    fabric_state.sleeps++;
     fabric_state.unreported_sleeps += fabric_state.reported < fabric_state.taken;
     if (fabric_state.silent)
         fabric_state.ended = fabric_state.taken;
@@ -96,7 +122,7 @@ static const struct ipu_fabric_ops fabric_ops = {
     .send = fake_send,
     .post = fake_post,
     .sent = fake_sent,
-    .received = fake_received,
+    .received = counted_received,
     .arm = fake_arm,
     .arm_sends = fake_arm_sends,
     .fd = fake_fd,
@@ -104,10 +130,29 @@ static const struct ipu_fabric_ops fabric_ops = {
 
 static bool device_gone; /* as a TUN that was deleted: its descriptor is ready without end */
 
+static int packets; /* that the device has */
+
 static ssize_t device_read(void *self, void *buf, size_t cap)
 {
-    (void)self, (void)buf, (void)cap;
-    return device_gone ? -EBADFD : -EAGAIN;
+    eventfd_t ignored;
+    CHECK(cap >= IPU_VNET_LEN + PACKET);
+    if (device_gone)
+        return -EBADFD;
+    lock();
+    bool has = packets > 0;
+    device_reads++;
+    packets -= has;
+    if (packets == 0)
+        (void)eventfd_read(*(int *)self, &ignored);
+    unlock();
+    if (!has)
+        return -EAGAIN;
+    uint8_t *ip = (uint8_t *)buf + IPU_VNET_LEN;
+    memset(buf, 0, IPU_VNET_LEN + PACKET);
+    memcpy(ip, (uint8_t[]){0x45, 0, 0, PACKET}, 4);
+    memcpy(ip + 8, (uint8_t[]){64, IPPROTO_UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}, 12);
+    ip[25] = PACKET - 20;
+    return IPU_VNET_LEN + PACKET;
 }
 
 static int device_fd(void *self)
@@ -146,9 +191,9 @@ static void begin(uint32_t sends)
         .event_bytes = 1 << 15,
         .capture_bytes = 1 << 16,
     };
-    fabric_state.taken = fabric_state.reported = fabric_state.ended = 0;
-    fabric_state.unreported_sleeps = fabric_state.asked = 0;
-    fabric_state.armed = fabric_state.silent = false;
+    fabric_state.taken = fabric_state.reported = fabric_state.ended = fabric_state.before = 0;
+    fabric_state.sleeps = fabric_state.unreported_sleeps = fabric_state.asked = 0;
+    fabric_state.armed = fabric_state.silent = fabric_state.instant = false;
     fabric_state.fd = eventfd(0, EFD_NONBLOCK);
     quiet_fd = device_gone ? hung_up() : eventfd(0, EFD_NONBLOCK);
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
@@ -252,6 +297,68 @@ static void a_device_that_failed_is_slept_beside(void)
     device_gone = false;
 }
 
+static void wait_for_sleep(int sleeps)
+{
+    for (bool sleeping = false; !sleeping; usleep(MS)) {
+        lock();
+        sleeping = fabric_state.sleeps > sleeps;
+        unlock();
+    }
+}
+
+/* Gives the sleeping pump packets of the device, and returns when it has sent them and sleeps. */
+static void wake_with(int count)
+{
+    lock();
+    packets = count;
+    device_reads = fabric_state.receives = 0;
+    fabric_state.before = fabric_state.taken;
+    int sleeps = fabric_state.sleeps;
+    CHECK_EQ(eventfd_write(quiet_fd, 1), 0);
+    unlock();
+    wait_for_sleep(sleeps);
+    CHECK_EQ(fabric_state.taken, fabric_state.before + (uint32_t)count);
+}
+
+static void begin_with_a_neighbour(void)
+{
+    begin(0);
+    fabric_state.instant = true;
+    uint32_t len = sizeof(struct ipu_command);
+    struct ipu_command *record = ipu_ring_reserve(ipu_pump_commands(pump), len);
+    *record = (struct ipu_command){
+        .type = IPU_COMMAND_NEIGH_SET,
+        .neigh_set = {.next_hop = {{{[10] = 0xff, [11] = 0xff, 10, 0, 0, 2}}},
+                      .dest = {.qpn = 0x55, .gid = {{{0xfe, 0x80, [15] = 2}}}},
+                      .mtu = MTU},
+    };
+    ipu_ring_commit(ipu_pump_commands(pump), len);
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    wait_for_sleep(0);
+}
+
+static void the_first_packet_after_a_sleep_leaves_before_the_pump_polls_again(void)
+{
+    begin_with_a_neighbour();
+    wake_with(3);
+    CHECK_EQ(fabric_state.first_reads, 1);
+    CHECK_EQ(fabric_state.first_receives, 0);
+    finish();
+}
+
+static void a_pump_under_a_stream_sends_whole_batches(void)
+{
+    begin_with_a_neighbour();
+    wake_with(9);
+    wake_with(3);
+    CHECK(fabric_state.first_reads > 3);
+    CHECK_EQ(fabric_state.first_receives, 1);
+    wake_with(1);
+    wake_with(2); /* calm again */
+    CHECK_EQ(fabric_state.first_reads, 1);
+    finish();
+}
+
 static uint32_t read_events(uint32_t *last)
 {
     uint32_t len, count = 0;
@@ -292,6 +399,8 @@ int main(void)
     RUN(an_end_that_nobody_awaits_is_reaped_without_a_wake_up);
     RUN(a_send_that_takes_long_is_asked_for_and_slept_on);
     RUN(the_end_of_a_send_is_asked_for_at_once_when_frames_are_short);
+    RUN(the_first_packet_after_a_sleep_leaves_before_the_pump_polls_again);
+    RUN(a_pump_under_a_stream_sends_whole_batches);
     RUN(a_device_that_failed_is_slept_beside);
     RUN(a_device_failure_is_reported_once_there_is_room);
     return 0;
