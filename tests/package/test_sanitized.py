@@ -45,7 +45,8 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
         capture_output=True,
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-k", NOT_SANITIZED, "-p", "no:cacheprovider"]
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        + ["-k", NOT_SANITIZED, "-m", "not serial"]  # serial tests depend on the speed of the code
         + [str(ROOT / name) for name in UNDER_TEST],
         cwd=source,
         env=os.environ
