@@ -4,27 +4,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.doubles.page_blocks import ROOT, tracked_pages
+
 COLUMNS = 100
 MERMAID = "```mermaid"  # Mermaid wants each arrow of a picture on one line
-
-
-def pages() -> list[str]:
-    """Return the tracked pages; without git (in an sdist) the existing ones."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode == 0:
-        return [name for name in listed.stdout.split() if (ROOT / name).exists()]
-    hidden = re.compile(r"(^|/)[._]")
-    names = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.md"))
-    return sorted(name for name in names if not hidden.search(name))
 
 
 def lines(page: str) -> Iterator[tuple[int, str]]:
@@ -43,12 +31,12 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", tracked_pages())
 def test_no_line_is_wider_than_a_hundred_columns(page: str) -> None:
     assert [(number, len(line)) for number, line in lines(page) if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", tracked_pages())
 def test_every_link_within_the_project_leads_to_a_page(page: str) -> None:
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Which test runs the commands of which block: tests/netns/test_pages.py as they stand on the page, or
+another test, such as with devices and services of its own.
+
+The key is the page and the beginning of the block's first line.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Session(NamedTuple):
+    """Commands that run in the first of two hosts; `before` prepares what the page takes for granted."""
+
+    before: str = ""
+    limit_s: int = 0  # interrupt the first command, which does not end by itself, after this time
+    start: bool = True  # do the hosts have their interfaces?
+
+
+FAULTY: Final = """\
+cat >/etc/ipoibu/ib0.toml <<END
+device = "soft:eth0"
+address = ["10.0.0.1/24"]
+
+mtu = 5
+
+
+
+[child.0x8001]
+mode = "datagram"
+END
+"""
+
+RELOADED: Final = """\
+cat >/etc/ipoibu/ib0.toml <<END
+device = "soft:eth0"
+address = ["10.0.0.1/24"]
+END
+ipoibu up ib0 --config /etc/ipoibu/ib0.toml &
+up=$!
+trap 'kill $up; wait $up' EXIT
+until ipoibu show ib0 2>/dev/null | grep -q "10.0.0.1 preferred"; do command sleep 0.1; done
+cat >/etc/ipoibu/ib0.toml <<END
+device = "soft:eth0"
+address = ["10.0.0.9/24"]
+log-level = "info"
+queues = 2
+[child.0x8002]
+END
+"""
+
+SESSIONS: Final = {
+    "CONTRIBUTING.md: # ipoibu capture": Session(),
+    "docs/design.md: ipoibu neigh add": Session(),
+    "docs/partitions.md: ipoibu child add": Session(),
+    "docs/service.md: # ipoibu config check": Session(FAULTY),
+    "docs/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),
+    "docs/watching.md: # ipoibu monitor ib0": Session(
+        "(sleep 2; ipoibu neigh flush dev ib0; ping -c 1 10.77.0.2 >/dev/null) &", limit_s=4
+    ),
+    "docs/watching.md: # ipoibu path": Session("ping -c 1 10.77.0.2; ping -c 1 fd77::2"),
+    "docs/watching.md: # ipoibu ping": Session(),
+    "docs/watching.md: # ipoibu set ib0 busy-poll": Session(),
+}
+
+# A file, and what it has of these commands
+ELSEWHERE: Final = {
+    "CONTRIBUTING.md: make check": (".ci/run", "make test"),
+    "README.md: make lab": (".ci/run", "make test"),
+    "README.md: .venv/bin/ipoibu up": ("tests/netns/test_cli.py", '"up", "ib0", "--device"'),
+    "README.md: .venv/bin/ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
+    "docs/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
+    "docs/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
+    "docs/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
+    "docs/metrics.md: ipoibu metrics": ("tests/unit/daemon/test_metrics.py", "--textfile"),
+    "docs/packaging.md: apt-get build-dep": ("tests/package/test_debian.py", "dpkg-buildpackage"),
+    "docs/packaging.md: python3 setup.py": ("tests/package/test_rpm.py", "sdist"),
+    "docs/packaging.md: SOURCE_DATE_EPOCH": ("tests/package/test_wheel.py", "SOURCE_DATE_EPOCH"),
+    "docs/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
+    "docs/rootless.md: $ ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
+    "docs/rootless.md: $ ipoibu neigh ib0@": ("tests/netns/test_rootless.py", '"--join"'),
+    "docs/rootless.md: # ip tuntap": ("tests/netns/test_attach.py", "attach"),
+    "docs/rootless.md: # ip netns add": ("tests/netns/test_other_namespace.py", "--netns"),
+    "docs/rootless.md: $ ipoibu lab --check": ("tests/netns/test_user_namespace.py", "--check"),
+    "docs/rootless.md: $ podman build": ("tests/package/test_container.py", "Containerfile"),
+    "docs/sa.md: ipoibu lab --fabric ib": ("tests/opensm/test_lab.py", "LabSubnet"),
+    "docs/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
+    "docs/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
+    "docs/tutorial.md: make lab": (".ci/run", "make test"),
+    "ipoibu/lab/guests/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
+}
