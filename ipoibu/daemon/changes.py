@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Options that change while the interface runs, for `ipoibu set` and `ipoibu log`.
 
-`CHANGES` names them. Every other option needs a new queue pair, TUN or process, so the daemon refuses it.
+`CHANGES` names them. Every other option needs a new TUN or process, so the daemon refuses it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Changeable(Protocol):
     def name(self) -> str: ...
     def busy_poll_us(self) -> int | None: ...
     def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
+    def mode(self) -> str: ...
+    def set_mode(self, mode: str, /) -> None: ...
     def mtu(self) -> int: ...
     def set_mtu(self, mtu_bytes: int, /) -> None: ...
 
@@ -80,6 +82,12 @@ async def _busy_poll(interface: Changeable, executor: Executor, value: Any) -> s
     return "auto" if before is None else str(before)
 
 
+async def _mode(interface: Changeable, executor: Executor, value: Any) -> str:
+    before = interface.mode()
+    await asyncio.get_running_loop().run_in_executor(executor, interface.set_mode, value)
+    return before
+
+
 async def _mtu(interface: Changeable, executor: Executor, value: Any) -> str:
     before = interface.mtu()
     interface.set_mtu(value)
@@ -95,6 +103,7 @@ async def _log_level(interface: Changeable, executor: Executor, value: Any) -> s
 
 CHANGES: Final[dict[str, Callable[[Changeable, Executor, Any], Awaitable[str]]]] = {
     "busy-poll": _busy_poll,
+    "mode": _mode,
     "mtu": _mtu,
     "log-level": _log_level,
 }

@@ -26,7 +26,7 @@ from ipoibu.errors import IpoibuError, UsageError
 _log = logging.getLogger(__name__)
 
 # What an option is that the file leaves out, if not None
-_DEFAULTS: Final[Mapping[str, object]] = {"log-level": "warning"}
+_DEFAULTS: Final[Mapping[str, object]] = {"log-level": "warning", "mode": "datagram"}
 
 
 class NeedsRestart(IpoibuError):
@@ -167,6 +167,13 @@ async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
     return f"{interface.mtu()} (before: {before})"
 
 
+async def _mode(interface: Reloadable, executor: Executor, value: Any) -> str:
+    try:
+        return await _changed_by_set("mode")(interface, executor, value)
+    except UsageError as error:  # a link of peers, or an MTU that datagrams do not carry
+        raise NeedsRestart(str(error)) from error
+
+
 async def _peer(interface: Reloadable, executor: Executor, value: Any) -> str:
     if not value or interface.config.endpoint.mesh is None:
         raise NeedsRestart("another kind of link")
@@ -189,5 +196,6 @@ _TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]]
     "peer": _peer,
     "mtu": _mtu,
     "busy-poll": _changed_by_set("busy-poll"),
+    "mode": _mode,
     "log-level": _changed_by_set("log-level"),
 }

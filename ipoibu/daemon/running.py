@@ -89,6 +89,9 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     @property
     def busy_poll_us(self) -> int | None: ...
     def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
+    @property
+    def mode(self) -> str: ...
+    def set_mode(self, mode: str, /) -> None: ...
     def set_peers(self, peers: Sequence[str], /) -> None: ...
     async def aping(self, target: IpAddress | HwAddr, timeout: float, /) -> dict[str, Any]: ...
     async def aprogress(self) -> None: ...
@@ -381,6 +384,12 @@ class RunningInterface:
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
         self.endpoint.set_busy_poll(busy_poll_us)
 
+    def mode(self) -> str:
+        return self.endpoint.mode
+
+    def set_mode(self, mode: str) -> None:
+        self.endpoint.set_mode(mode)
+
     def mtu(self) -> int:
         """Return the MTU of the kernel's interface."""
         link = self._link
@@ -460,6 +469,8 @@ class RunningInterface:
         if self._is_closed:
             return  # the next process goes on with the carrier
         self._is_link_up = is_up
+        if is_up and self._link is not None:
+            self._note_soon()  # the queue pair may be another one
         name = self.config.name
         if is_up and self._link is not None:
             self._duplicates.retry_all(self._interface)

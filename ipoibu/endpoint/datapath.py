@@ -104,12 +104,7 @@ class DataPath:
     ) -> Self:
         """As `open`, once, with so many frames; `OSError` if there is no pump."""
         is_connected = config.mode == "connected"
-        datagram_mtu_bytes = mtu_bytes = ip_mtu(
-            params, None if is_connected else config.mtu, ipv6=False
-        )
-        if is_connected:
-            mtu_bytes = config.mtu or CONNECTED_MTU
-            datagram_mtu_bytes = min(datagram_mtu_bytes, mtu_bytes)
+        datagram_mtu_bytes, mtu_bytes = mtus_of(config, params)
         _check_queues(config, port, device)
         fabric = _open_fabric(config, port, params, datagram_mtu_bytes)
         pumps: list[_core.Pump] = []
@@ -191,6 +186,15 @@ class DataPath:
         """Destroy the queue pair and free the pump, which the caller has stopped. Safe to repeat."""
         self.fabric.close()
         self.pump.close()
+
+
+def mtus_of(config: EndpointConfig, params: PartitionParams) -> tuple[int, int]:
+    """The IP MTU of datagrams, and that of the interface; `UsageError` if the link does not carry it."""
+    if config.mode != "connected":
+        mtu_bytes = ip_mtu(params, config.mtu, ipv6=False)
+        return mtu_bytes, mtu_bytes
+    mtu_bytes = config.mtu or CONNECTED_MTU
+    return min(ip_mtu(params, None, ipv6=False), mtu_bytes), mtu_bytes
 
 
 def queues_of(device: PacketDevice) -> int:

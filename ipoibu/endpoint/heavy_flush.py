@@ -2,8 +2,9 @@
 """The heavy flush: a new queue pair under an interface that lives on, as in the kernel's ipoib.
 
 A queue pair is of no more use when the interface's P_Key has another index or membership, has gone or is
-back, or when the link has another MTU, Q_Key or the like. Addresses, routes, groups and the TUN stay; the
-queue pair's number, neighbours, paths and connections go with the queue pair.
+back, when the link has another MTU, Q_Key or the like, or for another sending mode (`Interface.set_mode`).
+Addresses, routes, groups and the TUN stay; the queue pair's number, neighbours, paths and connections go
+with the queue pair.
 
 1. The port's `SaClient` sees another P_Key table and notifies the interface's `Subnet`, which calls
    `Interface.flush`; a broadcast group's record that differs from the link's has the same effect.

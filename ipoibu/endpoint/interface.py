@@ -21,7 +21,7 @@ from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
 from ipoibu.endpoint.carrier import Carrier
-from ipoibu.endpoint.datapath import DataPath
+from ipoibu.endpoint.datapath import DataPath, mtus_of
 from ipoibu.endpoint.dhcp_shell import DhcpShell, identity_of
 from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
@@ -33,6 +33,7 @@ from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
+from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State as AddressState
 from ipoibu.proto.dhcp_state import HELD
@@ -97,10 +98,9 @@ class Interface:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
             self.subnet: Subnet | None = None
-            self._heavy_flush: HeavyFlush | None = None
+            self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
             if self.port.sa is not None:
                 self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
-                self._heavy_flush = HeavyFlush(self)
         except BaseException:
             self.shell.close()
             path.close()
@@ -162,9 +162,11 @@ class Interface:
             question.cancel()
         self.perform(self.engine.stop(self.loop.time()))
         self._carrier.stop()
-        if self.subnet is not None and self._heavy_flush is not None:
+        if self.subnet is not None:
             self.subnet.stop_listening()
+        if self._heavy_flush is not None:
             self._heavy_flush.close()
+        if self.subnet is not None:
             self.subnet.close()
         self._stop_reading()
         if self._port_timer is not None:
@@ -217,6 +219,25 @@ class Interface:
         self.config = replace(self.config, busy_poll_us=busy_poll_us)
         if not self.shell.is_severed:
             self.path.pump.busy_poll(busy_poll_us)
+
+    def set_mode(self, mode: str) -> None:
+        """Change the sending mode, by another queue pair: the link goes down and comes up (the kernel's
+        `ipoib_set_mode`). `UsageError` or `LinkError` if the link, the port or another option forbids it."""
+        config = replace(self.config, mode=mode)
+        if config == self.config:
+            return
+        if config.mesh is not None:
+            raise UsageError("mode: a link of peers keeps its mode: start the interface again")
+        if mode == "connected":
+            self.port.cm()  # raises where the port has no CM
+        datagram_mtu_bytes, _ = mtus_of(config, self.params)
+        if (datagram_mtu_bytes < IPV6_MIN_MTU) != (self.path.datagram_mtu_bytes < IPV6_MIN_MTU):
+            raise UsageError(
+                f"mode: IPv6 needs an MTU of {IPV6_MIN_MTU}: start the interface again"
+            )
+        self.config = config
+        assert self._heavy_flush is not None, "it runs"
+        self._heavy_flush.demand(f"the mode is {mode} now")
 
     def _run_path(self) -> None:
         self.shell.start()
@@ -375,8 +396,8 @@ class Interface:
 
     def sever(self) -> None:
         """Take the link down and end the queue pair; no packet passes until `resume`."""
-        assert self.subnet is not None, "only the SA causes a heavy flush"
-        self.subnet.close_all_groups()
+        if self.subnet is not None:
+            self.subnet.close_all_groups()
         self._port_event("down")
         self._stop_reading()
         self._stop_path()
@@ -385,19 +406,18 @@ class Interface:
         self.fabric.close()
 
     async def find_link(self) -> PartitionParams:
-        """Join the link again, and return the parameters that it has now."""
-        assert self.subnet is not None, "only the SA causes a heavy flush"
-        return await self.subnet.find_link()
+        """Join the link again, and return the parameters that it has now. Without an SA they stay."""
+        return self.params if self.subnet is None else await self.subnet.find_link()
 
     def leave_link(self) -> None:
         """Undo `find_link`."""
-        assert self.subnet is not None, "only the SA causes a heavy flush"
-        self.subnet.leave_link()
+        if self.subnet is not None:
+            self.subnet.leave_link()
 
     def resume(self, params: PartitionParams) -> None:
         """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
-        assert self.subnet is not None, "only the SA causes a heavy flush"
-        self.subnet.note_pkey(params)
+        if self.subnet is not None:
+            self.subnet.note_pkey(params)
         before = self.path
         path = DataPath.open(self.config, self.port, before.device, params)
         try:
@@ -414,7 +434,8 @@ class Interface:
         before.close()
         self.path, self.rc = path, rc
         self._gid = self.port.info.gid
-        self.subnet.renewed()
+        if self.subnet is not None:
+            self.subnet.renewed()
         self.shell.resume(path, rc)
         self._watch_port()
         if self._port_active:

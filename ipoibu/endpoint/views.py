@@ -10,7 +10,7 @@ from ipoibu.addr import HwAddr
 from ipoibu.endpoint import status
 from ipoibu.endpoint.arguments import sink_of
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES, Sink
-from ipoibu.endpoint.config import BUSY_POLL
+from ipoibu.endpoint.config import BUSY_POLL, MODES
 from ipoibu.endpoint.interface import Interface
 from ipoibu.endpoint.life import Life
 from ipoibu.ib import PartitionParams, PortInfo
@@ -60,6 +60,17 @@ class Views(Life):
         if busy_poll_us is not None:
             BUSY_POLL.check("busy_poll_us", busy_poll_us)
         self._call(self._opened().set_busy_poll, busy_poll_us)
+
+    @property
+    def mode(self) -> str:
+        """The sending mode: datagram or connected."""
+        return self._opened().config.mode
+
+    def set_mode(self, mode: str) -> None:
+        """Change the mode while the endpoint runs: it gets another queue pair, neighbours and connections
+        begin anew, and packets wait meanwhile. `UsageError` or `LinkError` if the link, the port or another
+        option forbids it, and then nothing has changed."""
+        self._call(self._opened().set_mode, MODES.read(mode))
 
     def show(self) -> dict[str, Any]:
         """Return the interface as plain values; the keys are stable."""

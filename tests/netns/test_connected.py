@@ -25,6 +25,7 @@ Until = Callable[..., Any]
 
 MTU = 65520
 LARGE = 60000
+IPOIBU = f"{sys.executable} -m ipoibu.cli"
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,31 @@ def test_streams_cross_whole(connected: Lab, sh: Sh, until: Until) -> None:
     after = other.ask("stats")
     assert after["rx_superframes"] > before["rx_superframes"]
     assert after["rx_bad_superframe"] == before["rx_bad_superframe"]
+
+
+def test_the_mode_changes_under_a_living_interface(sh: Sh, until: Until) -> None:
+    """The kernel's interface stays and gets the MTU of the mode; peers learn the new hardware address."""
+    with Lab() as lab:
+        one, other = lab.hosts[:2]
+        sh(one, f"ping -c 1 -W 3 {_ip(other)}")
+        index = sh(one, "ip -o link show ib0").split(":")[0]
+        mtu = one.ask("show")["mtu"]
+        for host in (one, other):
+            assert "datagram" in sh(host, f"{IPOIBU} set ib0 mode connected")
+        until(lambda: all(host.ask("show")["state"] == "up" for host in (one, other)))
+        for host in (one, other):
+            until(lambda host=host: f"mtu {MTU} " in sh(host, "ip link show ib0"))
+        until(lambda: one.run(["ping", "-c", "1", "-W", "1", _ip(other)]).returncode == 0)
+        until(lambda: _live(one) and _live(other))
+        sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
+        assert one.ask("show")["mode"] == "connected"
+        sh(one, f"{IPOIBU} set ib0 mode datagram")
+        until(lambda: f"mtu {mtu} " in sh(one, "ip link show ib0"))
+        for version in (4, 6):
+            ping = ["ping", f"-{version}", "-c", "1", "-W", "1", _ip(other, version)]
+            until(lambda ping=ping: one.run(ping).returncode == 0)
+        assert one.ask("conn") == []
+        assert sh(one, "ip -o link show ib0").split(":")[0] == index
 
 
 def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -> None:

@@ -27,12 +27,19 @@ class Interface:
     def __init__(self) -> None:
         self.poll: int | None = None
         self.mtu_bytes = 2044
+        self.sending_mode = "datagram"
 
     def busy_poll_us(self) -> int | None:
         return self.poll
 
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
         self.poll = busy_poll_us
+
+    def mode(self) -> str:
+        return self.sending_mode
+
+    def set_mode(self, mode: str) -> None:
+        self.sending_mode = mode
 
     def mtu(self) -> int:
         return self.mtu_bytes
@@ -65,6 +72,12 @@ def test_busy_polling_changes_and_the_answer_has_the_value_before() -> None:
     assert interface.poll is None
 
 
+def test_the_mode_changes() -> None:
+    interface = Interface()
+    assert _set(interface, "mode", "connected")["before"] == "datagram"
+    assert interface.sending_mode == "connected"
+
+
 def test_the_mtu_changes() -> None:
     interface = Interface()
     assert _set(interface, "mtu", "1400")["before"] == "2044"
@@ -85,7 +98,11 @@ def test_every_other_option_is_refused_with_its_name(option: str) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("colour", "red", "'colour' is no option; these can change: busy-poll, mtu, log-level"),
+        (
+            "colour",
+            "red",
+            "'colour' is no option; these can change: busy-poll, mode, mtu, log-level",
+        ),
         ("busy-poll", "soon", "'soon'"),
         ("log-level", "loud", "'loud' is no log level"),
         (7, "50", '"option" and "value" are texts'),
@@ -100,7 +117,7 @@ def test_a_bad_request_is_refused(option: object, value: object, message: str) -
 @pytest.mark.parametrize(
     "words",
     [
-        ["set", "ib0", "mode", "connected"],
+        ["set", "ib0", "queues", "2"],
         ["set", "ib0", "colour", "red"],
         ["set", "ib0", "mtu", "x"],
         ["log", "ib0", "loud"],

@@ -58,6 +58,12 @@ class FakeChild:
     def busy_poll_us(self) -> int | None:
         return self.poll
 
+    def mode(self) -> str:
+        return self.config.endpoint.mode
+
+    def set_mode(self, mode: str) -> None:
+        raise AssertionError("no test changes it")
+
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
         self.poll = busy_poll_us
 

@@ -38,6 +38,8 @@ class FakeInterface:
         self.state = "made"
         self.poll: int | None = None
         self.mtu_bytes = LINK_MTU
+        self.sending_mode = config.endpoint.mode
+        self.mode_refusal: UsageError | None = None
         self.addresses = tuple(map(str, config.address))
         self.routes: tuple[str, ...] = ()
         self.peers: list[str] = []
@@ -55,6 +57,14 @@ class FakeInterface:
 
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
         self.poll = busy_poll_us
+
+    def mode(self) -> str:
+        return self.sending_mode
+
+    def set_mode(self, mode: str) -> None:
+        if self.mode_refusal is not None:
+            raise self.mode_refusal
+        self.sending_mode = mode
 
     def mtu(self) -> int:
         return self.mtu_bytes
@@ -184,6 +194,22 @@ log-level = "info"
     assert running.interface.mtu_bytes == LINK_MTU
     assert running.interface.poll is None
     assert logging.getLogger().level == logging.WARNING
+
+
+def test_a_mode_that_the_link_forbids_needs_a_restart(file: Path) -> None:
+    running = Running(file, BEFORE)
+    running.interface.mode_refusal = UsageError("mode: a link of peers keeps its mode")
+    (outcome,) = running.reload(BEFORE + 'mode = "connected"\n')
+    assert outcome == Outcome(restart=["mode"])
+
+
+def test_the_children_of_the_file_get_the_mode_of_their_parent(file: Path) -> None:
+    child = "[child.0x8001]\n"
+    running = Running(file, BEFORE + child)
+    outcome, back = running.reload(f'mode = "connected"\n{BEFORE}{child}', BEFORE + child)
+    assert outcome == Outcome({"mode": "connected (before: datagram)"})
+    assert back == Outcome({"mode": "datagram (before: connected)"})
+    assert running.made[0].sending_mode == running.interface.sending_mode == "datagram"
 
 
 def test_an_mtu_above_the_link_s_needs_a_restart(file: Path) -> None:
