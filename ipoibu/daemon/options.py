@@ -104,7 +104,7 @@ OPTIONS: Final = (
         "sending mode: datagram, the default, or connected",
         field="endpoint.mode",
         example="connected",
-        commands=("up", "lab"),
+        commands=("up", "lab", "child"),
     ),
     Option(
         "cm-profile",
@@ -209,6 +209,7 @@ OPTIONS: Final = (
         field="route",
         example="10.1.0.0/16,via=10.0.0.9",
         several=True,
+        commands=("up", "child"),
         is_inherited=False,
     ),
     Option(

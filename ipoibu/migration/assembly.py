@@ -175,10 +175,13 @@ def _add_child(parent: Interface, draft: Draft) -> None:
     known = {option.name for option in options_of("child")}
     table: dict[str, list[str]] = {}
     for setting in draft.settings:
+        if setting.option == "mode" and setting.text in _inherited(parent, "mode"):
+            continue
         if setting.option in known:
             table.setdefault(setting.option, []).append(setting.text)
         elif setting.text not in _inherited(parent, setting.option):
-            parent.notes.append(Note(setting.place, _why_no_child_has(setting, name)))
+            why = f"a child has its parent's {setting.option}"
+            parent.notes.append(Note(setting.place, why))
     if pkey in parent.children:
         parent.notes.append(Note(draft.place, f"another child has the partition {pkey}"))
         return
@@ -200,14 +203,6 @@ def _add_child(parent: Interface, draft: Draft) -> None:
 def _inherited(parent: Interface, option: str) -> Sequence[str]:
     """The parent's value, or the default where it is one that other programs write down."""
     return parent.texts.get(option, ["datagram"] if option == "mode" else [])
-
-
-def _why_no_child_has(setting: Setting, name: str) -> str:
-    if setting.option == "route":
-        network, _, via = setting.text.partition(",via=")
-        way = f" via {via}" if via else ""
-        return f"a child has no routes in the file: ip route add {network}{way} dev {name}"
-    return f"a child has its parent's {setting.option}"
 
 
 def _refusal(made: Interface) -> UsageError | None:

@@ -16,7 +16,8 @@ from ipoibu.errors import UsageError
 # Why ipoibu leaves a setting of another program out
 UNKNOWN: Final = "ipoibu has no such setting"
 RESOLVER: Final = "ipoibu sets no name servers: tell resolvectl, or write /etc/resolv.conf"
-DHCP: Final = "ipoibu has no DHCP client: add an `address`, or run udhcpc on the interface"
+DHCP6: Final = "ipoibu has no client for DHCPv6: add an `address`"
+DHCP_OPTION: Final = "ipoibu's DHCP client has no such setting"
 ADVERTISED: Final = (
     "the kernel follows router advertisements as its sysctl accept_ra says; ipoibu does not set it"
 )
@@ -100,6 +101,10 @@ class Draft:
         """Take an MTU, unless it is the other program's word for "the default"."""
         if text not in ("", "0", "auto"):
             self.take("mtu", text, place)
+
+    def take_dhcp(self, place: Place) -> None:
+        """Take an IPv4 address from DHCP."""
+        self.take("address", "dhcp", place)
 
     def take_mode(self, text: str, place: Place) -> None:
         self.take("mode", text.lower(), place)

@@ -35,7 +35,8 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 _REASONS: Final = (
     (r"DNS\d*|DOMAIN|SEARCH|RES_OPTIONS|PEERDNS|IPV6_PEERDNS|MDNS|LLMNR", draft.RESOLVER),
-    (r"DHCP.*|PERSISTENT_DHCLIENT|PEERROUTES|IPV6_PEERROUTES|PEERNTP", draft.DHCP),
+    (r"DHCPV6C.*", draft.DHCP6),
+    (r"DHCP.*|PERSISTENT_DHCLIENT|PEERROUTES|IPV6_PEERROUTES|PEERNTP", draft.DHCP_OPTION),
     (r"ZONE", draft.FIREWALL),
     (r"MASTER|SLAVE|BONDING_OPTS|BRIDGE|TEAM_MASTER|VRF", draft.SEVERAL_LINKS),
     (r"HWADDR|MACADDR", draft.BY_NAME_ONLY),
@@ -97,8 +98,10 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
     elif name == "MTU":
         made.take_mtu(value, place)
     elif name == "BOOTPROTO":
-        if value.lower() not in ("none", "static"):
-            made.leave(place, draft.DHCP)
+        if value.lower() in ("dhcp", "bootp"):
+            made.take_dhcp(place)
+        elif value.lower() not in ("none", "static"):
+            made.leave(place, draft.UNKNOWN)
     elif name in ("PKEY_ID", "PHYSDEV"):
         if not switch(variables["PKEY"].value if "PKEY" in variables else "no"):
             made.leave(place, "it has no effect without PKEY=yes")

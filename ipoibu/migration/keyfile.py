@@ -23,7 +23,7 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 _REASONS: Final = (
     (r"ipv[46]\.(dns.*|ignore-auto-dns)|connection\.(mdns|llmnr|dns-over-tls)", draft.RESOLVER),
-    (r"ipv[46]\.(dhcp-.*|ignore-auto-routes)", draft.DHCP),
+    (r"ipv[46]\.(dhcp-.*|ignore-auto-routes)", draft.DHCP_OPTION),
     (r"connection\.zone", draft.FIREWALL),
     (r"connection\.(master|controller|slave-type|port-type)", draft.SEVERAL_LINKS),
     (r"infiniband\.mac-address|match\..*", draft.BY_NAME_ONLY),
@@ -78,10 +78,12 @@ def _read_parent(made: Draft, entry: Entry) -> None:
 
 def _read_method(made: Draft, entry: Entry) -> None:
     is_ipv4 = entry.section == "ipv4"
-    if entry.value == "auto":
-        made.leave(entry.place, draft.DHCP if is_ipv4 else draft.ADVERTISED)
+    if entry.value == "auto" and is_ipv4:
+        made.take_dhcp(entry.place)
+    elif entry.value == "auto":
+        made.leave(entry.place, draft.ADVERTISED)
     elif entry.value == "dhcp":
-        made.leave(entry.place, draft.DHCP)
+        made.leave(entry.place, draft.DHCP6)
     elif entry.value == "disabled" and not is_ipv4:
         made.leave(entry.place, draft.LINK_LOCAL)
     elif entry.value not in ("manual", "ignore", "disabled") and (

@@ -24,7 +24,7 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 _REASONS: Final = (
     (r"Network\.(DNS.*|Domains|LLMNR|MulticastDNS|NTP)", draft.RESOLVER),
-    (r"(DHCP.*|IPv6AcceptRA)\..*", draft.DHCP),
+    (r"(DHCP.*|IPv6AcceptRA)\..*", draft.DHCP_OPTION),
     (r"Network\.(Bond|Bridge|VRF|VLAN|MACVLAN)", draft.SEVERAL_LINKS),
     (r"(Match\..*|NetDev\.MACAddress|Link\.MACAddress)", draft.BY_NAME_ONLY),
     (r"Link\.(ActivationPolicy|Unmanaged)", draft.START),
@@ -124,9 +124,9 @@ def _read_address(made: Draft, entry: Entry) -> None:
 
 
 def _read_gateway(made: Draft, entry: Entry) -> None:
-    if entry.value.startswith("_"):
-        made.leave(entry.place, draft.DHCP)
-    else:
+    if entry.value == "_ipv6ra":
+        made.leave(entry.place, draft.ADVERTISED)
+    elif entry.value != "_dhcp4":  # the lease's routes come with it
         made.take_route("default", entry.value, entry.place)
 
 
@@ -161,7 +161,9 @@ def _read_route_section(made: Draft, section: list[Entry]) -> None:
     gateway = values.get("Gateway", "")
     network = values.get("Destination", "default")
     if gateway.startswith("_"):
-        made.leave(section[0].place, draft.DHCP)
+        made.leave(
+            section[0].place, draft.ADVERTISED if gateway == "_ipv6ra" else draft.DHCP_OPTION
+        )
     elif network != "default" or gateway:
         place = next(each.place for each in section if each.key in ("Destination", "Gateway"))
         made.take_route(network, gateway, place)
@@ -171,8 +173,11 @@ def _read_route_section(made: Draft, section: list[Entry]) -> None:
 
 
 def _read_dhcp(made: Draft, entry: Entry) -> None:
-    if switch(entry.value) is not False:
-        made.leave(entry.place, draft.DHCP)
+    value = entry.value.lower()
+    if switch(value) or value == "ipv4":
+        made.take_dhcp(entry.place)
+    if switch(value) is not False and value != "ipv4":
+        made.leave(entry.place, draft.DHCP6)
 
 
 def _read_router_advertisements(made: Draft, entry: Entry) -> None:

@@ -111,7 +111,7 @@ class _Connection:
         addresses = self._made.texts("address")
         has_ipv4 = any(":" not in text for text in addresses)
         if not has_ipv4 and "dhcp4" not in _fields(fields.get("ip")):
-            self._made.leave(self._made.place, f"dhcp4 is the role's default: {draft.DHCP}")
+            self._made.take_dhcp(self._made.place)  # the role's default
         return Reading([self._made])
 
     def _read(self, key: str, node: Any) -> None:
@@ -155,7 +155,7 @@ class _Connection:
                 made.take_route("default", text, place)
         elif name == "dhcp4":
             if switch(text):
-                made.leave(place, draft.DHCP)
+                made.take_dhcp(place)
         elif name == "auto6":
             if switch(text):
                 made.leave(place, draft.ADVERTISED)

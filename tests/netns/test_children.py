@@ -456,6 +456,26 @@ def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
     assert other.ask("stats").get("fabric.drop_pkey", 0) == 0
 
 
+def test_a_child_has_a_mode_and_routes_of_its_own(
+    bare: Lab, cli: Cli, sh: Sh, until: Until
+) -> None:
+    bare.start()
+    words = ("--mode=connected", "--route=10.99.0.0/16,via=10.88.0.2")
+    for number, host in enumerate(bare.hosts, 1):
+        address = f"--address=10.88.0.{number}/24"
+        done = cli(host, "child", "add", "ib0", "0x8001", address, *words[: 3 - number])
+        assert done.returncode == 0, done.stderr
+    one, other = bare.hosts
+    assert "via 10.88.0.2" in sh(one, "ip route show 10.99.0.0/16 dev ib0.8001")
+    assert (one.ask("show")["mode"], ask(one, "ib0.8001", "show")["mode"]) == (
+        "datagram",
+        "connected",
+    )
+    sh(one, "ping -c1 -W3 10.88.0.2")
+    until(lambda: [c["state"] for c in ask(one, "ib0.8001", "conn")] == ["live", "live"])
+    assert other.ask("conn") == []
+
+
 @pytest.fixture(scope="module")
 def idle(cli: Cli) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Run `ipoibu` in a host whose device no interface uses."""

@@ -311,8 +311,11 @@ def test_a_file_names_the_children_with_their_own_options(tmp_path: Path) -> Non
         ("mtu = 'a=\\n'\n\n[child.0x8001]\nmtu = 1", ["2: mtu: ", "5: child.0x8001.mtu: "]),
         ("[child.0x8001]\n[child.0x1]", ["3: child.0x1: another child has the partition 0x8001"]),
         (
-            "[child.0x8001]\nmode = 'datagram'",
-            ["3: child.0x8001.mode: unknown key (known: address, dhcp-client-id, mtu)"],
+            "[child.0x8001]\nqueues = 2",
+            [
+                "3: child.0x8001.queues: unknown key"
+                " (known: address, dhcp-client-id, mode, mtu, route)"
+            ],
         ),
         ("[child.8001]", ["2: child.8001: P_Key '8001' may be decimal or not"]),
         ("child = 1", ["2: child: a table for each child"]),

@@ -54,10 +54,21 @@ def test_a_child_inherits_what_the_table_says(option: Option) -> None:
 def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
     texts = {option.name: option.example for option in OPTIONS if option.name != "queues"}
     parent = InterfaceConfig.build("ib0", texts)
-    own = {"mtu": "1400", "address": ["10.0.0.2/24"], "dhcp-client-id": "guid"}
+    own = {
+        "mode": "datagram",
+        "mtu": "1400",
+        "address": ["10.0.0.2/24"],
+        "dhcp-client-id": "guid",
+        "route": ["10.8.0.0/16"],
+    }
     child = parent.child(PKey(0x0002), own)
     assert child.endpoint == dataclasses.replace(
-        parent.endpoint, name="ib0.8002", pkey=PKey(0x8002), mtu=1400, parent="ib0"
+        parent.endpoint,
+        name="ib0.8002",
+        pkey=PKey(0x8002),
+        mode="datagram",
+        mtu=1400,
+        parent="ib0",
     )
     assert set(own) == {option.name for option in OPTIONS if "child" in option.commands}
 

@@ -268,7 +268,7 @@ def test_peers_change_on_a_link_that_has_some(file: Path) -> None:
     ("text", "fault"),
     [
         (BEFORE + "mtu = 5\n", ":4: mtu: '5' is no MTU"),
-        (BEFORE + "[child.0x8001]\nmode = 5\n", ":5: child.0x8001.mode: unknown key"),
+        (BEFORE + "[child.0x8001]\nqueues = 5\n", ":5: child.0x8001.queues: unknown key"),
         (BEFORE + 'queues = "2"\n', ":4: not a TOML file"),
         (BEFORE + 'mtu = 1000\nroute = ["fd00::/48"]\n', "too small for fd00::/48"),
         ("mtu = 1500\n", "no device given"),

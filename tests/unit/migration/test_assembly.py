@@ -73,7 +73,7 @@ def test_the_files_of_networkd_belong_together(tmp_path: Path) -> None:
     ]
 
 
-def test_a_child_leaves_what_no_child_has(tmp_path: Path) -> None:
+def test_a_child_has_its_own_mode_and_routes(tmp_path: Path) -> None:
     child = CHILD.format(name="ib0.8001", pkey="0x8001", parent="ib0")
     (made,) = made_of(
         tmp_path,
@@ -81,12 +81,21 @@ def test_a_child_leaves_what_no_child_has(tmp_path: Path) -> None:
         b=child
         + "transport-mode=datagram\n[ipv4]\naddress1=10.1.0.1/24,10.1.0.9\nroute1=10.7.0.0/16\n",
     )
+    assert toml(made, tmp_path)["child"] == {
+        "0x8001": {
+            "mode": "datagram",
+            "address": ["10.1.0.1/24"],
+            "route": ["10.7.0.0/16", "default,via=10.1.0.9"],
+        }
+    }
+    assert whys(made) == []
+
+
+def test_a_child_leaves_what_no_child_has(tmp_path: Path) -> None:
+    child = CHILD.format(name="ib0.8001", pkey="0x8001", parent="ib0")
+    (made,) = made_of(tmp_path, a=PARENT, b=child + "[ipv4]\naddress1=10.1.0.1/24\ndad-timeout=0\n")
     assert toml(made, tmp_path)["child"] == {"0x8001": {"address": ["10.1.0.1/24"]}}
-    assert whys(made) == [
-        "a child has its parent's mode",
-        "a child has no routes in the file: ip route add 10.7.0.0/16 dev ib0.8001",
-        "a child has no routes in the file: ip route add default via 10.1.0.9 dev ib0.8001",
-    ]
+    assert whys(made) == ["a child has its parent's dad-ipv4"]
 
 
 def test_a_child_with_its_parents_mode_loses_nothing(tmp_path: Path) -> None:

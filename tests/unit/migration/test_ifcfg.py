@@ -67,14 +67,14 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("BOOTPROTO=dhcp", draft.DHCP),
+        ("BOOTPROTO=autoip", draft.UNKNOWN),
         ("ONBOOT=no", draft.START),
         ("DNS1=10.0.0.53", draft.RESOLVER),
         ("DOMAIN=example.org", draft.RESOLVER),
         ("SEARCH=example.org", draft.RESOLVER),
         ("PEERDNS=no", draft.RESOLVER),
-        ("DHCPV6C=yes", draft.DHCP),
-        ("PEERROUTES=no", draft.DHCP),
+        ("DHCPV6C=yes", draft.DHCP6),
+        ("PEERROUTES=no", draft.DHCP_OPTION),
         ("ZONE=trusted", draft.FIREWALL),
         ("MASTER=bond0", draft.SEVERAL_LINKS),
         ("SLAVE=yes", draft.SEVERAL_LINKS),

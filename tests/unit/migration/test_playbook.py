@@ -117,8 +117,8 @@ def test_what_ipoibu_lacks_is_left_with_its_place_and_a_reason(
 @pytest.mark.parametrize(("ip", "line"), [("dhcp4: yes", 5), ("auto6: no", 3)])
 def test_dhcp_is_asked_for_or_the_default(tmp_path: Path, ip: str, line: int) -> None:
     made = connection(tmp_path / "a.yml", "state: up", ip)
-    assert [note.place.line for note in made.notes] == [line]
-    assert draft.DHCP in made.notes[0].why
+    assert made.notes == []
+    assert [(each.text, each.place.line) for each in made.settings] == [("dhcp", line)]
 
 
 def test_the_housekeeping_of_the_role_is_no_loss(tmp_path: Path) -> None:
