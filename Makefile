@@ -191,11 +191,11 @@ $(VENV)/bin/python: | deps
 	$(PY) -m pip install -q 'cython>=3.0,<3.2' 'setuptools>=70' 'packaging>=24.2' wheel
 
 $(VENV)/.run: pyproject.toml $(VENV)/bin/python
-	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -e .
+	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -C editable_mode=compat -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
-	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -e '.[dev]'
+	PYTHONWARNINGS=ignore $(PY) -m pip install -q --no-build-isolation -C editable_mode=compat -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.built: $(NATIVE) $(VENV)/bin/python
