@@ -28,7 +28,7 @@ ALONE   := tests/unit/core/test_pump.py
 FUZZ_SECONDS ?= 3600
 HOURS        ?= 1
 
-RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal-dev libdeflate-dev liburing-dev python3-pyverbs \
+RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal2 libdeflate0 liburing-dev python3-pyverbs \
                  libibverbs-dev ibverbs-providers
 # `ipoibu bench` reports contenders that are not installed as absent.
 # Draws state machines for the site.

@@ -8,9 +8,8 @@ IPOIBU_COVERAGE   gcov
 IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
 
-ISA-L or else libdeflate (carry-less multiply CRC-32) is used when its header is there, a table
-otherwise; liburing makes a TUN cheaper. IPOIBU_WITHOUT="isal libdeflate uring verbs" builds as if those
-libraries were absent.
+The core loads ISA-L or else libdeflate (carry-less multiply CRC-32), and liburing, at run time.
+IPOIBU_WITHOUT="uring verbs" builds as if the headers of those libraries were absent.
 """
 
 from __future__ import annotations
@@ -101,20 +100,13 @@ def extension(
 
 def core() -> list[Extension]:
     """One module for each contract; each carries its own copy of ext/core."""
-    crc: tuple[list[str], list[tuple[str, str]]] = ([], [])
-    uring: tuple[list[str], list[tuple[str, str]]] = ([], [])
-    if have_library("isal", "isa-l/crc.h"):
-        crc = ["isal"], [("IPU_HAVE_ISAL", "1")]
-    elif have_library("libdeflate", "libdeflate.h"):
-        crc = ["deflate"], [("IPU_HAVE_LIBDEFLATE", "1")]
-    if have_library("uring", "liburing.h"):
-        uring = ["uring"], [("IPU_HAVE_URING", "1")]
+    uring = [("IPU_HAVE_URING", "1")] if have_library("uring", "liburing.h") else []
     fabric = c_files(("core", "fabric", "soft", "unicast"))
     device = c_files(("core", "device"))
     pump = c_files(("core", "pump"))
     return [
-        extension("_core.fabric", ["ext/python/fabric.pyx", *fabric], *crc),
-        extension("_core.device", ["ext/python/device.pyx", *device], *uring),
+        extension("_core.fabric", ["ext/python/fabric.pyx", *fabric], ["dl"]),
+        extension("_core.device", ["ext/python/device.pyx", *device], ["dl"], uring),
         extension("_core.pump", ["ext/python/pump.pyx", *pump]),
         extension("sandbox._libc", ["ext/python/libc.pyx"]),
     ]

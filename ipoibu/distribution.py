@@ -28,7 +28,8 @@ _PACKAGES: Final = {
     ),
     "verbs headers": ("libibverbs-dev", "rdma-core-devel", "rdma-core-devel"),
     "libibverbs": ("libibverbs1", "libibverbs", "libibverbs1"),
-    "isa-l headers": ("libisal-dev", "isa-l-devel", "isa-l-devel"),
+    "isa-l": ("libisal2", "isa-l", "libisal2"),
+    "liburing": ("liburing2", "liburing", "liburing2"),
     "liburing headers": ("liburing-dev", "liburing-devel", "liburing-devel"),
     "pyyaml": ("python3-yaml", "python3-pyyaml", "python3-PyYAML"),
 }

@@ -29,7 +29,8 @@ struct ipu_device *ipu_tun_ring_device(struct ipu_tun_ring *tun)
 
 #else
 
-#include <liburing.h>
+#include "device/uring_library.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +141,7 @@ static void note(struct ipu_tun_ring *tun, int taken)
 
 static void submit(struct ipu_tun_ring *tun)
 {
-    note(tun, io_uring_sq_ready(&tun->ring) > 0 ? io_uring_submit(&tun->ring) : 0);
+    note(tun, io_uring_sq_ready(&tun->ring) > 0 ? ipu_uring.submit(&tun->ring) : 0);
 }
 
 /* Queues reads: twice as many as last time if frames filled all of those. */
@@ -187,7 +188,7 @@ static void read_one(struct ipu_tun_ring *tun)
 static void close_ring(struct ipu_tun_ring *tun)
 {
     if (tun->open)
-        io_uring_queue_exit(&tun->ring);
+        ipu_uring.queue_exit(&tun->ring);
     tun->open = false;
 }
 
@@ -195,7 +196,11 @@ static void close_ring(struct ipu_tun_ring *tun)
  * anyway. */
 static int open_ring(struct ipu_tun_ring *tun)
 {
-    int error = io_uring_queue_init(ENTRIES, &tun->ring, IORING_SETUP_COOP_TASKRUN);
+    int error;
+
+    if (ipu_uring_missing() != NULL)
+        return -ENOSYS;
+    error = ipu_uring.queue_init(ENTRIES, &tun->ring, IORING_SETUP_COOP_TASKRUN);
     if (error < 0)
         return error == -EINVAL ? -ENOSYS : error;
     tun->open = true;
@@ -234,7 +239,7 @@ static void end_reads(struct ipu_tun_ring *tun)
         io_uring_sqe_set_data64(sqe, CANCEL);
     }
     submit(tun);
-    while (tun->reads > 0 && io_uring_wait_cqe_timeout(&tun->ring, &cqe, &wait) == 0)
+    while (tun->reads > 0 && ipu_uring.wait_cqe_timeout(&tun->ring, &cqe, &wait) == 0)
         reap(tun);
     if (tun->reads == 0)
         ipu_slab_unshare(&tun->frames); /* else the kernel may write there: the mapping stays */
@@ -388,7 +393,7 @@ static void ring_flush(void *self)
         queue_reads(tun); /* the same system call submits them */
     submit(tun);
     while (tun->ended < tun->writes && !tun->failed)
-        note(tun, io_uring_submit_and_wait(&tun->ring, 1));
+        note(tun, ipu_uring.submit_and_wait(&tun->ring, 1));
 }
 
 static void ring_written(void *self, int *errors, int n)

@@ -24,7 +24,7 @@
 struct ipu_tun_ring;
 
 /* Takes non-blocking descriptors, one for each queue, which the caller closes after the end of the
- * pump. Returns 0, -ENOSYS (built without liburing, or a kernel older than 6.0), -EPERM
+ * pump. Returns 0, -ENOSYS (no liburing, or a kernel older than 6.0), -EPERM
  * (kernel.io_uring_disabled, a seccomp filter), another error of io_uring_setup(2), or an error of
  * ipu_tun_queues_init().
  */

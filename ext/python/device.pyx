@@ -63,17 +63,13 @@ cdef extern from "device/relay.h" nogil:
 cdef extern from "device/tunnel.h" nogil:
     int ipu_tunnel_run(int tun, int udp, int segment_bytes)
 
-cdef extern from *:
-    """
-    #ifdef IPU_HAVE_URING
-    #define DEVICE_URING 1
-    #else
-    #define DEVICE_URING 0
-    #endif
-    """
-    int DEVICE_URING
+cdef extern from "device/uring_library.h" nogil:
+    const char *ipu_uring_missing()
 
-DEVICE_FEATURES = {"uring": bool(DEVICE_URING)}  #: dict[str, bool]
+cdef const char *_missing = ipu_uring_missing()
+# Why liburing is not there.
+URING_MISSING = _missing.decode(errors="replace") if _missing != NULL else None  #: str | None
+DEVICE_FEATURES = {"uring": URING_MISSING is None}  #: dict[str, bool]
 
 
 cdef uint32_t kinds_of(tuple offload):

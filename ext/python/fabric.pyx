@@ -191,23 +191,16 @@ cdef extern from "fabric/soft_fabric.h" nogil:
                              const ipu_soft_fabric_config *config)
     void ipu_soft_fabric_free(ipu_soft_fabric *soft)
 
-cdef extern from *:
-    """
-    #ifdef IPU_HAVE_LIBDEFLATE
-    #define FABRIC_LIBDEFLATE 1
-    #else
-    #define FABRIC_LIBDEFLATE 0
-    #endif
-    #ifdef IPU_HAVE_ISAL
-    #define FABRIC_ISAL 1
-    #else
-    #define FABRIC_ISAL 0
-    #endif
-    """
-    int FABRIC_LIBDEFLATE
-    int FABRIC_ISAL
+cdef extern from "soft/crc32.h" nogil:
+    enum soft_crc32:
+        SOFT_CRC32_ISAL
+        SOFT_CRC32_DEFLATE
+    soft_crc32 soft_crc32_used()
 
-FABRIC_FEATURES = {"isal": bool(FABRIC_ISAL), "libdeflate": bool(FABRIC_LIBDEFLATE)}  #: dict[str, bool]
+FABRIC_FEATURES = {
+    "isal": soft_crc32_used() == SOFT_CRC32_ISAL,
+    "libdeflate": soft_crc32_used() == SOFT_CRC32_DEFLATE,
+}  #: dict[str, bool]
 
 
 cdef class SoftHca:

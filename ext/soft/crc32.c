@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "crc32.h"
 
-#ifdef IPU_HAVE_ISAL
+#include <dlfcn.h>
+#include <stdbool.h>
 
-#include <isa-l/crc.h>
+/*
+ * ISA-L and libdeflate are loaded at run time: a machine without them computes by the table. A
+ * library of another version has another name, so the prototypes below are those of these names.
+ */
+#define ISAL    "libisal.so.2"
+#define DEFLATE "libdeflate.so.0"
+
+typedef uint32_t isal_function(uint32_t crc, const unsigned char *data, uint64_t bytes);
+typedef uint32_t deflate_function(uint32_t crc, const void *data, size_t bytes);
+typedef uint32_t update_function(uint32_t crc, const void *data, size_t bytes);
+
+static isal_function *isal;
+static deflate_function *deflate;
+
+/* ---- ISA-L -------------------------------------------------------------------------------------
+ */
 
 /*
  * ISA-L returns with the upper halves of the vector registers in use, and an SSE instruction then
@@ -16,9 +32,9 @@ __attribute__((target("avx"))) static void clear_upper_halves(void)
 }
 #endif
 
-uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
+static uint32_t update_by_isal(uint32_t crc, const void *data, size_t bytes)
 {
-    crc = crc32_gzip_refl(crc, data, bytes);
+    crc = isal(crc, data, bytes);
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx"))
         clear_upper_halves();
@@ -26,19 +42,17 @@ uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
     return crc;
 }
 
-#elif defined(IPU_HAVE_LIBDEFLATE)
+/* ---- libdeflate --------------------------------------------------------------------------------
+ */
 
-#include <libdeflate.h>
-
-uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
+static uint32_t update_by_deflate(uint32_t crc, const void *data, size_t bytes)
 {
     /* A null pointer makes libdeflate start anew and forget crc. */
-    return bytes == 0 ? crc : libdeflate_crc32(crc, data, bytes);
+    return bytes == 0 ? crc : deflate(crc, data, bytes);
 }
 
-#else
-
-#include <pthread.h>
+/* ---- our own -----------------------------------------------------------------------------------
+ */
 
 /*
  * Slicing by 8: slice[k][b] is the CRC of byte b followed by k zero bytes, so eight bytes are
@@ -49,7 +63,6 @@ uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
 #define POLYNOMIAL 0xedb88320u
 
 static uint32_t slice[SLICES][256];
-static pthread_once_t slices_filled = PTHREAD_ONCE_INIT;
 
 static void fill_slices(void)
 {
@@ -70,11 +83,10 @@ static uint32_t load_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
+static uint32_t update_by_table(uint32_t crc, const void *data, size_t bytes)
 {
     const uint8_t *p = data;
 
-    pthread_once(&slices_filled, fill_slices);
     crc = ~crc;
     for (; bytes >= 8; bytes -= 8, p += 8) {
         uint32_t low = crc ^ load_le32(p);
@@ -89,4 +101,58 @@ uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
     return ~crc;
 }
 
+/* ---- the choice --------------------------------------------------------------------------------
+ */
+
+static update_function *update = update_by_table;
+static enum soft_crc32 used = SOFT_CRC32_TABLE;
+
+/* The library stays loaded. POSIX lets dlsym return functions as objects. */
+static bool load(const char *library, const char *name, void *function)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+
+    *(void **)function = handle == NULL ? NULL : dlsym(handle, name);
+    return *(void **)function != NULL;
+}
+
+bool soft_crc32_use(enum soft_crc32 wanted)
+{
+    switch (wanted) {
+    case SOFT_CRC32_ISAL:
+        if (isal == NULL && !load(ISAL, "crc32_gzip_refl", &isal))
+            return false;
+        update = update_by_isal;
+        break;
+    case SOFT_CRC32_DEFLATE:
+        if (deflate == NULL && !load(DEFLATE, "libdeflate_crc32", &deflate))
+            return false;
+        update = update_by_deflate;
+        break;
+    case SOFT_CRC32_TABLE:
+        update = update_by_table;
+        break;
+    }
+    used = wanted;
+    return true;
+}
+
+enum soft_crc32 soft_crc32_used(void)
+{
+    return used;
+}
+
+/* Before any thread computes, and before a process gives up the right to read files. */
+__attribute__((constructor)) static void choose(void)
+{
+    fill_slices();
+#ifndef SOFT_CRC32_OWN
+    if (!soft_crc32_use(SOFT_CRC32_ISAL))
+        (void)soft_crc32_use(SOFT_CRC32_DEFLATE);
 #endif
+}
+
+uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes)
+{
+    return update(crc, data, bytes);
+}

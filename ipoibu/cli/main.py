@@ -17,10 +17,7 @@ INTERRUPTED: Final = 130  # as a shell reports SIGINT
 
 
 _PACKAGES: Final = {
-    "libdeflate": "libdeflate0",
     "libibverbs": "libibverbs1",
-    "libisal": "libisal2",
-    "liburing": "liburing2",
 }
 
 

@@ -105,7 +105,7 @@ def extension() -> Finding:
         "extension",
         "warn",
         f"the C core loads, with slow checksums: {features}",
-        f"{install('isa-l headers')}, then build again",
+        install("isa-l"),
     )
 
 
@@ -121,12 +121,16 @@ def io_uring() -> Finding:
         try:
             core.TunRing(ours.fileno())
         except OSError as error:
-            remedy = None
-            if not core.FEATURES["uring"]:
+            reason, remedy = core.URING_MISSING, None
+            if reason is None:
+                reason = os.strerror(error.errno or 0)
+                if error.errno == errno.EPERM:
+                    remedy = "sysctl -w kernel.io_uring_disabled=0"
+            elif ".so" in reason:
+                remedy = install("liburing")
+            else:
                 remedy = f"{install('liburing headers')}, then build again"
-            elif error.errno == errno.EPERM:
-                remedy = "sysctl -w kernel.io_uring_disabled=0"
-            detail = f"each packet of a TUN needs a system call: {os.strerror(error.errno or 0)}"
+            detail = f"each packet of a TUN needs a system call: {reason}"
             return Finding(name, "info", detail, remedy)
     return Finding(name, "ok", "the pump reads and writes packets of a TUN in batches")
 

@@ -15,6 +15,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
 from tests.netns.conftest import Until
 
 pytestmark = pytest.mark.netns
@@ -58,11 +59,12 @@ class Program:
 
 
 @contextmanager
-def running(host: Host, work: Path, command: list[str]) -> Iterator[Program]:
+def running(place: Host | Namespace, work: Path, command: list[str]) -> Iterator[Program]:
     """Run a program with /run, /var/lib and a resolv.conf of its own."""
-    path = work / f"{host.name}.{command[0]}"
+    path = work / f"{place.name}.{command[0]}"
+    namespace = place if isinstance(place, Namespace) else place.namespace
     with path.open("wb") as out:
-        process = host.namespace.popen(
+        process = namespace.popen(
             ["unshare", "-m", "sh", "-c", _PRIVATE, "sh", *command],
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -178,3 +180,33 @@ def test_kea_serves_the_link_behind_a_relay_agent(three: Lab, tmp_path: Path, un
         with running(client, tmp_path, udhcpc(tmp_path, client)):
             until(lambda: lease(tmp_path, client), 20)
         assert identifier(client) in served.log
+
+
+@pytest.mark.timeout(60)
+def test_isc_dhcp_server_on_ethernet_serves_the_link_behind_a_relay_agent(
+    three: Lab, pods: tuple[Namespace, Namespace], tmp_path: Path, until: Until
+) -> None:
+    """It refuses the type of an interface of ipoibu, and that of ib_ipoib."""
+    relay, _, client = three.hosts
+    ethernet, _ = pods
+    config, leases = tmp_path / "dhcpd.conf", tmp_path / "dhcpd.leases"
+    subnet = "subnet {} netmask 255.255.255.0 {{ {} }}\n".format
+    config.write_text(subnet("192.0.2.0", "") + subnet("10.77.0.0", f"range {' '.join(POOL)};"))
+    leases.touch()
+    dhcpd = ["dhcpd", "-4", "-f", "-d", "-cf", str(config), "-lf", str(leases), "--no-pid", "v1"]
+    make = f"ip link add v0 type veth peer name v1 netns {ethernet.name}"
+    relay.run(["sh", "-c", f"{make}; ip address add 192.0.2.1/24 dev v0; ip link set v0 up"])
+    up = "ip address add 192.0.2.2/24 dev v1; ip link set v1 up; ip route add default via 192.0.2.1"
+    try:
+        assert ethernet.popen(["sh", "-c", up]).wait(10) == 0
+        agent = dnsmasq("--interface=v0", f"--dhcp-relay={SERVER_V4},192.0.2.2")
+        with running(ethernet, tmp_path, dhcpd) as served, running(relay, tmp_path, agent):
+            until(lambda: "Server starting service" in served.log, 10)
+            with running(client, tmp_path, udhcpc(tmp_path, client)):
+                until(lambda: lease(tmp_path, client), 20)
+            assert f"DHCPACK on {lease(tmp_path, client)['ip']}" in served.log
+            assert f"via {SERVER_V4}" in served.log
+            # The start of the client identifier, as dhcpd writes it: RFC 4361, P_Key 0xffff
+            assert 'uid "\\377\\000\\000\\377\\377\\000\\003' in leases.read_text()
+    finally:
+        relay.run(["ip", "link", "del", "v0"])

@@ -90,7 +90,7 @@ def test_the_package_works_in_a_bare_root(root: Root) -> None:
     root.run(
         "bare-install",
         "apt-get update -qq; apt-get install -qq -y --no-install-recommends iproute2 iputils-ping"
-        f" /shared/ipoibu_{VERSION}_amd64.deb",
+        f" libisal2 liburing2 /shared/ipoibu_{VERSION}_amd64.deb",
     )
     said = root.run("bare-install", "sh /shared/ipoibu/debian/tests/smoke", sysctl=True)
     assert " 0% packet loss" in said

@@ -259,14 +259,14 @@ def test_options_given_to_up_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -
     ("text", "line"),
     [
         (
-            "libisal.so.2: cannot open shared object file: No such file or directory",
-            "libisal.so.2: cannot open shared object file: install it again (Debian: libisal2),"
-            " or build ipoibu again without it",
+            "libibverbs.so.1: cannot open shared object file: No such file or directory",
+            "libibverbs.so.1: cannot open shared object file: install it again"
+            " (Debian: libibverbs1), or build ipoibu again without it",
         ),
         (
-            "/lib/x86_64-linux-gnu/liburing.so.2: file too short",
-            "liburing.so.2: file too short: install it again (Debian: liburing2), or build ipoibu"
-            " again without it",
+            "/lib/x86_64-linux-gnu/libibverbs.so.1: file too short",
+            "libibverbs.so.1: file too short: install it again (Debian: libibverbs1), or build"
+            " ipoibu again without it",
         ),
         (
             "libnew.so.7: version `NEW_7.1' not found (required by fabric.so)",

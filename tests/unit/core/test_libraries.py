@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The libraries that the core loads at run time: it works without them, and says what is missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipoibu import _core
+from tests.interpreter import ROOT
+
+ISAL, DEFLATE, URING = "libisal.so.2", "libdeflate.so.0", "liburing.so.2"
+PROBE = """
+import json
+from ipoibu import _core
+from ipoibu.host import checkup
+import ipoibu.cli.main
+findings = [checkup.extension(), checkup.io_uring()]
+print(json.dumps([_core.FEATURES, [[it.status, it.detail, it.remedy] for it in findings]]))
+"""
+
+
+def without(hidden: tuple[str, ...], tmp_path: Path, *words: str) -> str:
+    """Run Python where the loader finds an empty file in the place of each hidden library."""
+    for name in hidden:
+        (tmp_path / name).touch()
+    environment = {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_no_extension_module_of_the_core_needs_an_optional_library() -> None:
+    for module in (_core.fabric, _core.device, _core.pump):
+        assert module.__file__ is not None
+        needed = subprocess.run(
+            ["objdump", "-p", module.__file__], capture_output=True, text=True, check=True
+        ).stdout
+        assert not [name for name in (ISAL, DEFLATE, URING) if name in needed]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "has"),
+    [
+        ((), "isal"),
+        ((ISAL,), "libdeflate"),
+        ((ISAL, DEFLATE), None),
+    ],
+)
+def test_the_first_library_for_checksums_that_is_there_is_used(
+    hidden: tuple[str, ...], has: str | None, tmp_path: Path
+) -> None:
+    features, ((status, detail, remedy), _) = json.loads(without(hidden, tmp_path, "-c", PROBE))
+    assert [name for name in ("isal", "libdeflate") if features[name]] == ([has] if has else [])
+    if has is None:
+        assert (status, remedy) == ("warn", "apt-get install libisal2")
+        assert "slow checksums" in detail
+    else:
+        assert status == "ok"
+
+
+def test_without_liburing_the_doctor_says_so_and_names_the_package(tmp_path: Path) -> None:
+    features, (_, (status, detail, remedy)) = json.loads(without((URING,), tmp_path, "-c", PROBE))
+    assert not features["uring"]
+    assert (status, remedy) == ("info", "apt-get install liburing2")
+    assert f"{URING}: file too short" in detail
+
+
+def test_packets_arrive_without_any_of_them(tmp_path: Path) -> None:
+    example = str(ROOT / "docs/examples/echo_blocking.py")
+    assert "came back from" in without((ISAL, DEFLATE, URING), tmp_path, example)
