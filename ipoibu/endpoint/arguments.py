@@ -20,11 +20,12 @@ from typing import TypeVar, cast
 from ipoibu._core import Frame
 from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork, PKey
 from ipoibu.errors import UsageError
+from ipoibu.route import RouteChange
 
 Packet = bytes | bytearray | memoryview
 
 _Value = TypeVar("_Value")
-_Sink = TypeVar("_Sink")
+_Function = TypeVar("_Function")
 
 
 def address_of(value: IpAddress | str) -> IpAddress:
@@ -99,10 +100,45 @@ def seconds_of(value: float | None, name: str) -> float | None:
     return value
 
 
-def sink_of(sink: _Sink) -> _Sink:
-    if not callable(sink):
-        raise TypeError(f"a sink is a function of one argument, not {sink!r}")
-    return sink
+def count_of(value: int) -> int:
+    """Return the most packets that a call may return; `TypeError` or `UsageError` if it is none."""
+    if not isinstance(value, int):
+        raise TypeError(f"max is a number of packets, not {value!r}")
+    if value < 0:
+        raise UsageError(f"max {value}: expected 0 or more packets")
+    return value
+
+
+def sink_of(sink: _Function) -> _Function:
+    return function_of(sink, "a sink", "one argument")
+
+
+def function_of(function: _Function, noun: str, arguments: str) -> _Function:
+    if not callable(function):
+        raise TypeError(f"{noun} is a function of {arguments}, not {function!r}")
+    return function
+
+
+def changes_of(changes: Iterable[RouteChange]) -> list[RouteChange]:
+    wanted = "routes_changed takes a list of RouteChange"
+    if not isinstance(changes, Iterable):
+        raise TypeError(f"{wanted}, not {changes!r}")
+    batch = list(changes)
+    for change in batch:
+        if not isinstance(change, RouteChange):
+            raise TypeError(f"{wanted}, not of {change!r}")
+    return batch
+
+
+def peers_of(peers: Iterable[str]) -> list[str]:
+    wanted = "a list of peers such as 10.0.0.2 is wanted"
+    if isinstance(peers, str) or not isinstance(peers, Iterable):
+        raise TypeError(f"{wanted}, not {peers!r}")
+    batch = list(peers)
+    for peer in batch:
+        if not isinstance(peer, str):
+            raise TypeError(f"{wanted}, not of {peer!r}")
+    return batch
 
 
 def frames_of(frames: Iterable[Frame]) -> list[Frame]:

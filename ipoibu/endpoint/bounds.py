@@ -22,7 +22,9 @@ class Range:
         return f"{self.least} to {self.most} {self.unit}".rstrip()
 
     def check(self, field: str, value: float) -> None:
-        """Raise `UsageError` unless the `value` of the `field` is inside."""
+        """Raise `UsageError` unless the `value` of the `field` is inside, `TypeError` if it is no number."""
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"{field} is a number, {self}, not {value!r}")
         if not self.least <= value <= self.most:
             raise UsageError(f"{field} {value}: expected {self}")
 

@@ -120,6 +120,7 @@ class EndpointConfig:
     frames: int = FRAMES_MAX
 
     def __post_init__(self) -> None:
+        self._check_types()
         MODES.read(self.mode)
         CM_PROFILES.read(self.cm_profile)
         DAD.read(self.dad_ipv4)
@@ -144,3 +145,27 @@ class EndpointConfig:
             raise Conflict(
                 "{queues} is not for links with peers: one thread knows the peers; leave {queues} out"
             )
+
+    def _check_types(self) -> None:
+        """Raise `TypeError` for a value that later checks would refuse in riddles."""
+        for field, (kind, words) in _KINDS.items():
+            value = getattr(self, field)
+            if not isinstance(value, kind) and (value is not None or field in _NEEDED):
+                raise TypeError(f"{field} is {words}, not {value!r}")
+        if self.faults is not None:
+            from ipoibu.fabric.faults import FaultSpec
+
+            if not isinstance(self.faults, FaultSpec):
+                raise TypeError(f"faults is a FaultSpec, not {self.faults!r}")
+
+
+_KINDS: Final[dict[str, tuple[type, str]]] = {
+    "name": (str, "the text of a name such as ib0"),
+    "device": (str, "the text of a device such as soft:eth0"),
+    "port": (int, "the number of a port"),
+    "qkey": (int, "a number"),
+    "mtu": (int, "a number of bytes"),
+    "partitions": (Path, "the Path of a file"),
+    "dhcp": (DhcpConfig, "a DhcpConfig"),
+}
+_NEEDED: Final = ("name", "device", "port")

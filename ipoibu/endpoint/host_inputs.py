@@ -11,12 +11,15 @@ from ipoibu.addr import HwAddr, IpAddress, IpInterface, IpNetwork
 from ipoibu.endpoint.arguments import (
     address_of,
     addresses_of,
+    changes_of,
+    function_of,
     group_of,
     groups_of,
     hwaddr_of,
     interface_of,
     ipv4_addresses_of,
     network_of,
+    peers_of,
 )
 from ipoibu.endpoint.life import Life
 from ipoibu.endpoint.shell import ROUTE_KINDS
@@ -37,7 +40,8 @@ class HostInputs(Life):
     def set_peers(self, peers: Sequence[str]) -> None:
         """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
         that has none. A peer that is connected stays."""
-        self._call(lambda: self._fabric.set_peers(list(peers)))
+        wanted = peers_of(peers)
+        self._call(lambda: self._fabric.set_peers(wanted))
 
     def address_removed(self, address: IpInterface | str) -> None:
         """The interface no longer has this address."""
@@ -79,17 +83,20 @@ class HostInputs(Life):
 
     def routes_changed(self, changes: Sequence[RouteChange]) -> None:
         """Change many routes at once, in order, as `route_added` and `route_removed` do one by one."""
-        self._call(lambda: self._shell.change_routes(changes))
+        batch = changes_of(changes)
+        self._call(lambda: self._shell.change_routes(batch))
 
     def answer_routes(self, ask: AskRoute) -> None:
         """Ask this function about flows whose route is of kind "ask"; it runs on the engine's thread, and
         must not block."""
-        self._call(lambda: self._shell.answer_routes(ask))
+        answer = function_of(ask, "the answer to a route", "a packet")
+        self._call(lambda: self._shell.answer_routes(answer))
 
     def answer_arp(self, ask: AskArp) -> None:
         """Ask this function about ARP requests while `ArpPolicy.asks_kernel`; it runs on the engine's
         thread, and must not block."""
-        self._call(lambda: self._shell.answer_arp(ask))
+        answer = function_of(ask, "the answer to ARP", "two addresses")
+        self._call(lambda: self._shell.answer_arp(answer))
 
     def router_changed(self, is_router: bool) -> None:
         """Set whether the host forwards IPv6 packets, which neighbour advertisements report; at first it

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 
 from ipoibu import _core
-from ipoibu.endpoint.arguments import Packet, frames_of, packets_of, seconds_of
+from ipoibu.endpoint.arguments import Packet, count_of, frames_of, packets_of, seconds_of
 from ipoibu.endpoint.life import Life
 from ipoibu.errors import Closed, UsageError
 
@@ -38,7 +38,7 @@ class Packets(Life):
         a time may receive.
         """
         return self._inbox.receive(
-            self._embedded, _core.QueueDevice.recv, max, seconds_of(timeout, "timeout")
+            self._embedded, _core.QueueDevice.recv, count_of(max), seconds_of(timeout, "timeout")
         )
 
     def reserve(self, max: int = 64) -> list[_core.Frame]:
@@ -46,7 +46,7 @@ class Packets(Life):
         `length` to that of the packet. The list is empty while the data path has all frames. See
         docs/embedding.md.
         """
-        return self._embedded().reserve(max)
+        return self._embedded().reserve(count_of(max))
 
     def send_frames(self, frames: Iterable[_core.Frame]) -> int:
         """As `send`, for reserved frames and without a copy; the frames that fitted no longer belong to the
@@ -64,7 +64,10 @@ class Packets(Life):
         stay readable after `close`.
         """
         return self._inbox.receive(
-            self._embedded, _core.QueueDevice.recv_frames, max, seconds_of(timeout, "timeout")
+            self._embedded,
+            _core.QueueDevice.recv_frames,
+            count_of(max),
+            seconds_of(timeout, "timeout"),
         )
 
     async def asend(self, packets: Iterable[Packet]) -> int:
@@ -78,7 +81,7 @@ class Packets(Life):
 
     async def arecv(self, max: int = 64) -> list[bytes]:
         """As `recv`, without a time-out, on the caller's event loop."""
-        return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv, max)
+        return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv, count_of(max))
 
     async def batches(self, max: int = 64) -> AsyncGenerator[list[bytes], None]:
         """Yield received packets as `arecv` returns them, until the endpoint is closed:
@@ -95,4 +98,6 @@ class Packets(Life):
 
     async def arecv_frames(self, max: int = 64) -> list[_core.Frame]:
         """As `recv_frames`, without a time-out, on the caller's event loop."""
-        return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv_frames, max)
+        return await self._inbox.areceive(
+            self._embedded, _core.QueueDevice.recv_frames, count_of(max)
+        )

@@ -95,6 +95,16 @@ def test_an_object_that_is_no_address_is_refused(endpoint: Endpoint) -> None:
         (lambda it: it.child(None), "None is not a P_Key such as 0x8001"),
         (lambda it: it.capture(7), "a sink is a function of one argument, not 7"),
         (lambda it: it.watch(None), "a sink is a function of one argument, not None"),
+        (lambda it: it.recv("all"), "max is a number of packets, not 'all'"),
+        (lambda it: it.reserve(None), "max is a number of packets, not None"),
+        (lambda it: asyncio.run(it.arecv(b"1")), "max is a number of packets, not b'1'"),
+        (lambda it: it.routes_changed(7), "a list of RouteChange, not 7"),
+        (lambda it: it.routes_changed("x"), "a list of RouteChange, not of 'x'"),
+        (lambda it: it.set_peers("10.0.0.2"), "a list of peers such as .* is wanted"),
+        (lambda it: it.set_peers([7]), "a list of peers such as .* not of 7"),
+        (lambda it: it.set_busy_poll("long"), "busy_poll_us is a number, 0 to .*, not 'long'"),
+        (lambda it: it.answer_routes(7), "the answer to a route is a function of a packet, not 7"),
+        (lambda it: it.answer_arp(None), "the answer to ARP is a function of two addresses"),
     ],
 )
 def test_garbage_is_refused_in_words(endpoint: Endpoint, call: Any, text: str) -> None:
@@ -109,6 +119,8 @@ def test_garbage_is_refused_in_words(endpoint: Endpoint, call: Any, text: str) -
         (lambda it: it.arp_changed(["fd00::1"]), "fd00::1 is not an IPv4 address"),
         (lambda it: it.child(0), "0x0 is not a P_Key"),
         (lambda it: it.child(0x8000), "0x8000 is not a P_Key"),
+        (lambda it: it.recv(-1), "max -1: expected 0 or more packets"),
+        (lambda it: it.recv_frames(-1), "max -1: expected 0 or more packets"),
     ],
 )
 def test_values_that_cannot_be_are_refused_in_words(
@@ -116,3 +128,24 @@ def test_values_that_cannot_be_are_refused_in_words(
 ) -> None:
     with pytest.raises(UsageError, match=text):
         call(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("name", None, "name is the text of a name such as ib0, not None"),
+        ("device", 7, "device is the text of a device such as soft:eth0, not 7"),
+        ("port", "1", "port is the number of a port, not '1'"),
+        ("mtu", "big", "mtu is a number of bytes, not 'big'"),
+        ("qkey", 1.5, "qkey is a number, not 1.5"),
+        ("queues", None, "queues is a number, 1 to 16 queues, not None"),
+        ("busy_poll_us", "x", "busy_poll_us is a number, 0 to .* microseconds, not 'x'"),
+        ("faults", "loss=0.5", "faults is a FaultSpec, not 'loss=0.5'"),
+        ("partitions", "a.conf", "partitions is the Path of a file, not 'a.conf'"),
+        ("dhcp", True, "dhcp is a DhcpConfig, not True"),
+    ],
+)
+def test_a_configuration_refuses_garbage_in_words(field: str, value: Any, text: str) -> None:
+    fields: dict[str, Any] = {"name": "ib0", "device": "soft:eth0", field: value}
+    with pytest.raises(TypeError, match=text):
+        EndpointConfig(**fields)
