@@ -46,6 +46,8 @@ ELSEWHERE: Final = (
     "ipoibu/lab/guests/README.md",
 )
 
+READABLE: Final = 0.65  # how much a state machine may shrink before it scrolls
+
 _FENCE: Final = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"(!?)\[([^\[\]]+)\]\(([^)\s]+)\)")
 _DRAWING: Final = re.compile(r'<p><img alt="([^"]*)" src="([^"]+\.svg)" ?/?></p>')
@@ -173,7 +175,10 @@ def _state_machine(source: str, *_: Any, **__: Any) -> str:
         )
     except FileNotFoundError:
         raise PluginError("no dot here, which draws the state machines: install graphviz") from None
-    return f'<figure class="machine">{done.stdout[done.stdout.index("<svg") :]}</figure>'
+    svg = done.stdout[done.stdout.index("<svg") :]
+    width_pt = float(re.match(r'<svg width="(\d+)pt"', svg)[1])  # type: ignore[index]
+    readable = f'<svg style="min-width:{width_pt * READABLE:.0f}pt" '
+    return f'<figure class="machine">{svg.replace("<svg ", readable, 1)}</figure>'
 
 
 def _title(page: Path) -> str:

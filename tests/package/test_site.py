@@ -94,3 +94,5 @@ def test_state_machines_and_drawings_are_within_their_pages(site: Path) -> None:
     source = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
     assert page.count('<figure class="machine"><svg') == source.count("```mermaid") > 10
     assert "stateDiagram" not in page
+    drawn = text(site, "design.html").count('<figure class="drawing"')
+    assert drawn == len(list((ROOT / "docs/drawings").iterdir()))
