@@ -47,20 +47,20 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.set_defaults(run=run)
 
 
-def _number(text: str, least: int, most: int) -> int:
+def _number(text: str, least: int, most: int, noun: str) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
-        raise UsageError(f"{text!r}: expected a number from {least} to {most}")
+        raise UsageError(f"{text!r} is no {noun}: expected a number from {least} to {most}")
     return int(text)
 
 
 def _count(text: str) -> int:
-    return _number(text, 1, 1 << 32)
+    return _number(text, 1, 1 << 32, "number of frames")
 
 
 def _snaplen(text: str) -> int:
     from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES
 
-    return _number(text, SNAPLEN_MIN_BYTES, SNAPLEN_BYTES)
+    return _number(text, SNAPLEN_MIN_BYTES, SNAPLEN_BYTES, "snapshot length")
 
 
 def run(options: argparse.Namespace) -> int:

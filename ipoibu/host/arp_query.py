@@ -17,13 +17,15 @@ from ipoibu.proto.host_addresses import Delivery
 class ArpQuery:
     """Asks about ARP requests that came in by the interface `index`.
 
-    Any one thread may call `ask`, and any other `close`. With `is_filter` (the sysctl arp_filter) the host
-    answers only if its packets to the asking host leave by the interface; `vrf` is the index of the VRF
-    that the interface is in.
+    Any one thread may call `ask`, and any other `close`. The attributes say what else counts than routes:
+    the sysctls arp_filter (the host answers only if its packets to the asking host leave by the interface),
+    proxy_arp and proxy_arp_pvlan, and the index of the VRF that the interface is in.
     """
 
     def __init__(self, index: int, namespace: Namespace = HERE) -> None:
         self.is_filter = False
+        self.is_proxy = False  # for hosts behind other interfaces
+        self.is_pvlan = False  # for other hosts on the link, which do not hear each other
         self.vrf: int | None = None
         self._index = index
         self._socket = NetlinkSocket(namespace)
@@ -45,8 +47,12 @@ class ArpQuery:
                 case kind if kind == RTN_LOCAL:
                     return None if self._filters(sender, target) else "local"
                 case kind if kind == RTN_UNICAST:
-                    is_back = output_interface(data, offset) in (0, self._index)
-                    return None if is_back else "elsewhere"
+                    leaves_by = output_interface(data, offset)
+                    if leaves_by == self._index:
+                        is_answered = self.is_pvlan and sender != target
+                    else:
+                        is_answered = self.is_proxy and leaves_by != 0
+                    return "elsewhere" if is_answered else None
         return None
 
     def _filters(self, sender: IPv4Address, target: IPv4Address) -> bool:

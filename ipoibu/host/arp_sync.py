@@ -2,7 +2,7 @@
 """ARP sync: copies the host's other IPv4 addresses and its ARP settings into an endpoint.
 
 The kernel answers ARP requests for the IPv4 addresses of all its interfaces, as the sysctls arp_ignore,
-arp_announce, arp_filter and proxy_arp of the receiving interface say
+arp_announce, arp_filter, proxy_arp and proxy_arp_pvlan of the receiving interface say
 (Documentation/networking/ip-sysctl.rst), in a VRF for those of the VRF, and for the networks of local
 routes (`ip route add local`). Where addresses do not say all, it asks its routes, and so does the endpoint.
 The kernel sends notices of addresses and routes, but not of these sysctls, so the ARP sync reads them now
@@ -107,7 +107,9 @@ class ArpSync:
         self._query.vrf = None if link is None else link.master
         self._query.is_filter = self._sysctls.larger("ipv4", name, "arp_filter") > 0
         announce = self._sysctls.larger("ipv4", name, "arp_announce")
-        is_proxy = self._sysctls.larger("ipv4", name, "proxy_arp") > 0
+        self._query.is_proxy = self._sysctls.larger("ipv4", name, "proxy_arp") > 0
+        self._query.is_pvlan = self._sysctls.own("ipv4", name, "proxy_arp_pvlan") > 0
+        is_proxy = self._query.is_proxy or self._query.is_pvlan
         is_proxy &= self._sysctls.own("ipv4", name, "forwarding") > 0
         by_routes = self._query.is_filter or self._query.vrf is not None or self._has_networks
         return ArpPolicy(ignore, announce=announce, is_proxy=is_proxy, by_routes=by_routes)

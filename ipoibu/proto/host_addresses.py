@@ -20,8 +20,8 @@ from ipoibu.limits import HOST_ADDRESSES_MAX
 from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.dad import Addresses
 
-# What the kernel does with a packet that comes in by the interface: it takes it itself, or forwards it by
-# another interface.
+# What the kernel does with a packet that comes in by the interface: it takes it itself, or forwards it to
+# where a proxy answers for.
 Delivery = Literal["local", "elsewhere"]
 
 # Asks the kernel for the delivery of packets from the first address (0.0.0.0 in a probe) to the second one;
@@ -48,8 +48,8 @@ class Ignore(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArpPolicy:
-    """The sysctls arp_ignore and arp_announce; `is_proxy` is proxy_arp while the interface forwards. With
-    `by_routes` addresses do not say all: the kernel decides about each request."""
+    """The sysctls arp_ignore and arp_announce; `is_proxy` is proxy_arp or proxy_arp_pvlan while the
+    interface forwards. With `by_routes` addresses do not say all: the kernel decides about each request."""
 
     ignore: Ignore = Ignore.NOTHING
     announce: int = 0

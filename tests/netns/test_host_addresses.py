@@ -136,7 +136,7 @@ def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
 
 @pytest.mark.timeout(60)
 def test_proxy_arp_answers_for_the_hosts_behind_a_router(
-    lab: Lab, pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    lab: Lab, pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     first, router = lab.hosts
     behind, _ = pods
@@ -159,9 +159,14 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
         sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=1")
         until(lambda: answers("192.0.2.9"), timeout_s=20)
         assert not answers("10.77.0.99"), "the route to it leads back"
+        sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=0 net.ipv4.conf.ib0.proxy_arp_pvlan=1")
+        ask = ("ping", "-I", "ib0", "-c", "1")
+        until(lambda: cli(first, *ask, "10.77.0.99").returncode == 0, timeout_s=20)
+        assert cli(first, *ask, "192.0.2.9").returncode == 1, "the route to it leads elsewhere"
     finally:
         sh(first, "ip route del 192.0.2.0/24 dev ib0")
-        sh(router, "sysctl -qw net.ipv4.conf.ib0.forwarding=0 net.ipv4.conf.ib0.proxy_arp=0")
+        for name in ("forwarding", "proxy_arp", "proxy_arp_pvlan"):
+            sh(router, f"sysctl -qw net.ipv4.conf.ib0.{name}=0")
         sh(router, "ip link del v0")
 
 

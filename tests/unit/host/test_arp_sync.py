@@ -168,6 +168,14 @@ def route(network: str, bits: int, kind: int, table: int) -> Notice:
     return Notice(RTM_NEWROUTE, 0, data, 0)
 
 
+def test_proxy_arp_pvlan_counts_by_the_interface_s_own_value(bench: Bench) -> None:
+    bench.write("lo", "forwarding", 1)
+    bench.write("all", "proxy_arp_pvlan", 1)
+    assert not bench.refresh()[0][1].is_proxy
+    bench.write("lo", "proxy_arp_pvlan", 1)
+    assert bench.refresh()[0][1].is_proxy
+
+
 @pytest.mark.parametrize("scope", ["all", "lo"])
 def test_proxy_arp_counts_while_the_interface_forwards(bench: Bench, scope: str) -> None:
     bench.write(scope, "proxy_arp", 1)
