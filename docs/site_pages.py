@@ -15,7 +15,6 @@ import posixpath
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,10 +134,8 @@ def commands_page() -> str:
 
 def _command(command: Command) -> list[str]:
     depth = "#" * command.name.count(" ")
-    usage = textwrap.fill(
-        f"{command.name} {command.usage}", 72, subsequent_indent="    ", break_on_hyphens=False
-    )
-    lines = [f"#{depth} {command.name}", f"```text\n{usage}\n```"]
+    usage = f"```{{ .text .usage }}\n{command.name} {command.usage}\n```"
+    lines = [f"#{depth} {command.name}", usage]
     lines += [html.escape(" ".join(text.split()), quote=False) for text in command.texts]
     for item in command.items:
         head = f"{', '.join(item.names)} {item.value}".strip()

@@ -28,7 +28,7 @@ mtu = 5
 
 
 [child.0x8001]
-mode = "datagram"
+mode = "fast"
 END
 """
 
@@ -53,6 +53,7 @@ END
 SESSIONS: Final = {
     "CONTRIBUTING.md: # ipoibu capture": Session(),
     "docs/design.md: ipoibu neigh add": Session(),
+    "docs/metrics.md: ipoibu metrics": Session(),
     "docs/partitions.md: ipoibu child add": Session(),
     "docs/service.md: # ipoibu config check": Session(FAULTY),
     "docs/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),
@@ -73,7 +74,6 @@ ELSEWHERE: Final = {
     "docs/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
     "docs/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
     "docs/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
-    "docs/metrics.md: ipoibu metrics": ("tests/unit/daemon/test_metrics.py", "--textfile"),
     "docs/packaging.md: apt-get build-dep": ("tests/package/test_debian.py", "dpkg-buildpackage"),
     "docs/packaging.md: python3 setup.py": ("tests/package/test_rpm.py", "sdist"),
     "docs/packaging.md: SOURCE_DATE_EPOCH": ("tests/package/test_wheel.py", "SOURCE_DATE_EPOCH"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from tests.doubles.page_sessions import ELSEWHERE, SESSIONS
 pytestmark = pytest.mark.netns
 
 SHELL_PAGES: Final = ("README.md", "docs/tutorial.md")  # they open a shell: `ipoibu lab -- bash`
+DIRECTORIES: Final = "/etc/ipoibu|/var/lib/prometheus/node-exporter"
 BETWEEN: Final = "=== next block ==="
 TIMEOUT_S: Final = 60
 # A command of a page that starts in the background has as long as the page's `sleep`. Where the machine is
@@ -173,7 +175,7 @@ def test_a_session_with_its_own_interface(key: str, clone: Path, idle: Lab) -> N
 
 
 def session_of(key: str, clone: Path, lab: Lab) -> None:
-    """Run a session of the table in the first host; files of /etc/ipoibu lie in a directory of the test."""
+    """Run a session of the table in the first host; files of the system lie in a directory of the test."""
     block, session = named(key), SESSIONS[key]
     commands = "\n".join(block.commands)
     if session.limit_s:
@@ -181,7 +183,7 @@ def session_of(key: str, clone: Path, lab: Lab) -> None:
     script = f"{session.before}\necho '{BETWEEN}'\n{commands}"
 
     def once(head: str) -> list[tuple[Block, str]]:
-        ours = f"{head}{script}".replace("/etc/ipoibu", f"{clone}/etc")
+        ours = head + re.sub(DIRECTORIES, f"{clone}/etc", script)
         printed = run(clone, ours, lab.hosts[0].namespace).replace(f"{clone}/etc", "/etc/ipoibu")
         if block.language == "sh":
             assert "ipoibu: " not in printed
