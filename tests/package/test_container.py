@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,10 +44,10 @@ UNPRIVILEGED: Final = (
 class Podman:
     """podman with a store of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, state: Path) -> None:
         (directory / "containers.conf").write_text(CONFIG)
         self._environment = {**os.environ, "CONTAINERS_CONF": str(directory / "containers.conf")}
-        self._words = ["podman", "--root", f"{directory}/store", "--runroot", f"{directory}/run"]
+        self._words = ["podman", "--root", f"{directory}/store", "--runroot", str(state)]
 
     def popen(self, *words: str, host: Host | None = None) -> subprocess.Popen[str]:
         """Start podman; `--network host` is then the network of `host`."""
@@ -83,13 +84,17 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     ):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (directory / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-    podman = Podman(directory)
-    podman("import", str(archive), BASE)
-    volumes = ["-v", f"{wheels}:/wheels:ro", "-v", f"{directory}/pip.conf:/etc/pip.conf:ro"]
-    file = ["-f", str(CONTAINER / "Containerfile"), "--build-arg", f"BASE={BASE}"]
-    podman("build", "--network", "host", *volumes, *file, "-t", "localhost/ipoibu", str(PROJECT))
-    yield podman
-    podman("rmi", "--all", "--force")
+    # podman takes no path of more than 50 characters for its state.
+    with tempfile.TemporaryDirectory(prefix="podman-") as state:
+        podman = Podman(directory, Path(state))
+        podman("import", str(archive), BASE)
+        volumes = ["-v", f"{wheels}:/wheels:ro", "-v", f"{directory}/pip.conf:/etc/pip.conf:ro"]
+        file = ["-f", str(CONTAINER / "Containerfile"), "--build-arg", f"BASE={BASE}"]
+        podman(
+            "build", "--network", "host", *volumes, *file, "-t", "localhost/ipoibu", str(PROJECT)
+        )
+        yield podman
+        podman("rmi", "--all", "--force")
 
 
 @pytest.fixture
