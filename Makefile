@@ -18,7 +18,7 @@ export CCACHE_NOHASHDIR := 1
 endif
 JOBS    := $(shell nproc)
 # Tests in network namespaces wait more than they work; units and guests of the lab wait a little.
-WAITING := $(shell expr 2 '*' $(JOBS))
+WAITING := $(shell expr 3 '*' $(JOBS))
 BUSY    := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
 SPREAD  := $(PYTEST) --dist worksteal -n
