@@ -90,3 +90,15 @@ ELSEWHERE: Final = {
     "docs/tutorial.md: make lab": (".ci/run", "make test"),
     "ipoibu/lab/guests/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
 }
+
+# Who runs the programs of a page, or what they show
+PROGRAMS: Final = {
+    "CONTRIBUTING.md": ("tests/unit/test_examples.py", "CONTRIBUTING.md"),
+    "README.md": ("tests/unit/test_examples.py", "README.md"),
+    "docs/adding-a-fabric.md": ("tests/unit/test_blocks.py", "docs/adding-a-fabric.md"),
+    "docs/dhcp.md": ("tests/netns/test_dhcp.py", "docs/dhcp.md"),
+    "docs/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
+    "docs/sa.md": ("tests/lab/scenarios/own_sa.py", "async with SaClient.open("),
+    "docs/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
+    "tests/lab/README.md": ("tests/lab/test_rdma.py", "ibv_{kind}_pingpong"),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.doubles.page_blocks import blocks
 from tests.netns.conftest import Until
 from tests.netns.test_dhcp_clients import SERVER_V4, dnsmasq, running
 
@@ -89,6 +91,17 @@ def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
     client.stop()
     assert not list(runtime.glob("net-*/ib0.resolv.conf"))
     assert list((tmp_path / "leases").glob("ib0-*.lease"))
+
+
+def test_the_program_of_the_page_gets_an_address(link: Lab, tmp_path: Path, until: Until) -> None:
+    first, _, client = link.hosts
+    (program,) = blocks("docs/dhcp.md", "python")
+    with running(first, tmp_path, server()) as served:
+        until(lambda: "DHCP, IP range" in served.log)
+        done = client.run([sys.executable, "-c", f"{program.text}\nprint(address)"])
+        assert done.returncode == 0, done.stderr
+        address = done.stdout.split()[-1]
+        assert f"DHCPACK(ib0) {address.partition('/')[0]} " in served.log
 
 
 def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(

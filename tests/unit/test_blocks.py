@@ -19,6 +19,7 @@ import yaml
 from ipoibu.cli.parser import COMMANDS, build
 from ipoibu.daemon.config import faults
 from tests.doubles.page_blocks import ROOT, Block, blocks, missing, pages, simple_commands
+from tests.doubles.page_sessions import PROGRAMS
 
 LANGUAGES: Final = {"sh", "console", "text", "toml", "python", "ini", "yaml", "mermaid"}
 
@@ -62,6 +63,26 @@ def test_a_program_is_python_and_its_imports_exist(block: Block) -> None:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("ipoibu", "tests")):
             module = import_module(str(node.module))
             assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_every_program_of_the_pages_is_run_by_a_test() -> None:
+    assert {page for page in pages() for _ in blocks(page, "python")} == set(PROGRAMS)
+    for file, text in PROGRAMS.values():
+        assert text in (ROOT / file).read_text(encoding="utf-8"), file
+
+
+def test_the_contract_of_a_fabric_is_that_of_the_code() -> None:
+    (block,) = blocks("docs/adding-a-fabric.md", "python")
+    module = import_module("ipoibu.fabric.memory")
+    sketched = [node for node in ast.parse(block.text).body if isinstance(node, ast.ClassDef)]
+    assert len(sketched) == 2
+    for node in sketched:
+        real = getattr(module, node.name)
+        names = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+        assert all(name in vars(real) for name in names), names
+        (base,) = real.__bases__
+        assert base.__name__ == ast.unparse(node.bases[0])
+        assert names >= base.__abstractmethods__
 
 
 @pytest.mark.parametrize("block", cases("yaml", "ini"))
