@@ -71,7 +71,7 @@ bench: venv
 	@mkdir -p build
 	$(SUDO) $(VENV)/bin/ipoibu bench --json build/bench.json
 
-# MkDocs sees no difference between a page that is missing and a warning about it: both end the build.
+# Makes the site in build/site; a warning of MkDocs ends the build (`strict` in mkdocs.yml).
 docs: $(VENV)/.dev build
 	$(call install,$(DOCS_PACKAGES))
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
