@@ -190,8 +190,8 @@ OPEN_WAIT_MAX_S: Final = 86_400
 OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`
-INTERFACE_DESCRIPTORS: Final = 22  # a child on the built-in HCA has at most 18
-TX_QUEUE_DESCRIPTORS: Final = 12  # for each further TX queue, which has 10
+INTERFACE_DESCRIPTORS: Final = 26  # a child on the built-in HCA has at most 18
+TX_QUEUE_DESCRIPTORS: Final = 15  # for each further TX queue, which has 13
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 
 # Rings between Python and the pump of a further TX queue; the first queue has those of `Pump`

@@ -40,6 +40,7 @@ struct ipu_send {
     uint32_t head_len;
     uint32_t len;
     uint32_t qpn;
+    uint32_t flow; /* a hash: messages with the same one keep their order; see spreads_flows */
     void *ah;
     uint64_t cookie; /* sent() returns it */
 };
@@ -167,8 +168,9 @@ struct ipu_fabric {
     /* The least length of a receive, because a longer datagram fails the queue pair. 0: the fabric
      * only drops such a datagram. */
     uint32_t min_recv;
-    uint32_t max_recv; /* the most receives that are of use; 0: no such limit */
-    bool one_piece;    /* head_len must be 0: the queue pair has one SGE */
+    uint32_t max_recv;  /* the most receives that are of use; 0: no such limit */
+    bool one_piece;     /* head_len must be 0: the queue pair has one SGE */
+    bool spreads_flows; /* different flows may take different ways; else `flow` means nothing */
     /* Further queue pairs that send for us: those of our TX queues, where these have numbers of
      * their own. The list does not change while a pump runs. */
     uint32_t tx_qpns[IPU_TX_QUEUES_MAX - 1];

@@ -458,7 +458,8 @@ struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
     faults->fabric = *inner;
     faults->fabric.ops = inner->ops->recover ? &recoverable_ops : &unbreakable_ops;
     faults->fabric.self = faults;
-    faults->fabric.one_piece = false; /* copying gathers the pieces */
+    faults->fabric.one_piece = false;     /* copying gathers the pieces */
+    faults->fabric.spreads_flows = false; /* copies leave in whatever order the faults give them */
     faults->random = seed;
     faults->next_due_ns = INT64_MAX;
     int error = set_up(faults, config, pool_frames);

@@ -57,6 +57,7 @@ static int soft_send(void *self, const struct ipu_send *sends, int n)
             .remote_qpn = sends[i].qpn,
             .remote_qkey = soft->qkey,
             .flags = SOFT_SEND_SIGNALED,
+            .flow = sends[i].flow,
         };
         ipu_soft_work_gather(&wr[i], &sends[i]);
     }
@@ -196,6 +197,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .qpn = config->source_qpn != 0 ? config->source_qpn : soft_qp_qpn(soft->qp),
         .mtu = attr.datagram_bytes,
         .max_recv = config->recv_depth,
+        .spreads_flows = true,
     };
     if (soft->has_connections) {
         soft->fabric.connected = &ipu_soft_connected_ops;

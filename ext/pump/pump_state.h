@@ -13,6 +13,7 @@
 #include "pump/capture.h"
 #include "pump/classify.h"
 #include "pump/coalesce.h"
+#include "pump/flow_key.h"
 #include "pump/neigh.h"
 #include "pump/pump.h"
 #include "pump/pump_abi.h"
@@ -112,6 +113,7 @@ struct ipu_pump {
     struct ipu_segment cut;
     uint32_t cut_index;
     const struct ipu_ah *cut_ah;
+    uint32_t cut_flow;
     struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
 
@@ -214,6 +216,7 @@ struct ipu_outbound {
     size_t ip_len;
     struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
     struct ipu_flow flow;
+    uint32_t flow_hash; /* where the fabric spreads flows; else 0 */
 };
 
 /* Takes the frame when it returns true; otherwise it has counted the packet or given it to the

@@ -204,6 +204,12 @@ static bool hold_or_miss(struct ipu_pump *pump, const struct ipu_outbound *packe
     return false;
 }
 
+static uint32_t flow_hash(const struct ipu_pump *pump, const struct ipu_outbound *packet)
+{
+    struct ipu_flow_key key = ipu_flow_key_of(packet->frame + IPU_TX_IP, packet->ip_len);
+    return ipu_flow_key_hash(&key, &pump->route.seed);
+}
+
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
@@ -232,6 +238,8 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
         entry->action = IPU_NEIGH_SEND;
     if (connection != NULL && !ipu_connection_has_room(pump, connection))
         return hold_for_room(pump, packet, connection);
+    if (connection == NULL && pump->fabric->spreads_flows)
+        packet->flow_hash = flow_hash(pump, packet);
     bool whole =
         packet->segment == NULL ||
         (connection != NULL && connection->superframe_bytes >= IPU_VNET_LEN + packet->ip_len &&
@@ -241,6 +249,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     pump->cut = *packet->segment;
     pump->cut_index = packet->index;
     pump->cut_ah = entry->ah;
+    pump->cut_flow = packet->flow_hash;
     pump->cut_connection = connection;
     IPU_COUNT(pump, tx_super_frames);
     return true;
@@ -346,6 +355,7 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
 {
     struct ipu_send send = {.addr = packet->frame + IPU_TX_ENCAP,
                             .len = (uint32_t)(IPU_ENCAP_LEN + packet->ip_len),
+                            .flow = packet->flow_hash,
                             .cookie = packet->index};
     bool superframes = connection != NULL && connection->superframes;
     if (!superframes && !complete(pump, packet))
@@ -391,12 +401,15 @@ static int cut(struct ipu_pump *pump)
             .head_len = vnet_len + IPU_ENCAP_LEN + segment->head_len,
             .addr = payload,
             .len = len,
+            .flow = pump->cut_flow,
             .cookie = (index + UINT64_C(1)) << IPU_COOKIE_HEAD_SHIFT | pump->cut_index,
         };
         if (pump->fabric->one_piece && connection == NULL) {
             memcpy(head + send.head_len, payload, len);
-            send =
-                (struct ipu_send){.addr = head, .len = send.head_len + len, .cookie = send.cookie};
+            send.addr = head;
+            send.len += send.head_len;
+            send.head = NULL;
+            send.head_len = 0;
         }
         pump->tx_users[pump->cut_index]++;
         if (connection != NULL)

@@ -20,27 +20,47 @@
  * channel watches the socket while packets wait for the buffers of a consumer (progress.c).
  */
 
-static uint32_t events_of(const struct soft_channel *channel)
-{
-    if (!channel->watches)
-        return 0;
-    return EPOLLIN | (channel->hca->wants_writable ? EPOLLOUT : 0);
-}
-
-static void update(struct soft_channel *channel)
-{
-    struct epoll_event event = {.events = events_of(channel)};
-
-    /* This cannot fail: both descriptors are ours, and the entry exists. */
-    if (channel->hca->udp != NULL)
-        (void)epoll_ctl(channel->epoll_fd, EPOLL_CTL_MOD, soft_udp_fd(channel->hca->udp), &event);
-}
-
 static int watch(struct soft_channel *channel, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events};
 
     return epoll_ctl(channel->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+/* Returns whether the HCA has a socket that receives. */
+static bool receives(const struct soft_hca *hca)
+{
+    return hca->udp != NULL && soft_udp_fd(hca->udp) >= 0;
+}
+
+static void watch_socket(struct soft_channel *channel)
+{
+    struct epoll_event event = {.events = channel->watches ? EPOLLIN : 0};
+
+    /* This cannot fail: both descriptors are ours, and the entry exists. */
+    if (receives(channel->hca))
+        (void)epoll_ctl(channel->epoll_fd, EPOLL_CTL_MOD, soft_udp_fd(channel->hca->udp), &event);
+}
+
+/* Waits for EPOLLOUT of the full outlets, and of no others. Returns false if it cannot. */
+static bool watch_outlets(struct soft_channel *channel)
+{
+    const struct soft_udp *udp = channel->hca->udp;
+    unsigned int wanted = channel->watches ? channel->hca->full_outlets : 0;
+
+    for (unsigned int outlet = 0; outlet < SOFT_UDP_OUTLETS; outlet++) {
+        unsigned int bit = 1u << outlet;
+
+        if (((wanted ^ channel->watched_outlets) & bit) == 0)
+            continue;
+        if ((wanted & bit) == 0)
+            (void)epoll_ctl(channel->epoll_fd, EPOLL_CTL_DEL, soft_udp_outlet_fd(udp, outlet),
+                            NULL);
+        else if (watch(channel, soft_udp_outlet_fd(udp, outlet), EPOLLOUT) != 0)
+            return false;
+        channel->watched_outlets ^= bit;
+    }
+    return true;
 }
 
 static int open_descriptors(struct soft_channel *channel)
@@ -58,7 +78,7 @@ static int open_descriptors(struct soft_channel *channel)
         return error;
     }
     error = watch(channel, channel->event_fd, EPOLLIN);
-    if (error == 0 && hca->udp != NULL)
+    if (error == 0 && receives(hca))
         error = watch(channel, soft_udp_fd(hca->udp), EPOLLIN);
     if (error != 0) {
         close(channel->epoll_fd);
@@ -81,7 +101,9 @@ void soft_channel_review(struct soft_hca *hca)
         if (watches == channel->watches)
             continue;
         channel->watches = watches;
-        update(channel);
+        watch_socket(channel);
+        if (!watch_outlets(channel))
+            hca->deadline_ns = soft_clock_ns();
     }
 }
 
@@ -102,8 +124,8 @@ int soft_channel_create(struct soft_hca *hca, struct soft_channel **out)
     }
     soft_lock_acquire(hca);
     LIST_INSERT_HEAD(&hca->channels, channel, entry);
-    if (hca->wants_writable)
-        update(channel);
+    if (!watch_outlets(channel))
+        hca->deadline_ns = soft_clock_ns();
     soft_lock_release(hca);
     *out = channel;
     return 0;
@@ -123,12 +145,14 @@ void soft_channel_release(struct soft_channel *channel)
     free(channel);
 }
 
-void soft_channel_want_writable(struct soft_hca *hca)
+bool soft_channel_watch_outlets(struct soft_hca *hca)
 {
     struct soft_channel *channel;
+    bool watched = true;
 
     LIST_FOREACH(channel, &hca->channels, entry)
-        update(channel);
+        watched &= watch_outlets(channel);
+    return watched;
 }
 
 void soft_cq_arm(struct soft_cq *cq)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "icrc.h"
 #include "ipv4.h"
 #include "objects.h"
 
@@ -72,7 +73,6 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
     hca->attr = *attr;
     hca->pkey[0] = SOFT_PKEY_DEFAULT;
     hca->pkey_count = 1;
-    hca->source_port = SOFT_UDP_PORT;
     hca->next_qpn = soft_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
     hca->timer_ns = SOFT_NO_DEADLINE_NS;
@@ -164,7 +164,17 @@ static int read_attributes(struct soft_netdev *dev, const char *netdev,
     return 0;
 }
 
-static int open_udp(struct soft_hca *hca, int adopted_fd)
+int soft_hca_open_udp(struct soft_hca *hca, const struct soft_udp_config *config)
+{
+    int error = soft_udp_open(config, &hca->count, &hca->udp);
+
+    for (unsigned int i = 0; error == 0 && i < SOFT_UDP_OUTLETS; i++)
+        hca->outlet_seed[i] =
+            soft_icrc_port_change(SOFT_UDP_PORT, soft_udp_outlet_port(hca->udp, i));
+    return error;
+}
+
+static int open_receiving_udp(struct soft_hca *hca, int adopted_fd)
 {
     struct soft_udp_config config = {
         .netdev = hca->attr.netdev,
@@ -175,7 +185,7 @@ static int open_udp(struct soft_hca *hca, int adopted_fd)
         .adopted_fd = adopted_fd,
     };
 
-    return soft_udp_open(&config, &hca->count, &hca->udp);
+    return soft_hca_open_udp(hca, &config);
 }
 
 int soft_hca_open(const char *netdev, const struct soft_hca_options *options, struct soft_hca **out)
@@ -204,7 +214,7 @@ int soft_hca_open(const char *netdev, const struct soft_hca_options *options, st
         error = soft_membership_open(&hca->membership, attr.ifindex);
     if (error != 0)
         goto destroy;
-    error = open_udp(hca, options->adopted_fd);
+    error = open_receiving_udp(hca, options->adopted_fd);
     if (error != 0)
         goto close_membership;
     *out = hca;

@@ -379,6 +379,8 @@ struct soft_send_wr {
     uint16_t pkey_index; /* GSI QPs only */
     uint8_t flags;
     uint8_t num_sge; /* 0..SOFT_MAX_SGE */
+    uint32_t flow;   /* UD: packets with the same number keep their order; those with others leave
+                        by other UDP ports, as far as there are some */
     struct soft_sge sg[SOFT_MAX_SGE];
 };
 
@@ -395,9 +397,9 @@ struct soft_recv_wr {
  * complete, even when not signalled. UD is unreliable: success says only that the caller may reuse
  * the buffer.
  *
- * RC ignores address handle and remote QPN and Q_Key; success says that the peer has the message. A
- * message over SOFT_MAX_RC_BYTES is invalid, and so is any message before the state SOFT_QPS_RTS;
- * in the error state the QP accepts requests and flushes them.
+ * RC ignores address handle, remote QPN, Q_Key and flow (a connection is one flow); success says
+ * that the peer has the message. A message over SOFT_MAX_RC_BYTES is invalid, and so is any message
+ * before the state SOFT_QPS_RTS; in the error state the QP accepts requests and flushes them.
  */
 int soft_qp_post_send(struct soft_qp *qp, const struct soft_send_wr *wr, int n);
 

@@ -65,6 +65,12 @@ uint32_t soft_icrc_seed(const struct in6_addr *src, const struct in6_addr *dst, 
     return soft_crc32_update(0, pseudo, (size_t)(udp + UDP_BYTES - pseudo));
 }
 
+uint32_t soft_icrc_port_change(uint16_t from, uint16_t to)
+{
+    return soft_icrc_seed(&in6addr_any, &in6addr_any, from, 0, 0) ^
+           soft_icrc_seed(&in6addr_any, &in6addr_any, to, 0, 0);
+}
+
 /* The difference between the right ICRC of the packet, as far as its seed is right, and the stored
  * one. */
 static uint32_t difference(uint32_t seed, const uint8_t *packet, size_t len)

@@ -33,6 +33,10 @@
 uint32_t soft_icrc_seed(const struct in6_addr *src, const struct in6_addr *dst, uint16_t src_port,
                         uint16_t dst_port, uint16_t udp_bytes);
 
+/* Returns what soft_icrc_seed changes by, as xor, when the source port is `to` and not `from`. A
+ * CRC is linear, and the same bytes follow the port, so nothing else matters. */
+uint32_t soft_icrc_port_change(uint16_t from, uint16_t to);
+
 /* Returns whether the packet from BTH to ICRC, len >= 16 bytes, ends with the right ICRC. */
 bool soft_icrc_check(uint32_t seed, const uint8_t *packet, size_t len);
 

@@ -36,9 +36,10 @@ struct soft_channel {
     bool signalled;  /* event_fd is readable */
     bool attended;   /* was armed before: its consumer comes back to poll */
     bool background; /* leaves the socket to other channels, if there are any */
-    bool watches;    /* the socket */
+    bool watches;    /* the socket, and the outlets that sends wait for */
     int event_fd;
-    int epoll_fd; /* event_fd and the socket */
+    int epoll_fd;                 /* event_fd, the socket, and */
+    unsigned int watched_outlets; /* these outlets, a bit each */
 };
 
 struct soft_cq {
@@ -68,6 +69,7 @@ struct soft_send_wqe {
     uint32_t bytes;
     uint32_t psn;   /* RC: of its first packet */
     uint8_t status; /* not success: it was invalid when posted, and completes in its turn */
+    bool sent;      /* UD: it completes once all requests before it do */
 };
 
 struct soft_send_queue {
@@ -137,6 +139,7 @@ struct soft_qp {
     LIST_ENTRY(soft_qp) entry; /* in its bucket */
     TAILQ_ENTRY(soft_qp) stall_entry;
     enum soft_stall stall;
+    unsigned int stalled_outlets; /* SOFT_STALL_SOCKET: it waits for these, a bit each */
     const struct soft_transport *transport;
     enum soft_qp_type type;
     uint32_t qpn;
@@ -144,9 +147,10 @@ struct soft_qp {
     uint32_t qkey;
     uint32_t psn; /* of the next packet */
     uint16_t pkey_index;
-    unsigned int groups;    /* attached to */
-    int64_t supply_left_ns; /* how long the HCA may wait for its consumer to post, */
-    int64_t supply_at_ns;   /* as of this time */
+    unsigned int sent_early; /* UD: requests that have left, and others before them have not */
+    unsigned int groups;     /* attached to */
+    int64_t supply_left_ns;  /* how long the HCA may wait for its consumer to post, */
+    int64_t supply_at_ns;    /* as of this time */
     struct soft_cq *send_cq;
     struct soft_cq *recv_cq;
     struct soft_send_queue sq;
@@ -181,8 +185,8 @@ struct soft_hca {
     struct soft_netdev netdev;
     struct soft_membership membership;
     struct soft_udp *udp; /* NULL: without a device; the HCA reaches only itself */
-    uint16_t source_port; /* of udp */
-    bool other_adapters;  /* as in soft_hca_options */
+    uint32_t outlet_seed[SOFT_UDP_OUTLETS]; /* how the ports of the outlets change the ICRC */
+    bool other_adapters;                    /* as in soft_hca_options */
     struct soft_hca
         *main; /* of a TX queue: the HCA that it sends for, and that receives; else NULL */
 
@@ -201,7 +205,7 @@ struct soft_hca {
     unsigned int group_count;
 
     struct soft_stall_list stalled;
-    bool wants_writable; /* channels that watch the socket wait for EPOLLOUT, too */
+    unsigned int full_outlets; /* that stalled send queues wait for, a bit each */
     int64_t deadline_ns;
     struct soft_rc_list work; /* connections with a pending ACK or more to send */
     struct soft_rc_list timers;
@@ -218,6 +222,8 @@ struct soft_hca {
 
 /* hca.c. Makes an HCA without a device, for tests without a network. */
 int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out);
+/* Opens hca->udp. */
+int soft_hca_open_udp(struct soft_hca *hca, const struct soft_udp_config *config);
 
 /* lock.c */
 void soft_lock_acquire(struct soft_hca *hca);
@@ -231,8 +237,10 @@ void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signa
 /* channel.c. The caller of all but create holds the HCA's mutex. */
 int soft_channel_create(struct soft_hca *hca, struct soft_channel **out);
 void soft_channel_release(struct soft_channel *channel); /* by one of its users */
-void soft_channel_want_writable(struct soft_hca *hca);   /* hca->wants_writable has changed */
-void soft_channel_review(struct soft_hca *hca);          /* hca->short_of has changed */
+/* hca->full_outlets has changed. Returns false if the consumers do not wake up when the outlets
+ * have room: the kernel is short of memory. */
+bool soft_channel_watch_outlets(struct soft_hca *hca);
+void soft_channel_review(struct soft_hca *hca); /* hca->short_of has changed */
 
 static inline unsigned int soft_cq_count(const struct soft_cq *cq)
 {
@@ -297,6 +305,11 @@ void soft_progress_run_short(struct soft_qp *qp);
 void soft_progress_supply(const struct soft_qp *qp);
 /* Delivers one packet; a trusted packet comes from the loopback, which has no ICRC. */
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted);
+
+static inline uint8_t soft_outlet_of(uint32_t flow)
+{
+    return flow % SOFT_UDP_OUTLETS;
+}
 
 /* Returns the smallest power of two >= n; n <= 2^31. */
 static inline unsigned int soft_round_up(unsigned int n)

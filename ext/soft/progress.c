@@ -29,23 +29,25 @@ static void set_stall(struct soft_qp *qp, enum soft_stall stall)
     if (qp->stall != SOFT_STALL_NONE && stall == SOFT_STALL_NONE)
         TAILQ_REMOVE(&hca->stalled, qp, stall_entry);
     qp->stall = stall;
+    if (stall == SOFT_STALL_SOCKET)
+        qp->stalled_outlets = soft_udp_stalled_outlets(hca->udp);
 }
 
 /* Sets descriptors and deadline to the events that the stalled queues wait for. */
 static void announce_stalls(struct soft_hca *hca)
 {
-    bool socket = false, memory = false;
+    unsigned int outlets = 0;
+    bool memory = false;
 
     for (struct soft_qp *qp = TAILQ_FIRST(&hca->stalled); qp != NULL;
          qp = TAILQ_NEXT(qp, stall_entry)) {
-        socket |= qp->stall == SOFT_STALL_SOCKET;
+        if (qp->stall == SOFT_STALL_SOCKET)
+            outlets |= qp->stalled_outlets;
         memory |= qp->stall == SOFT_STALL_MEMORY;
     }
+    hca->full_outlets = outlets;
+    memory |= !soft_channel_watch_outlets(hca);
     hca->deadline_ns = memory ? soft_clock_ns() + MEMORY_RETRY_NS : SOFT_NO_DEADLINE_NS;
-    if (socket != hca->wants_writable) {
-        hca->wants_writable = socket;
-        soft_channel_want_writable(hca);
-    }
 }
 
 void soft_progress_send(struct soft_qp *qp)

@@ -169,6 +169,7 @@ static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
     wqe->wr = *wr;
     wqe->bytes = bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
     wqe->status = SOFT_WC_SUCCESS;
+    wqe->sent = false;
     if (qp->rc != NULL) {
         wqe->wr.ah = NULL;
         soft_rc_number(qp, wqe);

@@ -84,6 +84,7 @@ static int ready_to_receive(struct soft_rc *rc, const struct soft_rc_attr *attr)
         return -EINVAL;
     rc->attr = *attr;
     rc->local = memcmp(&attr->path.dgid, &hca->attr.gid, sizeof(hca->attr.gid)) == 0;
+    rc->outlet = soft_outlet_of(rc->qp->qpn); /* numbers are given in sequence: an even spread */
     rc->expected = attr->rq_psn;
     rc->state = SOFT_QPS_RTR;
     return 0;
@@ -220,7 +221,7 @@ static enum soft_stall serve(struct soft_qp *qp)
     return rc->state == SOFT_QPS_RTS ? soft_rc_transmit(rc) : SOFT_STALL_NONE;
 }
 
-/* Sends the acknowledgements of all listed connections in as few system calls as possible. An
+/* Sends the acknowledgements of all listed connections, with one system call for each outlet. An
  * acknowledgement that the socket does not accept now stays pending; serve() then decides what to
  * wait for. */
 static void acknowledge_all(struct soft_hca *hca)
@@ -242,11 +243,11 @@ static void acknowledge_all(struct soft_hca *hca)
         if (filled == 0)
             return;
         done = soft_udp_send(hca->udp, &reason);
-        for (unsigned int i = 0; i < done; acked = TAILQ_NEXT(acked, work_entry)) {
+        for (unsigned int i = 0; i < filled; acked = TAILQ_NEXT(acked, work_entry)) {
             if (acked->pending_ack == SOFT_RC_ACK_NONE || acked->local)
                 continue;
-            soft_rc_ack_sent(acked);
-            i++;
+            if (soft_udp_sent(hca->udp, i++))
+                soft_rc_ack_sent(acked);
         }
         if (done < filled)
             return;

@@ -80,7 +80,8 @@ struct soft_rc {
     enum soft_qp_state state;
     struct soft_rc_attr attr; /* as modified so far */
     struct soft_udp_dest dest;
-    bool local; /* the peer is on this HCA */
+    bool local;     /* the peer is on this HCA */
+    uint8_t outlet; /* of all its packets */
     struct {
         uint16_t bytes;
         uint32_t value;

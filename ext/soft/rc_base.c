@@ -58,7 +58,7 @@ uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes)
         rc->seed[i].value = soft_icrc_seed(&rc->qp->hca->attr.gid, &rc->attr.path.dgid,
                                            SOFT_UDP_PORT, SOFT_UDP_PORT, (uint16_t)packet_bytes);
     }
-    return rc->seed[i].value;
+    return rc->seed[i].value ^ rc->qp->hca->outlet_seed[rc->outlet];
 }
 
 void soft_rc_loop(struct soft_rc *rc, size_t packet_bytes)

@@ -54,6 +54,7 @@ bool soft_rc_fill_ack(struct soft_rc *rc)
         return false;
     head_bytes = pack_ack(rc, slot->head);
     slot->dest = &rc->dest;
+    slot->outlet = rc->outlet;
     slot->bytes = (unsigned int)(head_bytes + SOFT_ICRC_BYTES);
     slot->head[SOFT_ROCE_MASKED_BYTE] = 0xff;
     crc = soft_crc32_update(soft_rc_seed(rc, slot->bytes), slot->head, head_bytes);

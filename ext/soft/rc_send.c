@@ -141,6 +141,7 @@ static void fill_slot(struct soft_rc *rc, const struct soft_rc_position *at,
     uint32_t crc;
 
     slot->dest = &rc->dest;
+    slot->outlet = rc->outlet;
     slot->bytes = (unsigned int)(head_bytes + bytes + pad_bytes + SOFT_ICRC_BYTES);
     slot->head[SOFT_ROCE_MASKED_BYTE] = 0xff;
     crc = soft_crc32_update(soft_rc_seed(rc, slot->bytes), slot->head, head_bytes);

@@ -5,14 +5,14 @@
 
 /*
  * A further thread sends by a TX queue. Threads that shared one HCA would wait for its mutex and
- * its socket, so a TX queue is an HCA of its own, with a socket on a port of its own, and receives
- * nothing. Only the one socket on port 4791 receives: a TX queue's peers answer the queue pair that
- * it names as the source.
+ * its sockets, so a TX queue is an HCA of its own, with outlets of its own, and receives nothing.
+ * Only the one socket on port 4791 receives: a TX queue's peers answer the queue pair that it names
+ * as the source.
  *
  * A thread takes a TX queue's mutex before that of its HCA, for packets to our own GID.
  */
 
-static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
+static int open_outlets(struct soft_hca *tx_queue, struct soft_hca *hca)
 {
     struct soft_netdev_state state;
     struct soft_udp_config config = {
@@ -26,11 +26,7 @@ static int open_socket(struct soft_hca *tx_queue, struct soft_hca *hca)
     pthread_mutex_lock(&hca->group_mutex);
     error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state); /* it may have a new name */
     pthread_mutex_unlock(&hca->group_mutex);
-    if (error == 0)
-        error = soft_udp_open(&config, &tx_queue->count, &tx_queue->udp);
-    if (error == 0)
-        tx_queue->source_port = soft_udp_port(tx_queue->udp);
-    return error;
+    return error == 0 ? soft_hca_open_udp(tx_queue, &config) : error;
 }
 
 int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca **out)
@@ -43,7 +39,7 @@ int soft_hca_open_tx_queue(struct soft_hca *hca, uint16_t pkey, struct soft_hca 
     tx_queue->main = hca;
     tx_queue->pkey[0] = pkey;
     if (hca->udp != NULL)
-        error = open_socket(tx_queue, hca);
+        error = open_outlets(tx_queue, hca);
     if (error != 0) {
         soft_hca_close(tx_queue);
         return error;

@@ -40,14 +40,14 @@ static size_t pack_head(const struct soft_qp *qp, const struct soft_send_wqe *wq
     return soft_roce_pack(head, &roce);
 }
 
-static uint32_t icrc_seed(struct soft_ah *ah, size_t packet_bytes)
+static uint32_t icrc_seed(struct soft_ah *ah, unsigned int outlet, size_t packet_bytes)
 {
     if (ah->seed_bytes != packet_bytes) {
         ah->seed_bytes = (uint16_t)packet_bytes;
-        ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.gid, ah->hca->source_port,
+        ah->icrc_seed = soft_icrc_seed(&ah->hca->attr.gid, &ah->dest.gid, SOFT_UDP_PORT,
                                        SOFT_UDP_PORT, ah->seed_bytes);
     }
-    return ah->icrc_seed;
+    return ah->icrc_seed ^ ah->hca->outlet_seed[outlet];
 }
 
 /* Makes the packet of one request in a slot of the batch: head, the caller's data, padding and
@@ -66,6 +66,7 @@ static void fill_slot(const struct soft_qp *qp, const struct soft_send_wqe *wqe,
     uint32_t crc;
 
     slot->dest = &wqe->wr.ah->dest;
+    slot->outlet = soft_outlet_of(wqe->wr.flow);
     slot->bytes = (unsigned int)(head_bytes + wqe->bytes + pad_bytes + SOFT_ICRC_BYTES);
     for (; sge < end && head_bytes + sge->length <= SOFT_UDP_HEAD_MAX; sge++) {
         if (sge->length > 0)
@@ -74,7 +75,8 @@ static void fill_slot(const struct soft_qp *qp, const struct soft_send_wqe *wqe,
     }
     tail = sge == end ? slot->head + head_bytes : slot->tail;
     slot->head[SOFT_ROCE_MASKED_BYTE] = 0xff;
-    crc = soft_crc32_update(icrc_seed(wqe->wr.ah, slot->bytes), slot->head, head_bytes);
+    crc =
+        soft_crc32_update(icrc_seed(wqe->wr.ah, slot->outlet, slot->bytes), slot->head, head_bytes);
     slot->head[SOFT_ROCE_MASKED_BYTE] = 0;
     slot->iov[n++] = (struct iovec){.iov_base = slot->head, .iov_len = head_bytes};
     for (; sge < end; sge++) {
@@ -103,23 +105,58 @@ static struct soft_send_wqe *send_at(const struct soft_qp *qp, unsigned int ahea
 }
 
 /* Fills a batch with requests for the wire, from the head of the queue on, as far as the completion
- * queue has room for them; returns their number. */
+ * queue has room for them; returns their number. It skips those that left before others whose
+ * outlet was full. */
 static unsigned int fill_batch(const struct soft_qp *qp)
 {
     unsigned int room = soft_cq_room(qp->send_cq);
     struct soft_send_wqe *wqe;
     unsigned int n = 0;
 
-    while ((wqe = send_at(qp, n)) != NULL && wqe->status == SOFT_WC_SUCCESS && !wqe->wr.ah->local) {
+    for (unsigned int ahead = 0;
+         (wqe = send_at(qp, ahead)) != NULL && wqe->status == SOFT_WC_SUCCESS && !wqe->wr.ah->local;
+         ahead++) {
         struct soft_udp_slot *slot;
 
         if (completes(wqe) && room == 0)
             break;
+        room -= completes(wqe);
+        if (wqe->sent)
+            continue;
         slot = soft_udp_reserve(qp->hca->udp);
         if (slot == NULL)
             break;
-        fill_slot(qp, wqe, n, slot);
+        fill_slot(qp, wqe, ahead, slot);
         soft_udp_commit(qp->hca->udp);
+        n++;
+    }
+    return n;
+}
+
+/* Marks the requests of a batch that has left in part. */
+static void mark_sent(struct soft_qp *qp, unsigned int filled)
+{
+    unsigned int i = 0;
+
+    for (unsigned int ahead = 0; i < filled; ahead++) {
+        struct soft_send_wqe *wqe = send_at(qp, ahead);
+
+        if (wqe->sent)
+            continue;
+        wqe->sent = soft_udp_sent(qp->hca->udp, i++);
+        qp->sent_early += wqe->sent;
+    }
+}
+
+/* Returns how many requests at the head of the queue have left, as far as the completion queue has
+ * room for them. */
+static unsigned int sent_at_head(const struct soft_qp *qp)
+{
+    unsigned int room = soft_cq_room(qp->send_cq);
+    const struct soft_send_wqe *wqe;
+    unsigned int n = 0;
+
+    while ((wqe = send_at(qp, n)) != NULL && wqe->sent && !(completes(wqe) && room == 0)) {
         room -= completes(wqe);
         n++;
     }
@@ -134,11 +171,29 @@ static void complete_sent(struct soft_qp *qp, unsigned int n)
         const struct soft_send_wqe *wqe = send_at(qp, 0);
 
         bytes += wqe->bytes;
+        qp->sent_early -= wqe->sent;
         soft_cq_end_send(qp, SOFT_WC_SUCCESS, completes(wqe));
     }
     qp->psn += n;
     soft_count_add(&qp->hca->count, SOFT_C_TX_PACKETS, n);
     soft_count_add(&qp->hca->count, SOFT_C_TX_BYTES, bytes);
+}
+
+/* Sends the batch, and completes the requests that have left and have no others before them. */
+static enum soft_stall send_batch(struct soft_qp *qp, unsigned int filled)
+{
+    int reason;
+    unsigned int done = soft_udp_send(qp->hca->udp, &reason);
+
+    if (done == filled && qp->sent_early == 0) {
+        complete_sent(qp, filled);
+        return SOFT_STALL_NONE;
+    }
+    mark_sent(qp, filled);
+    complete_sent(qp, sent_at_head(qp));
+    if (done == filled)
+        return SOFT_STALL_NONE;
+    return reason == EAGAIN ? SOFT_STALL_SOCKET : SOFT_STALL_MEMORY;
 }
 
 /* Delivers a packet to our own GID, at the head of the queue. The kernel cannot do it everywhere:
@@ -180,14 +235,16 @@ static void loop_head(struct soft_qp *qp)
 
 static enum soft_stall send_queued(struct soft_qp *qp)
 {
+    enum soft_stall stall = SOFT_STALL_NONE;
     struct soft_send_wqe *wqe;
 
-    while ((wqe = send_at(qp, 0)) != NULL) {
-        unsigned int filled, done;
-        int reason;
-
+    while (stall == SOFT_STALL_NONE && (wqe = send_at(qp, 0)) != NULL) {
         if (completes(wqe) && soft_cq_room(qp->send_cq) == 0)
             return SOFT_STALL_CQ;
+        if (wqe->sent) {
+            complete_sent(qp, sent_at_head(qp));
+            continue;
+        }
         if (wqe->status != SOFT_WC_SUCCESS) {
             soft_count_add(&qp->hca->count, SOFT_C_TX_LENGTH, 1);
             soft_cq_end_send(qp, wqe->status, true);
@@ -202,13 +259,9 @@ static enum soft_stall send_queued(struct soft_qp *qp)
             complete_sent(qp, 1);
             continue;
         }
-        filled = fill_batch(qp);
-        done = soft_udp_send(qp->hca->udp, &reason);
-        complete_sent(qp, done);
-        if (done < filled)
-            return reason == EAGAIN ? SOFT_STALL_SOCKET : SOFT_STALL_MEMORY;
+        stall = send_batch(qp, fill_batch(qp));
     }
-    return SOFT_STALL_NONE;
+    return stall;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */

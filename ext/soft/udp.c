@@ -42,9 +42,15 @@
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
 #define RX_CONTROL_BYTES 128
 
-struct soft_udp {
+struct outlet {
     int fd;
     uint16_t port;
+};
+
+struct soft_udp {
+    int fd; /* receives; -1: none */
+    struct outlet outlets[SOFT_UDP_OUTLETS];
+    unsigned int stalled_outlets;
     unsigned int ifindex;
     struct in6_addr gid;
     const struct soft_udp_family *family;
@@ -55,8 +61,11 @@ struct soft_udp {
 
     unsigned int tx_count;
     unsigned int tx_iov_count;
+    unsigned int tx_outlets; /* of the batch, a bit each */
     struct soft_udp_slot tx_slot[TX_SLOTS];
+    struct soft_udp_slot *tx_order[TX_SLOTS]; /* the batch outlet by outlet */
     struct iovec tx_iov[TX_SLOTS * SOFT_UDP_SLOT_IOV];
+    struct iovec tx_outlet_iov[TX_SLOTS * SOFT_UDP_SLOT_IOV];
     struct mmsghdr tx_message[TX_SLOTS];
     unsigned int tx_message_packets[TX_SLOTS];
     _Alignas(struct cmsghdr) uint8_t tx_control[TX_SLOTS][TX_CONTROL_BYTES];
@@ -99,24 +108,22 @@ static int refuse_all(int fd)
 }
 
 /* Binds to the wildcard address, for the groups; packets to other addresses of the device are
- * dropped later. A *port of 0 becomes the port that the kernel chose. */
-static int bind_socket(int fd, const struct soft_udp_family *family, uint16_t *port)
+ * dropped later. */
+static int bind_socket(int fd, const struct soft_udp_family *family, uint16_t port)
 {
     union soft_udp_address any;
-    socklen_t len = family->address_bytes;
-    in_port_t *place = family->domain == AF_INET ? &any.ip4.sin_port : &any.ip6.sin6_port;
 
     memset(&any, 0, sizeof(any));
     any.any.sa_family = (sa_family_t)family->domain;
-    *place = htons(*port);
-    if (bind(fd, &any.any, len) < 0 || getsockname(fd, &any.any, &len) < 0)
-        return -errno;
-    *port = ntohs(*place);
-    return 0;
+    if (family->domain == AF_INET)
+        any.ip4.sin_port = htons(port);
+    else
+        any.ip6.sin6_port = htons(port);
+    return bind(fd, &any.any, family->address_bytes) < 0 ? -errno : 0;
 }
 
-static int open_socket(const struct soft_udp_config *config, const struct soft_udp_family *family,
-                       uint16_t *port)
+/* Opens a socket that is bound to the device, and not yet to a port. */
+static int open_socket(const struct soft_udp_config *config, const struct soft_udp_family *family)
 {
     const char *netdev = config->netdev;
     int fd = socket(family->domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
@@ -131,22 +138,58 @@ static int open_socket(const struct soft_udp_config *config, const struct soft_u
     if (error == 0 &&
         setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, netdev, (socklen_t)strlen(netdev)) < 0)
         error = -errno;
-    if (error == 0) {
-        set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
-        if (*port == 0) {
-            error = refuse_all(fd);
-        } else {
-            set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-            (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else packets come singly */
-        }
-    }
-    if (error == 0)
-        error = bind_socket(fd, family, port);
     if (error != 0) {
         close(fd);
         return error;
     }
     return fd;
+}
+
+static int open_receiver(const struct soft_udp_config *config, const struct soft_udp_family *family)
+{
+    int fd = open_socket(config, family);
+    int error;
+
+    if (fd < 0)
+        return fd;
+    set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+    (void)set_option(fd, IPPROTO_UDP, UDP_GRO, 1); /* Linux 5.0; else packets come singly */
+    error = bind_socket(fd, family, config->port);
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+/* Binds to the first free port from *port on, and counts *port up. */
+static int bind_outlet(int fd, const struct soft_udp_family *family, unsigned int *port)
+{
+    int error = -EADDRINUSE;
+
+    while (error == -EADDRINUSE && *port <= UINT16_MAX)
+        error = bind_socket(fd, family, (uint16_t)(*port)++);
+    return error;
+}
+
+static int open_outlets(struct soft_udp *udp, const struct soft_udp_config *config)
+{
+    unsigned int port = SOFT_UDP_OUTLET_PORT;
+    int error = 0;
+
+    for (int i = 0; error == 0 && i < SOFT_UDP_OUTLETS; i++) {
+        struct outlet *outlet = &udp->outlets[i];
+
+        outlet->fd = open_socket(config, udp->family);
+        if (outlet->fd < 0)
+            return outlet->fd;
+        set_buffer(outlet->fd, SO_SNDBUFFORCE, SO_SNDBUF);
+        error = refuse_all(outlet->fd);
+        if (error == 0)
+            error = bind_outlet(outlet->fd, udp->family, &port);
+        outlet->port = (uint16_t)(port - 1);
+    }
+    return error;
 }
 
 /* Duplicates the socket of an earlier adapter, unless it belongs to another device or address
@@ -207,7 +250,24 @@ static void release(struct soft_udp *udp)
 {
     if (udp->rx_memory != NULL)
         munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+    for (int i = 0; i < SOFT_UDP_OUTLETS; i++)
+        if (udp->outlets[i].fd >= 0)
+            close(udp->outlets[i].fd);
+    if (udp->fd >= 0)
+        close(udp->fd);
     free(udp);
+}
+
+static int open_sockets(struct soft_udp *udp, const struct soft_udp_config *config)
+{
+    int error = config->port != 0 ? prepare_messages(udp) : 0;
+
+    if (error == 0 && config->port != 0) {
+        udp->fd = config->adopted_fd != 0 ? adopt_socket(config, udp->family)
+                                          : open_receiver(config, udp->family);
+        error = udp->fd < 0 ? udp->fd : 0;
+    }
+    return error == 0 ? open_outlets(udp, config) : error;
 }
 
 int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
@@ -218,42 +278,44 @@ int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count
 
     if (udp == NULL)
         return -ENOMEM;
-    udp->port = config->port;
+    udp->fd = -1;
+    for (int i = 0; i < SOFT_UDP_OUTLETS; i++)
+        udp->outlets[i].fd = -1;
     udp->ifindex = config->ifindex;
     udp->gid = config->gid;
     udp->family = soft_is_ipv4(&config->gid) ? &soft_udp_ipv4 : &soft_udp_ipv6;
     udp->may_fragment = !config->sends_singly && !IN6_IS_ADDR_LINKLOCAL(&config->gid);
     udp->count = count;
     udp->rx_wanted = RX_MESSAGES;
-    error = config->port != 0 ? prepare_messages(udp) : 0;
-    if (error == 0) {
-        udp->fd = config->adopted_fd != 0 ? adopt_socket(config, udp->family)
-                                          : open_socket(config, udp->family, &udp->port);
-        error = udp->fd < 0 ? udp->fd : 0;
-    }
+    error = open_sockets(udp, config);
     if (error != 0) {
         release(udp);
         return error;
     }
-    udp->segment = !config->sends_singly && set_option(udp->fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
+    udp->segment =
+        !config->sends_singly && set_option(udp->outlets[0].fd, IPPROTO_UDP, UDP_SEGMENT, 0) == 0;
     *out = udp;
     return 0;
 }
 
 void soft_udp_close(struct soft_udp *udp)
 {
-    close(udp->fd);
     release(udp);
-}
-
-uint16_t soft_udp_port(const struct soft_udp *udp)
-{
-    return udp->port;
 }
 
 int soft_udp_fd(const struct soft_udp *udp)
 {
     return udp->fd;
+}
+
+int soft_udp_outlet_fd(const struct soft_udp *udp, unsigned int outlet)
+{
+    return udp->outlets[outlet].fd;
+}
+
+uint16_t soft_udp_outlet_port(const struct soft_udp *udp, unsigned int outlet)
+{
+    return udp->outlets[outlet].port;
 }
 
 uint64_t soft_udp_overruns(const struct soft_udp *udp)
@@ -278,13 +340,42 @@ struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp)
     slot = &udp->tx_slot[udp->tx_count];
     slot->iov = &udp->tx_iov[udp->tx_iov_count];
     slot->iov_count = 0;
+    slot->left = false;
     return slot;
 }
 
 void soft_udp_commit(struct soft_udp *udp)
 {
-    udp->tx_iov_count += udp->tx_slot[udp->tx_count].iov_count;
-    udp->tx_count++;
+    struct soft_udp_slot *slot = &udp->tx_slot[udp->tx_count];
+
+    udp->tx_iov_count += slot->iov_count;
+    udp->tx_outlets |= 1u << slot->outlet;
+    udp->tx_order[udp->tx_count++] = slot;
+}
+
+/* Sorts the batch by outlet, if it has several; the packets of an outlet keep their order. A train
+ * needs its pieces in one row. */
+static void sort_by_outlet(struct soft_udp *udp)
+{
+    struct iovec *iov = udp->tx_outlet_iov;
+    unsigned int n = 0;
+
+    if ((udp->tx_outlets & (udp->tx_outlets - 1)) == 0)
+        return;
+    for (unsigned int outlet = 0; outlet < SOFT_UDP_OUTLETS; outlet++) {
+        if ((udp->tx_outlets & 1u << outlet) == 0)
+            continue;
+        for (unsigned int i = 0; i < udp->tx_count; i++) {
+            struct soft_udp_slot *slot = &udp->tx_slot[i];
+
+            if (slot->outlet != outlet)
+                continue;
+            memcpy(iov, slot->iov, slot->iov_count * sizeof(*iov));
+            slot->iov = iov;
+            iov += slot->iov_count;
+            udp->tx_order[n++] = slot;
+        }
+    }
 }
 
 static void build_control(struct soft_udp *udp, struct msghdr *m, const struct soft_udp_dest *dest,
@@ -298,19 +389,19 @@ static void build_control(struct soft_udp *udp, struct msghdr *m, const struct s
         soft_udp_put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
 }
 
-/* Returns how many packets from `first` on make a train: they have one destination and one size,
- * but the last may be shorter. */
-static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
+/* Returns how many packets from `first` on, and before `end`, make a train: they have one
+ * destination and one size, but the last may be shorter. */
+static unsigned int train_length(const struct soft_udp *udp, unsigned int first, unsigned int end,
                                  unsigned int singly)
 {
-    const struct soft_udp_slot *head = &udp->tx_slot[first];
+    const struct soft_udp_slot *head = udp->tx_order[first];
     unsigned int bytes = head->bytes;
     unsigned int n = 1;
 
     if (!udp->segment || first < singly)
         return 1;
-    while (first + n < udp->tx_count && n < TX_TRAIN_PACKETS) {
-        const struct soft_udp_slot *next = head + n;
+    while (first + n < end && n < TX_TRAIN_PACKETS) {
+        const struct soft_udp_slot *next = udp->tx_order[first + n];
 
         if (next->dest != head->dest || next->bytes > head->bytes ||
             bytes + next->bytes > TX_TRAIN_BYTES)
@@ -323,16 +414,17 @@ static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
     return n;
 }
 
-/* Makes messages of the packets from `first` on; returns their number. */
-static unsigned int build_messages(struct soft_udp *udp, unsigned int first, unsigned int singly)
+/* Makes messages of the packets from `first` to `end`; returns their number. */
+static unsigned int build_messages(struct soft_udp *udp, unsigned int first, unsigned int end,
+                                   unsigned int singly)
 {
     unsigned int messages = 0;
 
-    while (first < udp->tx_count) {
-        struct soft_udp_slot *slot = &udp->tx_slot[first];
+    while (first < end) {
+        const struct soft_udp_slot *slot = udp->tx_order[first];
         struct msghdr *m = &udp->tx_message[messages].msg_hdr;
-        unsigned int packets = train_length(udp, first, singly);
-        struct soft_udp_slot *last = slot + packets - 1;
+        unsigned int packets = train_length(udp, first, end, singly);
+        const struct soft_udp_slot *last = udp->tx_order[first + packets - 1];
 
         m->msg_name = (void *)(uintptr_t)&slot->dest->address;
         m->msg_namelen = udp->family->address_bytes;
@@ -381,24 +473,28 @@ static bool begin_fragments(struct soft_udp *udp)
 {
     const struct soft_udp_option *o = &udp->family->fragment;
 
-    if (!udp->may_fragment || udp->has_fragments ||
-        set_option(udp->fd, o->level, o->name, o->value) < 0)
+    if (!udp->may_fragment || udp->has_fragments)
         return false;
+    for (int i = 0; i < SOFT_UDP_OUTLETS; i++)
+        if (set_option(udp->outlets[i].fd, o->level, o->name, o->value) < 0)
+            return false;
     udp->has_fragments = true;
     soft_count_add(udp->count, SOFT_C_TX_FRAGMENTS, 1);
     return true;
 }
 
-unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
+/* Sends the packets from `first` to `end`, which are one outlet's. Returns how many packets are
+ * done, and sets *stall if these are not all. */
+static unsigned int send_outlet(struct soft_udp *udp, unsigned int first, unsigned int end,
+                                int *stall)
 {
-    unsigned int done = 0;
+    int fd = udp->outlets[udp->tx_order[first]->outlet].fd;
+    unsigned int done = first;
     unsigned int singly = 0; /* the packets before this index go one by one */
-    unsigned int total = udp->tx_count;
 
-    *stall = 0;
-    while (done < total) {
-        unsigned int messages = build_messages(udp, done, singly);
-        int sent = sendmmsg(udp->fd, udp->tx_message, messages, MSG_DONTWAIT);
+    while (done < end) {
+        unsigned int messages = build_messages(udp, done, end, singly);
+        int sent = sendmmsg(fd, udp->tx_message, messages, MSG_DONTWAIT);
 
         if (sent > 0) {
             count_sent(udp, (unsigned int)sent);
@@ -426,9 +522,58 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
         count_lost(udp, errno);
         done++;
     }
+    for (unsigned int i = done; i < end; i++)
+        udp->tx_order[i]->left = true;
+    return done - first;
+}
+
+/* Returns the end of the packets from `first` on that are one outlet's. */
+static unsigned int end_of_outlet(const struct soft_udp *udp, unsigned int first)
+{
+    unsigned int end = first + 1;
+
+    if ((udp->tx_outlets & (udp->tx_outlets - 1)) == 0)
+        return udp->tx_count;
+    while (end < udp->tx_count && udp->tx_order[end]->outlet == udp->tx_order[first]->outlet)
+        end++;
+    return end;
+}
+
+unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
+{
+    unsigned int total = udp->tx_count;
+    unsigned int first = 0, done = 0;
+
+    *stall = 0;
+    udp->stalled_outlets = 0;
+    sort_by_outlet(udp);
+    while (first < total && *stall != ENOBUFS) {
+        unsigned int end = end_of_outlet(udp, first);
+        int reason = 0;
+
+        done += send_outlet(udp, first, end, &reason);
+        if (reason != 0)
+            *stall = reason;
+        if (reason == EAGAIN)
+            udp->stalled_outlets |= 1u << udp->tx_order[first]->outlet;
+        first = end;
+    }
+    for (; first < total; first++)
+        udp->tx_order[first]->left = true;
     udp->tx_count = 0;
     udp->tx_iov_count = 0;
+    udp->tx_outlets = 0;
     return done;
+}
+
+bool soft_udp_sent(const struct soft_udp *udp, unsigned int i)
+{
+    return !udp->tx_slot[i].left;
+}
+
+unsigned int soft_udp_stalled_outlets(const struct soft_udp *udp)
+{
+    return udp->stalled_outlets;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */

@@ -13,12 +13,19 @@
 #include "roce.h"
 
 /*
- * Packets to and from the wire: one UDP socket, batched system calls, trains of equal packets as
- * one UDP_SEGMENT send, and UDP_GRO trains split into packets. This file knows addresses and
- * lengths, and nothing of the packets' contents. It has no lock: every caller holds the HCA's
- * mutex.
+ * Packets to and from the wire: one UDP socket that receives, the outlets that send, batched system
+ * calls, trains of equal packets as one UDP_SEGMENT send, and UDP_GRO trains split into packets.
+ * This file knows addresses and lengths, and nothing of the packets' contents. It has no lock:
+ * every caller holds the HCA's mutex.
+ *
+ * An outlet is a socket that sends from a UDP port of its own. Networks, network cards and
+ * receivers spread packets by their ports and keep the order of packets with equal ports. So a
+ * sender puts all packets of a flow on one outlet, and different flows on different outlets.
  */
 struct soft_udp;
+
+#define SOFT_UDP_OUTLETS     4      /* a power of two; each costs a descriptor */
+#define SOFT_UDP_OUTLET_PORT 0xc000 /* the outlets have the first free ports from here on */
 
 union soft_udp_address {
     struct sockaddr any;
@@ -31,18 +38,19 @@ struct soft_udp_config {
     const char *netdev;
     unsigned int ifindex;
     struct in6_addr gid;
-    uint16_t port;     /* 0: a free port; the socket then only sends */
+    uint16_t port;     /* where it receives; 0: it only sends */
     bool sends_singly; /* no trains, and no fragments */
-    int adopted_fd;    /* not 0: the socket is a duplicate of this one, with its packets */
+    int adopted_fd; /* not 0: the receiving socket is a duplicate of this one, with its packets */
 };
 
-/* Opens the socket and binds it to one device and to the port, or checks that the adopted one is
- * so. Errors are those of soft_hca_open. */
+/* Opens the outlets, and the socket that receives, which it binds to one device and to the port, or
+ * checks that the adopted one is so. Errors are those of soft_hca_open. */
 int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count,
                   struct soft_udp **out);
 void soft_udp_close(struct soft_udp *udp);
-int soft_udp_fd(const struct soft_udp *udp);
-uint16_t soft_udp_port(const struct soft_udp *udp);
+int soft_udp_fd(const struct soft_udp *udp); /* the socket that receives; -1: none */
+int soft_udp_outlet_fd(const struct soft_udp *udp, unsigned int outlet);
+uint16_t soft_udp_outlet_port(const struct soft_udp *udp, unsigned int outlet);
 
 /* Returns how many packets the kernel dropped since the open because the receive buffer was
  * full. */
@@ -68,6 +76,8 @@ struct soft_udp_slot {
     struct iovec *iov;
     unsigned int iov_count;
     unsigned int bytes; /* of all iov together */
+    uint8_t outlet;
+    bool left; /* in the batch by soft_udp_send, which cannot send it now */
     uint8_t head[SOFT_UDP_HEAD_MAX + SOFT_ROCE_TAIL_MAX];
     uint8_t tail[SOFT_ROCE_TAIL_MAX];
 };
@@ -77,11 +87,19 @@ struct soft_udp_slot {
 struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp);
 void soft_udp_commit(struct soft_udp *udp);
 
-/* Sends the batch and empties it. Returns the number of packets, from the first on, that the kernel
- * took or that an error lost, which a counter counts. If that is not all of them, *stall is EAGAIN
- * (wait for EPOLLOUT) or ENOBUFS (wait a little), and the caller must offer the rest again.
+/* Sends the batch, the packets of each outlet in order, and empties it. Returns the number of
+ * packets that the kernel took or that an error lost, which a counter counts. If that is not all of
+ * them, *stall is EAGAIN (wait for EPOLLOUT of soft_udp_stalled_outlets) or ENOBUFS (wait a
+ * little), and the caller must offer those again that are not soft_udp_sent: of each outlet the
+ * last ones.
  */
 unsigned int soft_udp_send(struct soft_udp *udp, int *stall);
+
+/* Returns whether packet `i` of the last batch needs no further send. */
+bool soft_udp_sent(const struct soft_udp *udp, unsigned int i);
+
+/* Returns the outlets that the last batch found full, a bit each. */
+unsigned int soft_udp_stalled_outlets(const struct soft_udp *udp);
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 

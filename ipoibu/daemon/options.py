@@ -255,8 +255,8 @@ OPTIONS: Final = (
         "queues",
         "N",
         QUEUES.read,
-        "give the TUN N queues, each with a thread that sends; a flow keeps to one queue; 1 by"
-        " default",
+        "give the TUN N queues, each with a thread that sends; the first one's receives; a flow"
+        " keeps to one queue; 1 by default",
         field="endpoint.queues",
         example="4",
         commands=("up", "lab"),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -196,3 +198,51 @@ def test_tshark_reads_the_wire_as_rocev2_datagrams(bare: Lab, sh: Sh, tmp_path: 
     assert "ff12:401b:ffff::ffff:ffff" in groups  # the ARP request
     assert "ff12:601b:ffff::1:ff00:2" in groups  # the neighbour solicitation
     assert second.ask("stats")["fabric.rx_packets"] > 0
+
+
+SENDER = """
+import socket
+for round in range(3):
+    for port in range(7000, 7064):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.bind(("10.77.0.1", port))
+            one.sendto(b"%d" % round, ("10.77.0.2", 9))
+"""
+
+
+def _udp_on_the_wire(file: Path) -> Iterator[tuple[int, int, int]]:
+    """Of each UDP datagram inside one of ours: the source ports, of the outer one first, and its data."""
+    data, at = file.read_bytes(), 24
+    while at < len(data):
+        (length,) = struct.unpack_from("<I", data, at + 8)
+        frame = data[at + 16 : at + 16 + length]
+        at += 16 + length
+        outer, inner = frame[54:], frame[54 + 8 + 12 + 8 + 4 :]  # UDP, BTH, DETH, our own header
+        if outer[8] == 0x64 and inner[:1] == b"\x45" and inner[9] == socket.IPPROTO_UDP:
+            (wire,) = struct.unpack_from("!H", outer)
+            port, target = struct.unpack_from("!HH", inner, 20)
+            if target == 9:
+                yield wire, port, int(inner[28:29])
+
+
+def test_a_flow_has_one_udp_port_on_the_wire_and_keeps_its_order(
+    bare: Lab, sh: Sh, tmp_path: Path
+) -> None:
+    bare.start()
+    first = bare.hosts[0]
+    file = tmp_path / "eth0.pcap"
+    # Else the capture shows a train in one piece.
+    first.namespace.run(["ethtool", "-K", "eth0", "tx-udp-segmentation", "off"])
+    sh(first, "ping -c1 -W5 10.77.0.2")
+    with _on_the_wire(first, file):
+        first.namespace.run([sys.executable, "-c", SENDER])
+    ports: dict[int, set[int]] = {}
+    order: dict[int, list[int]] = {}
+    for wire, port, number in _udp_on_the_wire(file):
+        ports.setdefault(port, set()).add(wire)
+        order.setdefault(port, []).append(number)
+    assert order == {port: [0, 1, 2] for port in range(7000, 7064)}
+    assert all(len(own) == 1 for own in ports.values())
+    used = set().union(*ports.values())
+    assert len(used) > 1
+    assert min(used) >= 0xC000

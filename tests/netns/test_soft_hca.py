@@ -142,7 +142,7 @@ ROUTED_TESTS = (
     "bursts_travel_as_trains",
     "trains_are_as_long_as_the_kernel_takes_them",
     "messages_within_one_hca_need_no_wire",
-    "a_tx_queue_sends_over_a_socket_of_its_own",
+    "a_tx_queue_sends_over_outlets_of_its_own",
     "corrupted_packets_are_dropped_and_the_good_one_is_not",
     "the_first_packet_of_a_train_takes_no_other_with_it",
     "packets_without_a_udp_checksum_are_taken_as_rxe_sends_them",
@@ -394,7 +394,8 @@ def test_tshark_decodes_the_wire_and_the_icrc_is_right_by_three_accounts(
         assert packet.payload[start : start + len(text)] == text
         assert packet.payload[start + len(text) : -4] == bytes(-len(text) % 4)
         assert packet.payload[-4:] == icrc(packet)
-        assert packet.udp[:2] == packet.udp[2:4] == struct.pack("!H", 4791)
+        flow = i % 4 if i < len(TEXTS) else 0
+        assert packet.udp[:4] == struct.pack("!HH", 0xC000 + flow, 4791)
         assert packet.udp[6:8] != b"\0\0"  # a checksum, so that the kernel may join packets
         if text:  # tshark 4.0 calls a message without data malformed, and stops there
             assert number(crc) == int.from_bytes(packet.payload[-4:], "big")
@@ -480,6 +481,8 @@ def test_tshark_and_scapy_decode_a_reliable_connection(
         assert (number(row[5]) if row[5] else None) == syndrome
         assert (number(row[6]) if row[6] else None) == msn
         assert packet.payload[-4:] == icrc(packet)
+        outlet = (qpn_b if opcode == 0x11 else qpn_a) % 4
+        assert packet.udp[:4] == struct.pack("!HH", 0xC000 + outlet, 4791)
 
         again = IPv6(packet.ip + packet.udp + packet.payload)
         assert again[BTH].psn == psn

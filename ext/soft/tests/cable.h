@@ -30,6 +30,7 @@ struct soft_udp {
     struct in6_addr gid;
     struct soft_udp *peer; /* NULL: unplugged */
     unsigned int tx_count;
+    unsigned int tx_done; /* of the last batch */
     struct soft_udp_slot slot[CABLE_BATCH];
     struct iovec iov[CABLE_BATCH][SOFT_UDP_SLOT_IOV];
     unsigned int rx_head, rx_next, rx_batch, rx_tail; /* kept, to take, fetched, arrived */
@@ -94,10 +95,27 @@ int soft_udp_fd(const struct soft_udp *udp)
     return udp->fd;
 }
 
-uint16_t soft_udp_port(const struct soft_udp *udp)
+int soft_udp_outlet_fd(const struct soft_udp *udp, unsigned int outlet)
+{
+    (void)outlet;
+    return udp->fd;
+}
+
+uint16_t soft_udp_outlet_port(const struct soft_udp *udp, unsigned int outlet)
+{
+    (void)udp, (void)outlet;
+    return SOFT_UDP_PORT;
+}
+
+unsigned int soft_udp_stalled_outlets(const struct soft_udp *udp)
 {
     (void)udp;
-    return SOFT_UDP_PORT;
+    return 0;
+}
+
+bool soft_udp_sent(const struct soft_udp *udp, unsigned int i)
+{
+    return i < udp->tx_done;
 }
 
 uint64_t soft_udp_overruns(const struct soft_udp *udp)
@@ -159,6 +177,7 @@ unsigned int soft_udp_send(struct soft_udp *udp, int *stall)
         *stall = EAGAIN;
         count = (unsigned int)(next_random(&cable.random) % (count + 1));
     }
+    udp->tx_done = count;
     for (unsigned int i = 0; i < count; i++) {
         const struct soft_udp_slot *slot = &udp->slot[i];
         struct cable_packet packet = {.src = udp->gid, .dst = slot->dest->gid};

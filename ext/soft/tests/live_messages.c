@@ -248,9 +248,40 @@ static void many_qps_get_what_is_theirs(void)
     close_both(&a, &b);
 }
 
-/* A TX queue's packets leave from a port of its own, in the name of the queue pair that it names.
- */
-static void a_tx_queue_sends_over_a_socket_of_its_own(void)
+/* Each flow is a train of its own, however its messages mix with others, and keeps its order. */
+static void a_flow_keeps_its_port_and_its_order(void)
+{
+    enum { FLOWS = SOFT_UDP_OUTLETS, COUNT = 8 * FLOWS };
+    struct soft_send_wr wr[COUNT];
+    struct soft_wc wc[COUNT];
+    int data[COUNT], next[FLOWS] = {0};
+    uint64_t trains;
+    struct end a, b;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    trains = counter(a.hca, SOFT_C_TX_SUPER);
+    for (int i = 0; i < COUNT; i++) {
+        data[i] = i;
+        wr[i] = message(a.peer, soft_qp_qpn(b.qp), &data[i], sizeof(data[i]));
+        wr[i].flow = (uint32_t)i; /* the number modulo the outlets counts */
+        CHECK(soft_udp_outlet_port(a.hca->udp, (unsigned int)i % FLOWS) >= SOFT_UDP_OUTLET_PORT);
+    }
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, COUNT), COUNT);
+    await(b.cq, COUNT, wc);
+    for (int i = 0; i < COUNT; i++) {
+        int got;
+
+        memcpy(&got, b.frame[wc[i].wr_id] + 40, sizeof(got));
+        CHECK_EQUAL(got / FLOWS, next[got % FLOWS]++);
+    }
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_SUPER) - trains, FLOWS);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_ICRC), 0);
+    close_both(&a, &b);
+}
+
+/* A TX queue's packets leave from ports of its own, in the name of the queue pair that it names. */
+static void a_tx_queue_sends_over_outlets_of_its_own(void)
 {
     struct soft_hca *tx_queue;
     struct soft_cq *cq;
@@ -263,7 +294,9 @@ static void a_tx_queue_sends_over_a_socket_of_its_own(void)
     enter(place[0].netns);
     CHECK_EQUAL(soft_hca_open_tx_queue(a.hca, SOFT_PKEY_DEFAULT, &tx_queue), 0);
     leave();
-    CHECK(soft_udp_port(tx_queue->udp) != SOFT_UDP_PORT);
+    for (unsigned int i = 0; i < SOFT_UDP_OUTLETS; i++)
+        CHECK(soft_udp_outlet_port(tx_queue->udp, i) >
+              soft_udp_outlet_port(a.hca->udp, SOFT_UDP_OUTLETS - 1));
     CHECK_EQUAL(soft_cq_create(tx_queue, 4, &cq), 0);
     struct soft_qp_attr attr = {.type = SOFT_QPT_UD,
                                 .send_cq = cq,
@@ -296,6 +329,7 @@ const struct test live_messages[] = {
     TEST(narrow_completion_queues_slow_down_and_lose_nothing),
     TEST(messages_within_one_hca_need_no_wire),
     TEST(many_qps_get_what_is_theirs),
-    TEST(a_tx_queue_sends_over_a_socket_of_its_own),
+    TEST(a_flow_keeps_its_port_and_its_order),
+    TEST(a_tx_queue_sends_over_outlets_of_its_own),
     {NULL, NULL},
 };

@@ -20,7 +20,19 @@ static void shrink_send_buffer(struct soft_hca *hca)
 {
     int bytes = 1; /* the kernel makes it its minimum */
 
-    CHECK(setsockopt(soft_udp_fd(hca->udp), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+    for (unsigned int outlet = 0; outlet < SOFT_UDP_OUTLETS; outlet++)
+        CHECK(setsockopt(soft_udp_outlet_fd(hca->udp, outlet), SOL_SOCKET, SO_SNDBUF, &bytes,
+                         sizeof(bytes)) == 0);
+}
+
+/* Returns the GID of a host that does not exist. */
+static struct in6_addr nobody_beside(struct soft_hca *hca)
+{
+    struct in6_addr nobody = gid_of(hca);
+
+    nobody.s6_addr[15] ^= 0x55;
+    nobody.s6_addr[9] ^= 0x11;
+    return nobody;
 }
 
 /* No host has the address, so the first packets wait in the neighbour's queue and fill the small
@@ -34,15 +46,12 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     struct soft_send_wr wr[COUNT];
     struct soft_wc wc[COUNT];
     struct end b = open_end(1);
-    struct in6_addr nobody = gid_of(b.hca);
     struct pollfd late = {.fd = -1, .events = POLLIN};
     struct soft_cq *latecomer;
     struct soft_ah *ah;
     int done;
 
-    nobody.s6_addr[15] ^= 0x55;
-    nobody.s6_addr[9] ^= 0x11;
-    ah = ah_to(b.hca, nobody);
+    ah = ah_to(b.hca, nobody_beside(b.hca));
     shrink_send_buffer(b.hca);
     for (int i = 0; i < COUNT; i++) {
         wr[i] = message(ah, 2, data, 600 + (size_t)i); /* growing: each one by itself */
@@ -52,7 +61,7 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
     CHECK_EQUAL(soft_qp_post_send(b.qp, wr, COUNT), COUNT);
     soft_ah_destroy(ah);
     CHECK_EQUAL(counter(b.hca, SOFT_C_TX_STALLS), 1);
-    CHECK(b.hca->wants_writable);
+    CHECK_EQUAL(b.hca->full_outlets, 1);
     CHECK_EQUAL(soft_cq_create(b.hca, 1, &latecomer), 0); /* waits for EPOLLOUT, too */
     late.fd = soft_cq_fd(latecomer);
     CHECK_EQUAL(poll(&late, 1, TIMEOUT_MS), 1);
@@ -63,9 +72,46 @@ static void a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room(void)
         CHECK_EQUAL(wc[i].wr_id, i);
         CHECK_EQUAL(wc[i].status, SOFT_WC_SUCCESS);
     }
-    CHECK(!b.hca->wants_writable);
+    CHECK_EQUAL(b.hca->full_outlets, 0);
     CHECK_EQUAL(counter(b.hca, SOFT_C_TX_PACKETS), COUNT);
     close_end(&b);
+}
+
+/* Messages of one flow wait for a host that does not exist; those of another flow, between them in
+ * the queue, leave at once, in order, and once only. */
+static void a_full_outlet_does_not_hold_up_the_others(void)
+{
+    enum { COUNT = 48 };
+    static uint8_t data[2000];
+    struct soft_send_wr wr[COUNT];
+    struct soft_wc wc[COUNT];
+    struct soft_ah *nobody;
+    struct end a, b;
+
+    open_both(&a, &b);
+    exchange(&a, &b);
+    shrink_send_buffer(a.hca);
+    nobody = ah_to(a.hca, nobody_beside(a.hca));
+    for (int i = 0; i < COUNT; i++) {
+        struct soft_ah *ah = i % 2 == 0 ? nobody : a.peer;
+
+        wr[i] = message(ah, soft_qp_qpn(b.qp), data, 600 + (size_t)i);
+        wr[i].wr_id = (uint64_t)i;
+        wr[i].flags = SOFT_SEND_SIGNALED;
+        wr[i].flow = (uint32_t)(i % 2);
+    }
+    CHECK_EQUAL(soft_qp_post_send(a.qp, wr, COUNT), COUNT);
+    soft_ah_destroy(nobody);
+    await(b.cq, COUNT / 2, wc);
+    for (int i = 0; i < COUNT / 2; i++)
+        CHECK_EQUAL(wc[i].byte_len, SOFT_GRH_BYTES + 600 + 2 * i + 1);
+    CHECK_EQUAL(a.hca->full_outlets, 1);
+    await(a.cq, COUNT, wc);
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQUAL(wc[i].wr_id, i);
+    CHECK_EQUAL(a.hca->full_outlets, 0);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_RX_DELIVERED), COUNT / 2 + 1);
+    close_both(&a, &b);
 }
 
 /* All messages cross a rate limiter, which the caller sets, with a small send buffer, in order. */
@@ -405,7 +451,7 @@ static void running_out_of_descriptors_is_an_error_and_leaks_nothing(void)
     CHECK_EQUAL(open_descriptors(), before);
 }
 
-/* Sends known messages for a capture, one by one and as a train; then prints the counters. */
+/* Sends known messages for a capture, one by one, each in a flow of its own, and as a train. */
 static void known_messages_for_a_capture(void)
 {
     static const char *const texts[] = {"", "a", "ab", "abc", "abcd", "The quick brown fox"};
@@ -425,6 +471,7 @@ static void known_messages_for_a_capture(void)
         wr[0] = message(a.peer, soft_qp_qpn(b.qp), texts[i], strlen(texts[i]));
         wr[0].flags = i == 5 ? SOFT_SEND_SOLICITED | SOFT_SEND_WITH_IMM : 0;
         wr[0].imm_data = 0xcafef00d;
+        wr[0].flow = (uint32_t)i;
         CHECK_EQUAL(soft_qp_post_send(a.qp, wr, 1), 1);
         await(b.cq, 1, wc);
     }
@@ -442,6 +489,7 @@ static void known_messages_for_a_capture(void)
 }
 
 const struct test live_trouble[] = {
+    TEST(a_full_outlet_does_not_hold_up_the_others),
     TEST(a_full_socket_keeps_sends_queued_and_wakes_when_there_is_room),
     TEST(a_slow_link_holds_sends_back_and_loses_none),
     TEST(a_link_that_goes_down_and_up_again_carries_on),

@@ -2,7 +2,7 @@
 /* Measures messages a second and their CPU time: one thread sends from the first device, one
  * receives on the second, each in its network namespace.
  *
- *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS [ipv4|ipv6|ADDRESS]]
+ *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS [ipv4|ipv6|ADDRESS|any [FLOWS]]]
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -39,6 +39,7 @@ static _Atomic bool stop;
 static struct soft_ah *peer;
 static uint32_t peer_qpn;
 static uint32_t message_bytes;
+static uint32_t flows = 1;
 static _Atomic uint64_t sent, received;
 
 static struct soft_hca_options options;
@@ -107,6 +108,7 @@ static void *send_all(void *argument)
             .remote_qkey = QKEY,
             .flags = i == BATCH - 1 ? SOFT_SEND_SIGNALED : 0,
             .num_sge = 1,
+            .flow = (uint32_t)i % flows,
             .sg = {{e->memory + (size_t)i * FRAME, message_bytes}},
         };
     while (!stop) {
@@ -217,8 +219,11 @@ int main(int argc, char **argv)
     static const uint32_t sizes[] = {64, 1024, 2048, 4096};
     double duration_s = argc > 5 ? atof(argv[5]) : 2;
 
-    if (argc < 5 || duration_s <= 0 || (argc > 6 && !read_gid_option(argv[6], &options))) {
-        fprintf(stderr, "usage: rate NETNS DEVICE NETNS DEVICE [SECONDS [GID]]\n");
+    if (argc > 7)
+        flows = (uint32_t)atoi(argv[7]);
+    if (argc < 5 || duration_s <= 0 || flows == 0 ||
+        (argc > 6 && strcmp(argv[6], "any") != 0 && !read_gid_option(argv[6], &options))) {
+        fprintf(stderr, "usage: rate NETNS DEVICE NETNS DEVICE [SECONDS [GID [FLOWS]]]\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)

@@ -41,6 +41,21 @@ static uint32_t seed_of(const struct golden *g)
     return soft_icrc_seed(&src, &dst, g->src_port, 4791, (uint16_t)g->bytes);
 }
 
+static void another_source_port_changes_every_seed_alike(void)
+{
+    const struct in6_addr gids[] = {address("fe80::1"), address("::ffff:192.0.2.1")};
+
+    for (uint32_t port = 0xc000; port < 0xc010; port++) {
+        uint32_t change = soft_icrc_port_change(4791, (uint16_t)port);
+
+        for (size_t i = 0; i < 2; i++)
+            for (uint16_t bytes = 16; bytes < 9000; bytes = (uint16_t)(bytes * 3))
+                CHECK_EQUAL(soft_icrc_seed(&gids[i], &gids[i], 4791, 4791, bytes) ^ change,
+                            soft_icrc_seed(&gids[i], &gids[i], (uint16_t)port, 4791, bytes));
+    }
+    CHECK_EQUAL(soft_icrc_port_change(4791, 4791), 0);
+}
+
 /* ---- CRC-32 ---------------------------------------------------------------------------------- */
 
 /* Bit by bit, straight from the polynomial. */
@@ -428,6 +443,7 @@ int main(void)
         TEST(crc32_leaves_no_vector_register_half_used),
 #endif
         TEST(icrc_agrees_with_scapy),
+        TEST(another_source_port_changes_every_seed_alike),
         TEST(golden_packets_parse_to_their_fields),
         TEST(packing_gives_the_golden_bytes),
         TEST(every_truncation_is_refused),

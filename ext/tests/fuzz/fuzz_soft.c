@@ -70,6 +70,7 @@ struct soft_udp {
     struct soft_udp_slot slot[64];
     struct iovec iov[64][SOFT_UDP_SLOT_IOV];
     unsigned int tx_count;
+    unsigned int tx_done; /* of the last batch */
     unsigned int stalls;
     struct soft_udp_packet rx[8];
     unsigned int rx_next, rx_count;
@@ -105,10 +106,27 @@ int soft_udp_fd(const struct soft_udp *socket)
     return -1;
 }
 
-uint16_t soft_udp_port(const struct soft_udp *socket)
+int soft_udp_outlet_fd(const struct soft_udp *socket, unsigned int outlet)
+{
+    (void)socket, (void)outlet;
+    return -1;
+}
+
+uint16_t soft_udp_outlet_port(const struct soft_udp *socket, unsigned int outlet)
+{
+    (void)socket, (void)outlet;
+    return SOFT_UDP_PORT;
+}
+
+unsigned int soft_udp_stalled_outlets(const struct soft_udp *socket)
 {
     (void)socket;
-    return SOFT_UDP_PORT;
+    return 0;
+}
+
+bool soft_udp_sent(const struct soft_udp *socket, unsigned int i)
+{
+    return i < socket->tx_done;
 }
 
 uint64_t soft_udp_overruns(const struct soft_udp *socket)
@@ -162,6 +180,7 @@ unsigned int soft_udp_send(struct soft_udp *socket, int *stall)
         *stall = socket->stalls % 2 ? EAGAIN : ENOBUFS;
         count /= 2;
     }
+    socket->tx_done = count;
     for (unsigned int i = 0; i < count; i++)
         check_sent(&socket->slot[i]);
     return count;
