@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import TYPE_CHECKING
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
 
 from ipoibu.cli.options import add_interface, interface
 
@@ -35,7 +38,18 @@ def run(options: argparse.Namespace) -> int:
     config = interface(options.name, options)
     with contextlib.closing(Keeper.of_service()) as keeper, namespace_helper(config) as helper:
         _run(config, helper, keeper)
+        is_awaited = keeper.leaves_something
+    if is_awaited:
+        leave()
     return 0
+
+
+def leave() -> NoReturn:
+    """End the process without the interpreter's own end, which takes a tenth of a restart."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _run(config: InterfaceConfig, helper: NamespaceHelper | None, keeper: Keeper) -> None:

@@ -177,6 +177,11 @@ class Keeper:
         if tuns:
             await_notices()
 
+    @property
+    def leaves_something(self) -> bool:
+        """Whether the next process takes an interface over, and peers wait for it."""
+        return bool(self._now) and bool(self._stored - {_STATE})
+
     def close(self) -> None:
         """Close the descriptors that nobody has taken; the store keeps its own."""
         for fd in (*self._left.values(), self._state):

@@ -139,6 +139,10 @@ class DataPath:
                     )
                 )
             pump = pumps[0] if len(pumps) == 1 else TxQueues(pumps)
+            if is_connected:
+                # The CM reads the socket of the built-in HCA, in which packets of a restart may wait: the
+                # queue pair that takes them, and its buffers, come first.
+                port.cm()
         except BaseException:
             fabric.close()
             for opened in pumps:
@@ -249,7 +253,6 @@ def _open_fabric(
 
 def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
     if config.mode == "connected":
-        port.cm()  # raises where the port has no CM, before any object exists
         return port.open_connected(params)
     return port.open_ud(params)
 

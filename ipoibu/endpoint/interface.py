@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.endpoint.callbacks import Callbacks
@@ -27,7 +27,6 @@ from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.shell import Shell
-from ipoibu.endpoint.subnet import Subnet
 from ipoibu.endpoint.transitions import Transitions
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric
@@ -40,6 +39,9 @@ from ipoibu.proto.dhcp_state import HELD
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
+
+if TYPE_CHECKING:
+    from ipoibu.endpoint.subnet import Subnet
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +102,8 @@ class Interface:
             self.subnet: Subnet | None = None
             self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
             if self.port.sa is not None:
+                from ipoibu.endpoint.subnet import Subnet  # few links need it
+
                 self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
         except BaseException:
             self.shell.close()

@@ -99,8 +99,10 @@ class RcShell:
     # ---- life
 
     def open(self) -> None:
-        """The link is up."""
+        """The link is up. Hosts may be known already, by a restart: they may have connections from now on."""
         self._effects.perform(self._policy.open(self._now()))
+        for bare in self._hosts:
+            self._steer(self._policy.route(replace(bare, flags=RC_FLAG)))
         if self._activity is None:
             self._activity = self._loop.call_later(self._activity_s, self._report_activity)
 

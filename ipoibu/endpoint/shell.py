@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipoibu import _core
 from ipoibu.addr import Gid, IpAddress, Qpn
@@ -27,7 +27,6 @@ from ipoibu.endpoint.heartbeat import Heartbeat
 from ipoibu.endpoint.ping import Pinger
 from ipoibu.endpoint.rc_shell import EVENTS as RC_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
-from ipoibu.endpoint.subnet import Subnet
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
@@ -58,6 +57,9 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine, FrameSource
 from ipoibu.route import AskRoute, NextHop, RouteChange, Target, address_of, key_of
+
+if TYPE_CHECKING:
+    from ipoibu.endpoint.subnet import Subnet
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.partition.conf import read
-from ipoibu.fabric.partition.model import MemberType
 from ipoibu.ib import IWARP, PartitionParams, PortInfo
 from ipoibu.limits import (
     DEFAULT_IB_MTU,
@@ -45,6 +43,9 @@ def link_params(
             qkey=DEFAULT_QKEY if qkey is None else qkey,
             mtu_bytes=_ib_mtu_for(port, mtu_bytes),
         )
+    from ipoibu.fabric.partition.conf import read  # few links have a file
+    from ipoibu.fabric.partition.model import MemberType
+
     partition = read(partitions).partition(PKey.parse(str(pkey)))
     guid = int.from_bytes(port.guid, "big")
     membership = partition.membership(guid)  # no port is SELF: there is no subnet manager

@@ -106,7 +106,9 @@ def test_an_interface_that_is_forgotten_is_not_left(manager: Manager, tun: Tun) 
     keeper = Keeper()
     keeper.keep(tun, None, KEPT)
     keeper.forget("b0")  # another name
+    assert keeper.leaves_something
     keeper.forget("ib0")
+    assert not keeper.leaves_something
     after = manager.next_keeper()
     assert list(manager.store) == ["state"]
     assert after.before("ib0") is None

@@ -166,6 +166,17 @@ def test_a_neighbour_that_accepts_connections_is_watched(desk: Desk) -> None:
     assert desk.pump.said == [("path", TO_PEER, _core.TX_UD_NOTIFY)]
 
 
+def test_a_neighbour_that_was_known_before_the_link_came_up_is_watched_from_then_on(
+    desk: Desk,
+) -> None:
+    """A restart knows the neighbours of the process before."""
+    desk.driver.down()
+    desk.publish()
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
+    desk.driver.open()
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD_NOTIFY)
+
+
 def test_a_neighbour_that_does_not_is_left_alone(desk: Desk) -> None:
     desk.publish(replace(PEER, flags=0))
     assert desk.pump.said == []
