@@ -69,6 +69,13 @@ def test_a_child_made_at_run_time_meets_the_kernels(
     play(lab_kernel, tmp_path, (host, KERNEL), "children", scripts=CASES)
 
 
+@pytest.mark.parametrize("host", [RXE, SOFT])
+def test_a_dhcp_server_on_the_kernels_interface_gives_an_address(
+    lab_kernel: Path, tmp_path: Path, host: str
+) -> None:
+    play(lab_kernel, tmp_path, (host, KERNEL), "dhcp", scripts=CASES)
+
+
 @pytest.mark.parametrize("hosts", [(RXE, KERNEL), (RXE, RXE)])
 def test_limited_members_of_a_partition_hear_nothing_of_each_other(
     lab_kernel: Path, tmp_path: Path, hosts: tuple[str, str]

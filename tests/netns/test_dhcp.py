@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.doubles.page_blocks import blocks
-from tests.netns.conftest import Until
+from tests.netns.conftest import Cli, Until
 from tests.netns.test_dhcp_clients import SERVER_V4, dnsmasq, running
 
 pytestmark = pytest.mark.netns
@@ -219,3 +221,69 @@ def test_isc_behind_a_relay_agent_gives_a_lease_and_prolongs_it_by_broadcast(
         until(lambda: served.log.count("DHCPACK") > acks, 15)
         assert lease(client)["address"] is not None
     client.stop()
+
+
+def test_a_child_has_a_lease_of_its_own(
+    link: Lab, tmp_path: Path, until: Until, cli: Cli, sh: Callable[[Host, str], str]
+) -> None:
+    first, _, client = link.hosts
+    done = cli(first, "child", "add", "ib0", "0x8001", "--address", "10.78.0.1/24")
+    assert done.returncode == 0, done.stderr
+    more = "--dhcp-range=10.78.0.100,10.78.0.200,255.255.255.0,120"
+    with running(first, tmp_path, server("--interface=ib0.8001", more)) as served:
+        until(lambda: served.log.count("DHCP, IP range") == 2)
+        client.start()
+        done = cli(client, "child", "add", "ib0", "0x8001", "--address", "dhcp")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(cli(client, "show", "-j").stdout)
+        parent, child = (each["dhcp"] for each in sorted(shown, key=lambda each: each["name"]))
+        assert parent["address"].startswith("10.77.0.")
+        assert child["address"].startswith("10.78.0.")
+        assert parent["client_id"] != child["client_id"]  # the IAID is the P_Key
+        assert child["address"] in sh(client, "ip -4 address show dev ib0.8001")
+        sh(client, "ping -c1 -W5 10.78.0.1")
+    client.stop()
+    names = {path.name.partition("-")[0] for path in (tmp_path / "leases").glob("*.lease")}
+    assert names == {"ib0", "ib0.8001"}
+
+
+@pytest.mark.root
+def test_a_daemon_that_became_another_user_renews_and_keeps_its_lease(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    first, _, client = link.hosts
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as directory,
+        running(first, tmp_path, server("--dhcp-option=option:T1,3")) as served,
+    ):
+        Path(directory).chmod(0o755)
+        leases = Path(directory) / "leases"
+        client.options += ["--user", "nobody", "--lease-dir", str(leases)]
+        until(lambda: "DHCP, IP range" in served.log)
+        client.start()
+        address = lease(client)["address"]
+        acks = served.log.count("DHCPACK")
+        until(lambda: served.log.count("DHCPACK") > acks, 10)
+        (kept,) = until(lambda: list(leases.glob("ib0-*.lease")))
+        assert kept.owner() == "nobody"
+        client.kill()
+        client.start()
+        assert lease(client)["address"] == address
+        assert served.log.count("DHCPDISCOVER") == 1
+        client.stop()
+
+
+def test_a_command_with_an_interface_of_its_own_has_a_lease(
+    link: Lab, tmp_path: Path, until: Until, cli: Cli
+) -> None:
+    """`ipoibu run`: another user namespace, and another network namespace than the device's."""
+    first, _, client = link.hosts
+    command = f"ip -4 -o address show dev ib0; ip -4 route show default; ping -c1 -W5 {SERVER_V4}"
+    with running(first, tmp_path, server("--dhcp-option=option:router,10.77.0.1")) as served:
+        until(lambda: "DHCP, IP range" in served.log)
+        words = ("--device", "soft:eth0", "--address", "dhcp", "--lease-dir", str(tmp_path))
+        done = cli(client, "run", *words, "--", "sh", "-c", command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert re.search(r"inet 10\.77\.0\.[12]\d\d/24", done.stdout)
+        assert "default via 10.77.0.1 dev ib0 proto dhcp" in done.stdout
+        assert served.log.count("DHCPDISCOVER") == 1

@@ -82,3 +82,32 @@ children() { # HOST
     meet done 60
     side_down "$1"
 }
+
+# The kernel's host serves addresses by dnsmasq on its interface, and ipoibu gets one by DHCP.
+dhcp() { # HOST
+    local other=$((3 - LAB_INDEX))
+    if [[ $1 == kernel ]]; then
+        side_up kernel datagram
+        dnsmasq --no-daemon --conf-file=/dev/null --port=0 --interface=ib0 --user=root --log-dhcp \
+            --dhcp-range=10.9.0.100,10.9.0.199,255.255.255.0,120 --dhcp-leasefile=/tmp/leases \
+            --dhcp-authoritative --no-ping --log-facility=- >/tmp/dnsmasq.log 2>&1 &
+        until_true 20 "the server" grep -q "IP range" /tmp/dnsmasq.log
+        meet served 60
+        meet leased 90
+        kill $!
+        grep -q "DHCPACK(ib0)" /tmp/dnsmasq.log || { cat /tmp/dnsmasq.log >&2; return 1; }
+    else
+        meet served 60
+        if [[ -e /sys/class/net/ib0/device/infiniband ]]; then ip link set ib0 name kernel0; fi
+        : >/tmp/ib0.log
+        ipoibu up ib0 --device "$1" --mtu "$IB_MTU" --address dhcp --lease-dir /tmp/kept \
+            >>/tmp/ib0.log 2>&1 &
+        ib_pid=$!
+        until_true 40 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
+        [[ $(ip -4 -o address show dev ib0) == *" 10.9.0.1"[0-9][0-9]/24* ]]
+        five_pings "10.9.0.$other"
+        meet leased 60
+    fi
+    meet done 60
+    side_down "$1"
+}
