@@ -258,3 +258,40 @@ def test_a_port_that_is_taken_is_one_line(three: Lab, sh: Sh) -> None:
     finally:
         taken.kill()
         taken.wait()
+
+
+def test_a_reload_takes_over_peers_routes_and_a_smaller_mtu(
+    cli: Cli, sh: Sh, until: Until, tmp_path: Path
+) -> None:
+    with Lab(start=False) as lab:
+        first, second = lab.hosts
+        for host in lab.hosts:
+            sh(host, f"ip address add {_underlay(host)}/24 dev eth0")
+            sh(host, NO_MULTICAST)
+        file = tmp_path / "ib0.toml"
+        file.write_text('peer = ["192.0.2.9"]\n')  # a host that is not there
+        first.options += ["--config", str(file)]
+        second.options += ["--peer", "192.0.2.9"]
+        lab.start()
+        assert _peers(first) == set()
+        gateway = second.ipv4.ip
+        file.write_text(
+            f'peer = ["{_underlay(second)}"]\nroute = ["10.9.0.0/16,via={gateway}"]\nmtu = 1300\n'
+        )
+        done = cli(first, "reload", "ib0", "-j")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert set(json.loads(done.stdout)["changed"]) == {"peer", "route", "mtu"}
+        until(lambda: _met(lab.hosts), 10)
+        assert _reaches(first, str(gateway))
+        assert f"via {gateway}" in sh(first, "ip route show 10.9.0.0/16 dev ib0")
+        assert "mtu 1300 " in sh(first, "ip link show ib0")
+        file.write_text(f'peer = ["{_underlay(second)}"]\n')
+        done = cli(first, "reload", "ib0", "-j")
+        assert set(json.loads(done.stdout)["changed"]) == {"route", "mtu"}
+        assert sh(first, "ip route show 10.9.0.0/16 dev ib0") == ""
+        assert "mtu 1300 " not in sh(first, "ip link show ib0")
+        # Such a link keeps its mode
+        file.write_text(f'peer = ["{_underlay(second)}"]\nmode = "connected"\n')
+        done = cli(first, "reload", "ib0", "-j")
+        assert json.loads(done.stdout)["restart"] == ["mode"]
+        assert _reaches(first, str(gateway))
