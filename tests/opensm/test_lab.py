@@ -322,6 +322,32 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
         until(lambda: hears(second, first) and carried(second) > 0, 40, "none in return")
 
 
+def test_the_mode_changes_under_a_living_interface() -> None:
+    """The interface joins the link again, and so do the groups of its addresses."""
+    subnet = LabSubnet(2)
+    with Lab(2, subnet=subnet) as lab:
+        first, second = lab.hosts
+        assert hears(first, second, 5)
+        for mode in ("connected", "datagram"):
+            for host in lab.hosts:
+                command = [sys.executable, "-m", "ipoibu.cli", "set", "ib0", "mode", mode]
+                done = host.run(command)
+                assert done.returncode == 0, done.stderr
+                until(lambda host=host: host.ask("show")["state"] == "up", 20, mode)
+            until(lambda: hears(first, second), 20, mode)
+            assert [host.ask("show")["mode"] for host in lab.hosts] == [mode, mode]
+            if mode == "connected":
+                live = [{"live"}, {"live"}]
+                until(
+                    lambda live=live: (
+                        [{c["state"] for c in h.ask("conn")} for h in lab.hosts] == live
+                    ),
+                    10,
+                    "connections",
+                )
+        assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
+
+
 def test_another_subnet_manager_takes_over_under_traffic() -> None:
     """SM_CHANGE: a light flush. The new manager knows no member until every host has joined again."""
     subnet = LabSubnet(3, standby=True)
