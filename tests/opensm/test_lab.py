@@ -328,23 +328,23 @@ def test_the_mode_changes_under_a_living_interface() -> None:
     with Lab(2, subnet=subnet) as lab:
         first, second = lab.hosts
         assert hears(first, second, 5)
+
+        def are_up() -> bool:
+            return all(is_up(host) for host in lab.hosts)
+
+        def are_connected() -> bool:
+            return all({one["state"] for one in host.ask("conn")} == {"live"} for host in lab.hosts)
+
         for mode in ("connected", "datagram"):
             for host in lab.hosts:
                 command = [sys.executable, "-m", "ipoibu.cli", "set", "ib0", "mode", mode]
                 done = host.run(command)
                 assert done.returncode == 0, done.stderr
-                until(lambda host=host: host.ask("show")["state"] == "up", 20, mode)
-            until(lambda: hears(first, second), 20, mode)
+            until(are_up, 20, f"no link in {mode} mode")
+            until(lambda: hears(first, second), 20, f"no answer in {mode} mode")
             assert [host.ask("show")["mode"] for host in lab.hosts] == [mode, mode]
             if mode == "connected":
-                live = [{"live"}, {"live"}]
-                until(
-                    lambda live=live: (
-                        [{c["state"] for c in h.ask("conn")} for h in lab.hosts] == live
-                    ),
-                    10,
-                    "connections",
-                )
+                until(are_connected, 10, "no connections")
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 
