@@ -197,10 +197,8 @@ cdef extern from "soft/crc32.h" nogil:
         SOFT_CRC32_DEFLATE
     soft_crc32 soft_crc32_used()
 
-FABRIC_FEATURES = {
-    "isal": soft_crc32_used() == SOFT_CRC32_ISAL,
-    "libdeflate": soft_crc32_used() == SOFT_CRC32_DEFLATE,
-}  #: dict[str, bool]
+cdef soft_crc32 _crc32 = soft_crc32_used()
+FABRIC_FEATURES = {"isal": _crc32 == SOFT_CRC32_ISAL, "libdeflate": _crc32 == SOFT_CRC32_DEFLATE}  #: dict[str, bool]
 
 
 cdef class SoftHca:

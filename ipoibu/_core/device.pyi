@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 from typing import Final, Self
 
+URING_MISSING: Final[str | None]
 DEVICE_FEATURES: Final[dict[str, bool]]
 
 class TunPacketDevice:
