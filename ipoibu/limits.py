@@ -233,6 +233,7 @@ CONNECTED_FRAMES: Final = 128  # receives of 64 KiB, shared by all connections o
 SOFT_ACK_TIMEOUT_CODE: Final = 14  # 67 ms: the built-in HCA's network loses packets, so
 SOFT_RETRIES: Final = 7  # it sends a lost packet again; Linux's ipoib gives the connection up
 SOFT_RNR_RETRIES: Final = 6  # 7 would be for ever
+SOFT_MOVED_S: Final = 3.0  # without our address, beside another one: a renewal by DHCP takes less
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
 

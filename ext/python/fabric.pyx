@@ -117,6 +117,7 @@ cdef extern from "soft/hca.h" nogil:
     int soft_hca_check(soft_hca *hca, unsigned int datagram_bytes)
     unsigned int soft_hca_netdev_mtu(soft_hca *hca)
     unsigned int soft_hca_needed_mtu(const soft_hca *hca, unsigned int datagram_bytes)
+    int soft_hca_next_gid(soft_hca *hca, in6_addr *gid)
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
     const char *soft_counter_names[SOFT_C_COUNT]
@@ -300,6 +301,14 @@ cdef class SoftHca:
         """Return 0 while the port is active and carries such datagrams, else the errno of soft_hca_check()."""
         self.alive()
         return -soft_hca_check(self.hca, datagram_bytes)
+
+    def next_gid(self) -> bytes | None:
+        """Return the address that the net device has in place of the GID, one of its kind; None without one."""
+        cdef in6_addr gid
+        self.alive()
+        if soft_hca_next_gid(self.hca, &gid) < 0:
+            return None
+        return (<char *>&gid)[:16]
 
     def netdev_mtu_now(self) -> int:
         """Return the net device's present MTU, 0 if the device is gone."""

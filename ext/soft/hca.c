@@ -281,6 +281,28 @@ int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes)
     return error;
 }
 
+static enum soft_gid_kind kind_of(const struct in6_addr *gid)
+{
+    if (soft_is_ipv4(gid))
+        return SOFT_GID_IPV4;
+    return IN6_IS_ADDR_LINKLOCAL(gid) ? SOFT_GID_LINK_LOCAL : SOFT_GID_IPV6;
+}
+
+int soft_hca_next_gid(struct soft_hca *hca, struct in6_addr *gid)
+{
+    struct soft_netdev_state state;
+    int error;
+
+    if (hca->udp == NULL)
+        return -EADDRNOTAVAIL;
+    pthread_mutex_lock(&hca->group_mutex);
+    error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state);
+    if (error == 0)
+        error = soft_netdev_choose(&hca->netdev, &state, kind_of(&hca->attr.gid), gid);
+    pthread_mutex_unlock(&hca->group_mutex);
+    return error;
+}
+
 unsigned int soft_hca_netdev_mtu(struct soft_hca *hca)
 {
     struct soft_netdev_state state;

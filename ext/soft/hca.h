@@ -134,6 +134,11 @@ void soft_hca_query(const struct soft_hca *hca, struct soft_hca_attr *attr);
  */
 int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
 
+/* Finds the address that the device has in place of the GID: one of its kind, link-local, of IPv4
+ * or another one of IPv6. Only control threads should call this. Returns 0, or -EADDRNOTAVAIL or
+ * another error of soft_hca_check. */
+int soft_hca_next_gid(struct soft_hca *hca, struct in6_addr *gid);
+
 /* The device's MTU now, 0 if it is gone; and the MTU below which soft_hca_check returns -EMSGSIZE.
  * Only control threads should call soft_hca_netdev_mtu.
  */

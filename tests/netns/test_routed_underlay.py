@@ -244,6 +244,46 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
 
 
 @on_ipv4
+def test_a_host_whose_own_address_changes_ends_with_one_line_and_is_met_at_the_new_one(
+    three: Lab, sh: Sh, until: Until
+) -> None:
+    _start(three, until)
+    first, second = three.hosts[:2]
+    assert second.wire_ip is not None
+    moved = second.wire_ip + 5
+    sh(second, f"ip address add {moved}/24 dev eth0")
+    sh(
+        second,
+        f"ip address delete {second.wire_ip}/24 dev eth0; ip address add {moved}/24 dev eth0",
+    )
+    gateway = next(it.ip for it in router_addresses(2, ROUTED4))
+    sh(second, f"ip route replace default via {gateway}")
+    assert until(second.ended, 20) == (
+        f"ib0: soft:eth0,ipv4: eth0 has the address {moved} now and no longer {second.wire_ip}, which our"
+        " hardware address contains: start the interface anew, and the other hosts meet it there"
+    )
+    assert "Traceback" not in second.log()
+    assert second.stop() == 1
+    second.start()
+    until(lambda: _met(three.hosts), 40)
+    until(lambda: _reaches(first, second.ipv4.ip), 20)
+
+
+@on_ipv4
+def test_an_interface_of_a_named_address_waits_for_it(three: Lab, sh: Sh, until: Until) -> None:
+    host = three.hosts[1]
+    host.device = f"soft:eth0,{host.wire_ip}"
+    host.start()
+    until(lambda: host.ask("show")["state"] == "up", 20)
+    sh(host, "ip address add 192.0.2.77/24 dev eth0")
+    sh(host, f"ip address delete {host.wire_ip}/24 dev eth0")
+    until(lambda: host.ask("show")["state"] != "up", 20)
+    sh(host, "sleep 5")  # longer than SOFT_MOVED_S
+    sh(host, f"ip address add {host.wire_ip}/24 dev eth0")
+    until(lambda: host.ask("show")["state"] == "up", 20)
+
+
+@on_ipv4
 def test_a_name_that_leads_elsewhere_is_looked_up_again(
     three: Lab, tmp_path: Path, until: Until
 ) -> None:

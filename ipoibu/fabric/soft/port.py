@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from typing import Final
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
@@ -20,6 +21,7 @@ from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import (
     CONNECTED_FRAMES,
     SOFT_ACK_TIMEOUT_CODE,
+    SOFT_MOVED_S,
     SOFT_RETRIES,
     SOFT_RNR_RETRIES,
 )
@@ -115,6 +117,8 @@ class SoftPort(Port):
             netdev=netdev,
             datagram_bytes=self._hca.datagram_bytes,
         )
+        self._is_named = name.gid is not None  # the GID is the very address that the user wants
+        self._gone_since_s: float | None = None  # the GID, while the device has another address
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._cm: CmService | None = None
         self._has_fragments = False
@@ -136,7 +140,25 @@ class SoftPort(Port):
         error = self._hca.check(self._used_bytes)
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
+        if error != errno.EADDRNOTAVAIL:
+            self._gone_since_s = None
+        elif not self._is_named:
+            self._review_address(time.monotonic())
         return error == 0
+
+    def _review_address(self, now: float) -> None:
+        """Raise `LinkError` once the device has had another address in place of our GID for a while."""
+        gid = self._hca.next_gid()
+        if gid is None:
+            self._gone_since_s = None
+        elif self._gone_since_s is None:
+            self._gone_since_s = now
+        elif now - self._gone_since_s >= SOFT_MOVED_S:
+            raise LinkError(
+                f"{self.info.device}: {self._hca.netdev} has the address {Gid(gid).ip} now and no longer"
+                f" {self.info.gid.ip}, which our hardware address contains: start the interface anew, and"
+                " the other hosts meet it there"
+            )
 
     def _report_fragments(self) -> None:
         """Log once that datagrams go in fragments: that costs speed, and some networks drop fragments."""
@@ -257,7 +279,7 @@ class SoftUd(Fabric):
                 ) from error
 
     def open_tx_queues(self, count: int) -> list[SoftTxQueue]:
-        """Each TX queue has a UDP socket of its own, on any port. Peers see one queue pair."""
+        """Each TX queue has UDP sockets of its own. Peers see one queue pair."""
         try:
             for _ in range(count):
                 self._tx_queues.append(SoftTxQueue(self._ud))
