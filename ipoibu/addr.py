@@ -61,6 +61,15 @@ class Gid:
         """The low 64 bits: on a unicast GID the port GUID (A3)."""
         return self.raw[8:]
 
+    @property
+    def hashed_guid(self) -> bytes:
+        """The port GUID that the built-in HCA makes of a routed IPv6 GID, since hosts of different networks
+        often have the same low half: FNV-1a of all 16 bytes (make_guid in ext/soft/hca.c)."""
+        value = 0xCBF29CE484222325
+        for byte in self.raw:
+            value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+        return value.to_bytes(8, "big")
+
     def __str__(self) -> str:
         address = ipaddress.IPv6Address(self.raw)
         mapped = address.ipv4_mapped

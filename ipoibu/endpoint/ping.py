@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipoibu.addr import HwAddr, IpAddress, link_local
+from ipoibu.addr import Gid, HwAddr, IpAddress, link_local
 from ipoibu.errors import LinkError
+from ipoibu.ib import PortInfo
 from ipoibu.limits import PINGS_MAX, STATUS_PAGE
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine
@@ -22,8 +23,11 @@ class Pinger:
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         perform: Callable[[Iterable[Effect]], None],
+        port: Callable[[], PortInfo],
     ) -> None:
+        """`port` returns our own port as it is now."""
         self._loop = loop
+        self._port = port
         self._engine = engine
         self._perform = perform
         self._waiting: dict[IpAddress, set[asyncio.Future[HwAddr | None]]] = {}
@@ -52,7 +56,12 @@ class Pinger:
                 if info.hwaddr is not None and info.hwaddr.same_queue_pair(target):
                     return info.ip, target
             await asyncio.sleep(0)  # the engine does other work
-        return link_local(target.gid.interface_id).ip, target
+        return link_local(self._guid_of(target.gid)).ip, target
+
+    def _guid_of(self, gid: Gid) -> bytes:
+        """Return the port GUID behind a GID, made as ours is: the hosts of a link have like ports."""
+        own = self._port()
+        return gid.interface_id if own.guid == own.gid.interface_id else gid.hashed_guid
 
     def _obstacle(self, ip: IpAddress) -> str | None:
         if not self._engine.is_up:

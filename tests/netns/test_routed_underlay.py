@@ -350,6 +350,24 @@ def _datagram(source: str, target: str, qpn: int) -> bytes:
     return bytes(wire / bth / Raw(body + bytes(-len(body) % 4)))[28:]
 
 
+def test_a_host_with_a_routed_gid_answers_by_its_hardware_address(sh: Sh, until: Until) -> None:
+    """Its link-local address on the link comes from a hash of the GID."""
+    with Lab(2, start=False) as lab:
+        for host in lab.hosts:
+            sh(host, f"ip address add 2001:db8::{host.number}/64 dev eth0 nodad")
+            host.device = "soft:eth0,ipv6"
+        lab.start()
+        first, second = lab.hosts
+        assert str(HwAddr.parse(f"00:{_hwaddr(second)}").gid) == f"2001:db8::{second.number}"
+        asked = until(lambda: _asked(first, f"00:{_hwaddr(second)}"), 20)
+        assert asked["method"] == "nd"
+
+
+def _asked(host: Host, target: str) -> dict[str, Any] | None:
+    outcome: dict[str, Any] = host.ask("ping", target=target, timeout_ms=2000)
+    return outcome if outcome["rtt_ms"] is not None else None
+
+
 def test_over_ipv4_without_peers_the_broadcast_group_is_refused_and_peers_are_named() -> None:
     with Lab(2, start=False, underlay=ROUTED4) as lab:
         host = lab.hosts[0]

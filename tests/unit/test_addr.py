@@ -164,6 +164,12 @@ class TestHwAddr:
             HwAddr.parse(text)
 
 
+def test_a_hashed_guid_is_fnv_1a_of_the_whole_gid() -> None:
+    # The hash of 16 zero bytes, computed by another program.
+    assert Gid(bytes(16)).hashed_guid.hex() == "88201fb960ff6465"
+    assert Gid.parse("2001:db8::1").hashed_guid != Gid.parse("2001:db8:1::1").hashed_guid
+
+
 def test_a_usage_error_ends_the_command_line_with_2() -> None:
     with pytest.raises(IpoibuError) as caught:
         PKey.parse("0")
