@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.guests.inside.meeting import Missed, get
-from ipoibu.lab.guests.runner import python, run, shell
+from ipoibu.lab.guests.runner import GuestFailed, python, run, shell
 
 from .scenarios import exchange
 
@@ -67,5 +67,7 @@ def test_waiting_for_somebody_is_bounded(lab_kernel: Path, tmp_path: Path) -> No
     assert bash.status == 1
     assert bash.output == "lab: gave up waiting for the others at 'nobody'\n"
     assert sleeper.failure == "ended because guest a failed"
+    with pytest.raises(GuestFailed, match="guest a: exit status 1"):
+        sleeper.check()
     with pytest.raises(Missed, match="the value 'nothing'"):
         get("nothing", timeout_s=0.05)

@@ -59,8 +59,8 @@ class Result:
 
     `status` is the command's exit status (128 + n after signal n), or None when the guest ended
     without one. `failure` says why the guest, not the command, failed: it ran out of time, its kernel
-    logged a complaint, or the runner ended it because another guest failed; None otherwise.
-    `kernel_log` begins with UML's own messages.
+    logged a complaint, or the runner ended it because another guest failed, which then is `culprit`;
+    None otherwise. `kernel_log` begins with UML's own messages.
     """
 
     name: str
@@ -69,11 +69,17 @@ class Result:
     kernel_log: str
     failure: str | None
     duration_s: float
+    culprit: "Result | None" = None
 
     def check(self) -> Self:
-        """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet."""
+        """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet.
+
+        The error is about the guest that failed first.
+        """
         if self.status == 0 and self.failure is None:
             return self
+        if self.culprit is not None:
+            self.culprit.check()
         raise GuestFailed(
             f"guest {self.name}: {self.failure or f'exit status {self.status}'} "
             f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
@@ -181,15 +187,17 @@ def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
     """Wait for all of `guests`, which are running."""
     deadline = time.monotonic() + timeout_s
     reason = f"did not end within {timeout_s:g} s"
+    culprit: Result | None = None
     results: dict[str, Result] = {}
     while len(results) < len(guests):
         running = [guest for guest in guests if guest.name not in results]
         ended = _wait_any(running, deadline) or running
         for guest in ended:
-            result = guest.finish(reason)
+            result = guest.finish(reason, culprit)
             results[guest.name] = result
-            if (result.status != 0 or result.failure) and ended is not running:
+            if (result.status != 0 or result.failure) and ended is not running and culprit is None:
                 deadline = min(deadline, time.monotonic() + GRACE_S)
+                culprit = result
                 reason = f"ended because guest {guest.name} failed"
     return [results[guest.name] for guest in guests]
 
@@ -303,8 +311,11 @@ class Guest:
             for stream in self._streams:
                 stream.start()
 
-    def finish(self, reason: str = "closed while it ran") -> Result:
-        """Close the guest and return its result; `reason` is the failure if it was still running."""
+    def finish(self, reason: str = "closed while it ran", culprit: Result | None = None) -> Result:
+        """Close the guest and return its result.
+
+        If it was still running, `reason` is the failure, and `culprit` the guest that caused it.
+        """
         ended = bool(_wait_any([self], 0))
         duration_s = time.monotonic() - self._started_s
         self.close()
@@ -321,7 +332,8 @@ class Guest:
             failure = reason
         if complaint := _COMPLAINT.search(kernel_log):
             failure = complaint.group().strip()
-        return Result(self.name, status, output, kernel_log, failure, duration_s)
+        cause = None if ended else culprit
+        return Result(self.name, status, output, kernel_log, failure, duration_s, cause)
 
     def close(self) -> None:
         """End the guest and all of its processes at once; a second call does nothing."""

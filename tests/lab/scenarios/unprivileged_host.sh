@@ -46,7 +46,7 @@ unprivileged() { # MODE
     five_pings "10.8.0.$other" -s 1000
     five_pings "fd00:8::$other"
     five_pings "10.8.0.$((10 + other))" # the kernel's
-    all_four_nodes_answer
+    until_true 20 "all four nodes" all_four_nodes_answer
     local hearer
     for hearer in 1 2; do
         if ((hearer == LAB_INDEX)); then hear_group; else speak_to_group "$hearer"; fi
