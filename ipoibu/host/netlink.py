@@ -298,6 +298,8 @@ class Netlink(NetlinkSocket):
         except LinkError as error:
             if refused_with(error) in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
                 return None
+            if refused_with(error) == errno.ENOENT:  # a new namespace has no table of routes yet
+                return []
             raise
 
     # Groups
