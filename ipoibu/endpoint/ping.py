@@ -9,7 +9,7 @@ from typing import Any
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, link_local
 from ipoibu.errors import LinkError
-from ipoibu.ib import PortInfo
+from ipoibu.fabric.base import Port
 from ipoibu.limits import PINGS_MAX, STATUS_PAGE
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine
@@ -23,9 +23,8 @@ class Pinger:
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         perform: Callable[[Iterable[Effect]], None],
-        port: Callable[[], PortInfo],
+        port: Port,
     ) -> None:
-        """`port` returns our own port as it is now."""
         self._loop = loop
         self._port = port
         self._engine = engine
@@ -60,7 +59,7 @@ class Pinger:
 
     def _guid_of(self, gid: Gid) -> bytes:
         """Return the port GUID behind a GID, made as ours is: the hosts of a link have like ports."""
-        own = self._port()
+        own = self._port.info
         return gid.interface_id if own.guid == own.gid.interface_id else gid.hashed_guid
 
     def _obstacle(self, ip: IpAddress) -> str | None:

@@ -105,7 +105,7 @@ class Shell:
         self._on_link = on_link
         self._on_lease = on_lease
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
-        self.pinger = Pinger(loop, engine, self._effects.perform, lambda: self._path.port.info)
+        self.pinger = Pinger(loop, engine, self._effects.perform, path.port)
         self.heartbeat = Heartbeat()
         self._routes: dict[bytes, Target] = {}  # by prefix
         self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
