@@ -351,7 +351,7 @@ static void deliver_unsummed(struct ipu_pump *pump, uint8_t *vnet, size_t len)
     if (pump->device->offload == 0 || header.flags != VIRTIO_NET_HDR_F_NEEDS_CSUM ||
         ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
         start < IPU_IPV4_HEADER || start + header.csum_offset + 2u > ip_len) {
-        IPU_COUNT(pump, rx_bad_superframe);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_bad_superframe, NULL, 0);
         return;
     }
     if (pump->coalesce.kinds != 0 && ip_len <= pump->mtu && ipu_csum_complete(vnet, len) == 0) {
@@ -382,11 +382,11 @@ static void deliver_superframe(struct ipu_pump *pump, uint8_t *vnet, size_t len)
     if (!(pump->device->offload & kind) ||
         ipu_classify_rx_untrusted(vnet + IPU_TX_ENCAP, len - IPU_TX_ENCAP) != IPU_RX_DELIVER ||
         ipu_segment_init(&segment, vnet, len, IPU_VNET_PACKET_MAX) < 0) {
-        IPU_COUNT(pump, rx_bad_superframe);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_bad_superframe, NULL, 0);
         return;
     }
     if (!ipu_segment_may_cross(&segment)) {
-        IPU_COUNT(pump, rx_too_many_segments);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_too_many_segments, NULL, 0);
         return;
     }
     header.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
@@ -400,13 +400,13 @@ static void receive(struct ipu_pump *pump, uint8_t *message,
     struct ipu_connection *connection = done->connection;
     uint32_t head = connection->superframes ? IPU_VNET_LEN : IPU_ENCAP_LEN;
     if (done->byte_len < head) {
-        IPU_COUNT(pump, rx_short);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_short, NULL, 0);
         return;
     }
     const uint8_t *encap = message + head - IPU_ENCAP_LEN;
     if (ipu_ip_get16(encap) ==
         IPU_TYPE_ARP) { /* C9: connections carry IP alone; ARP goes by datagram */
-        IPU_COUNT(pump, rx_type);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_type, NULL, 0);
         return;
     }
     IPU_COUNT(pump, rx_connected_messages);
@@ -462,10 +462,13 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
     for (int i = 0; i < n; i++) {
         uint32_t index = (uint32_t)done[i].cookie;
         pump->rx_index = pump->rx.frames + index;
-        if (done[i].failed || done[i].connection == NULL)
+        if (done[i].failed || done[i].connection == NULL) {
             IPU_COUNT(pump, rx_failed);
-        else
+        } else {
+            pump->receiving_id = done[i].connection->id;
             receive(pump, ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP, &done[i]);
+            pump->receiving_id = 0;
+        }
         if (pump->rx_index != IPU_SLAB_NONE)
             ipu_connection_back(pump, index);
     }

@@ -63,15 +63,22 @@
     X(wakeups)               /* returns from sleep */
 
 #define IPU_COUNTERS_FIELD(name) _Atomic uint64_t name;
-#define IPU_COUNTERS_ONE(name)   +1
+#define IPU_COUNTERS_INDEX(name) IPU_COUNTER_##name,
 
-enum { IPU_COUNTERS_N = 0 IPU_COUNTERS(IPU_COUNTERS_ONE) };
+/* Each counter's place in ipu_counters_names. */
+enum ipu_counter { IPU_COUNTERS(IPU_COUNTERS_INDEX) IPU_COUNTERS_N };
 
 /* The pump's thread adds (core/counter.h), and any thread reads: each number is whole, but the
  * numbers are not all of one moment. */
 struct ipu_counters {
     IPU_COUNTERS(IPU_COUNTERS_FIELD)
 };
+
+static inline _Atomic uint64_t *ipu_counters_at(struct ipu_counters *counters,
+                                                enum ipu_counter counter)
+{
+    return (_Atomic uint64_t *)counters + counter;
+}
 
 /* Reads all values, in the order of ipu_counters_names. */
 void ipu_counters_read(const struct ipu_counters *counters, uint64_t values[IPU_COUNTERS_N]);

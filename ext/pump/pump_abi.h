@@ -164,9 +164,11 @@ enum ipu_event_type {
     IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
     IPU_EVENT_ROUTE_ASK,         /* next_hop: the destination; data: the IP packet */
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
-    IPU_EVENT_NEIGH_REFUSED,   /* neigh_refused: NEIGH_SET failed, the table is as it was */
-    IPU_EVENT_CONTROL_LIMITED, /* frame: the first ARP or ND message refused in a second */
-    IPU_EVENT_DHCP_REPLY,      /* a DHCP reply arrived; data: the IP packet */
+    IPU_EVENT_NEIGH_REFUSED,      /* neigh_refused: NEIGH_SET failed, the table is as it was */
+    IPU_EVENT_CONTROL_LIMITED,    /* frame: the first ARP or ND message refused in a second */
+    IPU_EVENT_DHCP_REPLY,         /* a DHCP reply arrived; data: the IP packet */
+    IPU_EVENT_DROPPED,            /* dropped: a peer's datagram, which is counted already */
+    IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
 };
 
 struct ipu_neigh_refused {
@@ -204,6 +206,14 @@ struct ipu_connection_event {
     uint64_t id;
 };
 
+struct ipu_dropped {
+    union {
+        struct ipu_frame_received frame;
+        struct ipu_connection_event connection;
+    };
+    uint32_t counter; /* enum ipu_counter */
+};
+
 struct ipu_event {
     uint32_t type;
     uint32_t len;
@@ -212,6 +222,7 @@ struct ipu_event {
         struct ipu_neigh_refused neigh_refused;
         struct ipu_too_big too_big;
         struct ipu_frame_received frame;
+        struct ipu_dropped dropped;
         struct ipu_fabric_state fabric;
         struct ipu_device_failed device;
         struct ipu_sync sync;

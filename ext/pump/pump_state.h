@@ -156,7 +156,9 @@ struct ipu_pump {
     uint32_t recover_wait_ms;
     bool device_failed;
 
-    struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget;
+    struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget, dropped_budget;
+
+    uint64_t receiving_id; /* the connection whose message we handle; 0: a datagram */
 
     /* The engine has changed a DHCP request, so that it wants to see the replies, and the requests
      * to one server. */
@@ -274,6 +276,11 @@ void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len);
  * if there is none. */
 void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t len,
                                  const uint8_t *grh, uint32_t src_qpn);
+
+/* Counts a peer's message that we drop, and reports it to the engine, which knows the peer. grh is
+ * NULL where there is none; a message of a connection has neither GRH nor src_qpn. */
+void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uint8_t *grh,
+                      uint32_t src_qpn);
 
 /* Ends a batch of writes to the device. */
 void ipu_receive_flush(struct ipu_pump *pump);

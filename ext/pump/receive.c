@@ -18,6 +18,32 @@
  *    took.
  * 7. ipu_receive_post() gives the frames back to the fabric.
  */
+static struct ipu_frame_received origin(const uint8_t *grh, uint32_t src_qpn)
+{
+    struct ipu_frame_received frame = {.src_qpn = src_qpn, .has_grh = grh != NULL};
+    if (grh != NULL) { /* E4: only then is the area valid */
+        memcpy(&frame.sgid, grh + 8, 16);
+        memcpy(&frame.dgid, grh + 24, 16);
+    }
+    return frame;
+}
+
+void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uint8_t *grh,
+                      uint32_t src_qpn)
+{
+    ipu_counter_add(ipu_counters_at(&pump->counters, counter), 1);
+    if (!ipu_event_spend(&pump->dropped_budget))
+        return;
+    struct ipu_event event = {.type = IPU_EVENT_DROPPED, .dropped.counter = counter};
+    if (pump->receiving_id != 0) {
+        event.type = IPU_EVENT_CONNECTION_DROPPED;
+        event.dropped.connection.id = pump->receiving_id;
+    } else {
+        event.dropped.frame = origin(grh, src_qpn);
+    }
+    (void)ipu_event_emit(pump, &event, NULL); /* for the log alone: a full ring loses it */
+}
+
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done);
 static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery);
 static void flush_device(struct ipu_pump *pump);
@@ -69,7 +95,8 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
 {
     bool grh = done->flags & IPU_RECEIVED_GRH;
     if (done->byte_len < IPU_RX_IP) {
-        IPU_COUNT(pump, rx_short);
+        grh = grh && done->byte_len >= IPU_GRH_LEN;
+        ipu_receive_drop(pump, IPU_COUNTER_rx_short, grh ? buf : NULL, done->src_qpn);
         return;
     }
     size_t len = done->byte_len - IPU_GRH_LEN;
@@ -86,23 +113,12 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
 }
 
-/* Returns an event of this type about a frame. */
-static struct ipu_event event_of(uint32_t type, const uint8_t *grh, uint32_t src_qpn)
-{
-    struct ipu_event event = {.type = type, .frame = {.src_qpn = src_qpn, .has_grh = grh != NULL}};
-    if (grh != NULL) { /* E4: only then is the area valid */
-        memcpy(&event.frame.sgid, grh + 8, 16);
-        memcpy(&event.frame.dgid, grh + 24, 16);
-    }
-    return event;
-}
-
 /* Reports to the engine, once a second, that the pump refuses messages. */
 static void report_limit(struct ipu_pump *pump, const uint8_t *grh, uint32_t src_qpn)
 {
     if (pump->admission.reported)
         return;
-    struct ipu_event event = event_of(IPU_EVENT_CONTROL_LIMITED, grh, src_qpn);
+    struct ipu_event event = {.type = IPU_EVENT_CONTROL_LIMITED, .frame = origin(grh, src_qpn)};
     pump->admission.reported = ipu_event_emit(pump, &event, NULL);
 }
 
@@ -126,8 +142,8 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
     case IPU_ADMIT:
         break;
     }
-    struct ipu_event event = event_of(IPU_EVENT_FRAME, grh, src_qpn);
-    event.len = (uint32_t)len;
+    struct ipu_event event = {
+        .type = IPU_EVENT_FRAME, .len = (uint32_t)len, .frame = origin(grh, src_qpn)};
     if (ipu_event_emit(pump, &event, frame))
         IPU_COUNT(pump, rx_control);
     else
@@ -175,10 +191,10 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         pass_to_engine_untrusted(pump, frame, len, grh, src_qpn);
         break;
     case IPU_RX_UNKNOWN_TYPE:
-        IPU_COUNT(pump, rx_type);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_type, grh, src_qpn);
         break;
     case IPU_RX_MALFORMED:
-        IPU_COUNT(pump, rx_malformed);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_malformed, grh, src_qpn);
         break;
     }
 }

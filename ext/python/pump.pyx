@@ -102,6 +102,10 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t qpn
     struct ipu_connection_event:
         uint64_t id
+    struct ipu_dropped:
+        ipu_frame_received frame
+        ipu_connection_event connection
+        uint32_t counter
     struct ipu_event:
         uint32_t type
         uint32_t len
@@ -114,6 +118,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_sync sync
         ipu_rc_wanted rc_wanted
         ipu_connection_event connection
+        ipu_dropped dropped
     struct ipu_captured:
         uint64_t time_ns
         uint32_t outgoing
@@ -154,6 +159,8 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_NEIGH_REFUSED
         IPU_EVENT_CONTROL_LIMITED
         IPU_EVENT_DHCP_REPLY
+        IPU_EVENT_DROPPED
+        IPU_EVENT_CONNECTION_DROPPED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -231,6 +238,8 @@ EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
 EVENT_NEIGH_REFUSED = IPU_EVENT_NEIGH_REFUSED
 EVENT_CONTROL_LIMITED = IPU_EVENT_CONTROL_LIMITED
 EVENT_DHCP_REPLY = IPU_EVENT_DHCP_REPLY
+EVENT_DROPPED = IPU_EVENT_DROPPED
+EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -258,15 +267,23 @@ cdef class Event:
     # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED
     cdef readonly bytes next_hop
     cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
-    cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED
-    cdef readonly bytes sgid  #: bytes | None; FRAME, CONTROL_LIMITED: None without a GRH
+    cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED, DROPPED
+    cdef readonly bytes sgid  #: bytes | None; FRAME, CONTROL_LIMITED, DROPPED: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
     cdef readonly bint working  # FABRIC: false when the queue pair broke
     cdef readonly int error  # DEVICE, NEIGH_REFUSED: errno
     cdef readonly uint64_t token  # SYNC
     cdef readonly int qpn  # RC_WANTED: with `gid` the destination
     cdef readonly bytes gid  # RC_WANTED
-    cdef readonly uint64_t connection  # CONNECTION_BROKEN, CONNECTION_GONE
+    cdef readonly uint64_t connection  # CONNECTION_BROKEN, CONNECTION_GONE, CONNECTION_DROPPED
+    cdef readonly str counter  # DROPPED, CONNECTION_DROPPED: where the pump counted the message
+
+
+cdef void decode_origin(Event event, const ipu_frame_received *frame):
+    event.src_qpn = frame.src_qpn
+    if frame.has_grh:
+        event.sgid = raw_address(&frame.sgid)
+        event.dgid = raw_address(&frame.dgid)
 
 
 cdef void decode(Event event, const ipu_event *record):
@@ -282,10 +299,13 @@ cdef void decode(Event event, const ipu_event *record):
         event.next_hop = raw_address(&record.too_big.next_hop)
         event.mtu = record.too_big.mtu
     elif event.type in (IPU_EVENT_FRAME, IPU_EVENT_CONTROL_LIMITED):
-        event.src_qpn = record.frame.src_qpn
-        if record.frame.has_grh:
-            event.sgid = raw_address(&record.frame.sgid)
-            event.dgid = raw_address(&record.frame.dgid)
+        decode_origin(event, &record.frame)
+    elif event.type == IPU_EVENT_DROPPED:
+        decode_origin(event, &record.dropped.frame)
+        event.counter = ipu_counters_names[record.dropped.counter].decode()
+    elif event.type == IPU_EVENT_CONNECTION_DROPPED:
+        event.connection = record.dropped.connection.id
+        event.counter = ipu_counters_names[record.dropped.counter].decode()
     elif event.type == IPU_EVENT_FABRIC:
         event.working = record.fabric.working != 0
     elif event.type == IPU_EVENT_DEVICE:

@@ -262,6 +262,7 @@ static void arp_by_a_connection_is_not_taken(void)
     arrive(NULL, 0, message, sizeof message);
     step();
     CHECK_EQ(counter("rx_type"), 1);
+    CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_DROPPED);
     CHECK_EQ(next_event(&token), 0);
     end();
 }

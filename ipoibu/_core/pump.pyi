@@ -26,6 +26,8 @@ EVENT_ROUTE_ASK: Final[int]
 EVENT_NEIGH_REFUSED: Final[int]
 EVENT_CONTROL_LIMITED: Final[int]
 EVENT_DHCP_REPLY: Final[int]
+EVENT_DROPPED: Final[int]
+EVENT_CONNECTION_DROPPED: Final[int]
 TX_UD: Final[int]
 TX_UD_NOTIFY: Final[int]
 TX_RC: Final[int]
@@ -72,6 +74,8 @@ class Event:
     def gid(self) -> bytes: ...
     @property
     def connection(self) -> int: ...
+    @property
+    def counter(self) -> str: ...
 
 class CapturedFrame:
     @property

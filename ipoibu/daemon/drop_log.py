@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Logs the packets that the data path drops, by reason, without the peer that sent them.
 
-`endpoint/event_log.py` logs the drops of the engine, which knows the peer. The pump and the fabric only
-count, so `DropLog` reads their counters and logs the differences.
+`endpoint/event_log.py` logs drops with their peer: those of the engine, and of the pump's drops as many as
+it may report. The fabric only counts, so `DropLog` reads the counters and logs the differences.
 """
 
 from __future__ import annotations

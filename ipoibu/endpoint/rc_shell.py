@@ -34,7 +34,12 @@ from ipoibu.proto.transition import Observer, ignore
 _log = logging.getLogger(__name__)
 
 EVENTS: Final = frozenset(
-    (_core.EVENT_RC_WANTED, _core.EVENT_CONNECTION_BROKEN, _core.EVENT_CONNECTION_GONE)
+    (
+        _core.EVENT_RC_WANTED,
+        _core.EVENT_CONNECTION_BROKEN,
+        _core.EVENT_CONNECTION_DROPPED,
+        _core.EVENT_CONNECTION_GONE,
+    )
 )
 _TX_MODES: Final = {TxMode.UD: _core.TX_UD, TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY}
 
@@ -196,6 +201,10 @@ class RcShell:
             handle = self._by_number.get(event.connection)
             if handle is not None:
                 self._effects.perform(self._policy.broken(now, handle))
+        elif event.type == _core.EVENT_CONNECTION_DROPPED:
+            handle = self._by_number.get(event.connection)
+            if handle is not None:
+                self._policy.dropped(now, handle, event.counter)
         else:
             connection = self._leaving.pop(event.connection, None)
             if connection is not None:

@@ -177,6 +177,8 @@ class Shell:
             self.perform(engine.frame(now, _source(event), event.data))
         elif kind == _core.EVENT_CONTROL_LIMITED:
             self.perform(engine.control_limited(now, _source(event)))
+        elif kind == _core.EVENT_DROPPED:
+            self.perform(engine.dropped(now, _source(event), event.counter))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_ROUTE_ASK:

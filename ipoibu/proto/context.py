@@ -184,7 +184,11 @@ class EngineContext:
     def drop(self, now: float, peer: object, reason: str) -> None:
         """Count a message of `peer` that we drop, and notify the observer of the first such message."""
         self.count(reason)
-        self._drops.note(now, peer, reason)
+        self.note_drop(now, peer, reason)
+
+    def note_drop(self, now: float, peer: object, counter: str) -> None:
+        """Notify the observer of a dropped message of `peer`, if it is the first within a minute."""
+        self._drops.note(now, peer, counter)
 
     def warn(self, reason: str, now: float, text: str) -> None:
         """Count `reason`, and log `text` unless there were many such lines lately: peers can cause it."""

@@ -221,6 +221,11 @@ class Engine:
         self._context.warn("control_limited", now, text)
         return self._context.take(now)
 
+    def dropped(self, now: float, source: FrameSource, counter: str) -> list[Effect]:
+        """The pump dropped a datagram of `source`, and has counted it under `counter`."""
+        self._context.note_drop(now, source, counter)
+        return self._context.take(now)
+
     def wanted(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump has no entry for one of several next hops, and sends by another one meanwhile."""
         is_ours = next_hop in self._addresses or not is_host(next_hop)

@@ -194,6 +194,12 @@ class RcPolicy:
             self._feed(now, conn, _ConnectionInput.BROKEN)
         return self._take()
 
+    def dropped(self, now: float, handle: Handle, counter: str) -> None:
+        """The pump dropped a message of the connection's peer, and has counted it under `counter`."""
+        conn = self._connections.get(handle)
+        if conn is not None:
+            self._drops.note(now, conn.hwaddr, counter)
+
     # -- inputs from the connection manager ------------------------------------------------------
 
     def event(self, now: float, event: Event) -> list[RcEffect]:

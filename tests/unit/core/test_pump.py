@@ -353,8 +353,23 @@ def test_a_bad_frame_is_a_counted_drop(hosts: tuple[Host, Host], frame: bytes, r
     a.pump.send_frame(b.destination, frame)
     settle(a, b)
     assert b.queue.recv(1) == []
-    assert b.pump.events() == []
+    (event,) = b.pump.events()
+    assert (event.type, event.counter) == (_core.EVENT_DROPPED, reason)
+    assert (event.sgid, event.src_qpn) == (a.destination.gid.raw, a.destination.qpn)
     assert b.moved() == {reason: 1}
+
+
+def test_a_flood_of_bad_frames_causes_a_hundred_events_a_second(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    end_s = time.monotonic() + 10
+    events = 0
+    for _ in range(1000):
+        a.pump.send_frame(b.destination, frame_of(0x1234, bytes(40)))
+        settle(a, b)
+        events += len(b.pump.events())
+    seconds = 12 + time.monotonic() - end_s
+    assert b.counter("rx_type") == 1000
+    assert 100 <= events <= 100 * seconds
 
 
 @pytest.mark.parametrize("has_grh", [True, False])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import logging
 import os
 import struct
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, NoSuchDevice, UsageError
+from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, NoSuchDevice, UsageError, _core
 from ipoibu._core import CapturedFrame, MemorySwitch
 from ipoibu.addr import HwAddr, IpAddress, Qpn
 from ipoibu.endpoint import status
@@ -27,6 +28,7 @@ from ipoibu.errors import IpoibuError, NotReady
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.ib import Destination
 from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
 from ipoibu.proto.transition import Transition
 from ipoibu.route import NextHop, RouteChange, Target, prefix_of
@@ -75,6 +77,21 @@ def test_the_first_packet_waits_for_resolution_and_arrives(make_hosts: Hosts) ->
     }
     # Announcements may have crossed the answers: their addresses are not confirmed yet.
     assert {entry["state"] for entry in neighbours} <= {"reachable", "stale", "delay"}
+
+
+def test_a_datagram_that_the_pump_drops_names_its_sender(caplog: pytest.LogCaptureFixture) -> None:
+    switch = MemorySwitch(7)
+    sender = _core.MemoryPort(switch, Gid.parse("fe80::2").raw)
+    stranger = _core.Pump(sender, _core.QueueDevice(), mtu=2044)
+    port = MemoryPort(switch, Gid.parse("fe80::1"))
+    caplog.set_level(logging.INFO)
+    with Endpoint(EndpointConfig("h1", "memory"), port=port) as host:
+        stranger.send_frame(Destination(host.hwaddr.gid, host.hwaddr.qpn), b"\x12\x34" + bytes(60))
+        line = f"h1: dropped a message of fe80::2 queue pair {Qpn(sender.qpn)}: rx_type"
+        end = time.monotonic() + 10
+        while line not in caplog.text:
+            assert time.monotonic() < end, caplog.text
+            stranger.step()
 
 
 def test_neighbours_are_shown_a_page_at_a_time(

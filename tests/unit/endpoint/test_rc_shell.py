@@ -33,6 +33,7 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
+from ipoibu.proto.transition import Topic, Transition
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_private import Private
 
@@ -118,11 +119,14 @@ class Desk:
     """One `RcShell` with its surroundings; its loop runs only in `deliver`."""
 
     def __init__(self) -> None:
+        self.transitions: list[Transition] = []
         self.loop = asyncio.new_event_loop()
         self.pump, self.fabric, self.manager = Pump(), Fabric(), Manager()
         self.counts: Counter[str] = Counter()
         arguments: Any = (self.loop, self.pump, self.fabric, self.manager)
-        self.driver = RcShell(*arguments, config=RcConfig(OURS, 2044, 2048), counts=self.counts)
+        config = RcConfig(OURS, 2044, 2048)
+        observe = self.transitions.append
+        self.driver = RcShell(*arguments, config=config, counts=self.counts, observe=observe)
         self.driver.open()
 
     def publish(self, hwaddr: HwAddr = PEER, next_hop: IpAddress = NEXT_HOP) -> None:
@@ -217,6 +221,21 @@ def test_a_broken_connection_is_closed_when_the_pump_has_let_it_go(desk: Desk) -
     desk.event(_core.EVENT_CONNECTION_GONE, connection=1)
     assert desk.fabric.pairs[0].life[-1] == "closed"
     assert desk.counts["connection_broken"] == 1
+
+
+def test_a_message_of_a_connection_that_the_pump_drops_names_the_peer_once_a_minute(
+    desk: Desk,
+) -> None:
+    desk.connect()
+    desk.transitions.clear()
+    for number in (1, 1, 2):
+        desk.event(_core.EVENT_CONNECTION_DROPPED, connection=number, counter="rx_bad_superframe")
+    (drop,) = desk.transitions
+    assert (drop.topic, drop.subject, drop.after) == (
+        Topic.DROP,
+        str(replace(PEER, flags=0)),
+        "rx_bad_superframe",
+    )
 
 
 def test_a_neighbour_that_goes_takes_its_connection_along(desk: Desk) -> None:

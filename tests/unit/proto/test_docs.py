@@ -77,7 +77,8 @@ def test_every_counter_of_the_data_path_is_counted() -> None:
     header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext/pump").glob("*.c")]
-    assert names <= set(re.findall(r"\w+", "".join(sources)))
+    words = "".join(sources).replace("IPU_COUNTER_", " ")
+    assert names <= set(re.findall(r"\w+", words))
 
 
 def test_every_counter_of_the_built_in_hca_is_documented_and_no_other() -> None:
