@@ -81,7 +81,7 @@ check: deps-test $(VENV)/.dev build
 	$(PYTEST) -m serial $(ALONE)
 
 check-python: $(VENV)/.dev build
-	$(SPREAD) $(BUSY) -m 'not builds and not serial' $(QUICK)
+	$(SPREAD) $(BUSY) -m 'not builds and not serial and not nightly' $(QUICK)
 
 check-c: check-c-core check-c-soft check-c-verbs
 
