@@ -2,6 +2,7 @@
 """Several guests: they reach each other, wait for each other, and fail together."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,9 @@ def test_waiting_for_somebody_is_bounded(lab_kernel: Path, tmp_path: Path) -> No
     assert bash.status == 1
     assert bash.output == "lab: gave up waiting for the others at 'nobody'\n"
     assert sleeper.failure == "ended because guest a failed"
-    with pytest.raises(GuestFailed, match="guest a: exit status 1"):
+    with pytest.raises(GuestFailed, match="guest a: exit status 1") as caught:
         sleeper.check()
+    words = r"^--- end of the output of guest b\n(?:.*\n)*lab: \d+ in \w+: sleep 1000$"
+    assert re.search(words, str(caught.value), re.MULTILINE)
     with pytest.raises(Missed, match="the value 'nothing'"):
         get("nothing", timeout_s=0.05)

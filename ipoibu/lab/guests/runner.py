@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -60,7 +60,9 @@ class Result:
     `status` is the command's exit status (128 + n after signal n), or None when the guest ended
     without one. `failure` says why the guest, not the command, failed: it ran out of time, its kernel
     logged a complaint, or the runner ended it because another guest failed, which then is `culprit`;
-    None otherwise. `kernel_log` begins with UML's own messages.
+    None otherwise. `victims` are the guests that the runner ended because this one failed: the cause is
+    often theirs, and each says at the end of its output what it was doing. `kernel_log` begins with
+    UML's own messages.
     """
 
     name: str
@@ -70,21 +72,30 @@ class Result:
     failure: str | None
     duration_s: float
     culprit: "Result | None" = None
+    victims: "tuple[Result, ...]" = ()
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the command returned 0 and nothing was wrong with the guest."""
+        return self.status == 0 and self.failure is None
 
     def check(self) -> Self:
         """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet.
 
         The error is about the guest that failed first.
         """
-        if self.status == 0 and self.failure is None:
+        if self.succeeded:
             return self
         if self.culprit is not None:
             self.culprit.check()
-        raise GuestFailed(
+        text = (
             f"guest {self.name}: {self.failure or f'exit status {self.status}'} "
             f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
             f"--- end of the kernel log\n{_tail(self.kernel_log, 25)}"
         )
+        for victim in self.victims:
+            text += f"\n--- end of the output of guest {victim.name}\n{_tail(victim.output, 60)}"
+        raise GuestFailed(text)
 
 
 def find_kernel() -> Path:
@@ -184,21 +195,35 @@ def run(
 
 
 def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
-    """Wait for all of `guests`, which are running."""
+    """Wait for all of `guests`, which are running; end them `timeout_s` after now.
+
+    When one fails or time is up, the others get GRACE_S to say what they are doing (inside/init).
+    """
     deadline = time.monotonic() + timeout_s
-    reason = f"did not end within {timeout_s:g} s"
+    reason: str | None = None
     culprit: Result | None = None
     results: dict[str, Result] = {}
-    while len(results) < len(guests):
-        running = [guest for guest in guests if guest.name not in results]
-        ended = _wait_any(running, deadline) or running
-        for guest in ended:
-            result = guest.finish(reason, culprit)
-            results[guest.name] = result
-            if (result.status != 0 or result.failure) and ended is not running and culprit is None:
-                deadline = min(deadline, time.monotonic() + GRACE_S)
-                culprit = result
-                reason = f"ended because guest {guest.name} failed"
+    while running := [guest for guest in guests if guest.name not in results]:
+        ended = _wait_any(running, deadline)
+        if not ended and reason is not None:
+            results |= {guest.name: guest.finish(reason, culprit) for guest in running}
+            break
+        results |= {guest.name: guest.finish() for guest in ended}
+        failed = [results[guest.name] for guest in ended if not results[guest.name].succeeded]
+        if reason is None and (failed or not ended):
+            culprit = failed[0] if failed else None
+            reason = (
+                f"ended because guest {culprit.name} failed"
+                if culprit
+                else f"did not end within {timeout_s:g} s"
+            )
+            (guests[0].directory / "failed").touch()
+            deadline = time.monotonic() + GRACE_S
+    if culprit is not None:
+        victims = tuple(result for result in results.values() if result.culprit is culprit)
+        culprit = replace(culprit, victims=victims)
+        results[culprit.name] = culprit
+        results |= {victim.name: replace(victim, culprit=culprit) for victim in victims}
     return [results[guest.name] for guest in guests]
 
 
@@ -414,7 +439,8 @@ class _Stream:
         self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
 
     def start(self) -> None:
-        """Give up the guest's end and begin to drain."""
+        """Give up the guest's end, create the file and begin to drain."""
+        self._file.touch()
         os.close(self.write_fd)
         self._thread.start()
 
