@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Compare builds by labs that take turns, second by second, as root:
+python bench/turns.py tcp|super|packets|ping [--rounds N] [--json FILE] NAME=TREE[@OPTION...] ...
+
+Each build is a checkout in which `make venv build` has run; its two hosts, made by `ipoibu lab
+OPTION...`, stay up for the whole comparison. A round measures every build once, in random order, so what
+the machine does meanwhile meets all of them alike. The result is the geometric mean of the rounds'
+ratios to the first build, with its standard error: about 0.01 after 20 rounds, where `ipoibu bench` of
+two checkouts in turn needs 25 rounds for 0.03.
+
+    python bench/turns.py tcp before=/tmp/before after=. quiet=.@--sandbox@off
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+PEER: Final = "10.77.0.2"
+PORT: Final = "5201"
+PINGS: Final = 3000
+SECONDS: Final = "1.5"
+STREAMS: Final = {
+    "tcp": (),
+    "super": ("-u", "-b", "0", "-l", "60K"),
+    "packets": ("-u", "-b", "0", "-l", "64"),
+}
+
+
+class Build:
+    """A checkout with its two hosts."""
+
+    def __init__(self, argument: str) -> None:
+        self.name, _, rest = argument.partition("=")
+        tree, *self._options = rest.split("@")
+        self._tree = Path(tree).resolve()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._hosts: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Start the lab and an iperf3 server in its second host."""
+        program = str(self._tree / ".venv/bin/ipoibu")
+        lab = subprocess.Popen(
+            [program, "lab", *self._options], cwd=self._tree, stdout=subprocess.PIPE, text=True
+        )
+        self._processes.append(lab)
+        assert lab.stdout is not None
+        for line in lab.stdout:
+            if host := re.search(r"namespace (\S+)", line):
+                self._hosts.append(host[1])
+            if line.startswith("end the lab"):
+                break
+        else:
+            raise SystemExit(f"{self.name}: the lab did not start")
+        server = ["ip", "netns", "exec", self._hosts[1], "iperf3", "-s", "-p", PORT]
+        quiet = subprocess.DEVNULL
+        self._processes.append(subprocess.Popen(server, stdout=quiet, stderr=quiet, text=True))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """End the server and the lab."""
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+    def run(self, *command: str) -> str:
+        """Return what `command` prints in the first host."""
+        enter = ("ip", "netns", "exec", self._hosts[0])
+        result = subprocess.run((*enter, *command), capture_output=True, check=False, text=True)
+        if result.returncode != 0:
+            raise SystemExit(f"{self.name}: {' '.join(command)}: {result.stdout}{result.stderr}")
+        return result.stdout
+
+    def measure(self, what: str) -> dict[str, float]:
+        """Return one round's figures."""
+        if what == "ping":
+            output = self.run("ping", "-q", "-i", "0", "-c", str(PINGS), PEER)
+            least, mean = re.findall(r"[\d.]+", output.splitlines()[-1].partition("=")[2])[:2]
+            return {"min_us": 1e3 * float(least), "mean_us": 1e3 * float(mean)}
+        before_s = busy_s()
+        report = self.run("iperf3", "-c", PEER, "-p", PORT, "-t", SECONDS, "-J", *STREAMS[what])
+        cpu_s = busy_s() - before_s
+        end: dict[str, Any] = json.loads(report)["end"]
+        if what == "tcp":
+            received = end["sum_received"]
+            speed = received["bits_per_second"] / 1e9
+            return {"gbit_s": speed, "cpu_ns_per_byte": 1e9 * cpu_s / received["bytes"]}
+        total = end["sum"]
+        arrived = total["packets"] - total["lost_packets"]
+        return {
+            "arrived_s": arrived / total["seconds"],
+            "cpu_us_per_packet": 1e6 * cpu_s / total["packets"],
+        }
+
+
+def busy_s() -> float:
+    """Return the CPU time that the machine has used, in seconds."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _waiting, *rest = map(int, file.readline().split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def compare(what: str, rounds: int, builds: Sequence[Build]) -> list[dict[str, Any]]:
+    """Measure all `builds` in turn; return a row for each figure of each further build."""
+    figures: dict[str, list[dict[str, float]]] = {build.name: [] for build in builds}
+    for number in range(rounds + 1):
+        for build in random.sample(builds, len(builds)):
+            figure = build.measure(what)
+            if number > 0:  # the first round warms up
+                figures[build.name].append(figure)
+    base = figures[builds[0].name]
+    rows = []
+    for build in builds[1:]:
+        for key in base[0]:
+            ours = [figure[key] for figure in figures[build.name]]
+            theirs = [figure[key] for figure in base]
+            logs = [math.log(our / their) for our, their in zip(ours, theirs, strict=True)]
+            rows.append(
+                {
+                    "what": f"{what} {key}",
+                    "build": build.name,
+                    "base": builds[0].name,
+                    "rounds": rounds,
+                    "ratio": round(math.exp(statistics.mean(logs)), 3),
+                    "standard_error": round(statistics.stdev(logs) / math.sqrt(rounds), 3),
+                    "medians": [statistics.median(theirs), statistics.median(ours)],
+                }
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=[*STREAMS, "ping"])
+    parser.add_argument("builds", nargs="+", metavar="NAME=TREE[@OPTION...]", type=Build)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="append the rows to this file, a line each")
+    args = parser.parse_args()
+    if len(args.builds) < 2 or args.rounds < 2:
+        parser.error("a comparison needs two builds and two rounds")
+    with ExitStack() as stack:
+        for build in args.builds:
+            stack.enter_context(build)
+        rows = compare(args.what, args.rounds, args.builds)
+    for row in rows:
+        print(
+            f"{row['what']:26} {row['build']}/{row['base']}: {row['ratio']:.3f}"
+            f" +-{row['standard_error']:.3f}  medians {row['medians'][0]:.5g}, {row['medians'][1]:.5g}"
+        )
+    if args.json:
+        with args.json.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()
