@@ -386,6 +386,20 @@ def test_gids_of_two_ip_versions_are_refused_with_the_remedy(until: Until) -> No
         assert re.search(r"different IP versions: .*soft:NETDEV,ipv4", lab.hosts[0].log())
 
 
+def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, until: Until) -> None:
+    with Lab(2, start=False, underlay=BOTH) as lab:
+        for host, peer in zip(lab.hosts, reversed(lab.hosts), strict=True):
+            sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
+            host.device = "soft:eth0"
+            host.peer = str(peer.wire_ip)
+        lab.start()
+        for host in lab.hosts:
+            until(lambda host=host: host.ask("stats")["fabric.mesh_router"] > 0, 20)
+            assert re.search(
+                r"is behind the router .*link-local GIDs.*soft:NETDEV,ipv4", host.log()
+            )
+
+
 def test_the_doctor_names_the_address_that_the_device_uses(cli: Cli) -> None:
     with Lab(2, start=False, underlay=ROUTED4) as lab:
         done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0,ipv4", "-j")

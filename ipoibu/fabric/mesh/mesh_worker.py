@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv6Address
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.effect_loop import EffectLoop
@@ -24,6 +24,7 @@ from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
 from ipoibu.proto.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
 from ipoibu.proto.mesh_state import State
+from ipoibu.wire import mesh, mesh_stream
 from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
@@ -39,12 +40,30 @@ class MeshCore(Protocol):
     def group(self, peer: int, mgid: bytes, is_in: bool) -> None: ...
 
 
+_OWN: Final = frozenset(
+    {
+        "mesh_contacts_full",
+        "mesh_failed",
+        "mesh_full",
+        "mesh_no_answer",
+        "mesh_other_ip_version",
+        "mesh_other_mtu",
+        "mesh_other_partition",
+        "mesh_refused",
+        "mesh_router",
+        "mesh_twice",
+    }
+)
+COUNTERS: Final = tuple(sorted(_OWN | mesh.REASONS | mesh_stream.REASONS))
+
+
 class MeshWorker(Worker):
     """Runs a `Mesh` on a thread of its own. Any thread may call the public methods."""
 
     def __init__(self, core: MeshCore, config: MeshConfig, netdev: str | None) -> None:
         """Peers' addresses of IPv6's link-local scope are on the link of `netdev`."""
         super().__init__("ipoibu-mesh")
+        self._counts.update(dict.fromkeys(COUNTERS, 0))  # readers see a counter before it counts
         self._groups = core
         self._netdev = netdev
         self._mesh = Mesh(config, random.Random())

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import PKey
+from ipoibu.addr import HwAddr, IpAddress, PKey
 from ipoibu.errors import BadFrame
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.mesh.peer_key import PeerKey
+from ipoibu.fabric.unicast.router import router_to
 from ipoibu.fabric.unicast.stream import ROOM, Stream
 from ipoibu.ib import PortInfo
 from ipoibu.limits import CM_ROUND
@@ -266,6 +267,28 @@ class Rendezvous(MeshWorker):
             self._core.add(wire.handle, hwaddr.gid.raw, hwaddr.qpn)
         except OSError as error:
             self._broke(wire, error)
+        else:
+            self._warn_of_router(hwaddr, wire.stream.source)
+
+    def _warn_of_router(self, hwaddr: HwAddr, source: IpAddress) -> None:
+        """Count and log a peer that our datagrams do not reach: we have met across a router, which
+        forwards nothing to link-local addresses."""
+        if not self._info.gid.ip.is_link_local or source.is_link_local:
+            return
+        try:
+            router = router_to(source)
+        except OSError as error:
+            _log.debug("%s: asking for the route to %s: %s", self._info.device, source, error)
+            return
+        if router is None:
+            return
+        self._counts["mesh_router"] += 1
+        if should_log(self._counts["mesh_router"]):
+            text = (
+                "%s: peer %s at %s is behind the router %s, which forwards nothing to our link-local GIDs:"
+                " start all hosts with --device soft:NETDEV,ipv4, or all with ,ipv6"
+            )
+            _log.warning(text, self._info.device, hwaddr, source, router)
 
     def _put(self, handle: Handle, kind: FrameKind, body: bytes) -> None:
         wire = self._wires.get(handle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from ipoibu.fabric.mesh.mesh_worker import COUNTERS
 from ipoibu.wire import mesh, mesh_stream
 from tests.doubles.counter_docs import ROOT, counted_in, explained_under
 
@@ -27,7 +28,7 @@ def test_every_counter_of_the_connections_is_explained() -> None:
         )
     )
     counted = set(re.findall(r'"(mesh_\w+)"', code))
-    assert documented == counted | mesh.REASONS | mesh_stream.REASONS
+    assert documented == counted | mesh.REASONS | mesh_stream.REASONS == set(COUNTERS)
 
 
 def test_every_counter_of_unicast_links_is_explained() -> None:

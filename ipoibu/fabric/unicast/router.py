@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Asks the kernel whether it reaches an address of the network below through a router (RTM_GETROUTE)."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from typing import Final
+
+from ipoibu.addr import IpAddress
+
+_RTM_GETROUTE: Final = 26
+_RTM_NEWROUTE: Final = 24
+_NLM_F_REQUEST: Final = 1
+_RTA_DST: Final = 1
+_RTA_GATEWAY: Final = 5
+_RTA_VIA: Final = 18  # a gateway of the other IP version: its family, then its address
+_HEADER: Final = struct.Struct("=IHHII")
+_ROUTE: Final = struct.Struct("=BBBBBBBBI")
+_ATTRIBUTE: Final = struct.Struct("=HH")
+_ANSWER_BYTES: Final = 4096
+
+
+def router_to(ip: IpAddress) -> IpAddress | None:
+    """Return the first router on the way to `ip`; None for a host on a network of ours, and for one
+    without a route. It does not wait: the kernel answers within the call. `OSError`."""
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    body = _ROUTE.pack(family, ip.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)
+    body += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(ip.packed), _RTA_DST) + ip.packed
+    header = _HEADER.pack(_HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.send(header + body)
+        answer = kernel.recv(_ANSWER_BYTES)
+    length, kind, *_ = _HEADER.unpack_from(answer)
+    if kind != _RTM_NEWROUTE:
+        return None
+    at = _HEADER.size + _ROUTE.size
+    while at + _ATTRIBUTE.size <= length:
+        size, name = _ATTRIBUTE.unpack_from(answer, at)
+        value = answer[at + _ATTRIBUTE.size : at + size]
+        if name == _RTA_GATEWAY:
+            return ipaddress.ip_address(value)
+        if name == _RTA_VIA:
+            return ipaddress.ip_address(value[2:])
+        at += size + 3 & ~3
+    return None
