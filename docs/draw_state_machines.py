@@ -21,6 +21,7 @@ from generated_page import write_or_check
 from ipoibu.proto import (
     cm_state,
     dad,
+    dhcp6_state,
     dhcp_state,
     group,
     link,
@@ -60,6 +61,11 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         dhcp_state.MACHINE,
         "ipoibu/proto/dhcp_state.py",
         "RFC 2131 §4.4: one per interface that gets an address by DHCP.",
+    ),
+    (
+        dhcp6_state.MACHINE,
+        "ipoibu/proto/dhcp6_state.py",
+        "RFC 8415 §18.2: one per interface that gets an address by DHCPv6.",
     ),
     (
         nud.MACHINE,

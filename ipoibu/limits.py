@@ -99,6 +99,24 @@ LEASE_LIST_MAX: Final = 64  # routes and name servers of one lease; we ignore fu
 LEASE_WAIT_S: Final = 10.0  # of `ipoibu up`, before it says that it is up without a lease
 HOST_NAME_MAX: Final = 63  # RFC 1035 §2.3.4: a label
 
+# DHCPv6 client, RFC 8415 §7.6, unless another clause is named
+DHCP6_DELAY_S: Final = 1.0  # SOL_MAX_DELAY, CNF_MAX_DELAY: before the first message
+DHCP6_JITTER: Final = 0.1  # §15: RAND, part of a wait, up or down
+DHCP6_SOL_TIMEOUT_S: Final = 1.0
+DHCP6_SOL_MAX_RT_S: Final = 3600.0
+DHCP6_MAX_RT_LEAST_S: Final = 60.0  # §21.24: of a server's SOL_MAX_RT; we ignore others
+DHCP6_MAX_RT_MOST_S: Final = 86400.0
+DHCP6_REQ_TIMEOUT_S: Final = 1.0
+DHCP6_REQ_MAX_RT_S: Final = 30.0
+DHCP6_REQ_MAX_RC: Final = 10
+DHCP6_CNF_TIMEOUT_S: Final = 1.0
+DHCP6_CNF_MAX_RT_S: Final = 4.0
+DHCP6_CNF_MAX_RD_S: Final = 10.0
+DHCP6_REN_TIMEOUT_S: Final = 10.0  # likewise of rebinding
+DHCP6_REN_MAX_RT_S: Final = 600.0
+DHCP6_END_TIMEOUT_S: Final = 1.0  # DEC_TIMEOUT, REL_TIMEOUT
+DHCP6_END_MAX_RC: Final = 4  # DEC_MAX_RC, REL_MAX_RC
+
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 

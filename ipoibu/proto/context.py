@@ -50,6 +50,15 @@ class DhcpIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Dhcp6Identity:
+    """Who the DHCPv6 client says that it is: DUID and IAID (4 bytes), and a name or none."""
+
+    duid: bytes
+    iaid: bytes
+    host_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkConfig:
     """The engine's configuration, until `Engine.renewed`.
 
@@ -69,6 +78,7 @@ class LinkConfig:
     announce_count: int = ANNOUNCE_COUNT
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
     dhcp: DhcpIdentity | None = None  # None: no DHCP client
+    dhcp6: Dhcp6Identity | None = None  # likewise of DHCPv6
 
     def __post_init__(self) -> None:
         largest = self.params.mtu_bytes - ENCAP_LEN
@@ -78,6 +88,10 @@ class LinkConfig:
             )
         if self.mtu_bytes == 0:
             object.__setattr__(self, "mtu_bytes", largest)
+        if self.dhcp6 is not None and not self.carries_ipv6:
+            raise UsageError(
+                f"DHCPv6 needs an MTU of {IPV6_MIN_MTU}, and this link has {self.mtu_bytes}"
+            )
 
     @property
     def carries_ipv6(self) -> bool:

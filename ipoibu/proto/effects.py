@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.ib import Destination
+from ipoibu.wire import dhcp6
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.dhcp import Message
+from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 
@@ -94,7 +96,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class WatchDhcp:
-    """From now on the engine gets DHCP requests to a single server, too, and DHCP replies."""
+    """From now on the engine gets DHCP requests to a single server, too, and replies of DHCP and DHCPv6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,15 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease6Changed:
+    """The DHCPv6 client has this lease since `since_s` by the reply `message`, or none."""
+
+    lease: Lease6 | None
+    since_s: float = 0.0
+    message: dhcp6.Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The host of `ip` answered while a ping waits for it; `hwaddr` is None if the answer has none."""
 
@@ -209,6 +220,7 @@ Effect = (
     | LinkChanged
     | AddressVerdict
     | LeaseChanged
+    | Lease6Changed
     | Answered
     | Count
     | Log

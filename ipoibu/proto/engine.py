@@ -9,7 +9,7 @@ input raise: a bad one ends in a `Count`. An input raises only for a caller's mi
                      '---------> addresses (dad) ------+----> effects
     miss, used ----> neighbours, groups (group) -------'
     host_packet, memberships_changed ---> listeners ----> groups
-    host_packet, dhcp_reply ---> dhcp_clients
+    host_packet, dhcp_reply ---> dhcp, dhcp6, dhcp_clients
     attached, port_event ----> link: opens and closes groups and addresses
 """
 
@@ -28,9 +28,10 @@ from ipoibu.ib import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.proto import dad, link
 from ipoibu.proto.arp import ArpResolver
-from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
+from ipoibu.proto.context import Dad, EngineContext, FrameSource, LinkConfig, Resolver, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.dhcp import DhcpClient
+from ipoibu.proto.dhcp6 import Dhcp6Client
 from ipoibu.proto.dhcp_clients import DhcpClients
 from ipoibu.proto.effects import Deliver, Effect, Forward, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
@@ -45,7 +46,7 @@ from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
 from ipoibu.proto.transition import Observer, ignore
-from ipoibu.wire import dhcp, encap, ip, udp
+from ipoibu.wire import dhcp, dhcp6, encap, ip, udp
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
@@ -88,6 +89,11 @@ class Engine:
         self._other_clients = DhcpClients(context)
         identity = config.dhcp
         self.dhcp = DhcpClient(context, self._addresses, identity) if identity else None
+        self.dhcp6: Dhcp6Client | None = None
+        if config.dhcp6 is not None:
+            self.dhcp6 = Dhcp6Client(
+                context, self._addresses, config.dhcp6, self._hold, self._leave
+            )
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -283,8 +289,13 @@ class Engine:
     # -- DHCP ------------------------------------------------------------------------------------
 
     def dhcp_reply(self, now: float, packet: bytes) -> list[Effect]:
-        """Take a DHCP reply of the link: our client's, or deliver it as another client expects it."""
+        """Take a reply of DHCP or DHCPv6 of the link: our client's, or deliver it as another client expects
+        it."""
         try:
+            if self.dhcp6 is not None and self._link.is_up:
+                answer = dhcp6.parse_untrusted(packet)
+                if answer is not None and self.dhcp6.receive_untrusted(now, answer):
+                    return self._context.take(now)
             if self.dhcp is not None and self._link.is_up:
                 reply = dhcp.parse_untrusted(packet)
                 if reply is not None and self.dhcp.receive_untrusted(now, reply):
@@ -295,15 +306,16 @@ class Engine:
         return self._context.take(now)
 
     def release(self, now: float) -> list[Effect]:
-        """Give the DHCP lease back: the interface ends."""
-        if self.dhcp is not None:
-            self.dhcp.stop(now)
+        """Give the leases of DHCP and DHCPv6 back: the interface ends."""
+        for client in (self.dhcp, self.dhcp6):
+            if client is not None:
+                client.stop(now)
         return self._context.take(now)
 
     @property
     def watches_dhcp(self) -> bool:
         """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
-        is_ours = self.dhcp is not None and self.dhcp.is_watching
+        is_ours = any(it is not None and it.is_watching for it in (self.dhcp, self.dhcp6))
         return is_ours or self._other_clients.is_watching
 
     # -- addresses and groups --------------------------------------------------------------------
@@ -316,14 +328,7 @@ class Engine:
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
             return self._context.take(now)
-        is_new = all(info.address != address for info in self.addresses())
-        if isinstance(address, IPv6Address) and is_new:
-            group = solicited_node(address)
-            is_joined = self._groups.join(now, group)
-            if is_joined and not self._addresses.add(now, interface, is_checked=is_checked):
-                self._groups.leave(now, group)
-        else:
-            self._addresses.add(now, interface, is_checked=is_checked)
+        self._hold(now, interface, None, is_checked=is_checked)
         return self._context.take(now)
 
     def keep_addresses(self, ips: Iterable[IpAddress]) -> None:
@@ -332,8 +337,7 @@ class Engine:
 
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
         """The host gave an address up."""
-        if self._addresses.remove(interface) and isinstance(interface.ip, IPv6Address):
-            self._groups.leave(now, solicited_node(interface.ip))
+        self._leave(now, interface)
         broadcast = interface.network.broadcast_address
         if not self._is_group(broadcast):
             self._groups.withdraw(now, broadcast)
@@ -460,14 +464,16 @@ class Engine:
                 self._context.emit(Log(logging.INFO, f"link up as {self._context.hwaddr}"))
                 self._context.emit(LinkChanged(is_up=True))
                 self._groups.open(now)
-                if self.dhcp is not None:
-                    self.dhcp.link_up(now)
+                for client in (self.dhcp, self.dhcp6):
+                    if client is not None:
+                        client.link_up(now)
                 self._addresses.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
                 self._context.emit(LinkChanged(is_up=False))
-                if self.dhcp is not None:
-                    self.dhcp.link_down(now)
+                for client in (self.dhcp, self.dhcp6):
+                    if client is not None:
+                        client.link_down(now)
                 self._addresses.link_down(now)
                 self._neighbours.flush(now)
                 self._groups.close(now)
@@ -487,8 +493,30 @@ class Engine:
     def _decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
         if not is_duplicate:
             self._neighbours.source_ready(now, address.version)
-        if self.dhcp is not None:
-            self.dhcp.decided(now, address, is_duplicate)
+        for client in (self.dhcp, self.dhcp6):
+            if client is not None:
+                client.decided(now, address, is_duplicate)
+
+    def _hold(
+        self, now: float, interface: IpInterface, policy: Dad | None, *, is_checked: bool = True
+    ) -> bool:
+        """Take an address, of IPv6 with its group (RFC 4862 §5.4.2); False if there is no room."""
+        address = interface.ip
+        is_new = all(info.address != address for info in self.addresses())
+        if not isinstance(address, IPv6Address) or not is_new:
+            return self._addresses.add(now, interface, is_checked=is_checked, policy=policy)
+        group = solicited_node(address)
+        if not self._groups.join(now, group):
+            return False
+        if not self._addresses.add(now, interface, is_checked=is_checked, policy=policy):
+            self._groups.leave(now, group)
+            return False
+        return True
+
+    def _leave(self, now: float, interface: IpInterface) -> None:
+        """End `_hold`."""
+        if self._addresses.remove(interface) and isinstance(interface.ip, IPv6Address):
+            self._groups.leave(now, solicited_node(interface.ip))
 
     def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
         parcel = encap.parse_untrusted(frame)

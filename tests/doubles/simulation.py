@@ -287,6 +287,8 @@ def _is_control(frame: bytes) -> bool:
 
 
 def _is_dhcp_reply(frame: bytes) -> bool:
-    """Return whether a frame is a UDP datagram from a DHCP server's port to a client's."""
+    """Return whether a frame is a UDP datagram from a DHCP or DHCPv6 server's port to a client's."""
+    if int.from_bytes(frame[:2], "big") == EtherType.IPV6:
+        return frame[10] == udp.PROTOCOL and frame[44:48] == bytes((2, 35, 2, 34))
     is_ipv4 = int.from_bytes(frame[:2], "big") == EtherType.IPV4
     return is_ipv4 and frame[13] == udp.PROTOCOL and frame[24:28] == bytes((0, 67, 0, 68))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import ipaddress
 import pkgutil
 import tomllib
 from collections.abc import Callable, Iterator
@@ -20,10 +21,17 @@ from hypothesis import strategies as st
 import ipoibu.wire
 from ipoibu.addr import Gid
 from ipoibu.errors import BadFrame
-from ipoibu.wire import dhcp, ip, membership, ndopt, sa, udp
+from ipoibu.wire import dhcp, dhcp6, dhcp6_lease, ip, membership, ndopt, sa, udp
 
 GOLDEN_FILE: Final = Path(__file__).parents[1] / "golden" / "wire.toml"
 Decoder = Callable[[bytes], object]
+
+
+def _reply(raw: bytes) -> dhcp6.Message:
+    """A message whose association has the bytes as its options, and the message, too, if they are legal."""
+    ids = ((dhcp6.Code.SERVER_ID, raw[:20]), (dhcp6.Code.IA_NA, bytes(12) + raw))
+    return dhcp6.Message(dhcp6.Kind.REPLY, 1, (*ids, *dhcp6.options_untrusted(raw)))
+
 
 # Decoders that take more than bytes.
 ADAPTED: Final[dict[str, Decoder]] = {
@@ -41,6 +49,14 @@ ADAPTED: Final[dict[str, Decoder]] = {
     ],
     "sa.records_untrusted": lambda raw: sa.records_untrusted(raw, raw[0] if raw else 0, 8),
     "icmp.too_big_untrusted": lambda raw: ipoibu.wire.icmp.too_big_untrusted(raw, 1280),
+    "dhcp6.status_untrusted": lambda raw: dhcp6.status_untrusted(((dhcp6.Code.STATUS, raw),)),
+    "dhcp6_lease.server_untrusted": lambda raw: dhcp6_lease.server_untrusted(_reply(raw)),
+    "dhcp6_lease.verdict_untrusted": lambda raw: dhcp6_lease.verdict_untrusted(
+        _reply(raw), b"\0" * 4
+    ),
+    "dhcp6_lease.takes_back_untrusted": lambda raw: dhcp6_lease.takes_back_untrusted(
+        _reply(raw), b"\0" * 4, ipaddress.IPv6Address("fd00::1")
+    ),
     "dhcp.number_untrusted": lambda raw: dhcp.number_untrusted(raw, 4),
     "udp.parse_untrusted": lambda raw: udp.parse_untrusted(ip.parse_untrusted(raw)),
     "membership.group_untrusted": lambda raw: membership.group_untrusted(

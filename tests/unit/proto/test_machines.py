@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ipoibu.proto import (
     dad,
+    dhcp6_state,
     dhcp_state,
     group,
     link,
@@ -29,6 +30,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "link": (link.MACHINE, link.State, link.Input, link.Action),
     "address": (dad.MACHINE, dad.State, dad.Input, dad.Action),
     "DHCP": (dhcp_state.MACHINE, dhcp_state.State, dhcp_state.Input, dhcp_state.Action),
+    "DHCPv6": (dhcp6_state.MACHINE, dhcp6_state.State, dhcp6_state.Input, dhcp6_state.Action),
     "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
     "router": (routers.MACHINE, routers.State, routers.Input, routers.Action),
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
@@ -60,6 +62,7 @@ UNASKED: dict[str, set[enum.Enum]] = {
         dhcp_state.Input.LINK_DOWN,
         dhcp_state.Input.STOP,
     },
+    "DHCPv6": {dhcp6_state.Input.LINK_DOWN, dhcp6_state.Input.STOP},
     "neighbour": {nud.Input.MISS, nud.Input.USED},
     "membership": {group.MemberInput.ATTACHED, group.MemberInput.REFUSED},
     "sending": {group.SenderInput.USED, group.SenderInput.MISS},
@@ -133,6 +136,9 @@ def test_a_state_that_times_out_is_never_entered_without_its_timer(name: str) ->
     if name == "DHCP":  # which waits for the end of a lease, too, where there is one
         timed |= {state for state in states if (state, dhcp_state.Input.DUE) in machine}
         states -= {dhcp_state.State.WAITING}
+    if name == "DHCPv6":
+        timed |= {state for state in states if (state, dhcp6_state.Input.DUE) in machine}
+        states -= {dhcp6_state.State.WAITING}
     for state, fed, following, doing in machine:
         if state is not following and following in states:
             armed = actions["ARM"] in doing
