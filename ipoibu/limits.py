@@ -71,6 +71,11 @@ HOST_ADDRESSES_MAX: Final = 1024  # of other interfaces; the engine logs and ign
 PROXIES_MAX: Final = (
     1024  # proxy entries and anycast addresses; the engine logs and ignores further ones
 )
+PROXY_NETWORKS_MAX: Final = 1024  # networks of `--proxy` and `ipoibu neigh add proxy`
+PROXY_GROUPS_MAX: Final = 1024  # solicited-node groups that we join for hosts behind us
+PROXY_ENUMERATED_MAX: Final = 256  # addresses of an IPv6 network whose groups we join all
+PROXY_ANSWERS_MAX: Final = 64  # answers that wait for their delay; Linux proxy_qlen
+PROXY_DELAY_MAX_S: Final = 60.0  # a larger value of proxy_delay counts as this
 ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM
 # RFC 5227's 1..2 s is for Ethernet bridges that learn slowly; a restarted host must be reachable in 3 s.

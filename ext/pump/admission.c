@@ -23,6 +23,9 @@ enum {
 /* While this is an own address, requests for all IPv4 addresses reach the engine: a proxy's. */
 static const struct in6_addr all_ipv4 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 
+/* The same for IPv6. No message is about this address, which is a multicast one. */
+static const struct in6_addr all_ipv6 = {.s6_addr = {0xff}};
+
 /* How much the engine needs a message; each rank may fill more of the event ring. */
 enum rank { NO_CONCERN, STRANGER, KNOWN, AWAITED };
 
@@ -128,7 +131,8 @@ static enum rank rank_of(struct ipu_admission *admission, const struct ipu_neigh
     if (own->count == 0 || !message->has_target || ipu_neigh_find(own, &message->about) != NULL ||
         ipu_neigh_find(own, &message->target) != NULL)
         return STRANGER;
-    if (IN6_IS_ADDR_V4MAPPED(&message->target) && ipu_neigh_find(own, &all_ipv4) != NULL)
+    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&message->target);
+    if (ipu_neigh_find(own, is_ipv4 ? &all_ipv4 : &all_ipv6) != NULL)
         return STRANGER;
     bool probes = IN6_IS_ADDR_UNSPECIFIED(&message->about);
     return probes && ipu_neigh_find(neigh, &message->target) != NULL ? KNOWN : NO_CONCERN;

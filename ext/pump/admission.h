@@ -19,7 +19,7 @@ enum {
     IPU_ADMISSION_STRANGERS = 500,  /* of all hosts that are no neighbours */
     IPU_ADMISSION_KNOWN = 2000,     /* about neighbours */
     IPU_ADMISSION_ANSWERS = 16,     /* to each of our questions */
-    IPU_ADMISSION_OWN_MAX = 3072,   /* our addresses, and others that we answer for */
+    IPU_ADMISSION_OWN_MAX = 3074,   /* our addresses, others that we answer for, all */
     IPU_ADMISSION_SLOTS = 1024,     /* of senders, and of questions */
     IPU_ADMISSION_ROOM_PARTS = 16,  /* of the event ring; `room` counts them */
     IPU_ADMISSION_ASKED_S = 4,      /* the engine asks for 3 s */

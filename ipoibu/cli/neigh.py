@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.cli.view import Answers, add_view
+from ipoibu.cli.view import Answers, add_view, viewer
 from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 USAGE: Final = """ipoibu neigh [-j] [--watch [SECONDS]] [NAME]
        ipoibu neigh add|replace IP lladdr HWADDR dev NAME [nud permanent]
        ipoibu neigh del IP dev NAME
-       ipoibu neigh flush dev NAME [nud permanent]"""
+       ipoibu neigh flush dev NAME [nud permanent]
+       ipoibu neigh add|del proxy IP|NET|routes dev NAME
+       ipoibu neigh [-j] show [proxy] [dev NAME]"""
 _CHANGES: Final = ("add", "replace", "del", "flush")
 _KEYWORDS: Final = {
     "add": ("lladdr", "dev", "nud"),
     "replace": ("lladdr", "dev", "nud"),
     "del": ("dev",),
     "flush": ("dev", "nud"),
+    "proxy": ("dev",),
+    "show": ("dev",),
 }
 
 
@@ -33,17 +37,23 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.usage = USAGE
     parser.epilog = (
         "`add` and `replace` set permanent entries, which no message and no time changes; `flush` keeps"
-        " them without `nud permanent`."
+        " them without `nud permanent`. `add proxy` has the interface answer for the hosts of a network"
+        " that the kernel routes to another interface, as the option --proxy does."
     )
     parser.add_argument(
         "words", metavar="WORD", nargs="*", help="a change, in the words of `ip neigh`"
     )
     show = parser.get_default("run")
+    show_proxies = viewer("proxies", proxy_text, data)
 
     def run(options: argparse.Namespace) -> int:
         if options.name in _CHANGES:
             _change(options.name, options.words)
             return 0
+        if options.name == "show":
+            if options.words[:1] == ["proxy"]:
+                return int(show_proxies(_shown(options, options.words[1:])))
+            return int(show(_shown(options, options.words)))
         if options.words:
             raise UsageError(
                 f"neigh {options.name}: unexpected {options.words[0]!r}; changes are {', '.join(_CHANGES)}"
@@ -53,7 +63,29 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.set_defaults(run=run)
 
 
+def _shown(options: argparse.Namespace, words: list[str]) -> argparse.Namespace:
+    """The options of `ipoibu neigh NAME`, for `show dev NAME`."""
+    name = _keywords("show", words).get("dev")
+    return argparse.Namespace(**{**vars(options), "name": name, "words": []})
+
+
+def _change_proxy(action: str, words: list[str]) -> None:
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.parsers import parse_proxy
+
+    text, *rest = words or [""]
+    parse_proxy(text)
+    given = _keywords("proxy", rest)
+    if "dev" not in given:
+        raise UsageError(f"neigh {action} proxy: 'dev' is missing")
+    with Client(given["dev"]) as client:
+        client.request(f"proxy-{action}", proxy=text)
+
+
 def _change(action: str, words: list[str]) -> None:
+    if words[:1] == ["proxy"] and action in ("add", "del"):
+        _change_proxy(action, words[1:])
+        return
     from ipoibu.addr import HwAddr
     from ipoibu.daemon.client import Client
     from ipoibu.daemon.parsers import parse_ip
@@ -93,6 +125,12 @@ def _keywords(action: str, words: list[str]) -> dict[str, str]:
 
 def data(answers: Answers) -> list[dict[str, Any]]:
     return [{"dev": name, **entry} for name, entries in answers for entry in entries]
+
+
+def proxy_text(answers: Answers) -> str:
+    return "\n".join(
+        f"{entry['proxy']} dev {entry['dev']} proxy {entry['origin']}" for entry in data(answers)
+    )
 
 
 def text(answers: Answers) -> str:

@@ -47,6 +47,17 @@ def add_view(
         help="repeat until interrupted, every second by default; with -j one line each",
     )
 
+    parser.set_defaults(run=viewer(command, text, data))
+    return parser
+
+
+def viewer(
+    command: str,
+    text: Callable[[Answers], str],
+    data: Callable[[Answers], list[dict[str, Any]]],
+) -> Callable[[argparse.Namespace], int]:
+    """Return the function that runs such a command with the options `name`, `json` and `watch`."""
+
     def run(options: argparse.Namespace) -> int:
         def show() -> str:
             answers = ask(command, options.name)
@@ -63,8 +74,7 @@ def add_view(
             _watch(show, options.watch, clear=not options.json and sys.stdout.isatty())
         return 0
 
-    parser.set_defaults(run=run)
-    return parser
+    return run
 
 
 def ask(command: str, name: str | None) -> Answers:

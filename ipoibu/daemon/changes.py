@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol
 
-from ipoibu.addr import IpInterface
+from ipoibu.addr import IpInterface, IpNetwork
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.options import BY_NAME
+from ipoibu.daemon.parsers import Proxied
 from ipoibu.errors import UsageError
 from ipoibu.host.interface import RouteSpec
 
@@ -42,6 +43,7 @@ class Reloadable(Changeable, Protocol):
     def reset_mtu(self) -> None: ...
     def set_addresses(self, addresses: Sequence[IpInterface], /) -> str: ...
     def set_routes(self, routes: Sequence[RouteSpec], /) -> str: ...
+    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied], /) -> str: ...
     def set_peers(self, peers: Sequence[str], /) -> None: ...
 
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ipoibu.addr import IpInterface, PKey
+from ipoibu.addr import IpInterface, IpNetwork, PKey
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.lease_dir import default_lease_dir
 from ipoibu.daemon.options import BY_NAME, OPTIONS
-from ipoibu.daemon.parsers import Dynamic
+from ipoibu.daemon.parsers import Dynamic, Proxied
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import check_name
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.limits import IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
 
@@ -45,6 +45,9 @@ class InterfaceConfig:
     # Addresses and routes that the kernel's interface gets
     address: tuple[IpInterface, ...] = ()
     route: tuple[RouteSpec, ...] = ()
+
+    # What to answer for as a proxy, if the kernel routes it to another interface
+    proxy: tuple[IpNetwork | Proxied, ...] = ()
 
     # Super-frames between the kernel and the data path, as far as the kernel supports them
     offload: bool = True
@@ -92,6 +95,8 @@ class InterfaceConfig:
                 f"--user {self.user.name} needs stage {Stage.CAPABILITIES:d} at least:"
                 f" --sandbox {Stage.CAPABILITIES:d}"
             )
+        if len(self.proxy) > PROXY_NETWORKS_MAX:
+            raise UsageError(f"more than {PROXY_NETWORKS_MAX} times --proxy: name larger networks")
         mtu = self.endpoint.mtu
         if mtu is None or mtu >= IPV6_MIN_MTU:
             return

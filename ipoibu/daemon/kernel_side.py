@@ -15,11 +15,12 @@ from ipoibu.host.arp_sync import ArpStack, ArpSync
 from ipoibu.host.group_sync import GroupStack, GroupSync
 from ipoibu.host.interface import Interface
 from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.proxied_sync import ProxiedStack, ProxiedSync, Proxies
 from ipoibu.host.proxy_sync import ProxyStack, ProxySync
 from ipoibu.host.route_sync import RouteSync, Stack
 
 
-class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, Protocol):
+class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, ProxiedStack, Protocol):
     """The part of `Endpoint` that follows the kernel."""
 
 
@@ -35,6 +36,7 @@ class KernelSide:
         interface: Interface,
         netlink: Netlink,
         endpoint: KernelStack,
+        proxies: Proxies,
         *,
         loop: asyncio.AbstractEventLoop,
         on_failure: OnFailure,
@@ -52,6 +54,9 @@ class KernelSide:
         self._stack.callback(self._watch.close)
         self._groups: GroupSync | None = None
         self._proxies: ProxySync | None = None
+        self._wanted_proxies = proxies
+        self._proxied: ProxiedSync | None = None
+        self._proxied_watch: SyncWatch | None = None
 
     def ipv6_addresses(self) -> set[IpAddress]:
         addresses = self.netlink.addresses(self.interface.index)
@@ -68,20 +73,33 @@ class KernelSide:
         self._run(ArpSync(index, self._endpoint, self.netlink))
         self._proxies = ProxySync(index, self._endpoint, self.netlink)
         self._run(self._proxies)
+        self._proxied = ProxiedSync(index, self._endpoint, self.netlink, self._wanted_proxies)
+        self._proxied_watch = self._run(self._proxied)
         return link
+
+    def proxies_changed(self) -> None:
+        """The administrator wants other proxies."""
+        if self._proxied_watch is not None:
+            self._proxied_watch.start()
+
+    def kernel_proxies(self) -> set[IpAddress]:
+        """The kernel's own proxy entries of the interface."""
+        return self.netlink.proxies(self.interface.index)
 
     def withdraw(self) -> None:
         """Take everything that came from the kernel away from the endpoint."""
         self._routes.withdraw()
-        for sync in (self._groups, self._proxies):
+        for sync in (self._groups, self._proxies, self._proxied):
             if sync is not None:
                 sync.withdraw()
 
     def close(self) -> None:
         """End following. Safe to repeat."""
+        self._proxied_watch = None
         self._stack.close()
 
-    def _run(self, sync: Sync) -> None:
+    def _run(self, sync: Sync) -> SyncWatch:
         watch = SyncWatch(sync, self._loop, self._on_failure)
         self._stack.callback(watch.close)
         watch.start()
+        return watch

@@ -12,7 +12,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.addr import IpAddress, IpInterface
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
 
@@ -30,6 +30,12 @@ class Dynamic(enum.Enum):
     """Where an address comes from that nobody gives."""
 
     DHCP = "dhcp"
+
+
+class Proxied(enum.Enum):
+    """What an interface answers for, besides networks."""
+
+    ROUTES = "routes"
 
 
 def parse_address(text: str) -> IpInterface | Dynamic:
@@ -103,6 +109,27 @@ def parse_route(text: str) -> RouteSpec:
     if via is not None and via.version == 4 and network.version == 6:
         raise UsageError(f"route {text!r}: an IPv6 network cannot go via an IPv4 gateway")
     return RouteSpec(network, via)
+
+
+def parse_proxy(text: str) -> IpNetwork | Proxied:
+    """Read an address, a network in CIDR form or `routes`."""
+    if text == Proxied.ROUTES.value:
+        return Proxied.ROUTES
+    _check_zone(text, f"proxy {text!r}")
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise UsageError(
+            f"proxy {text!r} is neither an address nor a network in CIDR form nor `routes`"
+            " (expected such as 10.1.0.0/16, without host bits)"
+        ) from error
+    first = network.network_address
+    is_host = network.num_addresses > 1 or not first.is_unspecified
+    if first.is_multicast or first.is_loopback or not is_host:
+        raise UsageError(f"proxy {text!r}: no host has such an address")
+    if network.is_link_local:
+        raise UsageError(f"proxy {text!r}: link-local addresses are on the link, not behind it")
+    return network
 
 
 def _check_zone(text: str, place: str) -> None:

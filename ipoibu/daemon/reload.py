@@ -155,6 +155,10 @@ async def _route(interface: Reloadable, executor: Executor, value: Any) -> str:
     return interface.set_routes(value or ())
 
 
+async def _proxy(interface: Reloadable, executor: Executor, value: Any) -> str:
+    return interface.set_proxies(value or ())
+
+
 async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
     before = interface.mtu()
     try:
@@ -193,6 +197,7 @@ def _changed_by_set(key: str) -> Callable[[Reloadable, Executor, Any], Awaitable
 _TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]] = {
     "address": _address,
     "route": _route,
+    "proxy": _proxy,
     "peer": _peer,
     "mtu": _mtu,
     "busy-poll": _changed_by_set("busy-poll"),

@@ -30,7 +30,9 @@ from ipoibu.daemon.kernel_side import KernelSide, KernelStack
 from ipoibu.daemon.leases import Leases
 from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
 from ipoibu.daemon.observed import Observed
+from ipoibu.daemon.parsers import Proxied
 from ipoibu.daemon.pings import pings
+from ipoibu.daemon.proxies import ProxyTable, Wish
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.kept import Kept, KeptNeighbour
 from ipoibu.errors import (
@@ -148,6 +150,7 @@ class RunningInterface:
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, self.mtu, self.set_mtu)
         self._lease: Lease | None = None
+        self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -202,6 +205,7 @@ class RunningInterface:
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
         actions |= NeighbourChanges(self.endpoint, self._executor).actions
+        actions |= self._proxies.actions
         self._control = ControlServer(
             config.name, self.endpoint, self._executor, actions, mtu=self.mtu
         )
@@ -288,6 +292,7 @@ class RunningInterface:
                 self._interface,
                 netlink,
                 self.endpoint,
+                self._proxies,
                 loop=self._loop,
                 on_failure=self._cannot_follow,
                 follow=self._follow,
@@ -424,6 +429,18 @@ class RunningInterface:
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.endpoint.set_peers(peers)
+
+    def set_proxies(self, proxies: Sequence[Wish]) -> str:
+        """Replace the proxies of the configuration, and keep those of commands; return how they differ."""
+        before = self.config.proxy
+        self._proxies.replace(proxies)
+        return _difference([_shown(it) for it in before], [_shown(it) for it in proxies])
+
+    def _kernel_proxies(self) -> set[IpAddress]:
+        return self._side.kernel_proxies()
+
+    def _proxies_changed(self) -> None:
+        self._side.proxies_changed()
 
     # Events while it runs, all on the event loop's thread
 
@@ -586,6 +603,10 @@ def _difference(before: Sequence[object], after: Sequence[object]) -> str:
     added = [f"+{each}" for each in after if each not in before]
     removed = [f"-{each}" for each in before if each not in after]
     return " ".join([*added, *removed]) or "in another order"
+
+
+def _shown(wish: Wish) -> str:
+    return wish.value if isinstance(wish, Proxied) else str(wish)
 
 
 def _carries_ipv6(link: Link) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the route, group, ARP and proxy sync of an interface on the daemon's event loop."""
+"""Runs the route, group, ARP and proxy syncs of an interface on the daemon's event loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SyncWatch:
         self._resume: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Refresh now, and from now on."""
+        """Refresh now, and from now on; again when what the sync has to do has changed."""
         self._refresh()
 
     def watch(self) -> None:

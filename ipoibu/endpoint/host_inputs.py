@@ -25,6 +25,7 @@ from ipoibu.endpoint.life import Life
 from ipoibu.endpoint.shell import ROUTE_KINDS
 from ipoibu.errors import UsageError
 from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy, AskArp
+from ipoibu.proto.proxied import AskRouteBehind, ProxyRules
 from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
 
 
@@ -61,6 +62,23 @@ class HostInputs(Life):
         """Answer for these addresses, too: proxy entries, and anycast addresses of the interface."""
         proxies = addresses_of(ips)
         self._call(lambda: self._input(self._engine.proxies_changed, proxies))
+
+    def proxied_changed(self, rules: ProxyRules) -> None:
+        """Answer for the hosts behind us that `rules` name, if the function of `answer_proxy` gives a route.
+
+        Under a subnet administrator the interface receives every group of the link while the rules need
+        that: the solicited-node groups of a large IPv6 network are too many to join.
+        """
+        if not isinstance(rules, ProxyRules):
+            raise TypeError(f"proxied_changed takes ProxyRules, not {rules!r}")
+        self._call(lambda: self._input(self._engine.proxied_changed, rules))
+        self._call(lambda: self._opened().follow_proxied(rules.needs_all_groups))
+
+    def answer_proxy(self, ask: AskRouteBehind) -> None:
+        """Ask this function about requests for hosts that `ProxyRules` name; it runs on the engine's thread,
+        and must not block."""
+        answer = function_of(ask, "the answer for a proxy", "two addresses")
+        self._call(lambda: self._shell.answer_proxy(answer))
 
     def route_added(
         self, network: IpNetwork | str, via: IpAddress | str | None, kind: str = "unicast"

@@ -90,7 +90,9 @@ class Interface:
             on_lease=self._dhcp.changed,
         )
         self.receives_all = self.config.allmulticast
-        """Whether a multicast router needs all groups of the link."""
+        """Whether a multicast router or a proxy needs all groups of the link."""
+        self._is_host_receiving_all = False
+        self._is_proxy_receiving_all = False
         self._callbacks = callbacks
         self._port_timer: asyncio.TimerHandle | None = None
         self._port_active = True
@@ -353,12 +355,24 @@ class Interface:
 
     def follow_allmulticast(self, is_wanted: bool) -> None:
         """Receive all groups of the link if a program wants that, or the configuration."""
-        before, self.receives_all = self.receives_all, is_wanted or self.config.allmulticast
+        self._is_host_receiving_all = is_wanted
+        self._receive_all_or_not(is_host=is_wanted)
+
+    def follow_proxied(self, is_wanted: bool) -> None:
+        """Receive all groups of the link, where they are known, if a proxy of IPv6 needs that."""
+        self._is_proxy_receiving_all = is_wanted
+        self._receive_all_or_not()
+
+    def _receive_all_or_not(self, *, is_host: bool = False) -> None:
+        before = self.receives_all
+        self.receives_all = (
+            self.config.allmulticast or self._is_host_receiving_all or self._is_proxy_receiving_all
+        )
         if self.receives_all == before:
             return
         if self.subnet is not None:
             self.subnet.follow_allmulticast()
-        elif self.receives_all:
+        elif self.receives_all and is_host:
             _log.warning(
                 "%s: a program wants all multicast groups, and only a subnet administrator knows them: "
                 "the interface receives the groups that this host joins",

@@ -30,12 +30,13 @@ from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
-from ipoibu.proto import host_addresses
+from ipoibu.proto import host_addresses, proxied
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import (
     AddressVerdict,
     Answered,
     AskArp,
+    AskProxy,
     Attach,
     Count,
     Deliver,
@@ -112,6 +113,7 @@ class Shell:
         self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
         self._ask_route: AskRoute | None = None
         self._ask_arp: host_addresses.AskArp = lambda sender, target: None
+        self._ask_proxy: proxied.AskRouteBehind = lambda sender, target: None
 
     # ---- life
 
@@ -238,9 +240,12 @@ class Shell:
                 pass  # `resume` gives them to the next data path
             case OwnAddress(address, is_ours):
                 pump.own_set(key_of(address), is_ours)
-            case AskArp(request):
+            case AskArp(request, is_multicast):
                 delivery = self._ask_arp(request.sender_ip, request.target_ip)
-                return self._engine.arp_asked(self._loop.time(), request, delivery)
+                return self._engine.arp_asked(self._loop.time(), request, delivery, is_multicast)
+            case AskProxy():
+                route = self._ask_proxy(effect.sender, effect.target)
+                return self._engine.proxy_asked(self._loop.time(), effect, route)
             case SendFrame(destination, frame):
                 pump.send_frame(destination, frame)
             case SendPacket(packet):
@@ -352,6 +357,9 @@ class Shell:
 
     def answer_arp(self, ask: host_addresses.AskArp) -> None:
         self._ask_arp = ask
+
+    def answer_proxy(self, ask: proxied.AskRouteBehind) -> None:
+        self._ask_proxy = ask
 
     def _answer_route(self, packet: bytes) -> None:
         """Ask the kernel for the route of the packet's flow; a flow without an answer is on-link."""

@@ -18,6 +18,7 @@ _IFA_ANYCAST: Final = 5
 _IFA_MULTICAST: Final = 7
 _NDA_DST: Final = 1  # linux/neighbour.h
 NTF_PROXY: Final = 8
+_NUD_KNOWN: Final = 0x9E  # reachable, stale, delay, probe, permanent
 _LENGTH: Final = struct.Struct("=I")
 _HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
 _NEIGHBOUR: Final = struct.Struct("=BxxxiHBB")  # struct ndmsg
@@ -51,6 +52,19 @@ def read_proxy(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
     _, index, _, flags, _ = _NEIGHBOUR.unpack_from(data, offset + 16)
     is_proxy = flags & NTF_PROXY
     return index, _ip_in(data, offset, _NEIGHBOUR, (_NDA_DST,)) if is_proxy else None
+
+
+def neighbour_request(family: int) -> bytes:
+    """The body of a request for the neighbours on all interfaces."""
+    return _NEIGHBOUR.pack(family, 0, 0, 0, 0)
+
+
+def read_neighbour(data: bytes, offset: int) -> tuple[int, IpAddress | None]:
+    """Return the interface and the address of the neighbour at `offset`; None for one that has not answered,
+    and for a group."""
+    _, index, state, flags, _ = _NEIGHBOUR.unpack_from(data, offset + 16)
+    is_known = state & _NUD_KNOWN and not flags & NTF_PROXY
+    return index, _ip_in(data, offset, _NEIGHBOUR, (_NDA_DST,)) if is_known else None
 
 
 def _ip_in(

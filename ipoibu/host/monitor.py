@@ -33,6 +33,8 @@ MONITOR_GROUPS: Final = (
     | RTMGRP_IPV6_RULE
     | RTMGRP_NEXTHOP
 )
+RTNLGRP_IPV4_ROUTE: Final = 7  # the numbers of two of these groups
+RTNLGRP_IPV6_ROUTE: Final = 11
 NETLINK_ADD_MEMBERSHIP: Final = 1  # linux/netlink.h
 NETLINK_LISTEN_ALL_NSID: Final = 8
 _INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
@@ -82,6 +84,11 @@ class Monitor:
         except OSError:
             return False
         return True
+
+    def listen(self, *numbers: int) -> None:
+        """Take the notices of further groups (RTNLGRP_*) from now on."""
+        for number in numbers:
+            self._add(number)
 
     def fileno(self) -> int:
         return self._socket.fileno()

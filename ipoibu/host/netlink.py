@@ -14,14 +14,16 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.errors import LinkError, NoSuchDevice
 from ipoibu.host.address_message import (
+    neighbour_request,
     proxy_request,
     read_address,
     read_group,
+    read_neighbour,
     read_proxy,
     request,
 )
@@ -44,7 +46,9 @@ from ipoibu.host.route_message import (
     RouteEntry,
     RouteReader,
     hops_by_number,
+    ipv6_host_of,
     is_local_network,
+    output_interfaces,
     read_nexthop,
 )
 from ipoibu.host.route_rules import Rule, read_rule
@@ -289,6 +293,25 @@ class Netlink(NetlinkSocket):
                     proxies.add(ip)
         return proxies
 
+    def ipv6_neighbours(self, but: int) -> set[ipaddress.IPv6Address]:
+        """Return the IPv6 neighbours of all interfaces except `but`, without link-local ones."""
+        body = neighbour_request(socket.AF_INET6)
+        found = (
+            read_neighbour(data, at)
+            for data, at in self._dump(RTM_GETNEIGH, body, "neighbours") or []
+        )
+        return {ip for index, ip in found if index != but and _is_global(ip)}
+
+    def ipv6_host_routes(self, but: int) -> set[ipaddress.IPv6Address]:
+        """Return the IPv6 hosts to which a route of their own leads, not over the interface `but`."""
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 0, 0, 0, 0, 0, 0, 0, 0)
+        found: set[ipaddress.IPv6Address] = set()
+        for data, at in self._dump(RTM_GETROUTE, body, "routes") or []:
+            ip = ipv6_host_of(data, at)
+            if _is_global(ip) and but not in output_interfaces(data, at):
+                found.add(ip)
+        return found
+
     def _dump(self, kind: int, body: bytes, what: str) -> list[tuple[bytes, int]] | None:
         """Return (datagram, offset) of each answer; None if this kernel cannot list that."""
         try:
@@ -427,6 +450,10 @@ class Netlink(NetlinkSocket):
                 attributes.append(["RTA_VIA", {"family": _family(via), "addr": str(via)}])
         message["attrs"] = attributes
         return message
+
+
+def _is_global(ip: IpAddress | None) -> TypeGuard[ipaddress.IPv6Address]:
+    return isinstance(ip, ipaddress.IPv6Address) and not ip.is_link_local and not ip.is_multicast
 
 
 def _local(answer: Any) -> str:

@@ -258,6 +258,43 @@ def output_interface(data: bytes, offset: int) -> int:
     return 0
 
 
+def output_interfaces(data: bytes, offset: int) -> set[int]:
+    """Return the interfaces of all hops of a route message."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found: set[int] = set()
+    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        if number == _RTA_OIF:
+            found.add(number_of(value))
+        elif number == _RTA_MULTIPATH:
+            found |= set(_hop_interfaces(value))
+    return found - {0}
+
+
+def _hop_interfaces(data: bytes) -> Iterator[int]:
+    offset = 0
+    while offset + _HOP.size <= len(data):
+        length, _, _, index = _HOP.unpack_from(data, offset)
+        if length < _HOP.size:
+            return
+        yield index
+        offset += (length + 3) & ~3
+
+
+def route_prefix_bits(data: bytes, offset: int) -> int:
+    """Return the prefix length of a route message; 0 is a default route."""
+    return data[offset + 16 + 1]
+
+
+def ipv6_host_of(data: bytes, offset: int) -> IpAddress | None:
+    """Return the destination of a unicast route to one IPv6 host alone; None for another route."""
+    family, bits, _, _, _, _, _, kind, flags = _HEADER.unpack_from(data, offset + 16)
+    if (family, bits, kind) != (_AF_INET6, 128, RTN_UNICAST) or flags & RTM_F_CLONED:
+        return None
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found = dict(attributes(data, offset + _FIRST_ATTRIBUTE, offset + length))
+    return read_ip(found.get(_RTA_DST, b""))
+
+
 def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield the type and the value of each attribute."""
     while at + 4 <= end:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The sysctls of an interface: net.ipv4.conf.NAME and net.ipv6.conf.NAME."""
+"""The sysctls of an interface: net.ipv4.conf.NAME, net.ipv4.neigh.NAME, and those of IPv6."""
 
 from __future__ import annotations
 
@@ -30,8 +30,15 @@ class Sysctls:
         """Return the larger of the interface's value and the one for all interfaces."""
         return max(self.own(family, interface, name), self._value(family, "all", name))
 
+    def neigh(self, family: str, interface: str, name: str) -> int:
+        """Return a value of the interface's neighbour table."""
+        return self._read(self._root / family / "neigh" / interface / name)
+
     def _value(self, family: str, scope: str, name: str) -> int:
-        path = str(self._root / family / "conf" / scope / name)
+        return self._read(self._root / family / "conf" / scope / name)
+
+    def _read(self, file: Path) -> int:
+        path = str(file)
         with contextlib.suppress(OSError, ValueError, IpoibuError):
             fd = self._namespace.open(path, os.O_RDONLY)
             try:

@@ -21,9 +21,10 @@ from typing import Final
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
-from ipoibu.proto.effects import AskArp
+from ipoibu.proto.effects import AskArp, AskProxy
 from ipoibu.proto.host_addresses import Delivery, HostAddresses
 from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.proxied import Proxied, ProxyRoute
 from ipoibu.proto.proxies import Proxies
 from ipoibu.wire import arp
 from ipoibu.wire.encap import EtherType
@@ -41,13 +42,16 @@ class ArpResolver:
         neighbours: Neighbours,
         addresses: Addresses,
         host: HostAddresses,
+        *,
         proxies: Proxies,
+        proxied: Proxied,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
         self._host = host
         self._proxies = proxies
+        self._proxied = proxied
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -85,23 +89,62 @@ class ArpResolver:
         elif self._is_answer(source, message):
             self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
         elif self._asks_kernel(message):
-            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
-            self._context.emit(AskArp(message))
+            self._note_sender(now, message)
+            self._context.emit(AskArp(message, _is_multicast(source)))
         elif not self._answers(sender, message.target_ip):
-            self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+            self._note_sender(now, message)
+            self._ask_proxy(message, _is_multicast(source))
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
-                self._answer(message)
+                is_ours = self._host.answers(sender, message.target_ip)
+                self._answer_soon(now, message, is_multicast=_is_multicast(source), is_ours=is_ours)
 
-    def asked(self, now: float, request: arp.Arp, delivery: Delivery | None) -> None:
+    def asked(
+        self, now: float, request: arp.Arp, delivery: Delivery | None, is_multicast: bool
+    ) -> None:
         """Take what the kernel does with packets to the address that `request` asks for."""
         sender = request.sender_ip
         if not self._host.answers_by(delivery, sender, request.target_ip):
+            self._ask_proxy(request, is_multicast)
             return
         if sender != _NO_ADDRESS:
             self._neighbours.introduced(now, sender, request.sender_hwaddr)
-        self._answer(request)
+        is_ours = delivery == "local"
+        self._answer_soon(now, request, is_multicast=is_multicast, is_ours=is_ours)
+
+    def _answer_soon(
+        self, now: float, request: arp.Arp, *, is_multicast: bool, is_ours: bool
+    ) -> None:
+        if is_ours:
+            self._answer(request)
+        else:
+            self._proxied.answer(now, AskProxy(request, request.sender_hwaddr, is_multicast))
+
+    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
+        """Take the kernel's route to the address that a request asks for."""
+        request = question.request
+        if isinstance(request, arp.Arp) and self._proxied.asked(now, question, route):
+            self._neighbours.introduced(now, request.sender_ip, request.sender_hwaddr)
+
+    def answer(self, question: AskProxy) -> None:
+        """Answer a request as a proxy."""
+        if isinstance(question.request, arp.Arp):
+            self._answer(question.request)
+
+    def _note_sender(self, now: float, message: arp.Arp) -> None:
+        """Take the message as an announcement of its sender (R2)."""
+        sender, hwaddr = message.sender_ip, message.sender_hwaddr
+        self._proxied.claimed(now, sender, hwaddr)
+        self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+
+    def _ask_proxy(self, message: arp.Arp, is_multicast: bool) -> None:
+        if (
+            message.operation == arp.REQUEST
+            and not self._addresses.is_directed_broadcast(message.target_ip)
+            and self._proxied.concerns(message.sender_ip, message.target_ip)
+        ):
+            self._context.emit(AskProxy(message, message.sender_hwaddr, is_multicast))
 
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)
@@ -135,7 +178,7 @@ class ArpResolver:
         else:
             self._neighbours.suspect(now, target, message.sender_hwaddr)
             if self._host.asks_kernel(_NO_ADDRESS, target):
-                self._context.emit(AskArp(message))
+                self._context.emit(AskArp(message, _is_multicast(source)))
 
     def _answer(self, message: arp.Arp) -> None:
         """Answer only the host that asked, by datagram (R1, N6)."""

@@ -19,6 +19,7 @@ from ipoibu.wire.arp import Arp
 from ipoibu.wire.dhcp import Message
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
+from ipoibu.wire.ndisc import NeighbourSolicitation
 
 
 class NeighAction(enum.IntEnum):
@@ -66,6 +67,25 @@ class AskArp:
     address that it asks for."""
 
     request: Arp
+    is_multicast: bool = False  # the request came to all hosts, not to us alone
+
+
+@dataclass(frozen=True, slots=True)
+class AskProxy:
+    """`Engine.proxy_asked` has to follow, with the kernel's route for packets of `sender` to `target`."""
+
+    request: Arp | NeighbourSolicitation
+    asker: HwAddr | None  # None: the answer to an IPv6 probe goes to all nodes
+    is_multicast: bool
+
+    @property
+    def sender(self) -> IpAddress:
+        """The address that asks; unspecified in a probe."""
+        return self.request.sender_ip if isinstance(self.request, Arp) else self.request.source
+
+    @property
+    def target(self) -> IpAddress:
+        return self.request.target_ip if isinstance(self.request, Arp) else self.request.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +227,7 @@ Effect = (
     | Withdraw
     | OwnAddress
     | AskArp
+    | AskProxy
     | SendFrame
     | SendPacket
     | Forward

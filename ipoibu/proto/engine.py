@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
@@ -33,7 +33,7 @@ from ipoibu.proto.dad import Addresses
 from ipoibu.proto.dhcp import DhcpClient
 from ipoibu.proto.dhcp6 import Dhcp6Client
 from ipoibu.proto.dhcp_clients import DhcpClients
-from ipoibu.proto.effects import Deliver, Effect, Forward, LinkChanged, Log
+from ipoibu.proto.effects import AskProxy, Deliver, Effect, Forward, LinkChanged, Log
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
@@ -42,6 +42,7 @@ from ipoibu.proto.listeners import ALL_HOSTS, Listeners
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.ping import Pings
+from ipoibu.proto.proxied import Proxied, ProxyRoute, ProxyRules
 from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.proto.sa_path import PathInfo, SaPath
@@ -75,15 +76,28 @@ class Engine:
         self._host = HostAddresses(context, self._addresses)
         self._groups = Groups(context)
         self._proxies = Proxies(context, self._groups)
+        answers: dict[int, Callable[[AskProxy], None]] = {}
+        self._proxied = Proxied(context, self._groups, resolvers, answers)
         self._arp = ArpResolver(
-            context, self._neighbours, self._addresses, self._host, self._proxies
+            context,
+            self._neighbours,
+            self._addresses,
+            self._host,
+            proxies=self._proxies,
+            proxied=self._proxied,
         )
         self._routers = Routers(context, self._ask_router)
         self._neighbours.watcher = self._routers
         self._nd = NdResolver(
-            context, self._neighbours, self._addresses, self._routers, self._proxies
+            context,
+            self._neighbours,
+            self._addresses,
+            self._routers,
+            proxies=self._proxies,
+            proxied=self._proxied,
         )
         resolvers.update({4: self._arp, 6: self._nd})
+        answers.update({4: self._arp.answer, 6: self._nd.answer})
         self.pings = Pings(context, self._neighbours, self._addresses)
         self._memberships = Listeners(self._groups)
         self._other_clients = DhcpClients(context)
@@ -349,10 +363,24 @@ class Engine:
         self._neighbours.source_ready(now, 4)
         return self._context.take(now)
 
-    def arp_asked(self, now: float, request: Arp, delivery: Delivery | None) -> list[Effect]:
+    def arp_asked(
+        self, now: float, request: Arp, delivery: Delivery | None, is_multicast: bool = False
+    ) -> list[Effect]:
         """Take what the kernel does with packets to the address that `request` asks for (`AskArp`)."""
         if self._link.is_up:
-            self._arp.asked(now, request, delivery)
+            self._arp.asked(now, request, delivery, is_multicast)
+        return self._context.take(now)
+
+    def proxied_changed(self, now: float, rules: ProxyRules) -> list[Effect]:
+        """Take the networks whose hosts behind us we answer for."""
+        self._proxied.change(now, rules)
+        return self._context.take(now)
+
+    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> list[Effect]:
+        """Take the kernel's route to the address that a host asks for (`AskProxy`)."""
+        if self._link.is_up:
+            resolver = self._arp if question.target.version == 4 else self._nd
+            resolver.proxy_asked(now, question, route)
         return self._context.take(now)
 
     def proxies_changed(self, now: float, ips: Set[IpAddress]) -> list[Effect]:
@@ -468,6 +496,7 @@ class Engine:
                     if client is not None:
                         client.link_up(now)
                 self._addresses.link_up(now)
+                self._proxied.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
                 self._context.emit(LinkChanged(is_up=False))
@@ -475,6 +504,7 @@ class Engine:
                     if client is not None:
                         client.link_down(now)
                 self._addresses.link_down(now)
+                self._proxied.link_down()
                 self._neighbours.flush(now)
                 self._groups.close(now)
                 if self._context.paths is not None:

@@ -14,8 +14,9 @@ from ipaddress import IPv6Address
 from ipoibu.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
-from ipoibu.proto.effects import Deliver, Log
+from ipoibu.proto.effects import AskProxy, Deliver, Log
 from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.proxied import Proxied, ProxyRoute
 from ipoibu.proto.proxies import Proxies
 from ipoibu.proto.routers import Routers
 from ipoibu.wire import ndisc
@@ -42,13 +43,16 @@ class NdResolver:
         neighbours: Neighbours,
         addresses: Addresses,
         routers: Routers,
+        *,
         proxies: Proxies,
+        proxied: Proxied,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
         self._addresses = addresses
         self._routers = routers
         self._proxies = proxies
+        self._proxied = proxied
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -70,15 +74,22 @@ class NdResolver:
         self._send(NeighbourSolicitation(_NO_ADDRESS, solicited_node(target), target))
 
     def announce(self, address: IpAddress) -> None:
-        """RFC 4861 §7.2.6: send an unsolicited advertisement to all nodes, which overrides (A5)."""
-        source = _v6(address)
+        """RFC 4861 §7.2.6: send an unsolicited advertisement to all nodes, which overrides (A5).
+
+        It may do so for a host behind us, too (§7.2.8), which is no router of this link.
+        """
+        is_ours = address in self._addresses
+        source = address if is_ours else self._addresses.source_for(ALL_NODES, None)
+        if source is None:
+            self._context.count("nd_no_source")
+            return
         self._send(
             NeighbourAdvertisement(
-                source,
+                _v6(source),
                 ALL_NODES,
-                source,
+                _v6(address),
                 self._context.hwaddr,
-                router=self._context.config.is_router,
+                router=is_ours and self._context.config.is_router,
                 override=True,
             )
         )
@@ -135,14 +146,23 @@ class NdResolver:
     ) -> None:
         """RFC 4861 §7.2.3: answer for our own target; ignore a tentative or foreign one."""
         if not self._addresses.is_ours(message.target) and message.target not in self._proxies:
+            if message.target not in self._addresses:  # else a tentative one
+                self._ask_proxy(message, message.lladdr or _sender(source))
             return
         if message.lladdr is not None:
             self._neighbours.introduced(now, message.source, message.lladdr)
         asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
         if asker is None:
             self._context.drop(now, source, "nd_no_lladdr")
-        else:
+        elif self._addresses.is_ours(message.target):
             self._answer(message, asker)
+        else:
+            self._answer_soon(now, message, asker)
+
+    def _answer_soon(
+        self, now: float, message: NeighbourSolicitation, asker: HwAddr | None
+    ) -> None:
+        self._proxied.answer(now, AskProxy(message, asker, message.destination.is_multicast))
 
     def _take_probe(self, now: float, source: FrameSource, message: NeighbourSolicitation) -> None:
         """RFC 4862 §5.4.3: another host probes for the target."""
@@ -153,9 +173,34 @@ class NdResolver:
             else:
                 self._addresses.probed(now, message.target)
         elif message.target in self._proxies:
-            self._answer(message, None)
-        elif prober is not None:
-            self._neighbours.suspect(now, message.target, prober)
+            self._answer_soon(now, message, None)
+        else:
+            if prober is not None:
+                self._neighbours.suspect(now, message.target, prober)
+            self._ask_proxy(message, None)
+
+    def _ask_proxy(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
+        if self._proxied.concerns(message.source, message.target):
+            is_multicast = message.destination.is_multicast
+            self._context.emit(AskProxy(message, asker, is_multicast))
+
+    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
+        """Take the kernel's route to the target of a solicitation."""
+        request = question.request
+        if not isinstance(request, NeighbourSolicitation):
+            return
+        if self._proxied.asked(now, question, route) and request.lladdr is not None:
+            self._neighbours.introduced(now, request.source, request.lladdr)
+
+    def answer(self, question: AskProxy) -> None:
+        """Answer a solicitation as a proxy."""
+        request = question.request
+        if not isinstance(request, NeighbourSolicitation):
+            return
+        if question.asker is None and not request.source.is_unspecified:
+            self._context.count("nd_no_lladdr")
+        else:
+            self._answer(request, question.asker)
 
     def _take_advertisement(self, now: float, message: NeighbourAdvertisement) -> None:
         """RFC 4861 §7.2.5 and, for our own addresses, RFC 4862 §5.4.4."""
@@ -163,6 +208,7 @@ class NdResolver:
         if target in self._addresses:
             self._addresses.claimed(now, target, message.lladdr)
             return
+        self._proxied.claimed(now, target, message.lladdr)
         is_valid = self._neighbours.advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
@@ -188,7 +234,10 @@ class NdResolver:
             if source is None:
                 self._context.count("nd_no_source")
                 return
+            # As Linux without NTF_ROUTER: a host behind us is no router of this link.
+            is_router = answer.router and message.target in self._proxies
             answer = replace(answer, source=_v6(source), override=False)
+            answer = replace(answer, router=is_router)
         self._send(answer, asker)
 
     def _send(

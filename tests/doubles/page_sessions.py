@@ -54,6 +54,7 @@ SESSIONS: Final = {
     "CONTRIBUTING.md: # ipoibu capture": Session(),
     "docs/design.md: ipoibu neigh add": Session(),
     "docs/metrics.md: ipoibu metrics": Session(),
+    "docs/proxy.md: ipoibu neigh add": Session(),
     "docs/partitions.md: ipoibu child add": Session(),
     "docs/service.md: # ipoibu config check": Session(FAULTY),
     "docs/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),

@@ -12,6 +12,8 @@ import pytest
 from ipoibu import _core, limits
 from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.ib import Destination
+from ipoibu.proto.host_addresses import ALL_IPV4
+from ipoibu.proto.proxied import ALL_IPV6
 from ipoibu.route import key_of
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
@@ -93,9 +95,8 @@ def test_the_limits_are_those_of_the_core() -> None:
     numbers = dict(re.findall(r"IPU_ADMISSION_(\w+) = (\d+)", HEADER.read_text("utf-8")))
     for name in ("PER_SENDER", "STRANGERS", "KNOWN", "ANSWERS"):
         assert int(numbers[name]) == getattr(limits, f"CONTROL_{name}")
-    assert int(numbers["OWN_MAX"]) == (
-        limits.ADDRESSES_MAX + limits.HOST_ADDRESSES_MAX + limits.PROXIES_MAX
-    )
+    singles = limits.ADDRESSES_MAX + limits.HOST_ADDRESSES_MAX + limits.PROXIES_MAX
+    assert int(numbers["OWN_MAX"]) == singles + len((ALL_IPV4, ALL_IPV6))
 
 
 def test_a_request_of_a_stranger_to_another_host_does_not_reach_the_engine(world: World) -> None:
@@ -179,7 +180,19 @@ def test_a_proxy_gets_the_arp_requests_for_all_addresses() -> None:
     world.ask(PEER, OTHER)
     assert len(world.take(_core.EVENT_FRAME)) == 1
     world.send(NeighbourSolicitation(PEER6, OTHER6, OTHER6, world.sender))
-    assert world.take(_core.EVENT_FRAME) == [], "IPv6 has no such proxies"
+    assert world.take(_core.EVENT_FRAME) == []
     world.pump.own_set(key_of(IPv4Address(0)), False)
     world.ask(PEER, OTHER)
+    assert world.take(_core.EVENT_FRAME) == []
+
+
+def test_a_proxy_gets_the_solicitations_for_all_addresses() -> None:
+    world = World()
+    world.pump.own_set(key_of(ALL_IPV6), True)
+    world.send(NeighbourSolicitation(PEER6, OTHER6, OTHER6, world.sender))
+    assert len(world.take(_core.EVENT_FRAME)) == 1
+    world.ask(PEER, OTHER)
+    assert world.take(_core.EVENT_FRAME) == []
+    world.pump.own_set(key_of(ALL_IPV6), False)
+    world.send(NeighbourSolicitation(PEER6, OTHER6, OTHER6, world.sender))
     assert world.take(_core.EVENT_FRAME) == []

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpInterface, PKey
+from ipoibu.addr import IpInterface, IpNetwork, PKey
 from ipoibu.daemon.children import Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
+from ipoibu.daemon.parsers import Proxied
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.interface import RouteSpec
 from ipoibu.limits import CHILDREN_MAX
@@ -78,6 +79,9 @@ class FakeChild:
 
     def set_routes(self, routes: Sequence[RouteSpec]) -> str:
         return str(len(routes))
+
+    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
+        return str(len(proxies))
 
     def set_peers(self, peers: Sequence[str]) -> None:
         raise NotImplementedError

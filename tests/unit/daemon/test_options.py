@@ -60,6 +60,7 @@ def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
         "address": ["10.0.0.2/24"],
         "dhcp-client-id": "guid",
         "route": ["10.8.0.0/16"],
+        "proxy": ["10.1.0.0/16"],
     }
     child = parent.child(PKey(0x0002), own)
     assert child.endpoint == dataclasses.replace(

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpInterface
+from ipoibu.addr import IpInterface, IpNetwork
 from ipoibu.daemon.children import Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.observed import Observed
+from ipoibu.daemon.parsers import Proxied
 from ipoibu.daemon.reload import Outcome, Reloader
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.host.interface import RouteSpec
@@ -42,6 +43,7 @@ class FakeInterface:
         self.mode_refusal: UsageError | None = None
         self.addresses = tuple(map(str, config.address))
         self.routes: tuple[str, ...] = ()
+        self.proxies: tuple[str, ...] = ()
         self.peers: list[str] = []
 
     @property
@@ -86,6 +88,10 @@ class FakeInterface:
     def set_routes(self, routes: Sequence[RouteSpec]) -> str:
         self.routes = tuple(map(str, routes))
         return " ".join(self.routes)
+
+    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
+        self.proxies = tuple(map(str, proxies))
+        return " ".join(self.proxies)
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.peers = list(peers)
@@ -171,6 +177,7 @@ def test_what_can_change_changes_and_the_rest_waits_for_a_restart(file: Path) ->
 device = "soft:eth0"
 address = ["10.0.0.3/24", "fd00::1/64"]
 route = ["10.9.0.0/16,via=10.0.0.9"]
+proxy = ["10.1.0.0/16"]
 queues = 2
 mtu = 1500
 busy-poll = 50
@@ -181,6 +188,7 @@ log-level = "info"
         "mtu": "1500 (before: 2044)",
         "address": "10.0.0.3/24 fd00::1/64",
         "route": "10.9.0.0/16,via=10.0.0.9",
+        "proxy": "10.1.0.0/16",
         "busy-poll": "50 (before: auto)",
         "log-level": "info (before: warning)",
     }
@@ -191,6 +199,7 @@ log-level = "info"
     assert back.restart == []
     assert running.interface.addresses == ("10.0.0.1/24",)
     assert running.interface.routes == ()
+    assert running.interface.proxies == ()
     assert running.interface.mtu_bytes == LINK_MTU
     assert running.interface.poll is None
     assert logging.getLogger().level == logging.WARNING

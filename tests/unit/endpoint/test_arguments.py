@@ -105,6 +105,8 @@ def test_an_object_that_is_no_address_is_refused(endpoint: Endpoint) -> None:
         (lambda it: it.set_busy_poll("long"), "busy_poll_us is a number, 0 to .*, not 'long'"),
         (lambda it: it.answer_routes(7), "the answer to a route is a function of a packet, not 7"),
         (lambda it: it.answer_arp(None), "the answer to ARP is a function of two addresses"),
+        (lambda it: it.answer_proxy(7), "the answer for a proxy is a function of two addresses"),
+        (lambda it: it.proxied_changed(["10.0.0.0/8"]), "proxied_changed takes ProxyRules"),
     ],
 )
 def test_garbage_is_refused_in_words(endpoint: Endpoint, call: Any, text: str) -> None:

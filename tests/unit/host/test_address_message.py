@@ -7,7 +7,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.host.address_message import read_group, read_igmp_table
+from ipoibu.host.address_message import (
+    NTF_PROXY,
+    read_group,
+    read_igmp_table,
+    read_neighbour,
+)
 
 # What Linux 6.18 sent when programs joined 224.0.0.18 and ff02::fb on interface 2
 V4 = "022080000200000008000700e000001214000600ffffffffffffffffc3d95d00c3d95d00"
@@ -46,3 +51,22 @@ def test_a_notice_without_a_group_has_none() -> None:
 )
 def test_the_igmp_table_lists_the_groups_of_each_interface(index: int, groups: set[str]) -> None:
     assert read_igmp_table(TABLE.splitlines(), index) == {ip_address(group) for group in groups}
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "is_known"),
+    [
+        (0x02, 0, True),  # reachable
+        (0x04, 0, True),  # stale
+        (0x80, 0, True),  # permanent
+        (0x01, 0, False),  # incomplete
+        (0x20, 0, False),  # failed
+        (0x40, 0, False),  # no ARP: a group
+        (0x80, NTF_PROXY, False),
+    ],
+)
+def test_a_neighbour_counts_once_it_has_answered(state: int, flags: int, is_known: bool) -> None:
+    ip = ip_address("fd00::7")
+    head = struct.pack("=IHHII", 48, 28, 0, 0, 0)
+    data = head + struct.pack("=BxxxiHBBHH16s", 10, 7, state, flags, 0, 20, 1, ip.packed)
+    assert read_neighbour(data, 0) == (7, ip if is_known else None)

@@ -6,7 +6,13 @@ import ipaddress
 import pytest
 
 from ipoibu.host import route_message
-from ipoibu.host.route_message import RouteEntry, RouteReader
+from ipoibu.host.route_message import (
+    RouteEntry,
+    RouteReader,
+    ipv6_host_of,
+    output_interfaces,
+    route_prefix_bits,
+)
 from ipoibu.route import NextHop
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
@@ -91,3 +97,20 @@ def test_a_message_that_is_cut_off_is_read_as_far_as_it_goes() -> None:
     whole = message("10.6.0.0/16", "10.0.0.9")
     for end in range(28, len(whole)):
         RouteReader(INDEX).read(whole[:4] + whole[4:end] + bytes(len(whole) - end), 0)
+
+
+def test_all_hops_of_a_route_have_interfaces() -> None:
+    hops = [(INDEX, "10.0.0.1", 1), (OTHER, "10.0.0.2", 1)]
+    assert output_interfaces(message("10.1.0.0/16", hops=hops), 0) == {INDEX, OTHER}
+    assert output_interfaces(message("10.1.0.0/16"), 0) == {INDEX}
+
+
+def test_a_default_route_has_no_prefix() -> None:
+    assert route_prefix_bits(message("0.0.0.0/0", "10.0.0.1"), 0) == 0
+    assert route_prefix_bits(message("fd00::/64"), 0) == 64
+
+
+def test_a_route_to_one_ipv6_host_names_it() -> None:
+    assert ipv6_host_of(message("fd00::7/128"), 0) == ipaddress.ip_address("fd00::7")
+    for other in (message("fd00::/64"), message("10.0.0.7/32"), message("fd00::7/128", kind=2)):
+        assert ipv6_host_of(other, 0) is None

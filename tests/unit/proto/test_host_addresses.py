@@ -158,7 +158,7 @@ def test_a_proxy_answers_for_what_the_kernel_forwards_elsewhere() -> None:
     assert OwnAddress(NOBODY, is_ours=True) in bench.host.effects
     request = arp.request(PEER, PEER_V4, FAR)
     bench.arp(request, multicast=True)
-    assert bench.host.effects[-1] == AskArp(request)
+    assert bench.host.effects[-1] == AskArp(request, is_multicast=True)
     assert bench.neighbour(str(PEER_V4)) is None
     bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, "elsewhere"))
     assert replies(bench) == [FAR]
@@ -211,7 +211,7 @@ def test_by_its_routes_the_kernel_decides_about_each_request(
     request = arp.request(PEER, PEER_V4, target)
     bench.arp(request, multicast=True)
     assert replies(bench) == []
-    assert AskArp(request) in bench.host.effects
+    assert AskArp(request, is_multicast=True) in bench.host.effects
     bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, delivery))
     assert replies(bench) == ([target] if answered else [])
     assert (bench.neighbour(str(PEER_V4)) is not None) == answered
@@ -222,7 +222,7 @@ def test_a_probe_for_an_address_of_a_local_route_is_answered_and_makes_no_entry(
     change(bench, by_routes=True)
     probe = arp.request(PEER, NOBODY, FAR)
     bench.arp(probe, multicast=True)
-    assert AskArp(probe) in bench.host.effects
+    assert AskArp(probe, is_multicast=True) in bench.host.effects
     bench.host.carry_out(bench.host.engine.arp_asked(bench.now, probe, "local"))
     assert replies(bench) == [FAR]
     assert bench.neighbour(str(NOBODY)) is None

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts behind a host of ours: it answers for them on the link, and forwards their packets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
+from tests.netns.conftest import Cli, Until
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+# On the link 10.77.0.0/24 and fd77::/64; those behind have addresses of the link's networks, so that
+# the hosts of the link expect them there, or of a network of their own to which a route leads.
+BEHIND, BEHIND6 = "10.77.0.200", "fd77::c8"
+FAR, FAR6 = "192.0.2.9", "fd77:2::9"
+
+
+def inside(pod: Namespace, *commands: str) -> None:
+    for command in commands:
+        done = pod.run(command.split())
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def reaches(host: Host | Namespace, target: str) -> bool:
+    return host.run(["ping", "-c1", "-W1", target]).returncode == 0
+
+
+def forward(sh: Sh, router: Host, delay: int = 0) -> None:
+    """Have the host forward; a proxy answers at once with a delay of 0."""
+    sh(
+        router,
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
+        f" net.ipv4.neigh.ib0.proxy_delay={delay} net.ipv6.neigh.ib0.proxy_delay={delay}",
+    )
+
+
+@contextmanager
+def wired(sh: Sh, router: Host, pod: Namespace) -> Iterator[None]:
+    """A veth pair v0 (host) and v1 (pod), with FAR and FAR6 behind."""
+    sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
+    try:
+        sh(
+            router,
+            "sysctl -qw net.ipv6.conf.v0.accept_dad=0; ip link set v0 up;"
+            " ip address add 192.0.2.1/24 dev v0; ip address add fd77:2::1/64 dev v0 nodad",
+        )
+        inside(
+            pod,
+            "sysctl -qw net.ipv6.conf.v1.accept_dad=0",
+            "ip link set v1 up",
+            f"ip address add {FAR}/24 dev v1",
+            f"ip address add {FAR6}/64 dev v1 nodad",
+            "ip route add default via 192.0.2.1",
+            "ip -6 route add default via fd77:2::1",
+        )
+        yield
+    finally:
+        router.run(["ip", "link", "del", "v0"])
+
+
+def put_behind(sh: Sh, router: Host, pod: Namespace) -> None:
+    """Give the pod addresses of the link's networks, and the host routes to them."""
+    inside(pod, f"ip address add {BEHIND}/32 dev v1", f"ip address add {BEHIND6}/128 dev v1 nodad")
+    sh(router, f"ip route add {BEHIND}/32 dev v0; ip -6 route add {BEHIND6}/128 dev v0")
+
+
+def counted(host: Host, name: str) -> int:
+    return int(host.ask("stats").get(f"engine.{name}", 0))
+
+
+@pytest.mark.timeout(120)
+def test_hosts_behind_a_proxy_are_reached_and_reach_others(
+    lab: Lab, pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+) -> None:
+    """The first host believes all of 10.77.0.0/24, fd77::/64 and 192.0.2.0/24, fd77:2::/64 to be on the
+    link."""
+    first, router = lab.hosts
+    pod, _ = pods
+
+    def proxy(action: str, *texts: str) -> None:
+        for text in texts:
+            done = cli(router, "neigh", action, "proxy", text, "dev", "ib0")
+            assert done.returncode == 0, done.stderr
+
+    with wired(sh, router, pod):
+        put_behind(sh, router, pod)
+        forward(sh, router)
+        sh(first, "ip route add 192.0.2.0/24 dev ib0; ip -6 route add fd77:2::/64 dev ib0")
+        try:
+            assert not any(reaches(first, it) for it in (BEHIND, BEHIND6, FAR, FAR6))
+            proxy("add", BEHIND, BEHIND6, "192.0.2.0/24", "fd77:2::/120")
+            listed = cli(router, "neigh", "-j", "show", "proxy", "dev", "ib0").stdout
+            assert [row["proxy"] for row in json.loads(listed)] == [
+                BEHIND,
+                BEHIND6,
+                "192.0.2.0/24",
+                "fd77:2::/120",
+            ]
+            assert "192.0.2.0/24 dev ib0 proxy command" in (
+                cli(router, "neigh", "show", "proxy").stdout
+            )
+            for target in (BEHIND, BEHIND6, FAR, FAR6):
+                until(lambda target=target: reaches(first, target), timeout_s=20)
+            for target in (str(first.ipv4.ip), str(first.ipv6.ip)):
+                until(lambda target=target: reaches(pod, target), timeout_s=20)
+            assert counted(router, "proxy_answered") >= 2  # the others know us by announcements
+            hwaddr = router.ask("show")["hwaddr"]
+            entries = {it["ip"]: it["hwaddr"] for it in first.ask("neigh")}
+            assert {entries[it] for it in (BEHIND, BEHIND6, FAR, FAR6)} == {hwaddr}
+            proxy("del", BEHIND, BEHIND6, "192.0.2.0/24", "fd77:2::/120")
+            assert cli(router, "neigh", "show", "proxy").stdout == ""
+            first.ask("neigh-flush")
+            assert not any(reaches(first, it) for it in (BEHIND, BEHIND6, FAR, FAR6))
+        finally:
+            first.run(["ip", "route", "del", "192.0.2.0/24", "dev", "ib0"])
+            first.run(["ip", "-6", "route", "del", "fd77:2::/64", "dev", "ib0"])
+
+
+@pytest.mark.timeout(120)
+def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
+    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+) -> None:
+    """The options name networks; an answer for a host of the link would take its packets away."""
+    options = ["--proxy", "10.77.0.0/24", "--proxy", "fd77::/64", "--proxy", "203.0.113.0/24"]
+    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+        first, router = lab.hosts
+        forward(sh, router)
+        put_behind(sh, router, pods[0])
+
+        def asked(target: str) -> bool:
+            done = cli(first, "ping", "-I", "ib0", target, "-c", "1", "-j")
+            return done.returncode == 0
+
+        until(lambda: asked(BEHIND), timeout_s=20)
+        until(lambda: asked(BEHIND6), timeout_s=20)
+        before = counted(router, "proxy_unrouted")
+        assert not asked("10.77.0.99"), "its route leads back to the link"
+        assert not asked("203.0.113.5"), "it has no route"
+        assert not asked("192.0.2.9"), "nobody named its network"
+        assert counted(router, "proxy_unrouted") >= before + 2
+        # Where the route of the others leads elsewhere, too, the answer is there; unreachable ones stay out.
+        sh(router, "ip route add 203.0.113.0/25 dev v0; ip route add unreachable 203.0.113.128/25")
+        assert asked("203.0.113.5")
+        assert not asked("203.0.113.200")
+        sh(router, "sysctl -qw net.ipv4.conf.ib0.forwarding=0 net.ipv6.conf.ib0.forwarding=0")
+        until(lambda: not asked(BEHIND) and not asked(BEHIND6), timeout_s=20)
+        assert "net.ipv4.conf.ib0.forwarding" in router.log()
+
+
+@pytest.mark.timeout(120)
+def test_by_routes_everything_behind_is_answered_for_except_by_the_default_route(
+    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+) -> None:
+    with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
+        first, router = lab.hosts
+        forward(sh, router)
+        added = cli(router, "neigh", "add", "proxy", "routes", "dev", "ib0")
+        assert added.returncode == 0, added.stderr
+
+        def asked(target: str) -> bool:
+            return cli(first, "ping", "-I", "ib0", target, "-c", "1").returncode == 0
+
+        assert asked(FAR)
+        assert not asked("198.51.100.1")
+        # Our kernel knows the pod as soon as one of both has sent to the other.
+        assert reaches(pods[0], "fd77:2::1")
+        until(lambda: asked(FAR6), timeout_s=20)
+        sh(router, "ip route add default via 192.0.2.9")
+        assert not asked("198.51.100.1"), "by the default route"
+        sh(router, "ip route add 198.51.100.0/24 via 192.0.2.9")
+        assert asked("198.51.100.1")
+
+
+@pytest.mark.timeout(180)
+def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """Both routers name it; the one to which it comes announces it when its route changes."""
+    options = ["--proxy", BEHIND, "--proxy", BEHIND6]
+    with Lab(3, options=options) as lab:
+        client, one, other = lab.hosts
+        with wired(sh, one, pods[0]), wired(sh, other, pods[1]):
+            forward(sh, one)
+            forward(sh, other)
+            put_behind(sh, one, pods[0])
+            for target in (BEHIND, BEHIND6):
+                until(lambda target=target: reaches(client, target), timeout_s=20)
+            assert _hwaddrs(client) == {one.ask("show")["hwaddr"]}
+            announced = counted(other, "proxy_announced")
+            inside(pods[0], f"ip address del {BEHIND}/32 dev v1")
+            inside(pods[0], f"ip address del {BEHIND6}/128 dev v1")
+            sh(one, f"ip route del {BEHIND}/32 dev v0; ip -6 route del {BEHIND6}/128 dev v0")
+            put_behind(sh, other, pods[1])
+            until(lambda: _hwaddrs(client) == {other.ask("show")["hwaddr"]}, timeout_s=10)
+            assert counted(other, "proxy_announced") >= announced + 2
+            assert reaches(client, BEHIND)
+            assert reaches(client, BEHIND6)
+
+
+def _hwaddrs(client: Host) -> set[Any]:
+    entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
+    return {entries.get(it) for it in (BEHIND, BEHIND6)}
+
+
+@pytest.mark.timeout(120)
+def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
+    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+) -> None:
+    """A host of the link has the address, too: its answer comes at once, the proxy's later."""
+    with Lab(3, options=["--proxy", BEHIND]) as lab, wired(sh, lab.hosts[1], pods[0]):
+        client, router, owner = lab.hosts
+        forward(sh, router, delay=80)
+        until(lambda: cli(owner, "neigh", "show", "proxy").returncode == 0)
+        sh(router, f"ip route add {BEHIND}/32 dev v0")
+        until(lambda: counted(router, "proxy_announced") >= 3, timeout_s=20)
+        sh(owner, f"ip address add {BEHIND}/24 dev ib0")
+        until(lambda: counted(router, "proxy_conflict") > 0, timeout_s=10)
+        assert "is behind this host" in router.log()
+        client.ask("neigh-flush")
+        until(lambda: reaches(client, BEHIND), timeout_s=10)
+        entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
+        assert entries[BEHIND] == owner.ask("show")["hwaddr"]
