@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import signal
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.errors import LabError
+from ipoibu.lab.guests import runner
 from ipoibu.lab.guests.inside.meeting import until
 from ipoibu.lab.guests.runner import ROOT, Guest, GuestFailed, Result, python, run, shell
 
@@ -60,6 +62,25 @@ def test_a_megabyte_of_output_arrives_whole_and_clean(lab_kernel: Path, tmp_path
     result = boot(lab_kernel, shell(script), tmp_path).check()
     assert result.output.split() == [*map(str, range(1, 150001)), "end"]
     assert "a shout of the kernel" in result.kernel_log
+
+
+def test_code_of_pth_files_runs_in_no_guest(
+    lab_kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = {str(hook) for hook in runner._start_hooks()}
+    script = "for hook in " + " ".join(hooks) + "; do [[ -e $hook && ! -s $hook ]]; done"
+    script += "; python -c 'import ipoibu.addr'"
+    boot(lab_kernel, shell(script), tmp_path / "run").check()
+    place = tmp_path / "packages"
+    place.mkdir()
+    for name, text in (
+        ("hook", "import this\n"),
+        ("both", "import this\n/srv\n"),
+        ("path", "/srv"),
+    ):
+        (place / f"{name}.pth").write_text(text)
+    monkeypatch.setattr(site, "getsitepackages", lambda prefixes: [str(place)])
+    assert runner._start_hooks() == [place / "hook.pth"]
 
 
 def test_the_guest_can_write_nothing_of_the_host_but_its_run(
