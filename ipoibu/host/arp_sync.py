@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ipoibu.host.arp_query import ArpQuery
+from ipoibu.host.link_changes import LinkChanges
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_LINK, Monitor
 from ipoibu.host.netlink import (
     RT_SCOPE_HOST,
     RT_SCOPE_LINK,
+    RTM_DELLINK,
     RTM_DELROUTE,
+    RTM_NEWLINK,
     RTM_NEWROUTE,
     Netlink,
 )
@@ -60,6 +63,7 @@ class ArpSync:
         kinds = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE
         self._monitor = Monitor(kinds, namespace=netlink.namespace)
         self._overruns = 0
+        self._links = LinkChanges()
         self._query = ArpQuery(index, netlink.namespace)
         stack.answer_arp(self._query.ask)
 
@@ -73,12 +77,15 @@ class ArpSync:
     def changed(self) -> bool:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
         for notice in self._monitor.notices():
-            if notice.kind not in (RTM_NEWROUTE, RTM_DELROUTE):
+            if notice.kind in (RTM_NEWLINK, RTM_DELLINK):
+                self._is_stale |= notice.interface == self._index or self._links.matter(notice)
+            elif notice.kind not in (RTM_NEWROUTE, RTM_DELROUTE):
                 self._is_stale = True
             elif is_local_network(notice.data, notice.offset):
                 self._is_stale = self._are_networks_stale = True
         if self._monitor.overruns != self._overruns:
             self._overruns = self._monitor.overruns
+            self._links.forget()
             self._is_stale = self._are_networks_stale = True
         return self._is_stale
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress
 from ipoibu.host.address_message import read_igmp_table
-from ipoibu.host.monitor import RTMGRP_LINK, Monitor
+from ipoibu.host.monitor import RTMGRP_LINK, Monitor, Notice
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
+from ipoibu.host.route_message import attributes
 from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
 
 # linux/rtnetlink.h
@@ -31,6 +33,10 @@ _NOTICES: Final = (
     _RTNLGRP_IPV4_MCADDR,
     _RTNLGRP_IPV6_MCADDR,
 )
+# linux/netconf.h, behind one byte of struct netconfmsg, padded
+_RTM_NETCONF: Final = (80, 81)
+_FIRST_NETCONF: Final = 16 + 4
+_NETCONFA_IFINDEX: Final = 1
 _OF_ONE_INTERFACE: Final = (RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK)
 _IGMP_TABLE: Final = "/proc/thread-self/net/igmp"
 _PIECE_BYTES: Final = 1 << 16
@@ -71,11 +77,16 @@ class GroupSync:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
         relevant = False
         for notice in self._monitor.notices():
-            relevant |= notice.kind not in _OF_ONE_INTERFACE or notice.interface == self._index
+            relevant |= self._may_concern(notice)
         if self._monitor.overruns != self._overruns:
             self._overruns = self._monitor.overruns
             relevant = True
         return relevant
+
+    def _may_concern(self, notice: Notice) -> bool:
+        if notice.kind in _OF_ONE_INTERFACE:
+            return notice.interface == self._index
+        return notice.kind not in _RTM_NETCONF or _router_of(notice) in (self._index, None)
 
     def refresh(self) -> None:
         """Publish the kernel's groups, and whether a program wants all groups of the link."""
@@ -113,3 +124,14 @@ class GroupSync:
         while piece := os.pread(descriptor, _PIECE_BYTES, len(text)):
             text += piece
         return text.decode()
+
+
+def _router_of(notice: Notice) -> int | None:
+    """Return the interface of a notice of a multicast router, or None for the notice of all interfaces."""
+    (length,) = struct.unpack_from("=I", notice.data, notice.offset)
+    begin, end = notice.offset + _FIRST_NETCONF, notice.offset + length
+    for number, value in attributes(notice.data, begin, end):
+        if number == _NETCONFA_IFINDEX and len(value) == 4:
+            index: int = struct.unpack("=i", value)[0]
+            return index if index > 0 else None
+    return None

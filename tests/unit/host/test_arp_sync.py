@@ -14,9 +14,11 @@ from ipoibu.host.arp_query import ArpQuery
 from ipoibu.host.arp_sync import ArpSync
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import (
+    IFF_UP,
     RT_SCOPE_HOST,
     RT_SCOPE_LINK,
     RTM_NEWADDR,
+    RTM_NEWLINK,
     RTM_NEWROUTE,
     Link,
     Netlink,
@@ -116,6 +118,20 @@ def test_a_notice_lists_the_addresses_again(bench: Bench) -> None:
     assert bench.refresh() == [({LOOPBACK}, ArpPolicy())]
     bench.kernel.overruns = 1
     assert bench.sync.changed()
+
+
+def test_of_other_interfaces_only_one_that_goes_down_calls_for_a_listing(bench: Bench) -> None:
+    bench.refresh()
+    for index, flags, change, is_relevant in (
+        (INDEX, IFF_UP, 0, True),
+        (INDEX + 1, 0, 0xFFFFFFFF, False),
+        (INDEX + 1, IFF_UP, IFF_UP, False),
+        (INDEX + 1, 0, IFF_UP, True),
+    ):
+        data = struct.pack("=IHHIIBxHiII", 32, RTM_NEWLINK, 0, 0, 0, 0, 1, index, flags, change)
+        bench.kernel.waiting.append(Notice(RTM_NEWLINK, 0, data, 0))
+        assert bench.sync.changed() == is_relevant
+        bench.refresh()
 
 
 @pytest.mark.parametrize(("everywhere", "here"), [(1, 2), (2, 1), (2, 0)])

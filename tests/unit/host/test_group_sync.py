@@ -102,6 +102,16 @@ def test_a_notice_of_a_multicast_router_calls_for_a_refresh(bench: Bench) -> Non
     assert bench.changed(RTM_NEWNETCONF, OTHER)
 
 
+@pytest.mark.parametrize(("router", "is_relevant"), [(INDEX, True), (OTHER, False), (-1, True)])
+def test_a_multicast_router_on_another_interface_changes_nothing(
+    bench: Bench, router: int, is_relevant: bool
+) -> None:
+    """-1 (NETCONFA_IFINDEX_ALL) is the host."""
+    data = struct.pack("=IHHIIBxxxHHi", 28, RTM_NEWNETCONF, 0, 0, 0, 2, 8, 1, router)
+    bench.kernel.waiting.append(Notice(RTM_NEWNETCONF, 0, data, 0))
+    assert bench.sync.changed() == is_relevant
+
+
 def test_lost_notices_call_for_a_refresh(bench: Bench) -> None:
     bench.kernel.overruns = 1
     assert bench.sync.changed()
