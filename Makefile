@@ -41,7 +41,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
                  prometheus python3-prometheus-client python3-rich systemd \
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
-                 udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server isc-dhcp-server \
+                 udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server kea-dhcp6-server isc-dhcp-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  wireguard-go wireguard-tools $(DOCS_PACKAGES)
 

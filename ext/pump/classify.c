@@ -8,7 +8,8 @@
 
 enum {
     IPV4_WITHOUT_OPTIONS = 0x45,
-    ICMP6_MLD_QUERY = 130, /* RFC 2710 §3 */
+    DHCP6_OF_SERVER = 547 << 16 | 546, /* the ports, source first */
+    ICMP6_MLD_QUERY = 130,             /* RFC 2710 §3 */
     ICMP6_MLD_DONE = 132,
     ICMP6_MLD2_REPORT = 143, /* RFC 3810 §5.2 */
     ICMP6_RS = 133,          /* RFC 4861 §4 */
@@ -30,6 +31,13 @@ bool ipu_classify_is_dhcp(const uint8_t *ip, size_t len, enum ipu_dhcp_ports por
            ipu_ip_get32(ip + IPU_IPV4_HEADER) == (uint32_t)ports && ip[0] == IPV4_WITHOUT_OPTIONS &&
            ip[IPU_IPV4_PROTOCOL] == IPPROTO_UDP &&
            (ipu_ip_get16(ip + IPU_IPV4_FRAGMENT) & IPU_IPV4_FRAGMENT_MASK) == 0;
+}
+
+bool ipu_classify_is_dhcp6_reply(const uint8_t *ip, size_t len)
+{
+    return len >= IPU_IPV6_HEADER + IPU_UDP_HEADER &&
+           ipu_ip_get32(ip + IPU_IPV6_HEADER) == DHCP6_OF_SERVER && ip[0] >> 4 == 6 &&
+           ip[IPU_IPV6_NEXT_HEADER] == IPPROTO_UDP;
 }
 
 /* Returns the type of an ICMPv6 message behind at most one hop-by-hop header, which MLD has, or

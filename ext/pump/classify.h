@@ -47,6 +47,10 @@ enum ipu_dhcp_ports {
  * options, so one word decides about nearly all other packets. */
 bool ipu_classify_is_dhcp(const uint8_t *ip, size_t len, enum ipu_dhcp_ports ports);
 
+/* Returns whether a packet is a whole message of a DHCPv6 server to a client (RFC 8415 §7.2); one
+ * behind extension headers goes to the local stack. */
+bool ipu_classify_is_dhcp6_reply(const uint8_t *ip, size_t len);
+
 /* Returns the v4-mapped form of an IPv4 address in network order. */
 struct in6_addr ipu_classify_map4(const uint8_t v4[4]);
 

@@ -166,7 +166,7 @@ enum ipu_event_type {
     IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
     IPU_EVENT_NEIGH_REFUSED,      /* neigh_refused: NEIGH_SET failed, the table is as it was */
     IPU_EVENT_CONTROL_LIMITED,    /* frame: the first ARP or ND message refused in a second */
-    IPU_EVENT_DHCP_REPLY,         /* a DHCP reply arrived; data: the IP packet */
+    IPU_EVENT_DHCP_REPLY,         /* of DHCP or DHCPv6; data: the IP packet */
     IPU_EVENT_DROPPED,            /* dropped: a peer's datagram, which is counted already */
     IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
 };

@@ -150,6 +150,12 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         IPU_COUNT(pump, rx_event_ring_full);
 }
 
+static bool is_dhcp_reply(const uint8_t *ip, size_t len)
+{
+    return ipu_classify_is_dhcp(ip, len, IPU_DHCP_OF_SERVER) ||
+           ipu_classify_is_dhcp6_reply(ip, len);
+}
+
 /* Gives a DHCP reply to the engine, which delivers it; false: the caller delivers it as it is. */
 static bool pass_dhcp(struct ipu_pump *pump, const uint8_t *ip, size_t len)
 {
@@ -175,8 +181,7 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
     uint8_t *ip = frame + IPU_ENCAP_LEN;
     switch (ipu_classify_rx_untrusted(frame, len)) {
     case IPU_RX_DELIVER:
-        if (pump->dhcp_watched &&
-            ipu_classify_is_dhcp(ip, len - IPU_ENCAP_LEN, IPU_DHCP_OF_SERVER) &&
+        if (pump->dhcp_watched && is_dhcp_reply(ip, len - IPU_ENCAP_LEN) &&
             pass_dhcp(pump, ip, len - IPU_ENCAP_LEN))
             break;
         if (pump->share.saturated)

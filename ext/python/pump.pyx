@@ -562,7 +562,8 @@ cdef class Pump:
         self.put(IPU_COMMAND_BUSY_POLL, None, True)
 
     def dhcp_watch(self) -> None:
-        """Pass DHCP requests to one server up, too (EVENT_HOST), and replies (EVENT_DHCP_REPLY)."""
+        """Pass DHCP requests to one server up, too (EVENT_HOST), and replies of DHCP and DHCPv6
+        (EVENT_DHCP_REPLY)."""
         self.put(IPU_COMMAND_DHCP_WATCH, None, True)
 
     def sync(self, uint64_t token) -> None:

@@ -40,6 +40,8 @@ def _interface(answer: dict[str, Any]) -> str:
         lines.append(f"    {family} {entry['address']} {entry['state']}")
     if answer.get("dhcp") is not None:
         lines += _dhcp(answer["dhcp"])
+    if answer.get("dhcp6") is not None:
+        lines += _dhcp6(answer["dhcp6"])
     return "\n".join(lines)
 
 
@@ -48,8 +50,7 @@ def _dhcp(dhcp: dict[str, Any]) -> list[str]:
     first = f"    dhcp {dhcp['state']} client-id {dhcp['client_id']}"
     if dhcp["address"] is None:
         return [first]
-    end = "never" if dhcp["expires_s"] is None else f"in {dhcp['expires_s']:.0f}s"
-    lines = [first, f"    dhcp {dhcp['address']} from {dhcp['server']} expires {end}"]
+    lines = [first, f"    dhcp {dhcp['address']} from {dhcp['server']} expires {_end(dhcp)}"]
     for route in dhcp["routes"]:
         lines.append(
             f"    dhcp route {route['to']}" + (f" via {route['via']}" if route["via"] else "")
@@ -58,3 +59,19 @@ def _dhcp(dhcp: dict[str, Any]) -> list[str]:
     names += [f"domain {dhcp['domain']}"] if dhcp["domain"] else []
     names += [f"search {name}" for name in dhcp["search"]]
     return [*lines, *([f"    dhcp {' '.join(names)}"] if names else [])]
+
+
+def _dhcp6(dhcp6: dict[str, Any]) -> list[str]:
+    """Likewise of the DHCPv6 client."""
+    first = f"    dhcp6 {dhcp6['state']} duid {dhcp6['duid']} iaid {dhcp6['iaid']}"
+    if dhcp6["address"] is None:
+        return [first]
+    place = f"{dhcp6['address']} from {dhcp6['server']}"
+    names = [f"dns {ip}" for ip in dhcp6["dns"]]
+    names += [f"search {name}" for name in dhcp6["search"]]
+    lines = [first, f"    dhcp6 {place} expires {_end(dhcp6)}"]
+    return [*lines, *([f"    dhcp6 {' '.join(names)}"] if names else [])]
+
+
+def _end(dhcp: dict[str, Any]) -> str:
+    return "never" if dhcp["expires_s"] is None else f"in {dhcp['expires_s']:.0f}s"

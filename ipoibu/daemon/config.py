@@ -84,7 +84,8 @@ class InterfaceConfig:
     given: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        is_given = self.address or self.route or self.endpoint.dhcp is not None
+        is_dynamic = self.endpoint.dhcp is not None or self.endpoint.dhcp6 is not None
+        is_given = self.address or self.route or is_dynamic
         if self.tun == "attach" and is_given:
             raise UsageError(
                 "--tun attach leaves addresses and routes to the administrator: leave --address and"
@@ -187,9 +188,8 @@ class InterfaceConfig:
             parts[part][place] = value
         device, port = parts["endpoint"].pop("device")
         given = parts[""].get("address", ())
-        static = tuple(address for address in given if address is not Dynamic.DHCP)
-        parts[""]["address"] = static
-        dhcp = {"lease_dir": default_lease_dir(), **parts["dhcp"]}
+        parts[""]["address"] = tuple(each for each in given if not isinstance(each, Dynamic))
+        dhcp = DhcpConfig(**{"lease_dir": default_lease_dir(), **parts["dhcp"]})
         has_mesh = any(parts["mesh"].values())
         try:
             endpoint = EndpointConfig(
@@ -198,7 +198,8 @@ class InterfaceConfig:
                 port=port,
                 parent=parent,
                 mesh=MeshOptions(**parts["mesh"]) if has_mesh else None,
-                dhcp=DhcpConfig(**dhcp) if len(static) < len(given) else None,
+                dhcp=dhcp if Dynamic.DHCP in given else None,
+                dhcp6=dhcp if Dynamic.DHCP6 in given else None,
                 **parts["endpoint"],
             )
         except Conflict as error:

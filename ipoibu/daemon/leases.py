@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """DHCP leases in the kernel: the interface's address, routes and MTU, and a file for resolvers.
 
-ipoibu never writes /etc/resolv.conf. What the server says about names is in
+ipoibu never writes /etc/resolv.conf. What the servers say about names is in
 `/run/ipoibu/net-<inode>/NAME.resolv.conf`, beside the control socket, and in `ipoibu show`.
 """
 
@@ -14,10 +14,11 @@ import os
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ipoibu.addr import IpInterface
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.daemon.runtime import namespace_dir
 from ipoibu.errors import IpoibuError
 from ipoibu.host.interface import RouteSpec
+from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 _log: Final = logging.getLogger(__name__)
@@ -26,19 +27,26 @@ _log: Final = logging.getLogger(__name__)
 class LeaseHolder(Protocol):
     """The part of `ipoibu.host.interface.Interface` that this file uses."""
 
-    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None: ...
-    def drop_lease(self) -> None: ...
+    def take_lease(
+        self,
+        address: IpInterface,
+        routes: tuple[RouteSpec, ...] = ...,
+        lifetimes_s: tuple[float, float] = ...,
+    ) -> None: ...
+    def drop_lease(self, version: int = ...) -> None: ...
 
 
 class Leases:
-    """The lease of one interface, on the event loop's thread."""
+    """The leases of one interface, on the event loop's thread."""
 
     def __init__(self, name: str, mtu: Callable[[], int], set_mtu: Callable[[int], None]) -> None:
         self.had_one = asyncio.Event()
+        self.had_one6 = asyncio.Event()
         self._name = name
         self._mtu = mtu
         self._set_mtu = set_mtu
         self._lease: Lease | None = None
+        self._lease6: Lease6 | None = None
         self._path = namespace_dir() / f"{name}.resolv.conf"
 
     def changed(self, lease: Lease | None, holder: LeaseHolder) -> None:
@@ -57,7 +65,24 @@ class Leases:
         if lease is not None:
             self._limit_mtu(lease)
             self.had_one.set()
-        self._write(lease)
+        self._write()
+
+    def changed6(self, lease: Lease6 | None, holder: LeaseHolder) -> None:
+        """Likewise of DHCPv6: each renewal gives the address another lifetime."""
+        before, self._lease6 = self._lease6, lease
+        if lease is None and before is None:
+            return
+        try:
+            if lease is None:
+                holder.drop_lease(6)
+            else:
+                lifetimes_s = lease.preferred_s, lease.lease_s
+                holder.take_lease(lease.address, lifetimes_s=lifetimes_s)
+        except IpoibuError as error:
+            _log.error("%s: the lease of DHCPv6 is not in the kernel: %s", self._name, error)
+        if lease is not None:
+            self.had_one6.set()
+        self._write()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -73,8 +98,8 @@ class Leases:
         except IpoibuError as error:
             _log.warning("%s: the MTU of the DHCP server is not used: %s", self._name, error)
 
-    def _write(self, lease: Lease | None) -> None:
-        text = resolv_conf(lease) if lease is not None else ""
+    def _write(self) -> None:
+        text = resolv_conf(self._lease, self._lease6)
         try:
             if not text:
                 self._path.unlink(missing_ok=True)
@@ -88,20 +113,28 @@ class Leases:
             _log.warning("%s: cannot write %s: %s", self._name, self._path, reason)
 
 
-def resolv_conf(lease: Lease) -> str:
-    """Return what the server says about names in the form of resolv.conf(5); empty without name servers.
+def resolv_conf(lease: Lease | None, lease6: Lease6 | None = None) -> str:
+    """Return what the servers say about names in the form of resolv.conf(5); empty without name servers.
 
     A name that is no domain of letters, digits, hyphens, underscores and dots is left out: it comes from
     the link.
     """
-    if not lease.dns:
+    origins: list[str] = []
+    names: list[str] = []
+    servers: list[IpAddress] = []
+    if lease is not None and lease.dns:
+        origins.append(f"# from the DHCP server {lease.server}")
+        names += lease.search or (lease.domain,)
+        servers += lease.dns
+    if lease6 is not None and lease6.dns:
+        origins.append(f"# from the DHCPv6 server {lease6.server.hex(':')}")
+        names += lease6.search
+        servers += lease6.dns
+    if not servers:
         return ""
-    domains = [name for name in lease.search or (lease.domain,) if _is_domain(name)]
-    lines = [f"# from the DHCP server {lease.server}"]
-    if domains:
-        lines.append(f"search {' '.join(domains)}")
-    lines += [f"nameserver {ip}" for ip in lease.dns]
-    return "\n".join(lines) + "\n"
+    domains = [name for name in dict.fromkeys(names) if _is_domain(name)]
+    search = [f"search {' '.join(domains)}"] if domains else []
+    return "\n".join([*origins, *search, *(f"nameserver {ip}" for ip in servers)]) + "\n"
 
 
 def _is_domain(name: str) -> bool:

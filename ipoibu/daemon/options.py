@@ -157,9 +157,10 @@ OPTIONS: Final = (
     ),
     Option(
         "address",
-        "CIDR|dhcp",
+        "CIDR|dhcp|dhcp6",
         parse_address,
-        "an address with its prefix length, or dhcp for an IPv4 address by DHCP",
+        "an address with its prefix length, dhcp for an IPv4 address by DHCP, or dhcp6 for an IPv6 address by"
+        " DHCPv6",
         field="address",
         example="10.0.0.1/24",
         several=True,
@@ -171,7 +172,8 @@ OPTIONS: Final = (
         "FORM",
         read_client_id,
         "DHCP: who the client says that it is: duid, the default (RFC 4361, from P_Key and port GUID),"
-        " guid (20:GUID, as NetworkManager), or bytes such as 20:00:02:c9:03:00:00:10:a5",
+        " guid (20:GUID, as NetworkManager), or bytes such as 20:00:02:c9:03:00:00:10:a5; DHCPv6 has DUID"
+        " and IAID of it, or else of duid",
         field="dhcp.client_id",
         example="guid",
         commands=("up", "child"),

@@ -30,6 +30,7 @@ class Dynamic(enum.Enum):
     """Where an address comes from that nobody gives."""
 
     DHCP = "dhcp"
+    DHCP6 = "dhcp6"
 
 
 class Proxied(enum.Enum):
@@ -39,19 +40,15 @@ class Proxied(enum.Enum):
 
 
 def parse_address(text: str) -> IpInterface | Dynamic:
-    """Read a host address with its prefix length, `10.0.0.1/24` or `fd00::1/64`, or `dhcp`."""
-    if text == Dynamic.DHCP.value:
-        return Dynamic.DHCP
-    if text == "dhcp6":
-        raise UsageError(
-            "'dhcp6': ipoibu has no client for DHCPv6; the kernel forms IPv6 addresses by router"
-            " advertisements"
-        )
+    """Read a host address with its prefix length, `10.0.0.1/24` or `fd00::1/64`, or `dhcp` or `dhcp6`."""
+    if text in (each.value for each in Dynamic):
+        return Dynamic(text)
     try:
         address = ipaddress.ip_interface(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64, or dhcp)"
+            f"{text!r} is no address in CIDR form (expected such as 10.0.0.1/24 or fd00::1/64, dhcp"
+            " or dhcp6)"
         ) from error
     _check_zone(text, repr(text))
     if "/" not in text:

@@ -130,7 +130,8 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
 
 def _lease_dirs(config: InterfaceConfig) -> set[Path]:
     """The directories that keep the leases of the interface and its children."""
-    clients = (each.endpoint.dhcp for each in (config, *config.children))
+    endpoints = [each.endpoint for each in (config, *config.children)]
+    clients = [client for each in endpoints for client in (each.dhcp, each.dhcp6)]
     return {dhcp.lease_dir for dhcp in clients if dhcp is not None and dhcp.lease_dir is not None}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +21,7 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.config_file import CHILD
 from ipoibu.daemon.control import Action
 from ipoibu.daemon.options import OPTIONS
+from ipoibu.daemon.parsers import Dynamic
 from ipoibu.errors import IpoibuError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -148,7 +149,15 @@ class Reloader:
 
 
 async def _address(interface: Reloadable, executor: Executor, value: Any) -> str:
-    return interface.set_addresses(value or ())
+    given = value or ()
+    before = interface.config.values.get("address", ())
+    if isinstance(before, tuple) and _dynamic(before) != _dynamic(given):
+        raise NeedsRestart("a client of DHCP begins or ends with the interface")
+    return interface.set_addresses([each for each in given if not isinstance(each, Dynamic)])
+
+
+def _dynamic(addresses: Sequence[object]) -> set[object]:
+    return {each for each in addresses if isinstance(each, Dynamic)}
 
 
 async def _route(interface: Reloadable, executor: Executor, value: Any) -> str:

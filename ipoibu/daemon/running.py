@@ -62,6 +62,7 @@ from ipoibu.limits import (
     OPEN_WAIT_S,
     RETRANS_TIMER_S,
 )
+from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
@@ -151,6 +152,8 @@ class RunningInterface:
         self._leases = Leases(config.name, self.mtu, self.set_mtu)
         self._lease: Lease | None = None
         self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
+        self._lease6: Lease6 | None = None
+        self._lease6_s = 0.0  # when it came, on the loop's clock
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -183,6 +186,7 @@ class RunningInterface:
             on_mtu=self._threadsafe(self._mtu_changed),
             on_link=self._threadsafe(self._link_changed),
             on_lease=self._threadsafe(self._lease_changed),
+            on_lease6=self._threadsafe(self._lease6_changed),
         )
         self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._kept())
         stack.callback(self.endpoint.close)
@@ -201,6 +205,8 @@ class RunningInterface:
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
         self._lease_changed(self._lease)  # DHCP may have been quicker
+        if self._lease6 is not None:
+            self._lease6_changed(self._lease6.aged(self._loop.time() - self._lease6_s))
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
@@ -349,10 +355,20 @@ class RunningInterface:
         until `stop`: an interface is "up" when its addresses are usable."""
         if self._pending:
             await self._wait_for(self._verdicts, VERDICTS_S)
-        if self.config.endpoint.dhcp is not None and not self._stop.is_set():
-            await self._wait_for(self._leases.had_one, LEASE_WAIT_S)
-            if not self._leases.had_one.is_set() and not self._stop.is_set():
-                _log.warning("%s: no lease of DHCP yet: the interface waits on", self.config.name)
+        endpoint, leases = self.config.endpoint, self._leases
+        clients = (
+            ("DHCP", endpoint.dhcp, leases.had_one),
+            ("DHCPv6", endpoint.dhcp6, leases.had_one6),
+        )
+        until_s = self._loop.time() + LEASE_WAIT_S
+        for kind, client, had_one in clients:
+            if client is None or self._stop.is_set():
+                continue
+            await self._wait_for(had_one, max(0.0, until_s - self._loop.time()))
+            if not had_one.is_set() and not self._stop.is_set():
+                _log.warning(
+                    "%s: no lease of %s yet: the interface waits on", self.config.name, kind
+                )
 
     async def _wait_for(self, event: asyncio.Event, timeout_s: float) -> None:
         """Wait for `event`, or until `stop`."""
@@ -481,6 +497,11 @@ class RunningInterface:
         self._lease = lease
         if self._link is not None:  # else `_start` calls again
             self._leases.changed(lease, self._interface)
+
+    def _lease6_changed(self, lease: Lease6 | None) -> None:
+        self._lease6, self._lease6_s = lease, self._loop.time()
+        if self._link is not None:  # else `_start` calls again
+            self._leases.changed6(lease, self._interface)
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:

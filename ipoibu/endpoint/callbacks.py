@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ipoibu.addr import IpAddress
+from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 OnAddress = Callable[[IpAddress, bool], None]
@@ -15,6 +16,7 @@ OnFailure = Callable[[str], None]
 OnMtu = Callable[[int], None]
 OnLink = Callable[[bool, int | None], None]
 OnLease = Callable[[Lease | None], None]
+OnLease6 = Callable[[Lease6 | None], None]
 
 
 def _ignore(*_: object) -> None:
@@ -29,7 +31,8 @@ class Callbacks:
     data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
     `on_link(is_up, speed_mbps)`: the link, which is down in the beginning, came up or went down; the
     port's speed in Mb/s, None where it is unknown. `on_lease(lease)`: DHCP granted or prolonged a lease,
-    whose address is no duplicate; None: it is gone.
+    whose address is no duplicate; None: it is gone. `on_lease6(lease)`: likewise DHCPv6, with times that
+    count from the call.
     """
 
     on_address: OnAddress = _ignore
@@ -37,6 +40,7 @@ class Callbacks:
     on_mtu: OnMtu = _ignore
     on_link: OnLink = _ignore
     on_lease: OnLease = _ignore
+    on_lease6: OnLease6 = _ignore
 
     def as_arguments(self) -> dict[str, Any]:
         """Return the functions as arguments of `Endpoint`."""
@@ -45,11 +49,13 @@ class Callbacks:
     @classmethod
     def of(
         cls,
+        *,
         on_address: OnAddress | None,
         on_failure: OnFailure | None,
         on_mtu: OnMtu | None,
         on_link: OnLink | None,
         on_lease: OnLease | None,
+        on_lease6: OnLease6 | None,
     ) -> Callbacks:
         """Make the callbacks; None stands for a function that does nothing."""
         return cls(
@@ -58,4 +64,5 @@ class Callbacks:
             on_mtu or _ignore,
             on_link or _ignore,
             on_lease or _ignore,
+            on_lease6 or _ignore,
         )

@@ -23,6 +23,7 @@ from ipoibu.limits import (
     FRAMES_MAX,
     FRAMES_MIN,
     IPV4_MIN_MTU,
+    IPV6_MIN_MTU,
     QUEUES_MAX,
 )
 
@@ -109,6 +110,9 @@ class EndpointConfig:
     # Get an IPv4 address by DHCP, as the interface's only or a further one
     dhcp: DhcpConfig | None = None
 
+    # Get an IPv6 address by DHCPv6, likewise; without a device the application adds a link-local address
+    dhcp6: DhcpConfig | None = None
+
     # Receive every group of the link that the subnet administrator lists (M7), for multicast routers
     allmulticast: bool = False
 
@@ -135,6 +139,10 @@ class EndpointConfig:
         if self.dhcp is not None and self.mtu is not None and self.mtu < DHCP_LINK_MTU:
             raise Conflict(
                 f"DHCP needs an MTU of {DHCP_LINK_MTU}: raise {{mtu}}, or give an address"
+            )
+        if self.dhcp6 is not None and self.mtu is not None and self.mtu < IPV6_MIN_MTU:
+            raise Conflict(
+                f"DHCPv6 needs an MTU of {IPV6_MIN_MTU}: raise {{mtu}}, or leave dhcp6 out"
             )
         if self.queues > 1 and self.mode == "connected":
             raise Conflict(
@@ -167,5 +175,6 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "mtu": (int, "a number of bytes"),
     "partitions": (Path, "the Path of a file"),
     "dhcp": (DhcpConfig, "a DhcpConfig"),
+    "dhcp6": (DhcpConfig, "a DhcpConfig"),
 }
 _NEEDED: Final = ("name", "device", "port")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The configuration of an endpoint's DHCP client."""
+"""The configuration of an endpoint's clients for DHCP and DHCPv6."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from ipoibu.addr import PKey
 from ipoibu.errors import UsageError
 from ipoibu.limits import HOST_NAME_MAX
-from ipoibu.proto.context import DhcpIdentity
+from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
 from ipoibu.wire import client_id
 
 DUID: Final = "duid"
@@ -22,10 +22,11 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")  # RFC 112
 
 @dataclass(frozen=True, slots=True)
 class DhcpConfig:
-    """How an endpoint gets an IPv4 address by DHCP; `UsageError` for values that cannot be."""
+    """How an endpoint gets an address by DHCP or DHCPv6; `UsageError` for values that cannot be."""
 
     # Who the client says that it is (D1): "duid", RFC 4361, from P_Key and port GUID; "guid", as
-    # NetworkManager has it, 20:GUID; or bytes in hexadecimal with colons
+    # NetworkManager has it, 20:GUID; or bytes in hexadecimal with colons. The client of DHCPv6 takes
+    # IAID and DUID of it if it is of RFC 4361, and else those of "duid"
     client_id: str = DUID
 
     # The name that the client tells the server; empty: none
@@ -51,6 +52,12 @@ class DhcpConfig:
         else:
             value = bytes.fromhex(self.client_id.replace(":", ""))
         return DhcpIdentity(value, self.host_name)
+
+    def identity6(self, guid: bytes, pkey: PKey) -> Dhcp6Identity:
+        """Return the identity of DHCPv6: the same DUID and IAID, as RFC 4361 §6.1 asks."""
+        parts = client_id.parts_of(self.identity(guid, pkey).client_id)
+        iaid, duid = parts or (int(pkey).to_bytes(4, "big"), client_id.duid_of_guid(guid))
+        return Dhcp6Identity(duid, iaid, self.host_name)
 
 
 def read_client_id(text: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The DHCP client's lease outside of the engine: its file, its listener, and its end.
+"""The leases of the DHCP clients outside of the engine: their files, their listeners, and their end.
 
 Everything runs on the engine's thread, but for the file: a thread of its own writes it, because a disk
 may block.
@@ -15,13 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ipoibu.addr import PKey
 from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.endpoint.lease_file import LeaseFile
 from ipoibu.errors import BadFrame
-from ipoibu.proto.context import DhcpIdentity
+from ipoibu.proto import dhcp6_state, dhcp_state
+from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
 from ipoibu.proto.dhcp import grant_untrusted
-from ipoibu.proto.dhcp_state import State
-from ipoibu.proto.effects import LeaseChanged
+from ipoibu.proto.dhcp6 import grant6_untrusted
+from ipoibu.proto.effects import Lease6Changed, LeaseChanged
 from ipoibu.proto.engine import Engine
+from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 _log = logging.getLogger(__name__)
@@ -34,65 +37,69 @@ def identity_of(config: EndpointConfig, guid: bytes, pkey: PKey) -> DhcpIdentity
     return config.dhcp.identity(guid, pkey) if config.dhcp is not None else None
 
 
-class DhcpShell:
-    """Keeps the leases of one interface, and calls `on_lease` with each new one, None when it is gone."""
+def identity6_of(config: EndpointConfig, guid: bytes, pkey: PKey) -> Dhcp6Identity | None:
+    """Return the identity of the endpoint's DHCPv6 client, None without one."""
+    return config.dhcp6.identity6(guid, pkey) if config.dhcp6 is not None else None
+
+
+class LeaseKeeper:
+    """Keeps the leases of one client in a file, if it has a directory."""
 
     def __init__(
         self,
-        config: EndpointConfig,
+        name: str,
+        config: DhcpConfig | None,
         guid: bytes,
         loop: asyncio.AbstractEventLoop,
-        on_lease: Callable[[Lease | None], None],
+        suffix: str,
     ) -> None:
-        self._config = config
+        self._name = name
         self._loop = loop
-        self._on_lease = on_lease
-        directory = config.dhcp.lease_dir if config.dhcp is not None else None
-        self._file = LeaseFile(directory, config.name, guid) if directory is not None else None
+        directory = config.lease_dir if config is not None else None
+        self._file = LeaseFile(directory, name, guid, suffix) if directory is not None else None
         self._writer: ThreadPoolExecutor | None = None
         self._is_told = False
 
-    def recall(self, engine: Engine) -> None:
-        """Have the engine ask for the lease in the file; before it starts. Blocks."""
-        if self._file is None or engine.dhcp is None:
+    def recall(self, take: Callable[[bytes, float], None]) -> None:
+        """Call `take` with the message in the file and when it was asked for, in seconds of the loop's
+        clock. Blocks."""
+        if self._file is None:
             return
         try:
             stored = self._file.read()
             if stored is None:
                 return
             age_s = max(0.0, time.time() - stored.since_s)
-            engine.dhcp.recall(grant_untrusted(stored.message, self._loop.time() - age_s))
+            take(stored.message, self._loop.time() - age_s)
         except (BadFrame, ValueError) as error:
-            _log.warning("%s: %s is damaged: %s", self._config.name, self._file.path, error)
+            _log.warning("%s: %s is damaged: %s", self._name, self._file.path, error)
         except OSError as error:
             self._tell(error)
 
-    def changed(self, effect: LeaseChanged) -> None:
-        """Take the engine's effect."""
-        self._on_lease(effect.lease)
-        if self._file is None:
-            return
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "ipoibu-lease")
-        since_s = time.time() - (self._loop.time() - effect.since_s)
-        self._writer.submit(self._keep, self._file, effect, since_s)
+    def keep(self, address: str, server: str, message: bytes, since_s: float) -> None:
+        """Replace the file, which the writer's thread does."""
+        since_s = time.time() - (self._loop.time() - since_s)
+        self._submit(lambda file: file.write(address, server, message, since_s))
 
-    async def release(self, engine: Engine) -> None:
-        """Wait until the server has been told that the address is free, if it needs to be."""
-        while engine.dhcp is not None and engine.dhcp.state is State.RELEASING:
-            await asyncio.sleep(_LOOK_S)
+    def remove(self) -> None:
+        """Remove the file, which the writer's thread does."""
+        self._submit(lambda file: file.remove())
 
     def close(self) -> None:
         """Wait until the file is written."""
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _keep(self, file: LeaseFile, effect: LeaseChanged, since_s: float) -> None:
+    def _submit(self, work: Callable[[LeaseFile], None]) -> None:
+        if self._file is None:
+            return
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "ipoibu-lease")
+        self._writer.submit(self._work, self._file, work)
+
+    def _work(self, file: LeaseFile, work: Callable[[LeaseFile], None]) -> None:
         try:
-            if effect.lease is None or effect.message is None:
-                file.remove()
-            else:
-                file.write(effect.lease, effect.message, since_s)
+            work(file)
         except OSError as error:
             self._tell(error)
 
@@ -102,7 +109,71 @@ class DhcpShell:
         self._is_told = True
         _log.warning(
             "%s: the lease is not kept over restarts: %s: %s",
-            self._config.name,
+            self._name,
             error.filename,
             error.strerror,
         )
+
+
+class DhcpShell:
+    """Keeps the leases of one interface, and calls `on_lease` or, of DHCPv6, `on_lease6` with each new one,
+    None when it is gone."""
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        guid: bytes,
+        loop: asyncio.AbstractEventLoop,
+        on_lease: Callable[[Lease | None], None],
+        on_lease6: Callable[[Lease6 | None], None],
+    ) -> None:
+        self._loop = loop
+        self._on_lease = on_lease
+        self._on_lease6 = on_lease6
+        self._keeper = LeaseKeeper(config.name, config.dhcp, guid, loop, ".lease")
+        self._keeper6 = LeaseKeeper(config.name, config.dhcp6, guid, loop, ".lease6")
+
+    def recall(self, engine: Engine, identity6: Dhcp6Identity | None) -> None:
+        """Have the engine ask for the leases in the files; before it starts. Blocks."""
+        dhcp, dhcp6 = engine.dhcp, engine.dhcp6
+        if dhcp is not None:
+            self._keeper.recall(
+                lambda message, since_s: dhcp.recall(grant_untrusted(message, since_s))
+            )
+        if dhcp6 is not None and identity6 is not None:
+            self._keeper6.recall(
+                lambda message, since_s: dhcp6.recall(grant6_untrusted(message, since_s, identity6))
+            )
+
+    def changed(self, effect: LeaseChanged) -> None:
+        """Take the engine's effect."""
+        self._on_lease(effect.lease)
+        lease, message = effect.lease, effect.message
+        if lease is None or message is None:
+            self._keeper.remove()
+        else:
+            packed = message.pack()
+            self._keeper.keep(str(lease.address), str(lease.server), packed, effect.since_s)
+
+    def changed6(self, effect: Lease6Changed) -> None:
+        """Likewise of DHCPv6."""
+        lease, message = effect.lease, effect.message
+        if lease is None or message is None:
+            self._on_lease6(None)
+            self._keeper6.remove()
+        else:
+            self._on_lease6(lease.aged(self._loop.time() - effect.since_s))
+            server, packed = lease.server.hex(":"), message.pack()
+            self._keeper6.keep(str(lease.address), server, packed, effect.since_s)
+
+    async def release(self, engine: Engine) -> None:
+        """Wait until the servers have been told that the addresses are free, if they need to be."""
+        while (engine.dhcp is not None and engine.dhcp.state is dhcp_state.State.RELEASING) or (
+            engine.dhcp6 is not None and engine.dhcp6.state is dhcp6_state.State.RELEASING
+        ):
+            await asyncio.sleep(_LOOK_S)
+
+    def close(self) -> None:
+        """Wait until the files are written."""
+        self._keeper.close()
+        self._keeper6.close()

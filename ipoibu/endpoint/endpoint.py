@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipoibu import _core
 from ipoibu.addr import PKey
 from ipoibu.endpoint.arguments import pkey_of
-from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLease, OnLink, OnMtu
+from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLease, OnLease6, OnLink, OnMtu
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import queues_of
 from ipoibu.endpoint.dhcp_config import DhcpConfig
@@ -36,9 +36,9 @@ class Endpoint(HostInputs, Packets, Questions, Views):
     a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread calls
     `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended), `on_mtu` (a
     subnet administrator gave the link another MTU), `on_link` (the link carries traffic now, or no
-    longer; with the port's speed in Mb/s if it is known) and `on_lease` (with `config.dhcp`, the lease, None
-    when it is gone), which must not block. `open` and `close` block,
-    and raise `UsageError` there.
+    longer; with the port's speed in Mb/s if it is known), `on_lease` (with `config.dhcp`, the lease, None
+    when it is gone) and `on_lease6` (likewise with `config.dhcp6`), which must not block. `open` and `close`
+    block, and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
     raises `Closed` before `open` and after `close`. The caller may open a closed endpoint again.
@@ -50,12 +50,14 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         *,
         mtu: int | None = None,
         dhcp: DhcpConfig | None = None,
+        dhcp6: DhcpConfig | None = None,
         device: _core.TunPacketDevice | None = None,
         on_address: OnAddress | None = None,
         on_failure: OnFailure | None = None,
         on_mtu: OnMtu | None = None,
         on_link: OnLink | None = None,
         on_lease: OnLease | None = None,
+        on_lease6: OnLease6 | None = None,
     ) -> Endpoint:
         """Return an endpoint, not open yet, in another partition of the port that this endpoint has open.
 
@@ -71,6 +73,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             mtu=mtu,
             parent=self.config.name,
             dhcp=dhcp,
+            dhcp6=dhcp6,
             queues=queues_of(device) if device is not None else 1,
         )
         return self.share_port(
@@ -81,6 +84,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_mtu=on_mtu,
             on_link=on_link,
             on_lease=on_lease,
+            on_lease6=on_lease6,
         )
 
     def share_port(
@@ -94,6 +98,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         on_link: OnLink | None = None,
         kept: Kept | None = None,
         on_lease: OnLease | None = None,
+        on_lease6: OnLease6 | None = None,
     ) -> Endpoint:
         """As `child`, with its whole configuration; the port of this endpoint takes precedence over
         `config.device`."""
@@ -106,6 +111,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_link=on_link,
             kept=kept,
             on_lease=on_lease,
+            on_lease6=on_lease6,
         )
         child._take_port = lambda kept: self._shared_port()
         return child

@@ -22,7 +22,7 @@ from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
 from ipoibu.endpoint.carrier import Carrier
 from ipoibu.endpoint.datapath import DataPath, mtus_of
-from ipoibu.endpoint.dhcp_shell import DhcpShell, identity_of
+from ipoibu.endpoint.dhcp_shell import DhcpShell, identity6_of, identity_of
 from ipoibu.endpoint.event_log import EventLog
 from ipoibu.endpoint.heavy_flush import HeavyFlush
 from ipoibu.endpoint.kept import Kept
@@ -33,9 +33,9 @@ from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.proto import dhcp6_state, dhcp_state
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State as AddressState
-from ipoibu.proto.dhcp_state import HELD
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
@@ -71,13 +71,16 @@ class Interface:
             dad_ipv4=Dad(self.config.dad_ipv4),
             dad_ipv6=Dad(self.config.dad_ipv6),
             dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
+            dhcp6=identity6_of(self.config, path.port.info.guid, path.params.pkey),
         )
         self._questions: set[asyncio.Task[Any]] = set()
         self.transitions = Transitions()
         self.transitions.add(EventLog(self.config.name, loop.time).take)
         self.engine = Engine(link, random.Random(), self.transitions.note)
-        self._dhcp = DhcpShell(self.config, path.port.info.guid, loop, callbacks.on_lease)
-        self._dhcp.recall(self.engine)
+        self._dhcp = DhcpShell(
+            self.config, path.port.info.guid, loop, callbacks.on_lease, callbacks.on_lease6
+        )
+        self._dhcp.recall(self.engine, link.dhcp6)
         self._carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
@@ -88,6 +91,7 @@ class Interface:
             on_failure=callbacks.on_failure,
             on_link=self._carrier.link_changed,
             on_lease=self._dhcp.changed,
+            on_lease6=self._dhcp.changed6,
         )
         self.receives_all = self.config.allmulticast
         """Whether a multicast router or a proxy needs all groups of the link."""
@@ -153,8 +157,15 @@ class Interface:
                 self.perform(effects)
 
     async def release(self) -> None:
-        """Give a DHCP lease back; before `stop`."""
-        self.perform(self.engine.release(self.loop.time()))
+        """Give the leases of DHCP and DHCPv6 back, as the configuration says; before `stop`."""
+        config, now = self.config, self.loop.time()
+        self.perform(
+            self.engine.release(
+                now,
+                dhcp=config.dhcp is not None and config.dhcp.is_released,
+                dhcp6=config.dhcp6 is not None and config.dhcp6.is_released,
+            )
+        )
         await self._dhcp.release(self.engine)
 
     def close(self) -> None:
@@ -213,8 +224,11 @@ class Interface:
 
     def _is_usable(self) -> bool:
         states = [entry.state for entry in self.engine.addresses()]
-        has_lease = self.engine.dhcp is None or self.engine.dhcp.state in HELD
-        return self.engine.is_up and has_lease and AddressState.TENTATIVE not in states
+        dhcp, dhcp6 = self.engine.dhcp, self.engine.dhcp6
+        has_lease = dhcp is None or dhcp.state in dhcp_state.HELD
+        has_lease6 = dhcp6 is None or dhcp6.state in dhcp6_state.HELD
+        is_checked = AddressState.TENTATIVE not in states
+        return self.engine.is_up and has_lease and has_lease6 and is_checked
 
     def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the engine."""

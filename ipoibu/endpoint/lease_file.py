@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The file that keeps a DHCP lease over restarts: one for each interface of a port.
+"""The file that keeps a DHCP lease over restarts: one for each interface of a port and each IP version.
 
     {"address": "10.0.0.7/24", "server": "10.0.0.1", "since": 1790000000.0, "message": "0201..."}
 
-`since` is when the client asked for the lease, in seconds of Unix time; `message` the acknowledgement in
-hexadecimal. The other keys are for readers.
+`since` is when the client asked for the lease, in seconds of Unix time; `message` the acknowledgement, or
+the reply of DHCPv6, in hexadecimal. The other keys are for readers: of DHCPv6 `server` is a DUID.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-
-from ipoibu.wire.dhcp import Message
-from ipoibu.wire.dhcp_lease import Lease
 
 LEASE_FILE_MAX_BYTES = 16_384  # a message of an Ethernet MTU has 3000 digits
 
@@ -32,8 +29,8 @@ class Stored:
 class LeaseFile:
     """The file of the interface `name` on the port `guid` in `directory`. Every method may block."""
 
-    def __init__(self, directory: Path, name: str, guid: bytes) -> None:
-        self.path = directory / f"{name}-{guid.hex()}.lease"
+    def __init__(self, directory: Path, name: str, guid: bytes, suffix: str) -> None:
+        self.path = directory / f"{name}-{guid.hex()}{suffix}"
 
     def read(self) -> Stored | None:
         """Return what the file has; None without a file, `ValueError` if it is damaged, `OSError`."""
@@ -48,16 +45,16 @@ class LeaseFile:
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError("no lease") from error
 
-    def write(self, lease: Lease, message: Message, since_s: float) -> None:
+    def write(self, address: str, server: str, message: bytes, since_s: float) -> None:
         """Replace the file; `OSError`."""
         content = {
-            "address": str(lease.address),
-            "server": str(lease.server),
+            "address": address,
+            "server": server,
             "since": round(since_s, 3),
-            "message": message.pack().hex(),
+            "message": message.hex(),
         }
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".new")
+        draft = self.path.with_name(f"{self.path.name}.new")
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -12,7 +12,15 @@ from typing import Any, Final, Self, TypeVar
 
 from ipoibu import _core
 from ipoibu.endpoint.arguments import seconds_of
-from ipoibu.endpoint.callbacks import Callbacks, OnAddress, OnFailure, OnLease, OnLink, OnMtu
+from ipoibu.endpoint.callbacks import (
+    Callbacks,
+    OnAddress,
+    OnFailure,
+    OnLease,
+    OnLease6,
+    OnLink,
+    OnMtu,
+)
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath import DataPath, PacketDevice, Pump
 from ipoibu.endpoint.inbox import Inbox
@@ -49,13 +57,21 @@ class Life:
         on_link: OnLink | None = None,
         kept: Kept | None = None,
         on_lease: OnLease | None = None,
+        on_lease6: OnLease6 | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
         self._take_port: Callable[[Kept], SharedPort] = lambda kept: _take(config, port, kept)
         self._kept = kept or Kept()
-        self._callbacks = Callbacks.of(on_address, on_failure, on_mtu, on_link, on_lease)
+        self._callbacks = Callbacks.of(
+            on_address=on_address,
+            on_failure=on_failure,
+            on_mtu=on_mtu,
+            on_link=on_link,
+            on_lease=on_lease,
+            on_lease6=on_lease6,
+        )
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
         self._life = (
@@ -134,7 +150,8 @@ class Life:
             if interface is None or thread is None:
                 return
             try:
-                if self.config.dhcp is not None and self.config.dhcp.is_released:
+                clients = (self.config.dhcp, self.config.dhcp6)
+                if any(it is not None and it.is_released for it in clients):
                     submit(thread.loop, interface.release).result()
                 self._call(interface.stop)
                 submit(thread.loop, _settled).result()

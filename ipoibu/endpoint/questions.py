@@ -44,7 +44,7 @@ class Questions(Life):
 
     def wait_up(self, timeout: float | None = None) -> bool:
         """Wait until the link is up, every own address has been checked for duplicates, and there is a lease
-        if the endpoint is to get one by DHCP.
+        if the endpoint is to get one by DHCP, and one by DHCPv6 likewise.
 
         Return False if that takes longer than `timeout` seconds; None waits for ever.
         """

@@ -45,6 +45,7 @@ from ipoibu.proto.effects import (
     FindPath,
     Forward,
     JoinToSend,
+    Lease6Changed,
     LeaseChanged,
     LeaveToSend,
     LinkChanged,
@@ -77,7 +78,7 @@ class Shell:
 
     The interface that owns the shell sets `rc` and `subnet`. The shell calls `on_address` with the result
     of an address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link
-    came up or went down, and `on_lease` when DHCP granted a lease or lost it.
+    came up or went down, and `on_lease` or `on_lease6` when DHCP or DHCPv6 granted a lease or lost it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Shell:
         on_failure: Callable[[str], None],
         on_link: Callable[[bool], None],
         on_lease: Callable[[LeaseChanged], None],
+        on_lease6: Callable[[Lease6Changed], None],
     ) -> None:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
@@ -105,6 +107,7 @@ class Shell:
         self._on_failure = on_failure
         self._on_link = on_link
         self._on_lease = on_lease
+        self._on_lease6 = on_lease6
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self.pinger = Pinger(loop, engine, self._effects.perform, path.port)
         self.heartbeat = Heartbeat()
@@ -269,6 +272,9 @@ class Shell:
                 self._on_link(is_up)
             case LeaseChanged():
                 self._on_lease(effect)
+                self.announce()
+            case Lease6Changed():
+                self._on_lease6(effect)
                 self.announce()
             case Answered(ip, hwaddr):
                 self.pinger.answered(ip, hwaddr)

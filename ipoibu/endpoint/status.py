@@ -49,6 +49,7 @@ def show(interface: Interface) -> dict[str, Any]:
             for entry in interface.engine.addresses()
         ],
         "dhcp": dhcp(interface),
+        "dhcp6": dhcp6(interface),
     }
 
 
@@ -73,6 +74,27 @@ def dhcp(interface: Interface) -> dict[str, Any] | None:
         "mtu": lease.mtu_bytes if lease is not None else None,
         "dns": [str(ip) for ip in lease.dns] if lease is not None else [],
         "domain": (lease.domain or None) if lease is not None else None,
+        "search": list(lease.search) if lease is not None else [],
+    }
+
+
+def dhcp6(interface: Interface) -> dict[str, Any] | None:
+    """Likewise of the DHCPv6 client."""
+    client = interface.engine.dhcp6
+    if client is None:
+        return None
+    info = client.info(interface.loop.time())
+    lease = info.lease
+    return {
+        "state": info.state.value,
+        "duid": client.duid.hex(":"),
+        "iaid": client.iaid.hex(":"),
+        "address": str(lease.address) if lease is not None else None,
+        "server": lease.server.hex(":") if lease is not None else None,
+        "preferred_s": _rounded(lease.preferred_s) if lease is not None else None,
+        "expires_s": _rounded(info.end_s),
+        "renews_s": _rounded(info.renewal_s),
+        "dns": [str(ip) for ip in lease.dns] if lease is not None else [],
         "search": list(lease.search) if lease is not None else [],
     }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 from ipoibu.addr import IpAddress, IpInterface
@@ -60,10 +61,15 @@ class AttachedInterface(Interface):
         """Leave the address on the interface: `duplicate_action` is the remedy."""
         return False
 
-    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None:
+    def take_lease(
+        self,
+        address: IpInterface,
+        routes: tuple[RouteSpec, ...] = (),
+        lifetimes_s: tuple[float, float] = (math.inf, math.inf),
+    ) -> None:
         """Do nothing: the configuration refuses DHCP for an attached TUN."""
 
-    def drop_lease(self) -> None:
+    def drop_lease(self, version: int = 4) -> None:
         """Do nothing."""
 
     def retry(self, address: IpAddress) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -75,6 +77,17 @@ class InterfaceSpec:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """An address and routes by DHCP; `preferred_s` and `valid_s` are when the address's lifetimes end, in
+    seconds of the monotonic clock."""
+
+    address: IpInterface
+    routes: tuple[RouteSpec, ...] = ()
+    preferred_s: float = math.inf
+    valid_s: float = math.inf
+
+
 # Of the routes of a lease, as systemd-networkd has it: the routes of an administrator come first.
 LEASE_METRIC: Final = 1024
 
@@ -92,8 +105,7 @@ class Interface:
         self.index = link.index
         self._netlink = netlink
         self._unwanted: set[IpAddress] = set()  # addresses that another host has, too
-        self._leased: IpInterface | None = None
-        self._lease_routes: tuple[RouteSpec, ...] = ()
+        self._leased: dict[int, Leased] = {}  # by IP version
 
     def configure(self) -> None:
         """Set MTU and queue length, then the state up, then addresses and routes; raise the kernel's
@@ -161,8 +173,9 @@ class Interface:
     def restore(self) -> None:
         """Set the addresses and routes that the kernel dropped while the interface was down; log
         failures."""
-        leased = {self._leased} if self._leased is not None else set()
-        missing = {*self.spec.addresses, *leased} - self._netlink.addresses(self.index)
+        leased = self._leased.values()
+        present = self._netlink.addresses(self.index)
+        missing = set(self.spec.addresses) - present
         try:
             if self.spec.ipv6:
                 self._netlink.set_link(self.index, kernel_link_local=False)
@@ -173,29 +186,56 @@ class Interface:
                     self._netlink.add_address(self.index, address)
             for route in self.spec.routes:
                 self._netlink.add_route(self.index, route.network, route.via)
-            self._add_lease_routes(self._lease_routes)
+            for lease in leased:
+                if lease.address not in present and lease.address not in self.spec.addresses:
+                    self._add_leased(lease)
+                self._add_lease_routes(lease.routes)
         except IpoibuError as error:
             _log.error("%s: %s", self.spec.name, error)
 
-    def take_lease(self, address: IpInterface, routes: tuple[RouteSpec, ...]) -> None:
-        """Have this address and these routes by DHCP, and those of the last lease no longer; raise the
-        kernel's errors."""
-        before, old_routes = self._leased, self._lease_routes
-        self._leased, self._lease_routes = address, routes
-        if before != address:
-            self._netlink.add_address(self.index, address)
-        self._remove_lease_routes([route for route in old_routes if route not in routes])
-        if before is not None and before != address and before not in self.spec.addresses:
-            self._netlink.remove_address(self.index, before)
+    def take_lease(
+        self,
+        address: IpInterface,
+        routes: tuple[RouteSpec, ...] = (),
+        lifetimes_s: tuple[float, float] = (math.inf, math.inf),
+    ) -> None:
+        """Have this address and these routes by DHCP, and those of the last lease of this IP version no
+        longer; `lifetimes_s` are the preferred and the valid lifetime from now on. Raise the kernel's
+        errors."""
+        now, version = time.monotonic(), address.version
+        before = self._leased.get(version)
+        lease = Leased(address, routes, now + lifetimes_s[0], now + lifetimes_s[1])
+        self._leased[version] = lease
+        if before is None:
+            self._add_leased(lease)
+            self._add_lease_routes(routes)
+            return
+        is_new = before.address != address
+        if is_new or min(lease.preferred_s, before.preferred_s) < math.inf:
+            self._add_leased(lease)
+        self._remove_lease_routes([route for route in before.routes if route not in routes])
+        if is_new and before.address not in self.spec.addresses:
+            self._netlink.remove_address(self.index, before.address)
         self._add_lease_routes(routes)
 
-    def drop_lease(self) -> None:
-        """Remove the address and the routes of DHCP; raise the kernel's errors."""
-        before, old_routes = self._leased, self._lease_routes
-        self._leased, self._lease_routes = None, ()
-        self._remove_lease_routes(old_routes)
-        if before is not None and before not in self.spec.addresses:
-            self._netlink.remove_address(self.index, before)
+    def drop_lease(self, version: int = 4) -> None:
+        """Remove the address and the routes of DHCP, or with 6 of DHCPv6; raise the kernel's errors."""
+        before = self._leased.pop(version, None)
+        if before is None:
+            return
+        self._remove_lease_routes(before.routes)
+        if before.address not in self.spec.addresses:
+            self._netlink.remove_address(self.index, before.address)
+
+    def _add_leased(self, lease: Leased) -> None:
+        """Set the address, for ever if the configuration names it, too."""
+        lifetimes_s = None
+        if lease.preferred_s < math.inf and lease.address not in self.spec.addresses:
+            now = time.monotonic()
+            if lease.valid_s <= now:
+                return
+            lifetimes_s = max(0.0, lease.preferred_s - now), lease.valid_s - now
+        self._netlink.add_address(self.index, lease.address, lifetimes_s=lifetimes_s)
 
     def _add_lease_routes(self, routes: Sequence[RouteSpec]) -> None:
         """A router outside of the address's subnet is on the link (RFC 3442)."""

@@ -83,6 +83,7 @@ RTPROT_DHCP: Final = 16
 RTNH_F_ONLINK: Final = 4
 IFF_UP: Final = 0x1
 IFF_ALLMULTI: Final = 0x200
+IFA_LIFE_INFINITE: Final = 0xFFFFFFFF  # INFINITY_LIFE_TIME, include/net/addrconf.h
 IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
 IFA_F_STABLE_PRIVACY: Final = 0x800
@@ -105,6 +106,10 @@ class Link:
     is_router: bool = False
     master: int | None = None
     receives_all: bool = False
+
+
+def _lifetime(seconds: float) -> int:
+    return IFA_LIFE_INFINITE if seconds >= IFA_LIFE_INFINITE else int(seconds)
 
 
 def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
@@ -239,9 +244,17 @@ class Netlink(NetlinkSocket):
         own = {address for at, _, address in found if at == index}
         return {ip for _, scope, ip in found if ip and scope <= widest} - own
 
-    def add_address(self, index: int, address: IpInterface, *, nodad: bool = False) -> None:
+    def add_address(
+        self,
+        index: int,
+        address: IpInterface,
+        *,
+        nodad: bool = False,
+        lifetimes_s: tuple[float, float] | None = None,
+    ) -> None:
         """Add or refresh an address, with its subnet's broadcast address as `ip address add ... brd +`
         does; with `nodad` the kernel takes an IPv6 address at once, which it does for a TUN anyway.
+        `lifetimes_s` are its preferred and valid lifetime, for ever by default.
         """
         message = self._address(index, address)
         if isinstance(address, ipaddress.IPv4Interface):
@@ -250,6 +263,14 @@ class Netlink(NetlinkSocket):
                 message["attrs"].append(["IFA_BROADCAST", broadcast])
         elif nodad:
             message["flags"] = IFA_F_NODAD
+        if lifetimes_s is not None:
+            preferred_s, valid_s = (_lifetime(each) for each in lifetimes_s)
+            # The kernel refuses a valid lifetime of 0, and a preferred one beyond it.
+            life = {
+                "ifa_preferred": min(preferred_s, max(valid_s, 1)),
+                "ifa_valid": max(valid_s, 1),
+            }
+            message["attrs"].append(["IFA_CACHEINFO", {**life, "cstamp": 0, "tstamp": 0}])
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
         self.request(RTM_NEWADDR, flags, message, f"adding address {address}")
 

@@ -319,11 +319,12 @@ class Engine:
             self._context.count(error.reason)
         return self._context.take(now)
 
-    def release(self, now: float) -> list[Effect]:
-        """Give the leases of DHCP and DHCPv6 back: the interface ends."""
-        for client in (self.dhcp, self.dhcp6):
-            if client is not None:
-                client.stop(now)
+    def release(self, now: float, *, dhcp: bool = True, dhcp6: bool = True) -> list[Effect]:
+        """Give these leases back: the interface ends."""
+        if self.dhcp is not None and dhcp:
+            self.dhcp.stop(now)
+        if self.dhcp6 is not None and dhcp6:
+            self.dhcp6.stop(now)
         return self._context.take(now)
 
     @property

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from ipoibu.wire.dhcp import HTYPE_INFINIBAND
+from ipoibu.wire.dhcp6 import DUID_MAX_BYTES
 
 MIN_BYTES: Final = 2  # RFC 2132 §9.14
 MAX_BYTES: Final = 255  # one option
@@ -45,6 +46,14 @@ def of_guid(guid: bytes) -> bytes:
     """Return the identifier that is a hardware type and the port's GUID."""
     _check_guid(guid)
     return bytes((HTYPE_INFINIBAND,)) + guid
+
+
+def parts_of(identifier: bytes) -> tuple[bytes, bytes] | None:
+    """Return IAID and DUID of an identifier of RFC 4361, None for one of another form."""
+    duid = identifier[5:]
+    if identifier[:1] != bytes((_TYPE_DUID,)) or not 3 <= len(duid) <= DUID_MAX_BYTES:
+        return None
+    return identifier[1:5], duid
 
 
 def _check_guid(guid: bytes) -> None:

@@ -12,7 +12,18 @@ from ipoibu import _core
 from ipoibu.addr import MULTICAST_QPN, Qpn
 from ipoibu.ib import Destination
 from ipoibu.route import key_of
-from tests.unit.core.test_pump import B4, BROADCAST4, MGID, MTU, SEND, Host, ipv4, make_host, settle
+from tests.unit.core.test_pump import (
+    B4,
+    BROADCAST4,
+    MGID,
+    MTU,
+    SEND,
+    Host,
+    ipv4,
+    ipv6,
+    make_host,
+    settle,
+)
 
 CLIENT, SERVER = 68, 67
 ALL = "255.255.255.255"
@@ -135,3 +146,40 @@ def test_a_renewal_without_neighbour_is_a_miss_once_more(pair: tuple[Host, Host]
     assert events(a) == []
     assert a.counter("tx_unresolved_hold") == 1
     assert b.queue.recv(64) == []
+
+
+A6 = ipaddress.ip_address("fe80::a")
+
+
+def udp6(source_port: int, target_port: int, next_header: int = 17) -> bytes:
+    datagram = struct.pack(">HHHH", source_port, target_port, 20, 0) + bytes(12)
+    return ipv6("fe80::b", "fe80::a", datagram, next_header)
+
+
+def pass6(pair: tuple[Host, Host], packet: bytes) -> tuple[list[tuple[int, bytes]], list[bytes]]:
+    """Send the packet from the second host; return what the first one's engine and device get."""
+    a, b = pair
+    b.pump.neigh_set(key_of(A6), SEND, a.destination, MTU)
+    b.queue.send([packet])
+    settle(a, b)
+    return events(a), a.queue.recv(64)
+
+
+def test_a_reply_of_dhcpv6_goes_to_the_engine_while_it_watches(pair: tuple[Host, Host]) -> None:
+    reply = udp6(547, 546)
+    assert pass6(pair, reply) == ([], [reply])
+    pair[0].pump.dhcp_watch()
+    settle(pair[0])
+    assert pass6(pair, reply) == ([(_core.EVENT_DHCP_REPLY, reply)], [])
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [udp6(546, 547), udp6(547, 547), udp6(547, 546, next_header=6), udp6(547, 546)[:44]],
+    ids=["request", "relay", "TCP", "cut off"],
+)
+def test_other_packets_of_ipv6_stay_in_the_pump(pair: tuple[Host, Host], packet: bytes) -> None:
+    pair[0].pump.dhcp_watch()
+    settle(pair[0])
+    packet = packet[:4] + struct.pack(">H", len(packet) - 40) + packet[6:]
+    assert pass6(pair, packet) == ([], [packet])

@@ -120,6 +120,7 @@ def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
         ({"connection_idle_s": float("nan")}, "connection_idle_s nan: expected 2 to 86400 seconds"),
         ({"queues": 17}, "queues 17: expected 1 to 16 queues"),
         ({"mtu": 575, "dhcp": DhcpConfig()}, "DHCP needs an MTU of 576: raise mtu"),
+        ({"mtu": 1279, "dhcp6": DhcpConfig()}, "DHCPv6 needs an MTU of 1280: raise mtu"),
         ({"queues": 2, "mesh": MeshOptions()}, "queues is not for links with peers: "),
     ],
 )

@@ -205,6 +205,20 @@ log-level = "info"
     assert logging.getLogger().level == logging.WARNING
 
 
+def test_a_client_of_dhcp_begins_and_ends_with_the_interface_and_other_addresses_change(
+    file: Path,
+) -> None:
+    before = BEFORE.replace('"10', '"dhcp", "10')
+    running = Running(file, before)
+    changed, more, less = running.reload(
+        before.replace("10.0.0.1", "10.0.0.3"),
+        before.replace('"dhcp"', '"dhcp", "dhcp6"'),
+        BEFORE,
+    )
+    assert changed.changed == {"address": "10.0.0.3/24"}
+    assert more == less == Outcome(restart=["address"])
+
+
 def test_a_mode_that_the_link_forbids_needs_a_restart(file: Path) -> None:
     running = Running(file, BEFORE)
     running.interface.mode_refusal = UsageError("mode: a link of peers keeps its mode")

@@ -145,6 +145,7 @@ def test_values_that_cannot_be_are_refused_in_words(
         ("faults", "loss=0.5", "faults is a FaultSpec, not 'loss=0.5'"),
         ("partitions", "a.conf", "partitions is the Path of a file, not 'a.conf'"),
         ("dhcp", True, "dhcp is a DhcpConfig, not True"),
+        ("dhcp6", True, "dhcp6 is a DhcpConfig, not True"),
     ],
 )
 def test_a_configuration_refuses_garbage_in_words(field: str, value: Any, text: str) -> None:

@@ -90,8 +90,16 @@ class Recorder(Netlink):
         invented = {ipaddress.ip_interface(f"{ip}/64"): bits for ip, bits in self.invented.items()}
         return dict.fromkeys(self.held, 0) | invented
 
-    def add_address(self, index: int, address: object, *, nodad: bool = False) -> None:
-        self.log.append(f"add {address}")
+    def add_address(
+        self,
+        index: int,
+        address: object,
+        *,
+        nodad: bool = False,
+        lifetimes_s: tuple[float, float] | None = None,
+    ) -> None:
+        life = f" {lifetimes_s[0]:.0f} {lifetimes_s[1]:.0f}" if lifetimes_s is not None else ""
+        self.log.append(f"add {address}{life}")
 
     def remove_address(self, index: int, address: object) -> None:
         self.log.append(f"remove {address}")
@@ -188,3 +196,47 @@ def test_a_link_local_address_that_the_kernel_invented_goes_and_ours_comes() -> 
             "remove fe80::5054:1234:9:1/64",
             "add fe80::215:5dff:fd33:ff0b/64",
         ]
+
+
+def test_an_address_of_dhcpv6_has_lifetimes_and_each_renewal_refreshes_them() -> None:
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        address = ipaddress.ip_interface("fd00::7/128")
+        interface.take_lease(address, lifetimes_s=(500, 1000))
+        interface.take_lease(address, lifetimes_s=(600, 1200))
+        interface.take_lease(ipaddress.ip_interface("fd00::8/128"), lifetimes_s=(600, 1200))
+        interface.take_lease(ipaddress.ip_interface("10.0.0.7/24"))
+        interface.take_lease(ipaddress.ip_interface("10.0.0.7/24"))
+        interface.drop_lease(6)
+        interface.drop_lease(6)
+        interface.drop_lease()
+        assert netlink.log == [
+            "add fd00::7/128 500 1000",
+            "add fd00::7/128 600 1200",
+            "add fd00::8/128 600 1200",
+            "remove fd00::7/128",
+            "add 10.0.0.7/24",
+            "remove fd00::8/128",
+            "remove 10.0.0.7/24",
+        ]
+
+
+def test_an_address_of_the_configuration_that_dhcpv6_grants_too_stays_for_ever() -> None:
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044, address="fd00::7/128"), netlink)
+        interface.take_lease(ipaddress.ip_interface("fd00::7/128"), lifetimes_s=(500, 1000))
+        interface.drop_lease(6)
+        assert netlink.log == ["add fd00::7/128"]
+
+
+def test_a_lease_that_the_kernel_dropped_while_it_was_down_comes_back_until_its_end() -> None:
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        interface.take_lease(ipaddress.ip_interface("fd00::7/128"), lifetimes_s=(500, 1000))
+        netlink.log.clear()
+        interface.restore()
+        assert "add fd00::7/128 500 1000" in netlink.log
+        interface.take_lease(ipaddress.ip_interface("fd00::7/128"), lifetimes_s=(0, 0))
+        netlink.log.clear()
+        interface.restore()
+        assert not any("fd00::7" in line for line in netlink.log)

@@ -154,3 +154,10 @@ def test_d1_a_client_identifier_has_the_form_of_rfc_4361_or_the_older_one() -> N
         client_id.of_guid(b"x")
     with pytest.raises(ValueError, match="4 bytes"):
         client_id.of_duid(b"", duid)
+
+
+def test_the_parts_of_an_identifier_of_rfc_4361_are_iaid_and_duid() -> None:
+    duid = client_id.duid_of_guid(GUID)
+    assert client_id.parts_of(client_id.of_duid(b"ia id"[:4], duid)) == (b"ia i", duid)
+    for other in (client_id.of_guid(GUID), b"\xff1234ab", b"\xff", b"\xff1234" + bytes(131)):
+        assert client_id.parts_of(other) is None
