@@ -10,10 +10,8 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.netns.captures import TCPDUMP
+from tests.netns.streams import family_of, lengths, moved, transfer
 
 pytestmark = pytest.mark.netns
 
@@ -33,53 +32,6 @@ SUPER_FRAMES = ["csum", "tso4", "tso6", "ecn", "uso4", "uso6"]  # Linux 6.2 and 
 UDP_SEGMENT, UDP_GRO = 103, 104
 ETH_P_ALL = 3
 CAPTURE = [sys.executable, "-m", "ipoibu.cli", "capture", "ib0", "-w"]
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
-def _transfer(sender: Host, receiver: Host, address: str, data: bytes) -> str:
-    """Send `data` over one TCP connection; return the SHA-256 of the received bytes."""
-    digest = hashlib.sha256()
-    with receiver.socket(_family(address), socket.SOCK_STREAM) as server:
-        server.bind((address, 0))
-        server.listen()
-        server.settimeout(60)
-
-        def receive() -> None:
-            connection, _ = server.accept()
-            connection.settimeout(60)
-            with connection:
-                while part := connection.recv(1 << 20):
-                    digest.update(part)
-
-        thread = threading.Thread(target=receive)
-        thread.start()
-        with sender.socket(_family(address), socket.SOCK_STREAM) as client:
-            client.settimeout(60)
-            client.connect(server.getsockname())
-            client.sendall(data)
-            client.shutdown(socket.SHUT_WR)
-            thread.join()
-    return digest.hexdigest()
-
-
-def _moved(host: Host, before: dict[str, int], *names: str) -> list[int]:
-    after = host.ask("stats")
-    return [after.get(name, 0) - before.get(name, 0) for name in names]
-
-
-@contextmanager
-def _lengths(host: Host) -> Iterator[list[int]]:
-    """Yield the lengths of the packets that pass the host's interface, as a sniffer there sees them."""
-    lengths: list[int] = []
-    with host.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as sniffer:
-        sniffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        sniffer.bind(("ib0", ETH_P_ALL))
-        yield lengths
-        while select.select([sniffer], [], [], 0)[0]:
-            lengths.append(len(sniffer.recv(1 << 17)))
 
 
 def test_the_interface_says_what_the_kernel_leaves_to_it(lab: Lab) -> None:
@@ -94,15 +46,15 @@ def test_a_stream_is_large_frames_at_both_ends_and_arrives_byte_for_byte(
     first, second = lab.hosts
     data = random.Random(1).randbytes(32 << 20)
     before = [host.ask("stats") for host in lab.hosts]
-    with _lengths(first) as sent, _lengths(second) as received:
-        digest = _transfer(first, second, str(getattr(second, family).ip), data)
+    with lengths(first) as sent, lengths(second) as received:
+        digest = transfer(first, second, str(getattr(second, family).ip), data)
     assert digest == hashlib.sha256(data).hexdigest()
     assert max(sent) > 16 * MTU
     assert max(received) > 16 * MTU
-    frames, packets = _moved(first, before[0], "tx_super_frames", "tx_packets")
+    frames, packets = moved(first, before[0], "tx_super_frames", "tx_packets")
     assert packets > len(data) // MTU  # no packet is larger than that on the fabric,
     assert frames < packets / 8  # though the kernel gave far fewer
-    merged, frames = _moved(second, before[1], "rx_merged", "rx_merged_frames")
+    merged, frames = moved(second, before[1], "rx_merged", "rx_merged_frames")
     assert merged > 0.8 * len(data) / MTU
     assert frames < merged / 8
 
@@ -119,7 +71,7 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None
             assert capture.poll() is None
             select.select([], [], [], 0.01)
         data = bytes(8 << 20)
-        assert _transfer(first, second, "10.77.0.2", data) == hashlib.sha256(data).hexdigest()
+        assert transfer(first, second, "10.77.0.2", data) == hashlib.sha256(data).hexdigest()
         assert capture.wait(20) == 0
     raw, at, lengths = file.read_bytes(), 24, []
     while at < len(raw):
@@ -144,8 +96,8 @@ def test_without_offload_the_kernel_cuts_the_stream_itself(bare: Lab) -> None:
     first, second = bare.hosts
     assert first.ask("show")["offload"] == ["csum"]
     data = random.Random(2).randbytes(4 << 20)
-    with _lengths(first) as sent, _lengths(second) as received:
-        digest = _transfer(first, second, "10.77.0.2", data)
+    with lengths(first) as sent, lengths(second) as received:
+        digest = transfer(first, second, "10.77.0.2", data)
     assert digest == hashlib.sha256(data).hexdigest()
     assert max(sent) == max(received) == MTU
     counters = [host.ask("stats") for host in bare.hosts]
@@ -158,7 +110,7 @@ def test_an_offloading_host_and_one_without_understand_each_other(bare: Lab) -> 
     data = random.Random(3).randbytes(4 << 20)
     for sender, receiver in (bare.hosts, bare.hosts[::-1]):
         for address in (receiver.ipv4.ip, receiver.ipv6.ip):
-            digest = _transfer(sender, receiver, str(address), data)
+            digest = transfer(sender, receiver, str(address), data)
             assert digest == hashlib.sha256(data).hexdigest()
 
 
@@ -172,8 +124,8 @@ def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
     size, count = 1400, 40
     before = [host.ask("stats") for host in lab.hosts]
     with (
-        second.socket(_family(address), socket.SOCK_DGRAM) as receiver,
-        first.socket(_family(address), socket.SOCK_DGRAM) as sender,
+        second.socket(family_of(address), socket.SOCK_DGRAM) as receiver,
+        first.socket(family_of(address), socket.SOCK_DGRAM) as sender,
     ):
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         receiver.setsockopt(socket.SOL_UDP, UDP_GRO, int(gro))
@@ -189,8 +141,8 @@ def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
             assert b"".join(got) == data
             if not gro:
                 assert [len(datagram) for datagram in got] == [size] * count + [77]
-    assert _moved(first, before[0], "tx_super_frames") == [20]
-    merged, frames = _moved(second, before[1], "rx_merged", "rx_merged_frames")
+    assert moved(first, before[0], "tx_super_frames") == [20]
+    merged, frames = moved(second, before[1], "rx_merged", "rx_merged_frames")
     assert merged > 20 * count / 2
     assert frames < merged / 4
 
@@ -203,7 +155,7 @@ def test_a_stream_survives_loss_and_reordering(seed: int, loss: float) -> None:
     with Lab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
         for address in ("10.77.0.2", "fd77::2"):
-            assert _transfer(first, second, address, data) == hashlib.sha256(data).hexdigest()
+            assert transfer(first, second, address, data) == hashlib.sha256(data).hexdigest()
         counters = first.ask("stats")
         assert counters["fabric.faults_lost"] > 0
         assert counters["fabric.faults_reordered"] > 0
@@ -235,8 +187,8 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
     with Lab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
         with (
-            second.socket(_family(address), socket.SOCK_DGRAM) as receiver,
-            first.socket(_family(address), socket.SOCK_DGRAM) as sender,
+            second.socket(family_of(address), socket.SOCK_DGRAM) as receiver,
+            first.socket(family_of(address), socket.SOCK_DGRAM) as sender,
         ):
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
             receiver.setsockopt(socket.SOL_UDP, UDP_GRO, int(gro))

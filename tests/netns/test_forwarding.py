@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A host that forwards: between an interface of ours and an Ethernet, between two of ours, with NAT.
+
+Super-frames that it forwards stay whole: the kernel sees one frame of up to 64 KiB, which came in as one
+and leaves as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator
+from ipaddress import ip_interface
+
+import pytest
+
+from ipoibu.daemon.client import Client
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
+from tests.netns.conftest import Until
+from tests.netns.streams import Station, moved, transfer
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+SIZE = 16 << 20
+MTU = 2044
+POD, POD6 = "192.0.2.9", "fd77:2::9"
+NAT = """
+table inet ours {
+  chain out {
+    type nat hook postrouting priority 100
+    oifname "ib0" masquerade
+  }
+}
+"""
+
+
+def _reaches(host: Station, target: str) -> bool:
+    return host.run(["ping", "-c1", "-W1", target]).returncode == 0
+
+
+def _sent(host: Host, interface: str) -> tuple[int, int]:
+    """How many frames, whole as the kernel hands them over, and bytes the interface has sent."""
+    shown = host.run(["ip", "-s", "-j", "link", "show", "dev", interface]).stdout
+    sent = json.loads(shown)[0]["stats64"]["tx"]
+    return int(sent["packets"]), int(sent["bytes"])
+
+
+def _stream(sender: Station, receiver: Station, address: str) -> None:
+    data = random.Random(3).randbytes(SIZE)
+    assert transfer(sender, receiver, address, data) == hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def routed(sh: Sh) -> Iterator[tuple[Lab, Namespace]]:
+    """The second host forwards between the link and a pod's Ethernet; the first has routes to the pod."""
+    with Lab(2) as lab:
+        first, router = lab.hosts
+        pod = Namespace.create(f"{router.namespace.name}-pod")
+        try:
+            sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
+            sh(router, "ip link set v0 up; ip address add 192.0.2.1/24 dev v0")
+            sh(router, "ip address add fd77:2::1/64 dev v0 nodad")
+            sh(router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+            for command in (
+                "ip link set v1 up",
+                f"ip address add {POD}/24 dev v1",
+                f"ip address add {POD6}/64 dev v1 nodad",
+                "ip route add default via 192.0.2.1",
+                "ip -6 route add default via fd77:2::1",
+            ):
+                assert pod.run(command.split()).returncode == 0
+            sh(first, f"ip route add 192.0.2.0/24 via {router.ipv4.ip}")
+            sh(first, f"ip -6 route add fd77:2::/64 via {router.ipv6.ip}")
+            yield lab, pod
+        finally:
+            router.run(["ip", "link", "del", "v0"])
+            pod.remove()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("address", [POD, POD6])
+def test_a_stream_to_an_ethernet_stays_in_large_frames(
+    routed: tuple[Lab, Namespace], until: Until, address: str
+) -> None:
+    lab, pod = routed
+    first, router = lab.hosts
+    until(lambda: _reaches(first, address), timeout_s=20)
+    before = router.ask("stats")
+    packets, size = _sent(router, "v0")
+    _stream(first, pod, address)
+    merged, frames = moved(router, before, "rx_merged", "rx_merged_frames")
+    assert merged > 0.8 * SIZE / MTU
+    assert frames < merged / 8
+    packets_after, size_after = _sent(router, "v0")
+    assert size_after - size > SIZE
+    assert packets_after - packets < SIZE / MTU / 4, "they left in the frames in which they came"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("version", ["ipv4", "ipv6"])
+def test_a_stream_from_an_ethernet_stays_in_large_frames(
+    routed: tuple[Lab, Namespace], until: Until, version: str
+) -> None:
+    lab, pod = routed
+    first, router = lab.hosts
+    target = str(getattr(first, version).ip)
+    until(lambda: _reaches(pod, target), timeout_s=20)
+    before = router.ask("stats")
+    _stream(pod, first, target)
+    frames, packets = moved(router, before, "tx_super_frames", "tx_packets")
+    assert packets > 0.9 * SIZE / MTU
+    assert 0 < frames < packets / 8
+
+
+@pytest.mark.timeout(120)
+def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
+    routed: tuple[Lab, Namespace], sh: Sh, until: Until
+) -> None:
+    """The first host has no route back to the pod: it sees the router alone."""
+    lab, pod = routed
+    first, router = lab.hosts
+    sh(first, "ip route del 192.0.2.0/24; ip -6 route del fd77:2::/64")
+    try:
+        assert not _reaches(pod, str(first.ipv4.ip))
+        sh(router, f"nft -f - << END\n{NAT}\nEND")
+        for version in ("ipv4", "ipv6"):
+            target = str(getattr(first, version).ip)
+            until(lambda target=target: _reaches(pod, target), timeout_s=20)
+            before = router.ask("stats")
+            _stream(pod, first, target)
+            frames, packets = moved(router, before, "tx_super_frames", "tx_packets")
+            assert 0 < frames < packets / 8
+    finally:
+        router.run(["nft", "flush", "ruleset"])
+        sh(first, f"ip route add 192.0.2.0/24 via {router.ipv4.ip}")
+        sh(first, f"ip -6 route add fd77:2::/64 via {router.ipv6.ip}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_two_interfaces_of_ours_forward_between_two_partitions(
+    sh: Sh, until: Until, mode: str
+) -> None:
+    """The middle host is in both partitions; in connected mode super-frames cross either link whole."""
+    with Lab(3, options=["--mode", mode], start=False) as lab:
+        one, middle, other = lab.hosts
+        other.options += ["--pkey", "0x8001"]
+        other.addresses = [ip_interface("10.88.0.3/24"), ip_interface("fd88::3/64")]
+        lab.start()
+        middle.ask("child-add", pkey="0x8001", address=["10.88.0.2/24", "fd88::2/64"], mode=mode)
+        sh(middle, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+        sh(one, "ip route add 10.88.0.0/24 via 10.77.0.2; ip -6 route add fd88::/64 via fd77::2")
+        sh(other, "ip route add 10.77.0.0/24 via 10.88.0.2; ip -6 route add fd77::/64 via fd88::2")
+        for target in ("10.88.0.3", "fd88::3"):
+            until(lambda target=target: _reaches(one, target), timeout_s=30)
+            _stream(one, other, target)
+            before, child = middle.ask("stats"), _child(middle)
+            _stream(one, other, target)
+            came = moved(middle, before, "rx_superframes", "rx_merged_frames", "rx_packets")
+            left = [
+                _child(middle)[name] - child[name] for name in ("tx_super_frames", "tx_packets")
+            ]
+            if mode == "connected":
+                assert came[0] > 0
+                assert came[0] < SIZE / MTU / 4
+                assert 0 < left[1] < SIZE / MTU / 4, "few messages carry all"
+            else:
+                assert 0 < came[1] < came[2] / 8
+                assert 0 < left[0] < left[1] / 8
+
+
+def _child(host: Host) -> dict[str, int]:
+    with Client("ib0.8001", host.namespace.path) as client:
+        stats = client.request("stats")
+    return {name: int(stats.get(name, 0)) for name in ("tx_super_frames", "tx_packets")}
