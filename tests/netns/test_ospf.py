@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.bird import ask, bird
 from tests.netns.conftest import Until
 
 
@@ -31,23 +28,6 @@ protocol ospf v2 {{
 """
 
 
-@contextmanager
-def bird(host: Host) -> Iterator[Path]:
-    """Run bird in the foreground; yield its control socket."""
-    with tempfile.TemporaryDirectory() as work:
-        config, control = Path(work, "bird.conf"), Path(work, "bird.ctl")
-        config.write_text(_config(host))
-        command = ["bird", "-f", "-c", str(config), "-s", str(control), "-P", f"{work}/pid"]
-        process = host.namespace.popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            yield control
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
 @pytest.mark.timeout(120)
 def test_three_routers_become_neighbours_and_routes_carry_packets(until: Until) -> None:
     with Lab(3) as lab, ExitStack() as stack:
@@ -60,11 +40,10 @@ def test_three_routers_become_neighbours_and_routes_carry_packets(until: Until) 
                 "ip link set stub0 up",
             ):
                 assert host.run(command.split()).returncode == 0
-        controls = {host.name: stack.enter_context(bird(host)) for host in lab.hosts}
+        controls = {host.name: stack.enter_context(bird(host, _config(host))) for host in lab.hosts}
 
         def full(host: Host) -> int:
-            words = ["birdc", "-s", str(controls[host.name]), "show", "ospf", "neighbors"]
-            return host.run(words).stdout.count("Full/")
+            return ask(host, controls[host.name], "show", "ospf", "neighbors").count("Full/")
 
         # One of three is the designated router, and one its backup: everybody is full with both.
         until(lambda: [full(host) for host in lab.hosts] == [2, 2, 2], timeout_s=40)
