@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The DHCPv6 client of one interface: RFC 8415 §18.2, with one non-temporary address, sans-IO.
 
-The client asks from the interface's link-local address, so that it waits until that address has passed
+D3: the client asks from the interface's link-local address, so that it waits until that address has passed
 duplicate address detection. All messages go to the multicast group of the servers and relay agents, whatever
 a server says (its Server Unicast option is ignored, §18.2.10 leaves that to us). `Addresses` checks the
-granted address before it is ours, whatever the policy of the interface's other addresses.
+granted address before it is ours, whatever the policy of the interface's other addresses (D4).
 """
 
 from __future__ import annotations

@@ -336,4 +336,11 @@ MUTATIONS: Final = (
         "flags=0 if is_ours or kind is Kind.DECLINE else dhcp.BROADCAST_FLAG",
         "flags=0",
     ),
+    Mutation("D3", _WIRE + "dhcp6.py", 'IPv6Address("ff02::1:2")', 'IPv6Address("ff02::1:3")'),
+    Mutation(
+        "D4",
+        _PROTO + "dhcp6.py",
+        "self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)",
+        "self._feed(now, Input.UNIQUE)",
+    ),
 )

@@ -129,6 +129,7 @@ def test_a_lease_is_ours_after_a_probe_whatever_the_policy_for_other_addresses(
 
 
 def test_messages_go_from_the_link_local_address_to_the_group_of_the_servers(world: World) -> None:
+    """D3."""
     world.start()
     world.run_to(State.BOUND)
     sent = world.server.seen
@@ -374,6 +375,7 @@ def test_the_client_asks_ever_more_rarely_and_tells_of_it(world: World) -> None:
 
 
 def test_an_address_that_another_host_has_is_declined_and_another_one_taken(world: World) -> None:
+    """D4."""
     template, world.simulation.template = world.simulation.template, TEMPLATE
     world.simulation.host("fd00::100/64")
     world.run(5)
