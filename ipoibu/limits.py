@@ -210,6 +210,16 @@ MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld
 OPEN_RETRY_S: Final = 0.1
 OPEN_WAIT_S: Final = 5.0  # the time that `ipoibu up` waits for the address
 OPEN_WAIT_MAX_S: Final = 86_400
+RAIL_POLL_S: Final = 0.02  # between two looks at the ports of an interface with several
+RAIL_REOPEN_S: Final = 1.0  # between two attempts to open the device of a rail that is absent
+RAIL_UPDELAY_MAX_MS: Final = 3_600_000
+RAIL_MONITOR_S: Final = 0.1  # a round of questions to the neighbours that a monitor asks
+RAIL_MISSES: Final = 3  # rounds without an answer that make a rail suspect
+RAIL_SUSPECT_MIN_S: Final = (
+    1.0  # how long a suspect rail is avoided at first; twice as long each time
+)
+RAIL_SUSPECT_MAX_S: Final = 64.0
+RAIL_TARGETS_MAX: Final = 16  # as the bonding driver's arp_ip_target
 OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 
 # File descriptors of the daemon, counted with `ls /proc/PID/fd`

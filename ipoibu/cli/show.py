@@ -34,6 +34,8 @@ def _interface(answer: dict[str, Any]) -> str:
         "    link/infiniband {hwaddr} brd {broadcast}".format_map(answer),
         "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),
     ]
+    for rail in answer.get("rails") or ():
+        lines.append("    rail {device} port {port} {state} for {since_s:.0f}s".format_map(rail))
     for entry in answer["addresses"]:
         address = ipaddress.ip_interface(entry["address"])
         family = "inet" if address.version == 4 else "inet6"

@@ -186,7 +186,7 @@ class InterfaceConfig:
         for key, value in values.items():
             part, _, place = BY_NAME[key].field.rpartition(".")
             parts[part][place] = value
-        device, port = parts["endpoint"].pop("device")
+        (device, port), *backups = parts["endpoint"].pop("device")
         given = parts[""].get("address", ())
         parts[""]["address"] = tuple(each for each in given if not isinstance(each, Dynamic))
         dhcp = DhcpConfig(**{"lease_dir": default_lease_dir(), **parts["dhcp"]})
@@ -196,6 +196,7 @@ class InterfaceConfig:
                 name=check_name(name),
                 device=device,
                 port=port,
+                backups=tuple(backups),
                 parent=parent,
                 mesh=MeshOptions(**parts["mesh"]) if has_mesh else None,
                 dhcp=dhcp if Dynamic.DHCP in given else None,

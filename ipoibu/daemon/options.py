@@ -27,6 +27,7 @@ from ipoibu.daemon.parsers import (
     parse_faults,
     parse_file,
     parse_metrics,
+    parse_neighbour,
     parse_netns,
     parse_peer,
     parse_peer_key,
@@ -37,7 +38,16 @@ from ipoibu.daemon.parsers import (
     parse_user,
 )
 from ipoibu.endpoint.bounds import Choice, Range
-from ipoibu.endpoint.config import CM_PROFILES, CONNECTION_IDLE, DAD, FRAMES, MODES, MTUS, QUEUES
+from ipoibu.endpoint.config import (
+    CM_PROFILES,
+    CONNECTION_IDLE,
+    DAD,
+    FRAMES,
+    MODES,
+    MTUS,
+    QUEUES,
+    RAIL_UPDELAY,
+)
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
 from ipoibu.fabric.device_name import parse_device
 from ipoibu.limits import CPU_LATENCY_MAX_US, OPEN_WAIT_MAX_S
@@ -77,9 +87,39 @@ OPTIONS: Final = (
         "DEV[/PORT]",
         parse_device,
         "the device: soft:NETDEV (the built-in HCA on that net device; soft:NETDEV,ipv4, soft:NETDEV,ipv6 and"
-        " soft:NETDEV,ADDRESS choose the address that it uses) or an RDMA device such as mlx5_0/1",
+        " soft:NETDEV,ADDRESS choose the address that it uses) or an RDMA device such as mlx5_0/1; of"
+        " several, one carries the traffic, and another takes over when that one fails",
         field="endpoint.device",
         example="soft:eth0",
+        several=True,
+    ),
+    Option(
+        "rail-primary",
+        "DEV",
+        str,
+        "several devices: the one that carries the traffic whenever it is up; by default a device"
+        " carries the traffic until it fails",
+        field="endpoint.rail_primary",
+        example="soft:eth0",
+    ),
+    Option(
+        "rail-updelay",
+        "MS",
+        RAIL_UPDELAY.read,
+        "several devices: the milliseconds that the primary is up before it carries the traffic"
+        " again; 0 by default",
+        field="endpoint.rail_updelay_ms",
+        example="5000",
+    ),
+    Option(
+        "rail-monitor",
+        "IP",
+        parse_neighbour,
+        "several devices: a neighbour on the link that ipoibu asks by ARP or ND; when none answers for"
+        " 0.3 s, another device takes over",
+        field="endpoint.rail_monitor",
+        example="10.0.0.9",
+        several=True,
     ),
     Option(
         "pkey",

@@ -39,6 +39,18 @@ class Proxied(enum.Enum):
     ROUTES = "routes"
 
 
+def parse_neighbour(text: str) -> IpAddress:
+    """Read the address of one host, without a prefix length."""
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no address (expected such as 10.0.0.9)") from error
+    _check_zone(text, repr(text))
+    if ip.is_multicast or ip.is_unspecified or ip.is_loopback:
+        raise UsageError(f"{text!r} is not the address of a neighbour")
+    return ip
+
+
 def parse_address(text: str) -> IpInterface | Dynamic:
     """Read a host address with its prefix length, `10.0.0.1/24` or `fd00::1/64`, or `dhcp` or `dhcp6`."""
     if text in (each.value for each in Dynamic):

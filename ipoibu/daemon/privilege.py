@@ -90,7 +90,8 @@ def namespace_helper(config: InterfaceConfig) -> Iterator[NamespaceHelper | None
 
 def needs_of(config: InterfaceConfig) -> Needs:
     """The user, capabilities, files and ports of the daemon of this interface."""
-    is_rdma = not config.endpoint.device.startswith(PREFIX)
+    names = (config.endpoint.device, *(device for device, _ in config.endpoint.backups))
+    is_rdma = not all(name.startswith(PREFIX) for name in names)
     return Needs(
         user=config.user,
         # An RDMA device pins its frames, and the kernel wants CAP_NET_RAW for a controlled Q_Key.

@@ -27,6 +27,10 @@ class Carrier:
         self._is_up = False
         self._timer: asyncio.TimerHandle | None = None
 
+    def follow(self, port: Port) -> None:
+        """Report the speed of another port from now on."""
+        self._port = port
+
     def stop(self) -> None:
         """Report nothing any more."""
         self._cancel()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ipoibu.addr import DEFAULT_PKEY, PKey
+from ipoibu.addr import DEFAULT_PKEY, IpAddress, PKey
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
@@ -25,6 +25,8 @@ from ipoibu.limits import (
     IPV4_MIN_MTU,
     IPV6_MIN_MTU,
     QUEUES_MAX,
+    RAIL_TARGETS_MAX,
+    RAIL_UPDELAY_MAX_MS,
 )
 
 if TYPE_CHECKING:  # the command line reads the bounds below even if the C core does not load
@@ -38,6 +40,7 @@ MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
 CONNECTION_IDLE: Final = Range(int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds")
 BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
 QUEUES: Final = Range(1, QUEUES_MAX, "queues")
+RAIL_UPDELAY: Final = Range(0, RAIL_UPDELAY_MAX_MS, "milliseconds")
 FRAMES: Final = Range(FRAMES_MIN, FRAMES_MAX, "frames")
 
 
@@ -65,6 +68,16 @@ class EndpointConfig:
     # soft:NETDEV for the built-in HCA, or an RDMA device
     device: str
     port: int = 1
+
+    # Further devices and their ports, one of which takes over when the device fails (docs/rails.md)
+    backups: tuple[tuple[str, int], ...] = ()
+
+    # The device that becomes active whenever it has been up for `rail_updelay_ms`; None: none is preferred
+    rail_primary: str | None = None
+    rail_updelay_ms: int = 0
+
+    # Neighbours of whom one has to answer over the active device; without an answer another takes over
+    rail_monitor: tuple[IpAddress, ...] = ()
 
     pkey: PKey = DEFAULT_PKEY
 
@@ -154,6 +167,22 @@ class EndpointConfig:
                 "{queues} is not for links with peers: one thread knows the peers; leave {queues} out"
             )
 
+        self._check_rails()
+
+    def _check_rails(self) -> None:
+        devices = [self.device, *(device for device, _ in self.backups)]
+        if len(set(devices)) < len(devices):
+            raise UsageError(f"a device is given twice: {', '.join(devices)}")
+        RAIL_UPDELAY.check("rail_updelay_ms", self.rail_updelay_ms)
+        if self.rail_primary is not None and self.rail_primary not in devices:
+            raise UsageError(f"{self.rail_primary} is none of the devices {', '.join(devices)}")
+        if len(self.rail_monitor) > RAIL_TARGETS_MAX:
+            raise UsageError(
+                f"{len(self.rail_monitor)} neighbours to monitor, {RAIL_TARGETS_MAX} at most"
+            )
+        if self.parent is not None and self.backups:
+            raise UsageError(f"{self.parent}: an interface with several devices has no children")
+
     def _check_types(self) -> None:
         """Raise `TypeError` for a value that later checks would refuse in riddles."""
         for field, (kind, words) in _KINDS.items():
@@ -171,10 +200,12 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "name": (str, "the text of a name such as ib0"),
     "device": (str, "the text of a device such as soft:eth0"),
     "port": (int, "the number of a port"),
+    "backups": (tuple, "a tuple of pairs of a device and a port"),
+    "rail_primary": (str, "the text of a device"),
     "qkey": (int, "a number"),
     "mtu": (int, "a number of bytes"),
     "partitions": (Path, "the Path of a file"),
     "dhcp": (DhcpConfig, "a DhcpConfig"),
     "dhcp6": (DhcpConfig, "a DhcpConfig"),
 }
-_NEEDED: Final = ("name", "device", "port")
+_NEEDED: Final = ("name", "device", "port", "backups")

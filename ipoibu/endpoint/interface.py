@@ -31,8 +31,9 @@ from ipoibu.endpoint.transitions import Transitions
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
+from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.limits import IPV6_MIN_MTU, RAIL_POLL_S
 from ipoibu.proto import dhcp6_state, dhcp_state
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State as AddressState
@@ -41,6 +42,7 @@ from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
 
 if TYPE_CHECKING:
+    from ipoibu.endpoint.rails import Rails
     from ipoibu.endpoint.subnet import Subnet
 
 _log = logging.getLogger(__name__)
@@ -54,9 +56,17 @@ class Interface:
     """One IPoIB interface; every method but the constructor runs on the loop's thread."""
 
     def __init__(
-        self, path: DataPath, loop: asyncio.AbstractEventLoop, callbacks: Callbacks
+        self,
+        path: DataPath,
+        loop: asyncio.AbstractEventLoop,
+        callbacks: Callbacks,
+        rails: Rails | None = None,
     ) -> None:
-        """Take over `path`, the data path to the link; nothing runs before `start`."""
+        """Take over `path`, the data path to the link; nothing runs before `start`.
+
+        With `rails` the path is on the port of their active one.
+        """
+        self.rails = rails
         self.config = path.config
         self.port = path.port
         self.path = path
@@ -102,6 +112,7 @@ class Interface:
         self._port_active = True
         self._why_down: str | None = None  # the reason in the log, while the port is down
         self._gid = self.port.info.gid
+        self._last_counters: dict[str, int] | None = None
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
@@ -137,12 +148,27 @@ class Interface:
         if kept is not None:  # before packets, of which many may wait for one neighbour
             self._take_over(kept)
         self._run_path()
-        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self._poll_later()
         self.perform(self.engine.start(self.loop.time()))
         if self.rc is not None:
             self.rc.open()
         self.fabric.listen(self._learned, self._gone)
         self.shell.drain()
+        if self.rails is not None and self.config.rail_monitor:
+            self._monitor_rails(self.rails)
+
+    def _monitor_rails(self, rails: Rails) -> None:
+        from ipoibu.endpoint.rail_monitor import RailMonitor
+
+        monitor = RailMonitor(
+            self.config.rail_monitor,
+            self.shell.pinger.ping,
+            lambda: self.path if self.engine.is_up and not self.shell.is_severed else None,
+            rails.heard,
+            lambda: rails.silent(self.loop.time()),
+        )
+        task = self.loop.create_task(monitor.run())
+        self._questions.add(task)  # `stop` cancels it
 
     def _take_over(self, kept: Kept) -> None:
         self.engine.keep_addresses(kept.checked)
@@ -172,6 +198,13 @@ class Interface:
         """Release the data path after `stop`, on any thread; wait until the lease is stored."""
         self.path.close()
         self._dhcp.close()
+
+    def close_ports(self) -> None:
+        """Close the port, or those of all rails, after `close`."""
+        if self.rails is not None:
+            self.rails.close()
+        else:
+            self.port.close()
 
     def stop(self) -> None:
         """Leave the groups and stop the pump; the caller then calls `close`."""
@@ -298,14 +331,18 @@ class Interface:
     def _port_event(self, event: str) -> None:
         self.perform(self.engine.port_event(self.loop.time(), event))
 
+    def _poll_later(self) -> None:
+        period_s = PORT_POLL_S if self.rails is None else RAIL_POLL_S
+        self._port_timer = self.loop.call_later(period_s, self._poll_port)
+
     def _poll_port(self) -> None:
-        self._port_timer = self.loop.call_later(PORT_POLL_S, self._poll_port)
+        self._poll_later()
         self._look_at_port()
 
     def _look_at_port(self) -> None:
         """Follow the port's state and GID, once a second and when the device reports an event."""
         try:
-            active = self.port.active()
+            active = self.port.active() if self.rails is None else self._follow(self.rails)
         except LinkError as error:
             if self._port_timer is not None:
                 self._port_timer.cancel()
@@ -331,6 +368,35 @@ class Interface:
             self.up() if active else self.down()
         if not active:
             self._log_why_down()
+
+    def _follow(self, rails: Rails) -> bool:
+        """Carry the traffic over the active rail; return whether that rail is up."""
+        assert self._heavy_flush is not None, "it runs"
+        is_up = rails.look(self.loop.time(), self.loop)
+        before, place = self.port, self.port.info.device
+        if rails.port is not before:
+            self.engine.keep_ours()
+            self._heavy_flush.demand(
+                f"{rails.port.info.device} carries the traffic now, not {place}"
+            )
+            self._change_port(rails.port)
+            self.counts["rail_changes"] += 1
+        elif rails.is_gone and not self.shell.is_severed:
+            self._heavy_flush.demand(rails.why())
+            self._last_counters = self.fabric.counters()
+        else:
+            return is_up
+        rails.release(before)
+        return is_up
+
+    def fabric_counters(self) -> dict[str, int]:
+        """The fabric's counters; the last ones of a device that is gone."""
+        return self.fabric.counters() if self._last_counters is None else self._last_counters
+
+    def _change_port(self, port: SharedPort) -> None:
+        """Have the data path that a heavy flush makes next be on this port."""
+        self.port = port
+        self._carrier.follow(port)
 
     def _log_why_down(self) -> None:
         """Log that the port is down, once for each reason."""
@@ -439,6 +505,8 @@ class Interface:
 
     async def find_link(self) -> PartitionParams:
         """Join the link again, and return the parameters that it has now. Without an SA they stay."""
+        if self.rails is not None and self.rails.is_gone:
+            raise LinkError(self.rails.why())
         return self.params if self.subnet is None else await self.subnet.find_link()
 
     def leave_link(self) -> None:
@@ -464,7 +532,7 @@ class Interface:
         self.retired["commands_dropped"] += before.pump.commands_dropped
         self.tap.follow(path.pump)
         before.close()
-        self.path, self.rc = path, rc
+        self.path, self.rc, self._last_counters = path, rc, None
         self._gid = self.port.info.gid
         if self.subnet is not None:
             self.subnet.renewed()

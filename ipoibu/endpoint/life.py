@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ipoibu import _core
 from ipoibu.endpoint.arguments import seconds_of
@@ -37,6 +37,9 @@ from ipoibu.ib import PartitionParams
 from ipoibu.limits import OPEN_RETRY_S
 from ipoibu.proto.engine import Engine
 
+if TYPE_CHECKING:
+    from ipoibu.endpoint.rails import Rails
+
 _Result = TypeVar("_Result")
 
 SETTLE_S: Final = 1.0  # how long cancelled tasks may take to end
@@ -62,6 +65,8 @@ class Life:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
         self._device: PacketDevice = device or self._queue  # type: ignore[assignment]
+        if port is not None and config.backups:
+            raise UsageError(f"{config.name}: a lent port has no backups")
         self._take_port: Callable[[Kept], SharedPort] = lambda kept: _take(config, port, kept)
         self._kept = kept or Kept()
         self._callbacks = Callbacks.of(
@@ -101,6 +106,16 @@ class Life:
         with self._life:
             if self._interface is not None:
                 raise UsageError(f"{self.config.name}: the endpoint is open already")
+            if self.config.backups:
+                from ipoibu.endpoint.rails import Rails  # few interfaces have them
+
+                rails = Rails.open(self.config)
+                try:
+                    self._set_up(rails.port, rails)
+                except BaseException:
+                    rails.close()
+                    raise
+                return
             port = self._take_port(self._kept)
             try:
                 self._set_up(port)
@@ -109,9 +124,11 @@ class Life:
                 raise
 
     def _shared_port(self) -> SharedPort:
+        if self.config.backups:
+            raise UsageError("an interface with several devices has no children")
         return self._opened().port.share()
 
-    def _set_up(self, port: SharedPort) -> None:
+    def _set_up(self, port: SharedPort, rails: Rails | None = None) -> None:
         config = self.config
         if config.allmulticast and port.sa is None:
             raise UsageError(
@@ -120,16 +137,16 @@ class Life:
             )
         params = params_of(port, config)
         try:
-            self._start(port, params)
+            self._start(port, params, rails)
         except BaseException:
             leave_link(port, config.pkey)
             raise
 
-    def _start(self, port: SharedPort, params: PartitionParams) -> None:
+    def _start(self, port: SharedPort, params: PartitionParams, rails: Rails | None) -> None:
         thread = LoopThread(f"ipoibu-{self.config.name}")
         try:
             path = DataPath.open(self.config, port, self._device, params)
-            interface = Interface(path, thread.loop, self._callbacks)
+            interface = Interface(path, thread.loop, self._callbacks, rails)
         except BaseException:
             thread.loop.close()
             raise
@@ -162,7 +179,7 @@ class Life:
                 interface.close()
                 if self._queue is not None:
                     self._queue.detach()
-                interface.port.close()
+                interface.close_ports()
 
     def __enter__(self) -> Self:
         self.open()

@@ -31,6 +31,10 @@ class Pinger:
         self._perform = perform
         self._waiting: dict[IpAddress, set[asyncio.Future[HwAddr | None]]] = {}
 
+    def follow(self, port: Port) -> None:
+        """Ping from another port from now on."""
+        self._port = port
+
     def answered(self, ip: IpAddress, hwaddr: HwAddr | None) -> None:
         """Take the engine's effect `Answered`."""
         for future in self._waiting.get(ip, ()):

@@ -145,6 +145,7 @@ class Shell:
     def resume(self, path: DataPath, rc: RcShell | None) -> None:
         """Start another data path, and give it the routes."""
         self._path, self._pump, self.rc = path, path.pump, rc
+        self.pinger.follow(path.port)
         self.is_severed = False
         self.start()
         for address in self._engine.owned():

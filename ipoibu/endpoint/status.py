@@ -50,7 +50,14 @@ def show(interface: Interface) -> dict[str, Any]:
         ],
         "dhcp": dhcp(interface),
         "dhcp6": dhcp6(interface),
+        "rails": rails(interface),
     }
+
+
+def rails(interface: Interface) -> list[dict[str, Any]] | None:
+    """The devices of an interface with several; None for one device."""
+    several = interface.rails
+    return None if several is None else several.snapshot(interface.loop.time())
 
 
 def dhcp(interface: Interface) -> dict[str, Any] | None:
@@ -213,7 +220,7 @@ def shared_paths(
 def stats(interface: Interface) -> dict[str, int]:
     pump, retired = interface.path.pump, interface.retired
     out = {name: value + retired[name] for name, value in pump.counters().items()}
-    out |= {f"fabric.{name}": value for name, value in interface.fabric.counters().items()}
+    out |= {f"fabric.{name}": value for name, value in interface.fabric_counters().items()}
     counts = interface.counts
     if interface.rc is not None:
         counts = counts + interface.rc.port_counts

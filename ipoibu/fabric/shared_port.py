@@ -70,7 +70,7 @@ class SharedPort(Port):
 
     @property
     def socket_fd(self) -> int | None:
-        return self._port.socket_fd
+        return self._port.socket_fd if self in self._device.users else None
 
     @property
     def sa(self) -> SaClient | None:

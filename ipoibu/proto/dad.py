@@ -129,7 +129,7 @@ class _Address:
     interfaces: set[IpInterface] = field(default_factory=set)  # one for each prefix length
     state: State = State.WAITING
     is_checked: bool = True
-    is_kept: bool = False  # an earlier process has probed for it
+    is_kept: bool = False  # an earlier process or queue pair has probed for it
     policy: Dad | None = None  # None: that of the family
     sent: int = 0
     defended_s: float = -math.inf
@@ -241,6 +241,11 @@ class Addresses:
     def keep(self, ips: Iterable[IpAddress]) -> None:
         """Begin with these addresses without probes when they are added, but only the first time."""
         self._kept.update(islice(ips, ADDRESSES_MAX))
+
+    def keep_ours(self) -> None:
+        """Begin with the addresses that are ours now without probes when the link comes up next."""
+        for address in self._addresses.values():
+            address.is_kept = address.state in _OURS
 
     def remove(self, interface: IpInterface) -> bool:
         """Drop an address; return whether no prefix of it is left."""

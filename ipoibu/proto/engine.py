@@ -134,6 +134,11 @@ class Engine:
         self._link.feed(now, link.PORT_EVENTS[event])
         return self._context.take(now)
 
+    def keep_ours(self) -> None:
+        """Announce our addresses without further probes when the link comes up next: the interface gets
+        another queue pair on the same link, and nobody had time to take them."""
+        self._addresses.keep_ours()
+
     def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
         """Take another queue pair, and perhaps another link; the caller does so only while the port is
         down.

@@ -79,6 +79,8 @@ ELSEWHERE: Final = {
     "docs/packaging.md: python3 setup.py": ("tests/package/test_rpm.py", "sdist"),
     "docs/packaging.md: SOURCE_DATE_EPOCH": ("tests/package/test_wheel.py", "SOURCE_DATE_EPOCH"),
     "docs/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
+    "docs/rails.md: ipoibu up": ("tests/netns/test_rails.py", '"--device", "soft:eth1"'),
+    "docs/rails.md: $ ipoibu show": ("tests/netns/test_rails.py", "    rail soft:eth1 port 1"),
     "docs/rootless.md: $ ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
     "docs/rootless.md: $ ipoibu neigh ib0@": ("tests/netns/test_rootless.py", '"--join"'),
     "docs/rootless.md: # ip tuntap": ("tests/netns/test_attach.py", "attach"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,15 @@ def test_an_option_fills_the_field_that_it_names(option: Option) -> None:
     endpoint = config.endpoint
     target = {"": config, "endpoint": endpoint, "mesh": endpoint.mesh, "dhcp": endpoint.dhcp}[part]
     value = option.read(option.example)
-    if option.name == "device":
-        value, _ = option.read(option.example)  # type: ignore[misc]
-    assert getattr(target, name) == ((value,) if option.several else value)
+    if option.name == "device":  # the first of several; the others are `backups`
+        assert (endpoint.device, endpoint.port) == value
+    else:
+        assert getattr(target, name) == ((value,) if option.several else value)
 
 
 @each_option
 def test_a_child_inherits_what_the_table_says(option: Option) -> None:
-    texts = {"device": "soft:eth1", option.name: option.example}
+    texts = {"device": "soft:eth0", option.name: option.example}
     child = InterfaceConfig.build("ib0", texts).child(PKey(0x8001), {})
     assert (option.name in child.values) == option.is_inherited
 
@@ -122,6 +124,14 @@ def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
         ({"mtu": 575, "dhcp": DhcpConfig()}, "DHCP needs an MTU of 576: raise mtu"),
         ({"mtu": 1279, "dhcp6": DhcpConfig()}, "DHCPv6 needs an MTU of 1280: raise mtu"),
         ({"queues": 2, "mesh": MeshOptions()}, "queues is not for links with peers: "),
+        ({"backups": (("soft:eth0", 1),)}, "a device is given twice: soft:eth0, soft:eth0"),
+        ({"rail_primary": "soft:eth1"}, "soft:eth1 is none of the devices soft:eth0"),
+        ({"rail_updelay_ms": -1}, "rail_updelay_ms -1: expected 0 to 3600000 milliseconds"),
+        ({"rail_monitor": (ip_address("10.0.0.9"),) * 17}, "17 neighbours to monitor, 16 at most"),
+        (
+            {"parent": "ib1", "backups": (("soft:eth1", 1),)},
+            "ib1: an interface with several devices has no children",
+        ),
     ],
 )
 def test_a_wrong_field_is_refused_before_a_port_is_opened(

@@ -257,3 +257,22 @@ def test_a_contested_address_is_announced_once_its_other_owner_is_gone() -> None
     bench.clear()
     bench.run(100)
     assert bench.sent == []
+
+
+def test_addresses_that_were_ours_are_announced_at_once_over_another_queue_pair() -> None:
+    """A rail that takes over: the link is the same, so nobody had time to take the addresses."""
+    bench = Bench(ready=False)
+    bench.run(10)
+    bench.clear()
+    engine = bench.host.engine
+    engine.keep_ours()
+    for event in ("down", "up"):
+        bench.host.carry_out(engine.port_event(bench.now, event))
+    bench.run(0.001)
+    assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
+    assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+    for event in ("down", "up"):  # once only
+        bench.host.carry_out(engine.port_event(bench.now, event))
+    bench.run(0.001)
+    assert states(bench) == {OUR_V4: State.TENTATIVE, OUR_V6: State.TENTATIVE}

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The ports of an interface with several devices, one of which carries its traffic (docs/rails.md).
+
+`Rails` polls every port; `Interface` polls `Rails`, and follows a change by a heavy flush onto the other
+port. A device that is gone, or that was not there at the start, is opened as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.link import datagram_mtu
+from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
+from ipoibu.fabric.base import Port
+from ipoibu.fabric.device import open_port
+from ipoibu.fabric.partition import provision
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.ib import PartitionParams
+from ipoibu.limits import RAIL_REOPEN_S, RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
+from ipoibu.proto.rails import RailPolicy, RailState
+from ipoibu.proto.ratelimit import should_log
+
+_log = logging.getLogger(__name__)
+
+_ABSENT: Final = "the device is not there"
+
+
+@dataclass(slots=True, eq=False)
+class Rail:
+    """One device. `port` is None while the device is absent; `why` then says the reason."""
+
+    device: str
+    number: int
+    port: SharedPort | None = None
+    is_gone: bool = False  # the port is of no more use, but a queue pair may use it still
+    why: str = _ABSENT
+    state: RailState = field(default_factory=RailState)
+    refusals: int = 0
+    suspect_until_s: float = 0.0  # nobody answered over this rail
+    suspect_s: float = RAIL_SUSPECT_MIN_S
+    opening: asyncio.Task[None] | None = None
+    next_try_s: float = 0.0
+
+    @property
+    def place(self) -> str:
+        return f"{self.device}/{self.number}"
+
+    def poll(self, now: float) -> None:
+        """Note whether the port carries traffic."""
+        is_up = False
+        if self.port is not None and not self.is_gone:
+            try:
+                is_up = self.port.active() and now >= self.suspect_until_s
+            except LinkError as error:
+                self.is_gone, self.why = True, str(error)
+        if self.state.note(now, is_up=is_up) and not is_up:
+            _log.info("rail %s is down", self.place)
+
+
+class Rails:
+    """The rails of one interface. All methods but `open` run on the interface's loop."""
+
+    def __init__(self, config: EndpointConfig, rails: Sequence[Rail], active: int) -> None:
+        self._config = config
+        self._rails = list(rails)
+        self._active = active
+        primary = config.rail_primary
+        names = [rail.device for rail in rails]
+        self._policy = RailPolicy(
+            None if primary is None else names.index(primary), config.rail_updelay_ms / 1000
+        )
+
+    @classmethod
+    def open(cls, config: EndpointConfig) -> Self:
+        """Open every device that is there.
+
+        `NoSuchDevice` or `NotReady` if none is, about the first; `UsageError` for rails that cannot take
+        each other's place; other errors as `open_port`.
+        """
+        names = ((config.device, config.port), *config.backups)
+        rails = [Rail(device, number) for device, number in names]
+        missing: list[IpoibuError] = []
+        try:
+            for rail in rails:
+                try:
+                    rail.port = SharedPort.wrap(open_port(rail.device, rail.number))
+                except (NoSuchDevice, NotReady) as error:
+                    missing.append(error)
+                    rail.why = str(error)
+                    _log.warning("rail %s: %s", rail.place, error)
+            present = [rail for rail in rails if rail.port is not None]
+            if not present:
+                raise missing[0]
+            for rail in present:
+                _check_like(config, present[0].port, rail.port)
+            now = time.monotonic()
+            for rail in present:
+                rail.poll(now)
+            made = cls(config, rails, rails.index(present[0]))
+            first = RailPolicy(made._policy.primary)  # nothing is active yet, so nothing is delayed
+            made._active = first.choose(now, made._active, [it.state for it in rails])
+            return made
+        except BaseException:
+            for rail in rails:
+                if rail.port is not None:
+                    rail.port.close()
+            raise
+
+    @property
+    def port(self) -> SharedPort:
+        """The port of the active rail."""
+        port = self._rails[self._active].port
+        assert port is not None, "a rail becomes active while its port is up"
+        return port
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the device of the active rail has gone, and no other rail is up."""
+        return self._rails[self._active].is_gone
+
+    def why(self) -> str:
+        return self._rails[self._active].why
+
+    def look(self, now: float, loop: asyncio.AbstractEventLoop) -> bool:
+        """Poll every rail, choose the active one, and return whether that one is up."""
+        for rail in self._rails:
+            if rail.port is None or rail.is_gone:
+                self._reopen(rail, now, loop)
+            rail.poll(now)
+            if rail.is_gone and rail is not self._rails[self._active]:
+                self._part(rail)
+        states = [rail.state for rail in self._rails]
+        self._active = self._policy.choose(now, self._active, states)
+        return states[self._active].is_up
+
+    def heard(self) -> None:
+        """The active rail reaches a neighbour."""
+        self._rails[self._active].suspect_s = RAIL_SUSPECT_MIN_S
+
+    def silent(self, now: float) -> None:
+        """Nobody answers over the active rail: avoid it for a while, if another rail is up."""
+        active = self._rails[self._active]
+        if not any(rail.state.is_up for rail in self._rails if rail is not active):
+            return
+        _log.warning("rail %s: no monitored neighbour answers", active.place)
+        active.suspect_until_s = now + active.suspect_s
+        active.suspect_s = min(2 * active.suspect_s, RAIL_SUSPECT_MAX_S)
+
+    def snapshot(self, now: float) -> list[dict[str, Any]]:
+        """Each rail's device, port, state ("active", "backup", "down", "suspect" or "absent") and the seconds
+        since it came up or went down."""
+        return [
+            {
+                "device": rail.device,
+                "port": rail.number,
+                "state": self._state(now, index, rail),
+                "since_s": round(now - rail.state.since_s, 3),
+            }
+            for index, rail in enumerate(self._rails)
+        ]
+
+    def _state(self, now: float, index: int, rail: Rail) -> str:
+        if rail.port is None or rail.is_gone:
+            return "absent"
+        if not rail.state.is_up:
+            return "suspect" if now < rail.suspect_until_s else "down"
+        return "active" if index == self._active else "backup"
+
+    def close(self) -> None:
+        """Close every port, after the interface has closed its data path."""
+        for rail in self._rails:
+            if rail.opening is not None:
+                rail.opening.cancel()
+            self._part(rail)
+
+    def release(self, port: SharedPort) -> None:
+        """Close the port of a device that has gone, which no queue pair uses any more."""
+        for rail in self._rails:
+            if rail.port is port and rail.is_gone:
+                port.close()
+
+    def _part(self, rail: Rail) -> None:
+        if rail.port is not None:
+            rail.port.close()
+            rail.port = None
+        rail.is_gone = False
+
+    # ---- a device that comes, or comes back
+
+    def _reopen(self, rail: Rail, now: float, loop: asyncio.AbstractEventLoop) -> None:
+        if rail.opening is None and now >= rail.next_try_s:
+            rail.next_try_s = now + RAIL_REOPEN_S
+            rail.opening = loop.create_task(self._try(rail))
+
+    async def _try(self, rail: Rail) -> None:
+        opening = asyncio.ensure_future(asyncio.to_thread(open_port, rail.device, rail.number))
+        try:
+            port = SharedPort.wrap(await asyncio.shield(opening))
+            try:
+                _check_like(self._config, self._other(rail), port)
+            except BaseException:
+                port.close()
+                raise
+            rail.port = port
+            rail.is_gone, rail.refusals = False, 0
+            _log.warning("rail %s is there", rail.place)
+        except asyncio.CancelledError:  # the thread goes on
+            opening.add_done_callback(_close_result)
+            raise
+        except IpoibuError as error:
+            rail.why = str(error)
+            rail.refusals += 1
+            if not isinstance(error, NoSuchDevice | NotReady) and should_log(rail.refusals):
+                _log.warning("rail %s: %s", rail.place, error)
+        finally:
+            rail.opening = None
+
+    def _other(self, rail: Rail) -> SharedPort | None:
+        return next((it.port for it in self._rails if it is not rail and it.port), None)
+
+
+def _close_result(opening: asyncio.Future[Port]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+def _check_like(config: EndpointConfig, first: SharedPort | None, other: SharedPort | None) -> None:
+    """`UsageError` unless the rails can take each other's place."""
+    if first is None or other is None or first is other:
+        return
+    names = f"{first.info.device} and {other.info.device}"
+    if first.sa is not None or other.sa is not None:
+        raise UsageError(
+            f"rails {names}: several devices are for links without a subnet administrator"
+        )
+    ours, theirs = _params(config, first), _params(config, other)
+    if ours != theirs:
+        raise UsageError(
+            f"rails {names}: the links differ: MTU {ours.mtu_bytes} and {theirs.mtu_bytes} of"
+            " InfiniBand; choose an --mtu that both carry"
+        )
+
+
+def _params(config: EndpointConfig, port: SharedPort) -> PartitionParams:
+    return provision.link_params(
+        port.info,
+        pkey=config.pkey,
+        qkey=config.qkey,
+        mtu_bytes=datagram_mtu(config),
+        partitions=config.partitions,
+    )

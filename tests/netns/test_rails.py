@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An interface with two devices: one carries the traffic, and the other takes over.
+
+The second host bridges the two wires of the first one, eth0 and eth1, and is on the link by the bridge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Cli, Until
+
+Sh = Callable[[Host, str], str]
+
+
+def _second_wire(first: Host, second: Host, sh: Sh) -> None:
+    """Give the first host eth1, whose other end is a port of the second host's bridge."""
+    name = second.namespace.path.name
+    sh(first, "echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad")  # the address is usable at once
+    sh(first, f"ip link add eth1 mtu 9000 type veth peer name wire1 netns {name} mtu 9000")
+    sh(second, "ip link set wire1 master bridge0 up")
+    sh(first, "ip link set eth1 up")
+
+
+@pytest.fixture
+def two(sh: Sh) -> Iterator[Lab]:
+    with Lab(start=False) as lab:
+        first, second = lab.hosts
+        sh(second, "ip link add bridge0 mtu 9000 type bridge && ip link set bridge0 up")
+        sh(second, "ip link set eth0 mtu 9000 master bridge0 && ip link set bridge0 mtu 9000")
+        sh(first, "ip link set eth0 mtu 9000")
+        _second_wire(first, second, sh)
+        first.options = ["--device", "soft:eth1"]
+        second.device = "soft:bridge0"
+        yield lab
+
+
+def _rails(host: Host) -> dict[str, str]:
+    return {rail["device"]: rail["state"] for rail in host.ask("show")["rails"]}
+
+
+def _reaches(lab: Lab) -> bool:
+    first, second = lab.hosts
+    done = second.run(["ping", "-q", "-c1", "-W1", str(first.ipv4.ip)])
+    return done.returncode == 0
+
+
+def _lost(ping: subprocess.Popen[bytes]) -> int:
+    output = ping.communicate(timeout=60)[0].decode()
+    match = re.search(r"(\d+) packets transmitted, (\d+) received", output)
+    assert match is not None, output
+    return int(match[1]) - int(match[2])
+
+
+def _ping(lab: Lab, seconds: float) -> subprocess.Popen[bytes]:
+    first, second = lab.hosts
+    count = int(seconds / 0.02)
+    command = ["ping", "-q", "-i0.02", f"-c{count}", "-W2", str(first.ipv4.ip)]
+    return second.namespace.popen(command, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_the_backup_takes_over_when_a_wire_is_pulled(
+    two: Lab, sh: Sh, until: Until, mode: str
+) -> None:
+    first, second = two.hosts
+    for host in two.hosts:
+        host.options += ["--mode", mode]
+    two.start()
+    assert _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}
+    until(lambda: _reaches(two), 20)
+    before = first.ask("show")
+    ping = _ping(two, 6)
+    sh(second, "ip link set eth0 down")
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
+    after = until(lambda: (shown := first.ask("show"))["state"] == "up" and shown, 20)
+    assert (before["device"], after["device"]) == ("soft:eth0", "soft:eth1")
+    assert before["hwaddr"] != after["hwaddr"]
+    assert before["addresses"] == after["addresses"]
+    assert _lost(ping) < 100  # of 300: bench/notes/rails.md has the usual loss
+    sh(second, "ip link set eth0 up")
+    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
+    assert _reaches(two)
+    assert first.ask("stats")["engine.rail_changes"] == 1
+    assert "soft:eth1 carries the traffic now, not soft:eth0" in first.log()
+
+
+def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until) -> None:
+    first, second = two.hosts
+    two.start()
+    until(lambda: _reaches(two), 20)
+    server = first.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    until(lambda: ":5201" in sh(first, "ss -tlnH"), 10)
+    command = ["iperf3", "-c", str(first.ipv4.ip), "-t5", "-J"]
+    client = second.namespace.popen(command, stdout=subprocess.PIPE)
+    until(lambda: "ESTAB" in sh(first, "ss -tnH"), 10)
+    sh(second, "ip link set eth0 down")
+    report = json.loads(client.communicate(timeout=60)[0])
+    assert server.wait(timeout=20) == 0
+    assert report["end"]["sum_received"]["bytes"] > 1 << 20
+    last = report["intervals"][-1]["sum"]
+    assert last["bytes"] > 0
+    assert _rails(first)["soft:eth1"] == "active"
+
+
+def test_the_primary_carries_the_traffic_whenever_it_is_up(two: Lab, sh: Sh, until: Until) -> None:
+    first, second = two.hosts
+    first.options += ["--rail-primary", "soft:eth1", "--rail-updelay", "1500"]
+    two.start()
+    assert _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}
+    sh(second, "ip link set wire1 down")
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "down"}, 20)
+    until(lambda: _reaches(two), 20)
+    sh(second, "ip link set wire1 up")
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
+    until(lambda: _reaches(two), 20)
+
+
+def test_a_device_that_goes_and_comes_back(two: Lab, sh: Sh, until: Until, cli: Cli) -> None:
+    first, second = two.hosts
+    two.start()
+    sh(first, "ip link delete eth1")
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "absent"}, 20)
+    sh(second, "ip link set eth0 down")
+    until(lambda: first.ask("show")["state"] == "down", 20)
+    assert _rails(first) == {"soft:eth0": "down", "soft:eth1": "absent"}
+    assert not _reaches(two)
+    _second_wire(first, second, sh)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
+    until(lambda: _reaches(two), 20)
+    sh(first, "ip link delete eth1")  # no rail is up now, and this one's device is gone
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "absent"}, 20)
+    assert cli(first, "stats", "ib0", "-j").returncode == 0
+    shown = cli(first, "show", "ib0")
+    assert re.search(r"^    rail soft:eth1 port 1 absent for \d+s$", shown.stdout, re.MULTILINE)
+    _second_wire(first, second, sh)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
+    until(lambda: _reaches(two), 20)
+
+
+def test_a_device_may_appear_late(two: Lab, sh: Sh, until: Until) -> None:
+    first, second = two.hosts
+    sh(first, "ip link delete eth1")
+    two.start()
+    assert _rails(first) == {"soft:eth0": "active", "soft:eth1": "absent"}
+    _second_wire(first, second, sh)
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}, 20)
+
+
+def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, until: Until) -> None:
+    """The port of the rail stays up; its frames reach nobody."""
+    first, second = two.hosts
+    first.options += ["--rail-monitor", str(second.ipv4.ip), "--rail-monitor", "10.77.0.99"]
+    two.start()
+    until(lambda: _reaches(two), 20)
+    sh(second, "ip link set eth0 nomaster")
+    until(lambda: _rails(first)["soft:eth1"] == "active", 20)
+    until(lambda: _reaches(two), 20)
+    assert "rail soft:eth0/1: no monitored neighbour answers" in first.log()
+    sh(
+        second, "ip link set wire1 nomaster"
+    )  # now nobody is reachable: the rails do not alternate for ever
+    until(lambda: _rails(first)["soft:eth0"] == "active", 20)
+    sh(second, "ip link set eth0 master bridge0")
+    until(lambda: _reaches(two), 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--device", "soft:eth0"], "a device is given twice: soft:eth0, soft:eth1, soft:eth0"),
+        (["--rail-primary", "soft:eth7"], "soft:eth7 is none of the devices soft:eth0, soft:eth1"),
+        (["--rail-updelay", "-1"], "--rail-updelay: "),
+        (
+            ["--rail-monitor", "224.0.0.1"],
+            "--rail-monitor: '224.0.0.1' is not the address of a neigh",
+        ),
+    ],
+)
+def test_contradictions_are_refused_in_words(two: Lab, options: list[str], words: str) -> None:
+    first = two.hosts[0]
+    first.options += options
+    with pytest.raises(LabError, match=re.escape(words)):
+        first.start()
+
+
+def test_rails_of_different_links_are_refused(two: Lab, sh: Sh) -> None:
+    first = two.hosts[0]
+    sh(first, "ip link set eth1 mtu 1500")
+    with pytest.raises(LabError, match="rails soft:eth0 and soft:eth1: the links differ: MTU"):
+        first.start()
+
+
+def test_an_interface_with_rails_has_no_children(two: Lab, cli: Cli) -> None:
+    two.start()
+    first = two.hosts[0]
+    done = cli(first, "child", "add", "ib0", "0x8001")
+    assert done.returncode != 0
+    assert "an interface with several devices has no children" in done.stderr
+
+
+def test_no_device_at_all_is_an_error_about_the_first(two: Lab, sh: Sh) -> None:
+    first = two.hosts[0]
+    first.device, first.options = "soft:eth8", ["--device", "soft:eth9"]
+    with pytest.raises(LabError, match="soft:eth8: no such network device"):
+        first.start()
+
+
+def test_rails_show_in_the_json_of_show(two: Lab, cli: Cli) -> None:
+    two.start()
+    first, second = two.hosts
+    rails: list[dict[str, Any]] = json.loads(cli(first, "show", "ib0", "-j").stdout)[0]["rails"]
+    assert [set(rail) for rail in rails] == [{"device", "port", "state", "since_s"}] * 2
+    assert second.ask("show")["rails"] is None

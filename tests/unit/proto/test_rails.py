@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The choice of the rail that carries the traffic, as the bonding driver's active-backup."""
+
+from __future__ import annotations
+
+import itertools
+
+from ipoibu.proto.rails import RailPolicy, RailState
+
+
+def up(since_s: float = 0.0) -> RailState:
+    return RailState(True, since_s)
+
+
+def down(since_s: float = 0.0) -> RailState:
+    return RailState(False, since_s)
+
+
+def test_a_rail_notes_when_it_changed() -> None:
+    rail = RailState()
+    assert not rail.note(1.0, is_up=False)
+    assert rail.note(2.0, is_up=True)
+    assert not rail.note(3.0, is_up=True)
+    assert (rail.is_up, rail.since_s) == (True, 2.0)
+    assert rail.note(4.0, is_up=False)
+    assert (rail.is_up, rail.since_s) == (False, 4.0)
+
+
+def test_without_a_primary_the_active_rail_stays_until_it_fails() -> None:
+    policy = RailPolicy()
+    assert policy.choose(100.0, 1, [up(), up()]) == 1
+    assert policy.choose(100.0, 1, [up(100.0), down(100.0)]) == 0
+    assert policy.choose(100.0, 0, [down(), down(), up(100.0), up()]) == 2
+
+
+def test_a_primary_that_comes_back_waits_for_the_delay() -> None:
+    policy = RailPolicy(primary=0, updelay_s=5.0)
+    assert policy.choose(104.9, 1, [up(100.0), up()]) == 1
+    assert policy.choose(105.0, 1, [up(100.0), up()]) == 0
+    assert policy.choose(200.0, 1, [down(100.0), up()]) == 1
+
+
+def test_the_primary_does_not_wait_when_the_active_rail_fails() -> None:
+    policy = RailPolicy(primary=2, updelay_s=60.0)
+    assert policy.choose(100.0, 1, [up(), down(), up(100.0)]) == 2
+    assert policy.choose(100.0, 1, [up(), down(), down()]) == 0
+
+
+def test_the_choice_is_a_rail_that_is_up_if_there_is_one() -> None:
+    """Over every state of three rails, active rail and primary."""
+    for states in itertools.product((True, False), repeat=3):
+        rails = [RailState(is_up, 0.0) for is_up in states]
+        for active, primary in itertools.product(range(3), (None, 0, 1, 2)):
+            chosen = RailPolicy(primary).choose(1.0, active, rails)
+            assert states[chosen] is any(states)
+            if not any(states):
+                assert chosen == active
+            if primary is not None and states[primary]:
+                assert chosen == primary
+            elif states[active]:
+                assert chosen == active
