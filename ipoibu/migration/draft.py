@@ -16,7 +16,6 @@ from ipoibu.errors import UsageError
 # Why ipoibu leaves a setting of another program out
 UNKNOWN: Final = "ipoibu has no such setting"
 RESOLVER: Final = "ipoibu sets no name servers: tell resolvectl, or write /etc/resolv.conf"
-DHCP6: Final = "ipoibu has no client for DHCPv6: add an `address`"
 DHCP_OPTION: Final = "ipoibu's DHCP client has no such setting"
 ADVERTISED: Final = (
     "the kernel follows router advertisements as its sysctl accept_ra says; ipoibu does not set it"
@@ -105,6 +104,10 @@ class Draft:
     def take_dhcp(self, place: Place) -> None:
         """Take an IPv4 address from DHCP."""
         self.take("address", "dhcp", place)
+
+    def take_dhcp6(self, place: Place) -> None:
+        """Take an IPv6 address from DHCPv6."""
+        self.take("address", "dhcp6", place)
 
     def take_mode(self, text: str, place: Place) -> None:
         self.take("mode", text.lower(), place)

@@ -35,7 +35,6 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 _REASONS: Final = (
     (r"DNS\d*|DOMAIN|SEARCH|RES_OPTIONS|PEERDNS|IPV6_PEERDNS|MDNS|LLMNR", draft.RESOLVER),
-    (r"DHCPV6C.*", draft.DHCP6),
     (r"DHCP.*|PERSISTENT_DHCLIENT|PEERROUTES|IPV6_PEERROUTES|PEERNTP", draft.DHCP_OPTION),
     (r"ZONE", draft.FIREWALL),
     (r"MASTER|SLAVE|BONDING_OPTS|BRIDGE|TEAM_MASTER|VRF", draft.SEVERAL_LINKS),
@@ -102,6 +101,9 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
             made.take_dhcp(place)
         elif value.lower() not in ("none", "static"):
             made.leave(place, draft.UNKNOWN)
+    elif name == "DHCPV6C":
+        if switch(value):
+            made.take_dhcp6(place)
     elif name in ("PKEY_ID", "PHYSDEV"):
         if not switch(variables["PKEY"].value if "PKEY" in variables else "no"):
             made.leave(place, "it has no effect without PKEY=yes")

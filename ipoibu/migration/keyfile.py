@@ -82,8 +82,8 @@ def _read_method(made: Draft, entry: Entry) -> None:
         made.take_dhcp(entry.place)
     elif entry.value == "auto":
         made.leave(entry.place, draft.ADVERTISED)
-    elif entry.value == "dhcp":
-        made.leave(entry.place, draft.DHCP6)
+    elif entry.value == "dhcp" and not is_ipv4:
+        made.take_dhcp6(entry.place)
     elif entry.value == "disabled" and not is_ipv4:
         made.leave(entry.place, draft.LINK_LOCAL)
     elif entry.value not in ("manual", "ignore", "disabled") and (

@@ -176,8 +176,10 @@ def _read_dhcp(made: Draft, entry: Entry) -> None:
     value = entry.value.lower()
     if switch(value) or value == "ipv4":
         made.take_dhcp(entry.place)
-    if switch(value) is not False and value != "ipv4":
-        made.leave(entry.place, draft.DHCP6)
+    if switch(value) or value == "ipv6":
+        made.take_dhcp6(entry.place)
+    if switch(value) is None and value not in ("", "ipv4", "ipv6"):
+        made.leave(entry.place, draft.UNKNOWN)
 
 
 def _read_router_advertisements(made: Draft, entry: Entry) -> None:

@@ -57,6 +57,8 @@ def taken(made: Draft) -> list[str]:
         ("BOOTPROTO=none", []),
         ("BOOTPROTO=static", []),
         ("ONBOOT=yes", []),
+        ("DHCPV6C=yes", ["address dhcp6"]),
+        ("DHCPV6C=no", []),
     ],
 )
 def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list[str]) -> None:
@@ -73,7 +75,7 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list
         ("DOMAIN=example.org", draft.RESOLVER),
         ("SEARCH=example.org", draft.RESOLVER),
         ("PEERDNS=no", draft.RESOLVER),
-        ("DHCPV6C=yes", draft.DHCP6),
+        ("DHCPV6C_OPTIONS=-v", draft.DHCP_OPTION),
         ("PEERROUTES=no", draft.DHCP_OPTION),
         ("ZONE=trusted", draft.FIREWALL),
         ("MASTER=bond0", draft.SEVERAL_LINKS),

@@ -56,6 +56,10 @@ def unit(path: Path, text: str) -> Draft:
             "[Route]\nGateway=10.0.0.9\nDestination=10.9.0.0/16\n[Route]\nDestination=10.8.0.0/16\n",
             ["route 10.9.0.0/16,via=10.0.0.9", "route 10.8.0.0/16"],
         ),
+        (".network", "[Network]\nDHCP=yes\n", ["address dhcp", "address dhcp6"]),
+        (".network", "[Network]\nDHCP=ipv4\n", ["address dhcp"]),
+        (".network", "[Network]\nDHCP=ipv6\n", ["address dhcp6"]),
+        (".network", "[Network]\nDHCP=no\n", []),
     ],
 )
 def test_what_ipoibu_has_is_taken_over(
@@ -81,8 +85,7 @@ def test_what_ipoibu_has_is_taken_over(
         (".network", "[Link]\nUnmanaged=yes\n", draft.START),
         (".network", "[Link]\nAllMulticast=maybe\n", "'maybe' is neither on nor off"),
         (".network", "[Link]\nARP=no\n", draft.UNKNOWN),
-        (".network", "[Network]\nDHCP=yes\n", draft.DHCP6),
-        (".network", "[Network]\nDHCP=ipv6\n", draft.DHCP6),
+        (".network", "[Network]\nDHCP=maybe\n", draft.UNKNOWN),
         (".network", "[Network]\nIPv6AcceptRA=no\n", draft.ADVERTISED),
         (".network", "[Network]\nLinkLocalAddressing=no\n", draft.LINK_LOCAL),
         (".network", "[Network]\nDNS=10.0.0.53\n", draft.RESOLVER),
