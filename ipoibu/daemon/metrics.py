@@ -42,6 +42,7 @@ TALLIES: Final = (
     ("neighbours", "neighbours", "neighbours by state of RFC 4861", ("state", "peer")),
     ("groups", "groups", "multicast groups by kind of membership", ("kind", "state")),
     ("connections", "connections", "connections of connected mode", ("role", "state")),
+    ("rails", "rails", "devices of an interface with several, by state", ("rail", "state")),
 )
 
 
@@ -51,7 +52,8 @@ def observe(endpoint: Observed) -> Observation:
     neighbours = (
         entry | {"peer": "router" if entry["router"] else "host"} for entry in endpoint.neighbours()
     )
-    tables = (neighbours, endpoint.groups(), endpoint.connections())
+    rails = [rail | {"rail": rail["device"]} for rail in shown.get("rails") or ()]
+    tables = (neighbours, endpoint.groups(), endpoint.connections(), rails)
     tallies = {
         key: _tally(table, labels)
         for (key, _, _, labels), table in zip(TALLIES, tables, strict=True)

@@ -109,7 +109,7 @@ class Life:
             if self.config.backups:
                 from ipoibu.endpoint.rails import Rails  # few interfaces have them
 
-                rails = Rails.open(self.config)
+                rails = Rails.open(self.config, self._kept.port)
                 try:
                     self._set_up(rails.port, rails)
                 except BaseException:

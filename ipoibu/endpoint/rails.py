@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.link import datagram_mtu
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
-from ipoibu.fabric.base import Port
+from ipoibu.fabric.base import KeptPort, Port
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.partition import provision
 from ipoibu.fabric.shared_port import SharedPort
@@ -77,8 +77,8 @@ class Rails:
         )
 
     @classmethod
-    def open(cls, config: EndpointConfig) -> Self:
-        """Open every device that is there.
+    def open(cls, config: EndpointConfig, kept: KeptPort | None = None) -> Self:
+        """Open every device that is there; the first with what an earlier process has left of its port.
 
         `NoSuchDevice` or `NotReady` if none is, about the first; `UsageError` for rails that cannot take
         each other's place; other errors as `open_port`.
@@ -89,7 +89,8 @@ class Rails:
         try:
             for rail in rails:
                 try:
-                    rail.port = SharedPort.wrap(open_port(rail.device, rail.number))
+                    left = kept if rail is rails[0] else None
+                    rail.port = SharedPort.wrap(open_port(rail.device, rail.number, left))
                 except (NoSuchDevice, NotReady) as error:
                     missing.append(error)
                     rail.why = str(error)

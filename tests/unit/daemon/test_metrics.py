@@ -51,6 +51,10 @@ class Endpoint:
             "mtu": 2044,
             "parent": self._parent,
             "pkey": "0xffff",
+            "rails": [
+                {"device": "soft:eth0", "port": 1, "state": "active", "since_s": 1.0},
+                {"device": "soft:eth1", "port": 1, "state": "down", "since_s": 1.0},
+            ],
         }
 
     def neighbours(self) -> list[dict[str, Any]]:
@@ -92,6 +96,12 @@ def test_a_counter_has_its_meaning_as_help() -> None:
         " or poisoning); logged\n# TYPE ipoibu_engine_neigh_moved_total counter\n"
         f"ipoibu_engine_neigh_moved_total{{{LABELS}}} 3.0\n"
     ) in text
+
+
+def test_each_rail_has_its_state() -> None:
+    text = exposed(Endpoint({}))
+    for rail, state in (("soft:eth0", "active"), ("soft:eth1", "down")):
+        assert f'ipoibu_rails{{{LABELS},rail="{rail}",state="{state}"}} 1.0\n' in text
 
 
 def test_packets_and_bytes_have_the_names_of_node_exporter() -> None:
