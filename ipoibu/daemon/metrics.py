@@ -27,7 +27,7 @@ LABELS: Final = ("interface", "device", "port")
 _PROPERTIES: Final = ("mode", "pkey", "link_layer", "parent")
 
 # Names of node_exporter's InfiniBand collector for counters of the same meaning
-_NAMES: Final = {
+NAMES: Final = {
     "tx_packets": "packets_transmitted",
     "rx_packets": "packets_received",
     "tx_bytes": "data_transmitted_bytes",
@@ -36,6 +36,13 @@ _NAMES: Final = {
 }
 # The pump counts `fabric_recoveries`.
 _EXCEPTIONS: Final = {"fabric.recoveries": "fabric_queue_pair_recoveries"}
+
+# (metric, help, labels) of the gauges that each interface has once
+STATES: Final = (
+    ("interface_info", "1; the labels describe it", _PROPERTIES),
+    ("link_up", "1 while the interface has joined its link and carries traffic, else 0", ()),
+    ("mtu_bytes", "IP MTU of the interface", ()),
+)
 
 # (key of an observation, metric, help, labels that each row of the observation has)
 TALLIES: Final = (
@@ -72,7 +79,7 @@ def metric_name(name: str) -> str:
     """Return the metric, without `_total`, of the counter that `ipoibu stats` prints as `name`."""
     queue, name = split_queue(name)
     prefix, _, base = name.rpartition(".")
-    parts = ("ipoibu", "queue" if queue else "", prefix, _NAMES.get(base, base))
+    parts = ("ipoibu", "queue" if queue else "", prefix, NAMES.get(base, base))
     return f"ipoibu_{_EXCEPTIONS[name]}" if name in _EXCEPTIONS else "_".join(filter(None, parts))
 
 
@@ -117,11 +124,7 @@ def _gauges(observations: Sequence[Observation]) -> Iterator[GaugeMetricFamily]:
     def gauge(name: str, text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"ipoibu_{name}", text, labels=[*LABELS, *labels])
 
-    info = gauge("interface_info", "properties of the interface; the value is 1", _PROPERTIES)
-    is_up = gauge(
-        "link_up", "1 while the interface has joined its link and carries traffic, else 0"
-    )
-    mtu = gauge("mtu_bytes", "IP MTU of the interface")
+    info, is_up, mtu = (gauge(*state) for state in STATES)
     for it in observations:
         info.add_metric([*_labels(it), *(str(it[key]) for key in _PROPERTIES)], 1)
         is_up.add_metric(_labels(it), it["state"] == "up")

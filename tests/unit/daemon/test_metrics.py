@@ -19,6 +19,7 @@ import pytest
 from ipoibu.cli.main import main
 from ipoibu.daemon import metrics
 from ipoibu.daemon.counters import sections
+from tests.interpreter import run
 
 pytest.importorskip("prometheus_client")
 from prometheus_client import generate_latest
@@ -180,6 +181,10 @@ def _known() -> set[str]:
 
 
 @needs_promtool
+def test_the_page_has_the_metrics_of_the_code() -> None:
+    run(["docs/list_metrics.py", "--check"])
+
+
 def test_promtool_accepts_and_tests_the_rules(tmp_path: Path) -> None:
     for words in (["check", "rules", "ipoibu.rules.yml"], ["test", "rules", "ipoibu.test.yml"]):
         done = subprocess.run(
