@@ -121,6 +121,7 @@ DHCP6_REN_TIMEOUT_S: Final = 10.0  # likewise of rebinding
 DHCP6_REN_MAX_RT_S: Final = 600.0
 DHCP6_END_TIMEOUT_S: Final = 1.0  # DEC_TIMEOUT, REL_TIMEOUT
 DHCP6_END_MAX_RC: Final = 4  # DEC_MAX_RC, REL_MAX_RC
+DHCP6_RELEASE_S: Final = 2.5  # of our own: the end of an interface waits no longer for a reply
 
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst

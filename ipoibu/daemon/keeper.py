@@ -24,7 +24,7 @@ from ipoibu.daemon.notify import await_notices, notify
 from ipoibu.endpoint.kept import KeptNeighbour
 from ipoibu.errors import IpoibuError
 from ipoibu.fabric.base import KeptPort
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.interface import Leased, RouteSpec
 from ipoibu.host.tun import Tun
 from ipoibu.limits import NEIGH_KEPT_MAX, QUEUES_MAX
 
@@ -40,7 +40,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class KeptInterface:
     """What the next process has to know of an interface: its queue pair, the addresses and routes that
-    came from its configuration, the addresses that have been checked for duplicates, and neighbours."""
+    came from its configuration, the addresses that have been checked for duplicates, neighbours, and
+    addresses and routes by DHCP."""
 
     pkey: PKey
     qpn: Qpn
@@ -48,20 +49,19 @@ class KeptInterface:
     routes: tuple[RouteSpec, ...] = ()
     checked: tuple[IpAddress, ...] = ()
     neighbours: tuple[KeptNeighbour, ...] = ()
+    leased: tuple[Leased, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
             "pkey": int(self.pkey),
             "qpn": int(self.qpn),
             "addresses": [str(address) for address in self.addresses],
-            "routes": [
-                [str(route.network), None if route.via is None else str(route.via)]
-                for route in self.routes
-            ],
+            "routes": _texts(self.routes),
             "checked": [str(ip) for ip in self.checked],
             "neighbours": [
                 [str(each.ip), str(each.hwaddr), each.is_permanent] for each in self.neighbours
             ],
+            "leased": [[str(each.address), _texts(each.routes)] for each in self.leased],
         }
 
     @classmethod
@@ -71,19 +71,28 @@ class KeptInterface:
             PKey(read["pkey"]),
             Qpn(read["qpn"]),
             tuple(ipaddress.ip_interface(text) for text in read["addresses"]),
-            tuple(
-                RouteSpec(
-                    ipaddress.ip_network(network),
-                    None if via is None else ipaddress.ip_address(via),
-                )
-                for network, via in read["routes"]
-            ),
+            _routes(read["routes"]),
             tuple(ipaddress.ip_address(text) for text in read["checked"]),
             tuple(
                 KeptNeighbour(ipaddress.ip_address(ip), HwAddr.parse(hwaddr), bool(is_permanent))
                 for ip, hwaddr, is_permanent in read["neighbours"]
             ),
+            tuple(
+                Leased(ipaddress.ip_interface(text), _routes(routes))
+                for text, routes in read.get("leased", ())  # none before 0.2
+            ),
         )
+
+
+def _texts(routes: Iterable[RouteSpec]) -> list[list[str | None]]:
+    return [[str(each.network), None if each.via is None else str(each.via)] for each in routes]
+
+
+def _routes(read: Any) -> tuple[RouteSpec, ...]:
+    return tuple(
+        RouteSpec(ipaddress.ip_network(network), None if via is None else ipaddress.ip_address(via))
+        for network, via in read
+    )
 
 
 class Keeper:

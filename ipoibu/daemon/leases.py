@@ -52,7 +52,7 @@ class Leases:
     def changed(self, lease: Lease | None, holder: LeaseHolder) -> None:
         """Give the kernel the lease, or take it away."""
         before, self._lease = self._lease, lease
-        if lease == before:
+        if lease is not None and lease == before:
             return
         try:
             if lease is None:
@@ -69,9 +69,7 @@ class Leases:
 
     def changed6(self, lease: Lease6 | None, holder: LeaseHolder) -> None:
         """Likewise of DHCPv6: each renewal gives the address another lifetime."""
-        before, self._lease6 = self._lease6, lease
-        if lease is None and before is None:
-            return
+        self._lease6 = lease
         try:
             if lease is None:
                 holder.drop_lease(6)

@@ -46,7 +46,7 @@ from ipoibu.errors import (
 )
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.attached import AttachedInterface
-from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec
+from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
@@ -150,10 +150,12 @@ class RunningInterface:
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, self.mtu, self.set_mtu)
-        self._lease: Lease | None = None
+        self._leased: dict[int, IpAddress] = {}  # by DHCP, by IP version
+        self._early_lease: tuple[Lease | None] | None = None  # before the kernel's side exists
         self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
-        self._lease6: Lease6 | None = None
-        self._lease6_s = 0.0  # when it came, on the loop's clock
+        self._early_lease6: tuple[Lease6 | None, float] | None = (
+            None  # and when, on the loop's clock
+        )
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -202,11 +204,15 @@ class RunningInterface:
         self._interface.configure()
         if self._before is not None:
             self._interface.remove_stale(self._before.addresses, self._before.routes)
+            self._adopt_leases(self._before.leased)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
-        self._lease_changed(self._lease)  # DHCP may have been quicker
-        if self._lease6 is not None:
-            self._lease6_changed(self._lease6.aged(self._loop.time() - self._lease6_s))
+        if self._early_lease is not None:
+            self._lease_changed(*self._early_lease)
+        if self._early_lease6 is not None:
+            lease6, came_s = self._early_lease6
+            age_s = self._loop.time() - came_s
+            self._lease6_changed(lease6.aged(age_s) if lease6 is not None else None)
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
@@ -263,6 +269,7 @@ class RunningInterface:
             tuple(spec.routes),
             tuple(self._checked),
             neighbours,
+            self._interface.leased(),
         )
 
     def _note_soon(self) -> None:
@@ -494,14 +501,33 @@ class RunningInterface:
             self._fail(str(error))
 
     def _lease_changed(self, lease: Lease | None) -> None:
-        self._lease = lease
-        if self._link is not None:  # else `_start` calls again
+        self._note_leased(4, lease)
+        if self._link is None:  # `_start` calls again
+            self._early_lease = (lease,)
+        else:
             self._leases.changed(lease, self._interface)
 
     def _lease6_changed(self, lease: Lease6 | None) -> None:
-        self._lease6, self._lease6_s = lease, self._loop.time()
-        if self._link is not None:  # else `_start` calls again
+        self._note_leased(6, lease)
+        if self._link is None:
+            self._early_lease6 = lease, self._loop.time()
+        else:
             self._leases.changed6(lease, self._interface)
+
+    def _note_leased(self, version: int, lease: Lease | Lease6 | None) -> None:
+        """Note the address for the next process: the client has checked it for duplicates."""
+        before = self._leased.pop(version, None)
+        if before is not None:
+            self._checked.discard(before)
+        if lease is not None:
+            self._leased[version] = lease.address.ip
+            self._checked.add(lease.address.ip)
+        self._note_soon()
+
+    def _adopt_leases(self, leased: Sequence[Leased]) -> None:
+        endpoint = self.config.endpoint
+        clients = ((4, endpoint.dhcp), (6, endpoint.dhcp6))
+        self._interface.adopt_leases(leased, [v for v, client in clients if client is not None])
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:

@@ -18,6 +18,7 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.endpoint.lease_file import LeaseFile
 from ipoibu.errors import BadFrame
+from ipoibu.limits import DHCP6_RELEASE_S
 from ipoibu.proto import dhcp6_state, dhcp_state
 from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
 from ipoibu.proto.dhcp import grant_untrusted
@@ -167,10 +168,14 @@ class DhcpShell:
             self._keeper6.keep(str(lease.address), server, packed, effect.since_s)
 
     async def release(self, engine: Engine) -> None:
-        """Wait until the servers have been told that the addresses are free, if they need to be."""
-        while (engine.dhcp is not None and engine.dhcp.state is dhcp_state.State.RELEASING) or (
-            engine.dhcp6 is not None and engine.dhcp6.state is dhcp6_state.State.RELEASING
-        ):
+        """Wait until the servers have been told that the addresses are free, if they need to be; of DHCPv6
+        at most until the second message has had time for its reply."""
+        end_s = self._loop.time() + DHCP6_RELEASE_S
+        while engine.dhcp is not None and engine.dhcp.state is dhcp_state.State.RELEASING:
+            await asyncio.sleep(_LOOK_S)
+        while engine.dhcp6 is not None and engine.dhcp6.state is dhcp6_state.State.RELEASING:
+            if self._loop.time() >= end_s:
+                return
             await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:

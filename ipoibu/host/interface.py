@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -192,6 +192,19 @@ class Interface:
                 self._add_lease_routes(lease.routes)
         except IpoibuError as error:
             _log.error("%s: %s", self.spec.name, error)
+
+    def leased(self) -> tuple[Leased, ...]:
+        """Return the addresses and routes by DHCP."""
+        return tuple(self._leased.values())
+
+    def adopt_leases(self, leases: Sequence[Leased], versions: Collection[int]) -> None:
+        """Take over what an earlier process had by DHCP, in these IP versions, until `take_lease` or
+        `drop_lease`; remove the rest. Raise the kernel's errors."""
+        for lease in leases:
+            version = lease.address.version
+            self._leased[version] = Leased(lease.address, lease.routes)
+            if version not in versions:
+                self.drop_lease(version)
 
     def take_lease(
         self,

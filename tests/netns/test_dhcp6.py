@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,4 +231,53 @@ def test_isc_behind_a_relay_agent_gives_and_renews_a_lease(
         replies = served.log.count("Reply NA")
         until(lambda: served.log.count("Reply NA") > replies, 10)
         until(lambda: lease(client)["state"] == "bound")
+    client.stop()
+
+
+_PROGRAM = """
+from ipoibu import Endpoint, EndpointConfig
+from ipoibu.endpoint.dhcp_config import DhcpConfig
+
+leases = []
+config = EndpointConfig("ib0", "soft:eth0", dhcp6=DhcpConfig(is_released=True))
+with Endpoint(config, on_lease6=leases.append) as endpoint:
+    endpoint.address_added("fe80::5/64")
+    assert endpoint.wait_up(20)
+    print(endpoint.show()["dhcp6"]["address"], leases[0].address)
+assert leases[-1] is None
+"""
+
+
+def test_an_application_gets_an_address_and_gives_it_back(
+    link: Lab, tmp_path: Path, until: Until
+) -> None:
+    first, _, client = link.hosts
+    with running(first, tmp_path, server()) as served:
+        until(lambda: READY in served.log)
+        done = client.run([sys.executable, "-c", _PROGRAM])
+        assert done.returncode == 0, done.stderr
+        shown, told = done.stdout.split()
+        assert shown == told
+        assert f"DHCPREPLY(ib0) {shown.partition('/')[0]} " in served.log
+        until(lambda: "DHCPRELEASE" in served.log)
+
+
+def test_a_child_has_an_association_of_its_own(
+    link: Lab, tmp_path: Path, until: Until, cli: Cli
+) -> None:
+    first, _, client = link.hosts
+    done = cli(first, "child", "add", "ib0", "0x8001", "--address", "fd78::1/64")
+    assert done.returncode == 0, done.stderr
+    more = "--dhcp-range=fd78::100,fd78::200,64,120"
+    with running(first, tmp_path, server("--interface=ib0.8001", more)) as served:
+        until(lambda: served.log.count(READY) == 2)
+        client.start()
+        done = cli(client, "child", "add", "ib0", "0x8001", "--address", "dhcp6")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(cli(client, "show", "-j").stdout)
+        parent, child = (each["dhcp6"] for each in sorted(shown, key=lambda each: each["name"]))
+        assert parent["address"].startswith("fd77::")
+        assert child["address"].startswith("fd78::")
+        assert parent["duid"] == child["duid"]
+        assert (parent["iaid"], child["iaid"]) == ("00:00:ff:ff", "00:00:80:01")
     client.stop()

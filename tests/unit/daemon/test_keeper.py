@@ -14,7 +14,7 @@ import pytest
 from ipoibu.addr import HwAddr, PKey, Qpn
 from ipoibu.daemon.keeper import Keeper, KeptInterface
 from ipoibu.endpoint.kept import KeptNeighbour
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.interface import Leased, RouteSpec
 from ipoibu.host.tun import Tun
 
 PEER = "00:2b:35:bb:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02"
@@ -28,6 +28,13 @@ KEPT = KeptInterface(
     ),
     (ipaddress.ip_address("fd00::1"),),
     (KeptNeighbour(ipaddress.ip_address("10.0.0.2"), HwAddr.parse(PEER), True),),
+    (
+        Leased(
+            ipaddress.ip_interface("10.0.0.7/24"),
+            (RouteSpec(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_address("10.0.0.9")),),
+        ),
+        Leased(ipaddress.ip_interface("fd00::7/128")),
+    ),
 )
 
 

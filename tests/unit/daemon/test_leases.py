@@ -89,10 +89,16 @@ def test_both_leases_are_in_one_file_until_they_are_gone(made: Leases, tmp_path:
 
 def test_each_renewal_of_dhcpv6_refreshes_the_lifetimes(made: Leases) -> None:
     holder = Holder()
-    made.changed6(None, holder)
     made.changed6(NEW, holder)
     made.changed6(NEW, holder)
     assert holder.log == ["take fd00::7/128 500 1000"] * 2
+
+
+def test_a_lease_of_an_earlier_process_goes_if_the_client_does_not_get_it(made: Leases) -> None:
+    holder = Holder()
+    made.changed(None, holder)
+    made.changed6(None, holder)
+    assert holder.log == ["drop 4", "drop 6"]
 
 
 def test_a_lease_that_the_kernel_refuses_is_reported(

@@ -7,7 +7,7 @@ import pytest
 
 from ipoibu.addr import link_local
 from ipoibu.errors import LinkError, NoSuchDevice
-from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec, disable_ipv6
+from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec, disable_ipv6
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 
 IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
@@ -240,3 +240,18 @@ def test_a_lease_that_the_kernel_dropped_while_it_was_down_comes_back_until_its_
         netlink.log.clear()
         interface.restore()
         assert not any("fd00::7" in line for line in netlink.log)
+
+
+def test_a_lease_of_an_earlier_process_stays_until_its_client_says_otherwise() -> None:
+    old = Leased(ipaddress.ip_interface("10.0.0.7/24"))
+    new = Leased(ipaddress.ip_interface("fd00::7/128"))
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        interface.adopt_leases([old, new], [6])
+        assert netlink.log == ["remove 10.0.0.7/24"]
+        assert [each.address for each in interface.leased()] == [new.address]
+        interface.take_lease(ipaddress.ip_interface("fd00::8/128"), lifetimes_s=(500, 1000))
+        assert netlink.log[1:] == ["add fd00::8/128 500 1000", "remove fd00::7/128"]
+        interface.adopt_leases([new], [6])
+        interface.drop_lease(6)
+        assert netlink.log[3:] == ["remove fd00::7/128"]
