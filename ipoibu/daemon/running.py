@@ -201,6 +201,8 @@ class RunningInterface:
         self._side = self._make_side(self._spec())
         stack.callback(self._close_side)
         stack.callback(self._leases.close)
+        if self._before is not None and (kept := self._side.netlink.link(config.name)) is not None:
+            self._interface.note_mode(kept)
         self._interface.configure()
         if self._before is not None:
             self._interface.remove_stale(self._before.addresses, self._before.routes)
@@ -572,6 +574,8 @@ class RunningInterface:
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
         was_down = not _carries_ipv6(before)
+        if not was_down and _carries_ipv6(link):
+            self._interface.note_mode(link)
         if was_down and _carries_ipv6(link):
             _log.warning("%s: the interface is up again", link.name)
         if (was_down or link.master != before.master) and _carries_ipv6(link):

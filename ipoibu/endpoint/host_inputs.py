@@ -32,11 +32,16 @@ from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, pref
 class HostInputs(Life):
     """The part of `Endpoint` that takes the configuration of its host. Addresses may be text."""
 
-    def address_added(self, address: IpInterface | str, is_checked: bool = True) -> None:
+    def address_added(
+        self, address: IpInterface | str, is_checked: bool = True, is_optimistic: bool = False
+    ) -> None:
         """The interface has this address now: check it for duplicates as `EndpointConfig.dad_ipv4` and
-        `dad_ipv6` say (not at all unless `is_checked`), and announce it."""
+        `dad_ipv6` say (not at all unless `is_checked`), and announce it. While it checks an optimistic
+        IPv6 address, hosts may reach it already (RFC 4429)."""
         added = interface_of(address)
-        self._call(lambda: self._input(self._engine.address_added, added, is_checked))
+        self._call(
+            lambda: self._input(self._engine.address_added, added, is_checked, is_optimistic)
+        )
 
     def set_peers(self, peers: Sequence[str]) -> None:
         """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link

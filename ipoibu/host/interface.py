@@ -14,7 +14,13 @@ from typing import Final
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork, link_local
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.namespace import HERE, Namespace
-from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
+from ipoibu.host.netlink import (
+    IFA_F_STABLE_PRIVACY,
+    IN6_ADDR_GEN_MODE_RANDOM,
+    IN6_ADDR_GEN_MODE_STABLE_PRIVACY,
+    Link,
+    Netlink,
+)
 from ipoibu.limits import IPV6_MIN_MTU
 
 TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
@@ -91,6 +97,9 @@ class Leased:
 # Of the routes of a lease, as systemd-networkd has it: the routes of an administrator come first.
 LEASE_METRIC: Final = 1024
 
+# addr_gen_mode with identifiers of RFC 7217, by stable_secret or by a random secret
+_CHOSEN_MODES: Final = (IN6_ADDR_GEN_MODE_STABLE_PRIVACY, IN6_ADDR_GEN_MODE_RANDOM)
+
 
 class Interface:
     """Keeps one existing interface in the state of its spec. Belongs to one thread."""
@@ -106,6 +115,9 @@ class Interface:
         self._netlink = netlink
         self._unwanted: set[IpAddress] = set()  # addresses that another host has, too
         self._leased: dict[int, Leased] = {}  # by IP version
+        self._addr_gen_mode: int | None = None
+        if not link.up or link.addr_gen_mode == IN6_ADDR_GEN_MODE_STABLE_PRIVACY:
+            self.note_mode(link)  # else mode 3 may be the kernel's own
 
     def configure(self) -> None:
         """Set MTU and queue length, then the state up, then addresses and routes; raise the kernel's
@@ -115,7 +127,7 @@ class Interface:
         netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
         if self.spec.ipv6:
             try:
-                netlink.set_link(index, kernel_link_local=False)
+                self._settle_mode()
             except LinkError:
                 if any(address.version == 6 for address in self.spec.addresses):
                     raise
@@ -136,6 +148,24 @@ class Interface:
             netlink.add_address(index, address)
         for route in self.spec.routes:
             netlink.add_route(index, route.network, route.via)
+
+    def note_mode(self, link: Link) -> None:
+        """Note the administrator's addr_gen_mode: the link has had IPv6 since ipoibu set it up.
+
+        The kernel gives a TUN mode 3 when it comes up as it was made, in mode 0, or with a new IPv6.
+        """
+        is_chosen = link.addr_gen_mode in _CHOSEN_MODES
+        self._addr_gen_mode = link.addr_gen_mode if is_chosen else None
+
+    def _settle_mode(self) -> bool:
+        """Have the kernel generate no link-local address, because ours is that of the port, unless the
+        administrator chose RFC 7217; return whether they did."""
+        link = self._netlink.link(self.index) if self._addr_gen_mode is not None else None
+        if link is not None and link.addr_gen_mode == self._addr_gen_mode:
+            return True
+        self._addr_gen_mode = None
+        self._netlink.set_link(self.index, kernel_link_local=False)
+        return False
 
     def change(self, spec: InterfaceSpec) -> None:
         """Take over the addresses and routes of another spec; the kernel's errors leave the old spec."""
@@ -178,8 +208,8 @@ class Interface:
         missing = set(self.spec.addresses) - present
         try:
             if self.spec.ipv6:
-                self._netlink.set_link(self.index, kernel_link_local=False)
-                self._remove_generated()
+                if not self._settle_mode():
+                    self._remove_generated()
                 self._add_link_local()
             for address in missing:
                 if address.ip not in self._unwanted:

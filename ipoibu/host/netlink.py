@@ -88,6 +88,8 @@ IFA_F_NODAD: Final = 0x02
 IFA_F_TENTATIVE: Final = 0x40
 IFA_F_STABLE_PRIVACY: Final = 0x800
 IN6_ADDR_GEN_MODE_NONE: Final = 1
+IN6_ADDR_GEN_MODE_STABLE_PRIVACY: Final = 2
+IN6_ADDR_GEN_MODE_RANDOM: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Link:
 
     `is_router` says whether it forwards IPv6 packets, `receives_all` whether a program wants all multicast
     groups: a multicast router, a packet socket (both since Linux 6.0), or `ip link set allmulticast on`.
+    `addr_gen_mode` is the sysctl of that name, None if the interface has no IPv6.
     """
 
     index: int
@@ -106,6 +109,7 @@ class Link:
     is_router: bool = False
     master: int | None = None
     receives_all: bool = False
+    addr_gen_mode: int | None = None  # IN6_ADDR_GEN_MODE_*
 
 
 def _lifetime(seconds: float) -> int:
@@ -118,10 +122,21 @@ def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
 
 def _forwards_ipv6(link: Any) -> bool:
     """Return net.ipv6.conf.NAME.forwarding of the link; False if the interface has no IPv6."""
-    families = link.get_attr("IFLA_AF_SPEC")
-    ipv6 = families and families.get_attr("AF_INET6")
+    ipv6 = _ipv6_of(link)
     settings = ipv6 and ipv6.get_attr("IFLA_INET6_CONF")
     return bool(settings and settings["forwarding"])
+
+
+def _ipv6_of(link: Any) -> Any:
+    """Return what the kernel says of the link's IPv6, None if the interface has none."""
+    families = link.get_attr("IFLA_AF_SPEC")
+    return families and families.get_attr("AF_INET6")
+
+
+def _addr_gen_mode(link: Any) -> int | None:
+    ipv6 = _ipv6_of(link)
+    mode = ipv6 and ipv6.get_attr("IFLA_INET6_ADDR_GEN_MODE")
+    return None if mode is None else int(mode)
 
 
 class Netlink(NetlinkSocket):
@@ -152,6 +167,7 @@ class Netlink(NetlinkSocket):
             is_router=_forwards_ipv6(link),
             master=link.get_attr("IFLA_MASTER"),
             receives_all=bool(link["flags"] & IFF_ALLMULTI or link.get_attr("IFLA_ALLMULTI")),
+            addr_gen_mode=_addr_gen_mode(link),
         )
 
     def set_link(

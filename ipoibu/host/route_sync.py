@@ -13,6 +13,7 @@ import itertools
 import logging
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Protocol
 
 from ipoibu.addr import IpInterface
@@ -36,6 +37,7 @@ from ipoibu.host.route_message import RTN_ANYCAST, RouteReader, route_type
 from ipoibu.host.route_query import RouteQuery
 from ipoibu.host.route_rules import Rule, fields_of
 from ipoibu.host.route_table import RouteTable
+from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
 from ipoibu.route import AskRoute, RouteChange
 
@@ -48,7 +50,9 @@ _log = logging.getLogger(__name__)
 class Stack(Protocol):
     """The part of `Endpoint` that follows the kernel's interface."""
 
-    def address_added(self, address: IpInterface, is_checked: bool, /) -> None: ...
+    def address_added(
+        self, address: IpInterface, is_checked: bool, is_optimistic: bool, /
+    ) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
     def routes_changed(self, changes: list[RouteChange], /) -> None: ...
     def answer_routes(self, ask: AskRoute, /) -> None: ...
@@ -64,10 +68,11 @@ class RouteSync:
 
     list_s: Final = None  # the kernel sends a notice of every change
 
-    def __init__(self, index: int, stack: Stack, netlink: Netlink) -> None:
+    def __init__(self, index: int, stack: Stack, netlink: Netlink, sysctls: Path = SYSCTLS) -> None:
         self._index = index
         self._stack = stack
         self._netlink = netlink
+        self._sysctls = Sysctls(netlink.namespace, sysctls)
         self._is_router = False
         self._addresses: set[IpInterface] = set()
         self._reader = RouteReader(index)
@@ -197,7 +202,16 @@ class RouteSync:
         for address in sorted(held.keys() - self._addresses, key=str):
             self._addresses.add(address)
             # keepalived adds a virtual router's IPv6 addresses with that flag, as does `ip ... nodad`.
-            self._stack.address_added(address, not held[address] & IFA_F_NODAD)
+            is_checked = not held[address] & IFA_F_NODAD
+            self._stack.address_added(address, is_checked, self._is_optimistic(address))
+
+    def _is_optimistic(self, address: IpInterface) -> bool:
+        """Return whether the kernel's optimistic_dad holds for the address; its own detection, which would
+        mark the address, does not run on a TUN. As in the kernel, a router is never optimistic."""
+        link = self._link
+        if address.version == 4 or link is None or link.is_router:
+            return False
+        return self._sysctls.larger("ipv6", link.name, "optimistic_dad") > 0
 
     # ---- routes
 

@@ -16,6 +16,7 @@ With WARN we check whether that host still uses the address, and announce it onc
 
 IPv6 probes start without the random delay of RFC 4862 §5.4.2: no common signal brings all hosts of a
 fabric up at once, and peers that still know our former queue pair wait for the announcement.
+An optimistic address (RFC 4429) answers solicitations already while we probe for it, without override.
 Once an address is ours we keep it; with ON we defend it: RFC 5227 §2.4 (c), once in ten seconds.
 """
 
@@ -129,6 +130,7 @@ class _Address:
     interfaces: set[IpInterface] = field(default_factory=set)  # one for each prefix length
     state: State = State.WAITING
     is_checked: bool = True
+    is_optimistic: bool = False
     is_kept: bool = False  # an earlier process or queue pair has probed for it
     policy: Dad | None = None  # None: that of the family
     sent: int = 0
@@ -168,6 +170,11 @@ class Addresses:
         """Return whether we answer for `ip`: we have probed it, and it is no duplicate."""
         address = self._addresses.get(ip)
         return address is not None and address.state in _OURS
+
+    def is_optimistic(self, ip: IpAddress) -> bool:
+        """Return whether we probe for `ip` and use it meanwhile: RFC 4429."""
+        address = self._addresses.get(ip)
+        return address is not None and address.is_optimistic and address.state is State.TENTATIVE
 
     def is_directed_broadcast(self, ip: IpAddress) -> bool:
         """Return whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
@@ -217,6 +224,7 @@ class Addresses:
         interface: IpInterface,
         *,
         is_checked: bool = True,
+        is_optimistic: bool = False,
         policy: Dad | None = None,
     ) -> bool:
         """Take an address, as `policy` or that of its family says if `is_checked`, else at once, when the
@@ -227,7 +235,7 @@ class Addresses:
                 self._context.count("address_table_full")
                 return False
             address = self._addresses[interface.ip] = _Address(
-                interface.ip, is_checked=is_checked, policy=policy
+                interface.ip, is_checked=is_checked, is_optimistic=is_optimistic, policy=policy
             )
             address.is_kept = interface.ip in self._kept
             self._kept.discard(interface.ip)

@@ -341,14 +341,18 @@ class Engine:
     # -- addresses and groups --------------------------------------------------------------------
 
     def address_added(
-        self, now: float, interface: IpInterface, is_checked: bool = True
+        self,
+        now: float,
+        interface: IpInterface,
+        is_checked: bool = True,
+        is_optimistic: bool = False,
     ) -> list[Effect]:
-        """The host has a new address: probe for it (if `is_checked`), then announce it. IPv6 needs an MTU
-        of 1280 (T3)."""
+        """The host has a new address: probe for it (if `is_checked`), then announce it. Hosts may reach an
+        optimistic one meanwhile (RFC 4429). IPv6 needs an MTU of 1280 (T3)."""
         address = interface.ip
         if self._refuse_ipv6(address) or not is_host(address):
             return self._context.take(now)
-        self._hold(now, interface, None, is_checked=is_checked)
+        self._hold(now, interface, None, is_checked=is_checked, is_optimistic=is_optimistic)
         return self._context.take(now)
 
     def keep_addresses(self, ips: Iterable[IpAddress]) -> None:
@@ -534,7 +538,13 @@ class Engine:
                 client.decided(now, address, is_duplicate)
 
     def _hold(
-        self, now: float, interface: IpInterface, policy: Dad | None, *, is_checked: bool = True
+        self,
+        now: float,
+        interface: IpInterface,
+        policy: Dad | None,
+        *,
+        is_checked: bool = True,
+        is_optimistic: bool = False,
     ) -> bool:
         """Take an address, of IPv6 with its group (RFC 4862 §5.4.2); False if there is no room."""
         address = interface.ip
@@ -544,7 +554,9 @@ class Engine:
         group = solicited_node(address)
         if not self._groups.join(now, group):
             return False
-        if not self._addresses.add(now, interface, is_checked=is_checked, policy=policy):
+        if not self._addresses.add(
+            now, interface, is_checked=is_checked, is_optimistic=is_optimistic, policy=policy
+        ):
             self._groups.leave(now, group)
             return False
         return True

@@ -145,7 +145,9 @@ class NdResolver:
         self, now: float, source: FrameSource, message: NeighbourSolicitation
     ) -> None:
         """RFC 4861 §7.2.3: answer for our own target; ignore a tentative or foreign one."""
-        if not self._addresses.is_ours(message.target) and message.target not in self._proxies:
+        is_optimistic = self._addresses.is_optimistic(message.target)
+        is_ours = self._addresses.is_ours(message.target) or is_optimistic
+        if not is_ours and message.target not in self._proxies:
             if message.target not in self._addresses:  # else a tentative one
                 self._ask_proxy(message, message.lladdr or _sender(source))
             return
@@ -154,7 +156,7 @@ class NdResolver:
         asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
         if asker is None:
             self._context.drop(now, source, "nd_no_lladdr")
-        elif self._addresses.is_ours(message.target):
+        elif is_ours:
             self._answer(message, asker)
         else:
             self._answer_soon(now, message, asker)
@@ -228,7 +230,9 @@ class NdResolver:
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
         """RFC 4861 §7.2.4: answer the asker, or all nodes if the asker has no address yet (N4)."""
         answer = message.answer(self._context.hwaddr, self._context.config.is_router)
-        if message.target not in self._addresses:
+        if self._addresses.is_optimistic(message.target):
+            answer = replace(answer, override=False)  # RFC 4429 §3.3: the owner's answer is better
+        elif message.target not in self._addresses:
             # §7.2.7, §7.2.8 (N11): another owner's answer overrides ours
             source = self._addresses.source_for(answer.destination, None)
             if source is None:

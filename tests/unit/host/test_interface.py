@@ -74,9 +74,12 @@ class Recorder(Netlink):
         self.held = {ipaddress.ip_interface(address) for address in addresses}
         self.invented: dict[str, int] = {}
         self.collateral: set[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = set()
+        self.mode: int | None = 0
+        self.is_up = False
 
     def link(self, name: str | int) -> Link | None:
-        return Link(index=7, name="ib0", mtu_bytes=1500, up=False, hwaddr=None)
+        mode = self.mode
+        return Link(7, "ib0", mtu_bytes=1500, up=self.is_up, hwaddr=None, addr_gen_mode=mode)
 
     def set_link(self, index: int, **changes: object) -> None:
         self.log += [f"{key}={value}" for key, value in changes.items()]
@@ -255,3 +258,40 @@ def test_a_lease_of_an_earlier_process_stays_until_its_client_says_otherwise() -
         interface.adopt_leases([new], [6])
         interface.drop_lease(6)
         assert netlink.log[3:] == ["remove fd00::7/128"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_up", "is_kept"),
+    [
+        (0, False, False),
+        (1, True, False),
+        (2, False, True),
+        (2, True, True),
+        (3, False, True),
+        (3, True, False),
+        (None, False, False),
+    ],
+)
+def test_an_addr_gen_mode_of_the_administrator_stays(
+    mode: int | None, is_up: bool, is_kept: bool
+) -> None:
+    """RFC 7217. The kernel itself sets mode 3 when a TUN comes up: only before is it a choice."""
+    with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
+        netlink.mode, netlink.is_up = mode, is_up
+        Interface(_spec(2044), netlink).restore()
+        assert ("kernel_link_local=False" in netlink.log) != is_kept
+
+
+def test_an_addr_gen_mode_that_is_chosen_later_stays_while_its_ipv6_does() -> None:
+    with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
+        netlink.invented = {"fe80::5054:1234:9:1": IFA_F_STABLE_PRIVACY | IFA_F_PERMANENT}
+        interface = Interface(_spec(2044), netlink)
+        netlink.mode = 2
+        link = netlink.link("ib0")
+        assert link is not None
+        interface.note_mode(link)
+        interface.restore()
+        assert netlink.log == ["add fe80::215:5dff:fd33:ff0b/64"]
+        netlink.mode = 3  # the kernel made IPv6 anew: the secret is gone
+        interface.restore()
+        assert netlink.log[1:3] == ["kernel_link_local=False", "remove fe80::5054:1234:9:1/64"]

@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,8 +91,9 @@ class Endpoint:
     def __init__(self) -> None:
         self.log: list[str] = []
 
-    def address_added(self, address: IpInterface, is_checked: bool) -> None:
-        self.log.append(f"+{address}" + ("" if is_checked else " unchecked"))
+    def address_added(self, address: IpInterface, is_checked: bool, is_optimistic: bool) -> None:
+        marks = " unchecked" * (not is_checked) + " optimistic" * is_optimistic
+        self.log.append(f"+{address}{marks}")
 
     def address_removed(self, address: IpInterface) -> None:
         self.log.append(f"-{address}")
@@ -118,10 +120,11 @@ class Endpoint:
 
 
 class Bench:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sysctls: Path) -> None:
         self.kernel = Kernel()
         self.endpoint = Endpoint()
-        self.route_sync = RouteSync(INDEX, self.endpoint, self.kernel)
+        self.sysctls = sysctls
+        self.route_sync = RouteSync(INDEX, self.endpoint, self.kernel, sysctls)
         self.route_sync.close()
         monkeypatch.setattr(self.route_sync, "_monitor", self.kernel)
 
@@ -136,8 +139,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    bench = Bench(monkeypatch)
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(monkeypatch, tmp_path)
     yield bench
     bench.kernel.close()
 
@@ -167,6 +170,19 @@ def test_an_address_without_duplicate_detection_stays_unchecked(bench: Bench) ->
     bench.kernel.held = {ipaddress.ip_interface("fd00::9/128")}
     bench.kernel.flags = IFA_F_NODAD
     assert bench.refresh() == ["+fd00::9/128 unchecked"]
+
+
+@pytest.mark.parametrize("scope", ["all", "ib0"])
+def test_optimistic_dad_marks_the_ipv6_addresses_of_a_host(bench: Bench, scope: str) -> None:
+    """RFC 4429; as in the kernel, a router is not optimistic."""
+    (bench.sysctls / "ipv6/conf" / scope).mkdir(parents=True)
+    (bench.sysctls / "ipv6/conf" / scope / "optimistic_dad").write_text("1\n")
+    bench.kernel.held = set(map(ipaddress.ip_interface, ("fd00::9/64", "10.0.0.9/24")))
+    assert bench.refresh() == ["+10.0.0.9/24", "+fd00::9/64 optimistic"]
+    bench.kernel.forwards = True
+    bench.kernel.held.add(ipaddress.ip_interface("fd00::10/64"))
+    bench.kernel.notify_link(RTM_NEWADDR)
+    assert bench.follow() == ["+fd00::10/64", "router True"]
 
 
 def test_a_change_is_followed_by_its_notice_without_another_listing(bench: Bench) -> None:

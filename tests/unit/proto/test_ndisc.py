@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_interface
 
 import pytest
 
@@ -157,6 +157,36 @@ def test_a_tentative_address_is_not_answered_for() -> None:
     bench.nd(NeighbourSolicitation(PEER_V6, solicited_node(OUR_V6), OUR_V6, PEER), multicast=True)
     assert bench.sent == []
     assert bench.host.verdicts == {}
+
+
+def test_an_optimistic_address_is_answered_for_without_override_while_we_probe_for_it() -> None:
+    """RFC 4429 §3.3."""
+    bench = Bench("fe80::77/64")
+    optimistic = ip_interface(f"{OUR_V6}/64")
+    bench.host.carry_out(bench.host.engine.address_added(bench.now, optimistic, True, True))
+    bench.run(0.1)
+    bench.clear()
+    for overrides, wait_s in ((False, 2.0), (True, 0.0)):
+        bench.nd(
+            NeighbourSolicitation(PEER_V6, solicited_node(OUR_V6), OUR_V6, PEER), multicast=True
+        )
+        (answer,) = [it for _, it in bench.sent_nd() if isinstance(it, NeighbourAdvertisement)]
+        assert (answer.source, answer.target) == (OUR_V6, OUR_V6)
+        assert (answer.solicited, answer.override) == (True, overrides)
+        bench.run(wait_s + 5)
+        bench.clear()
+
+
+def test_an_optimistic_address_that_another_host_has_is_a_duplicate() -> None:
+    bench = Bench("fe80::77/64")
+    optimistic = ip_interface(f"{OUR_V6}/64")
+    bench.host.carry_out(bench.host.engine.address_added(bench.now, optimistic, True, True))
+    bench.run(0.1)
+    bench.nd(NeighbourAdvertisement(OUR_V6, ALL_NODES, OUR_V6, PEER, override=True), multicast=True)
+    assert bench.host.verdicts[OUR_V6] is True
+    bench.clear()
+    bench.nd(NeighbourSolicitation(PEER_V6, solicited_node(OUR_V6), OUR_V6, PEER), multicast=True)
+    assert bench.sent_nd() == []
 
 
 def test_our_own_probe_that_comes_back_is_no_conflict() -> None:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""IPv6 addresses that the kernel makes for the TUN from a router's prefix: RFC 7217, RFC 8981, RFC 4429."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address, IPv6Network
+from typing import Any
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from tests.netns.conftest import Until
+
+pytestmark = pytest.mark.netns
+
+Sh = Callable[[Host, str], str]
+PREFIX = IPv6Network("fd66::/64")
+ROUTER = "fd66::1"
+SECRET = "2001:db8::5eed"
+AUTONOMOUS_ON_LINK = 0xC0
+
+
+def _advertise_prefix(router: Host) -> None:
+    """A router advertisement with PREFIX, from the host's ib0: RFC 4861 §4.2, §4.6.2."""
+    option = struct.pack(
+        ">BBBBIII16s",
+        *(3, 4, PREFIX.prefixlen, AUTONOMOUS_ON_LINK, 7200, 3600, 0),
+        PREFIX.network_address.packed,
+    )
+    advertisement = struct.pack(">BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + option
+    index = router.interface_index()
+    with router.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        raw.sendto(advertisement, ("ff02::1", 0, 0, index))
+
+
+def _made(host: Host) -> list[dict[str, Any]]:
+    """The addresses of PREFIX that the kernel has."""
+    shown = host.run(["ip", "-6", "-j", "address", "show", "dev", "ib0"]).stdout
+    entries = [it for link in json.loads(shown) for it in link.get("addr_info", [])]
+    return [it for it in entries if IPv6Address(it["local"]) in PREFIX]
+
+
+def _states(host: Host) -> dict[str, str]:
+    return {str(it["address"]): str(it["state"]) for it in host.ask("show")["addresses"]}
+
+
+def _reaches(host: Host, target: str, source: str) -> bool:
+    return host.run(["ping", "-c1", "-W1", "-I", source, target]).returncode == 0
+
+
+def _set(sh: Sh, host: Host, **values: object) -> None:
+    for name, value in values.items():
+        sh(host, f"sysctl -qw net.ipv6.conf.ib0.{name}={value}")
+
+
+@pytest.fixture
+def prefixed(sh: Sh) -> Iterator[tuple[Host, Host]]:
+    """A host, and a router with an address of PREFIX."""
+    with Lab(2) as lab:
+        host, router = lab.hosts
+        sh(router, "sysctl -qw net.ipv6.conf.all.forwarding=1")
+        sh(router, f"ip address add {ROUTER}/64 dev ib0 nodad")
+        yield host, router
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mode", [2, 3])
+def test_the_kernel_s_opaque_identifiers_are_probed_for_announced_and_reached(
+    prefixed: tuple[Host, Host], sh: Sh, until: Until, mode: int
+) -> None:
+    """RFC 7217: with a secret of the administrator (2), and with a random one (3)."""
+    host, router = prefixed
+    if mode == 2:
+        _set(sh, host, stable_secret=SECRET)
+    _set(sh, host, addr_gen_mode=mode)
+    _advertise_prefix(router)
+    (entry,) = until(lambda: _made(host))
+    assert entry["stable-privacy"]
+    address = entry["local"]
+    assert "ff:fe" not in address
+    until(lambda: _states(host).get(address) == "preferred", timeout_s=10)
+    assert _reaches(host, ROUTER, address)
+    assert _reaches(router, address, ROUTER)
+    # The same address again, after the interface was down: the mode and the secret stay.
+    sh(host, "ip link set ib0 down; ip link set ib0 up")
+    until(lambda: "fe80::200:ff:fe00:1" in _states(host), timeout_s=10)
+    _advertise_prefix(router)
+    until(lambda: [it["local"] for it in _made(host)] == [address], timeout_s=10)
+    until(lambda: _reaches(router, address, ROUTER), timeout_s=10)
+    assert sh(host, "sysctl -n net.ipv6.conf.ib0.addr_gen_mode").strip() == str(mode)
+
+
+@pytest.mark.timeout(60)
+def test_without_a_choice_the_identifier_is_that_of_the_port(
+    prefixed: tuple[Host, Host], sh: Sh, until: Until
+) -> None:
+    host, router = prefixed
+    for _ in range(2):
+        _advertise_prefix(router)
+        until(lambda: [it["local"] for it in _made(host)] == ["fd66::200:ff:fe00:1"], timeout_s=10)
+        sh(host, "ip link set ib0 down; ip link set ib0 up")
+        until(lambda: "fe80::200:ff:fe00:1" in _states(host), timeout_s=10)
+
+
+@pytest.mark.timeout(60)
+def test_temporary_addresses_are_used_and_answered_for(
+    prefixed: tuple[Host, Host], sh: Sh, until: Until
+) -> None:
+    """RFC 8981, use_tempaddr=2: the host prefers the temporary address for what it begins."""
+    host, router = prefixed
+    _set(sh, host, use_tempaddr=2)
+    _advertise_prefix(router)
+    until(lambda: len(_made(host)) == 2, timeout_s=10)
+    (temporary,) = [it["local"] for it in _made(host) if it.get("temporary")]
+    until(lambda: _states(host).get(temporary) == "preferred", timeout_s=10)
+    assert f"src {temporary}" in sh(host, f"ip -6 route get {ROUTER}")
+    assert _reaches(host, ROUTER, temporary)
+    assert _reaches(router, temporary, ROUTER)
+    entries = {it["ip"]: it["hwaddr"] for it in router.ask("neigh")}
+    assert entries[temporary] == host.ask("show")["hwaddr"]
+
+
+@pytest.mark.timeout(60)
+def test_an_address_that_another_host_has_goes(
+    prefixed: tuple[Host, Host], sh: Sh, until: Until
+) -> None:
+    """The kernel made the address; our probe finds the owner, and the interface loses the address."""
+    host, router = prefixed
+    _set(sh, host, stable_secret=SECRET, addr_gen_mode=2)
+    _advertise_prefix(router)
+    (entry,) = until(lambda: _made(host))
+    address = entry["local"]
+    sh(host, f"ip -6 address del {address}/64 dev ib0")
+    sh(router, f"ip -6 address add {address}/64 dev ib0 nodad")
+    until(lambda: _states(router).get(address) == "preferred", timeout_s=10)
+    _advertise_prefix(router)
+    until(lambda: f"address {address} is also used" in host.log(), timeout_s=10)
+    until(lambda: _made(host) == [], timeout_s=10)
+    until(lambda: _reaches(host, address, "fd77::1"), timeout_s=10)
+
+
+@pytest.mark.timeout(60)
+def test_an_optimistic_address_is_reached_before_its_probe_is_over(
+    prefixed: tuple[Host, Host], sh: Sh, until: Until
+) -> None:
+    """RFC 4429: the probe takes a second; without optimistic_dad no host gets an answer so long."""
+    host, router = prefixed
+
+    def answered_while_tentative(address: str) -> bool:
+        sh(host, f"ip -6 address add {address}/64 dev ib0")
+        while (state := _states(host).get(address)) in (None, "tentative"):
+            asked = router.ask("ping", target=address, timeout_ms=200)
+            is_still = _states(host).get(address) == state == "tentative"
+            if is_still and asked["reason"] is None:
+                return True
+        return False
+
+    assert not answered_while_tentative("fd66::a")
+    _set(sh, host, optimistic_dad=1)
+    assert answered_while_tentative("fd66::b")
+    until(lambda: _states(host).get("fd66::b") == "preferred", timeout_s=10)
