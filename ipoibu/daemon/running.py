@@ -573,7 +573,7 @@ class RunningInterface:
             _log.error("%s: %s", link.name, error)
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
-        was_down = not _carries_ipv6(before)
+        was_down = not _carries_ipv6(before) or (link.was_down and link.up)
         if not was_down and _carries_ipv6(link):
             self._interface.note_mode(link)
         if was_down and _carries_ipv6(link):

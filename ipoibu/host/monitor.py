@@ -38,6 +38,7 @@ RTNLGRP_IPV6_ROUTE: Final = 11
 NETLINK_ADD_MEMBERSHIP: Final = 1  # linux/netlink.h
 NETLINK_LISTEN_ALL_NSID: Final = 8
 _INDEX_AT: Final = 20  # ifi_index and ifa_index: behind 16 bytes of nlmsghdr and 4 further bytes
+_FLAGS_AT: Final = 24  # ifi_flags
 
 
 class Notice(NamedTuple):
@@ -52,6 +53,11 @@ class Notice(NamedTuple):
     def interface(self) -> int:
         """The index of the interface in a notice of a link, an address or a multicast group."""
         return int(struct.unpack_from("=I", self.data, self.offset + _INDEX_AT)[0])
+
+    @property
+    def link_flags(self) -> int:
+        """The IFF_* of the interface in a notice of a link."""
+        return int(struct.unpack_from("=I", self.data, self.offset + _FLAGS_AT)[0])
 
 
 class Monitor:

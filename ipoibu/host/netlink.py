@@ -98,7 +98,8 @@ class Link:
 
     `is_router` says whether it forwards IPv6 packets, `receives_all` whether a program wants all multicast
     groups: a multicast router, a packet socket (both since Linux 6.0), or `ip link set allmulticast on`.
-    `addr_gen_mode` is the sysctl of that name, None if the interface has no IPv6.
+    `addr_gen_mode` is the sysctl of that name, None if the interface has no IPv6. `was_down` says whether
+    the interface has been down since the listing before, even if it is up.
     """
 
     index: int
@@ -110,6 +111,7 @@ class Link:
     master: int | None = None
     receives_all: bool = False
     addr_gen_mode: int | None = None  # IN6_ADDR_GEN_MODE_*
+    was_down: bool = False
 
 
 def _lifetime(seconds: float) -> int:

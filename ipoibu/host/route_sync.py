@@ -13,6 +13,7 @@ import itertools
 import logging
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,6 +21,7 @@ from ipoibu.addr import IpInterface
 from ipoibu.host.monitor import Monitor, Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
+    IFF_UP,
     RTM_DELADDR,
     RTM_DELLINK,
     RTM_DELNEXTHOP,
@@ -78,6 +80,7 @@ class RouteSync:
         self._reader = RouteReader(index)
         self._table = RouteTable()
         self._link: Link | None = None
+        self._was_down = False  # by a notice, whatever the link is now
         self._query: RouteQuery | None = None  # set where the kernel decides about each flow
         self._rules: list[Rule] = []
         self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
@@ -110,15 +113,20 @@ class RouteSync:
 
     def refresh(self) -> Link | None:
         """Publish the differences, and return the link; None if the link is gone."""
+        if self._link is None:  # what happened before the first listing is none of our concern
+            for _ in self._monitor.notices(NOTICES_PER_ROUND):
+                pass
         if self._stale_link:
             before, self._link = self._link, self._netlink.link(self._index)
             if self._link is None:
                 return None
             self._stale_link = False
+            self._link = replace(self._link, was_down=self._was_down)
+            self._was_down = False
             if before is not None:
                 # A VRF that takes or releases the interface moves its routes between tables.
                 self._stale_routes |= before.master != self._link.master
-                self._stale_routes |= before.up and not self._link.up
+                self._stale_routes |= before.up and (not self._link.up or self._link.was_down)
             self._follow_link(self._link)
         if self._stale_nexthops:
             self._stale_nexthops = False
@@ -131,7 +139,10 @@ class RouteSync:
             self._rules = self._netlink.rules()
         self._follow_rules()
         self._publish_routes()
-        return self._link
+        link = self._link
+        if link is not None and link.was_down:
+            self._link = replace(link, was_down=False)
+        return link
 
     def withdraw(self) -> None:
         """Publish that the interface has no addresses and no routes, and is no router."""
@@ -152,6 +163,8 @@ class RouteSync:
         if notice.kind in (RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR):
             is_ours = notice.interface == self._index
             self._stale_link |= is_ours
+            if is_ours and notice.kind == RTM_NEWLINK and not notice.link_flags & IFF_UP:
+                self._was_down = True
             return is_ours or self._table.is_asking
         if notice.kind in (RTM_NEWRULE, RTM_DELRULE):
             self._stale_rules = True

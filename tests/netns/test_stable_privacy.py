@@ -75,7 +75,7 @@ def prefixed(sh: Sh) -> Iterator[tuple[Host, Host]]:
 def test_the_kernel_s_opaque_identifiers_are_probed_for_announced_and_reached(
     prefixed: tuple[Host, Host], sh: Sh, until: Until, mode: int
 ) -> None:
-    """RFC 7217: with a secret of the administrator (2), and with a random one (3)."""
+    """I3: with a secret of the administrator (2), and with a random one (3)."""
     host, router = prefixed
     if mode == 2:
         _set(sh, host, stable_secret=SECRET)

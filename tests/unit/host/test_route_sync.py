@@ -14,6 +14,7 @@ from ipoibu.addr import IpInterface
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
+    IFF_UP,
     RTM_DELROUTE,
     RTM_DELRULE,
     RTM_NEWADDR,
@@ -83,8 +84,8 @@ class Kernel(Netlink):
     def notify(self, kind: int, data: bytes, flags: int = 0) -> None:
         self.waiting.append(Notice(kind, flags, data, 0))
 
-    def notify_link(self, kind: int, index: int = INDEX) -> None:
-        self.notify(kind, bytes(20) + struct.pack("=I", index))
+    def notify_link(self, kind: int, index: int = INDEX, flags: int = IFF_UP) -> None:
+        self.notify(kind, bytes(20) + struct.pack("=II", index, flags))
 
 
 class Endpoint:
@@ -170,6 +171,20 @@ def test_an_address_without_duplicate_detection_stays_unchecked(bench: Bench) ->
     bench.kernel.held = {ipaddress.ip_interface("fd00::9/128")}
     bench.kernel.flags = IFA_F_NODAD
     assert bench.refresh() == ["+fd00::9/128 unchecked"]
+
+
+def test_a_link_that_was_down_for_a_moment_is_reported_once(bench: Bench) -> None:
+    """The listing shows the interface up again, without the addresses that the kernel dropped."""
+    bench.kernel.notify_link(RTM_NEWLINK, flags=0)  # of the time before
+    for flags, was_down in ((IFF_UP, False), (0, True), (IFF_UP, False)):
+        first = bench.route_sync.refresh()
+        assert first is not None
+        assert not first.was_down
+        bench.kernel.notify_link(RTM_NEWLINK, flags=flags)
+        assert bench.route_sync.changed()
+        link = bench.route_sync.refresh()
+        assert link is not None
+        assert (link.up, link.was_down) == (True, was_down)
 
 
 @pytest.mark.parametrize("scope", ["all", "ib0"])
