@@ -97,7 +97,7 @@ class Leased:
 # Of the routes of a lease, as systemd-networkd has it: the routes of an administrator come first.
 LEASE_METRIC: Final = 1024
 
-# addr_gen_mode with identifiers of RFC 7217, by stable_secret or by a random secret
+# I3: addr_gen_mode with identifiers of RFC 7217, by stable_secret or by a random secret
 _CHOSEN_MODES: Final = (IN6_ADDR_GEN_MODE_STABLE_PRIVACY, IN6_ADDR_GEN_MODE_RANDOM)
 
 

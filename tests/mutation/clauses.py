@@ -115,6 +115,9 @@ MUTATIONS: Final = (
     ),
     Mutation("I1", "ipoibu/addr.py", "+ guid[1:]", "+ guid[:7]"),
     Mutation("I2", "ipoibu/addr.py", "guid[0] | 0x02", "guid[0]"),
+    Mutation(
+        "I3", "ipoibu/host/interface.py", "link.addr_gen_mode == self._addr_gen_mode:", "False:"
+    ),
     Mutation("C3", _PROTO + "rc_policy.py", "self.config.private(has_superframes=False)", 'b""'),
     Mutation(
         "C4",
@@ -147,8 +150,8 @@ MUTATIONS: Final = (
     Mutation(
         "L3",
         _PROTO + "ndisc.py",
-        "if not self._addresses.is_ours(message.target) and",
-        "if message.target not in self._addresses and",
+        "is_ours = self._addresses.is_ours(message.target) or",
+        "is_ours = message.target in self._addresses or",
     ),
     Mutation(
         "L4", _PROTO + "dad.py", "_I.CLAIMED):    (_S.DUPLICATE,", "_I.CLAIMED):    (_S.TENTATIVE,"

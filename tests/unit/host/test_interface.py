@@ -275,7 +275,7 @@ def test_a_lease_of_an_earlier_process_stays_until_its_client_says_otherwise() -
 def test_an_addr_gen_mode_of_the_administrator_stays(
     mode: int | None, is_up: bool, is_kept: bool
 ) -> None:
-    """RFC 7217. The kernel itself sets mode 3 when a TUN comes up: only before is it a choice."""
+    """I3: the kernel itself sets mode 3 when a TUN comes up: only before is it a choice."""
     with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
         netlink.mode, netlink.is_up = mode, is_up
         Interface(_spec(2044), netlink).restore()
