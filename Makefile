@@ -46,7 +46,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 NIGHTLY := $(addprefix nightly-,kernels packages fuzz decoders mutation attack)
-.PHONY: help lab bench docs check check-c check-python test test-builds test-netns test-opensm test-lab nightly $(NIGHTLY) coverage soak \
+.PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel venv build deps deps-test clean
 
 help:
@@ -98,10 +98,16 @@ test-builds: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m 'builds and not nightly' tests/unit tests/package
 
 test-netns: deps-test $(VENV)/.dev build
-	$(SPREAD) $(WAITING) -m 'not serial' tests/netns
+	@$(MAKE) --no-print-directory -j2 netns-spread netns-beside
 	$(PYTEST) -m serial tests/netns
-	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m 'root and not serial' tests/netns)
-	$(if $(SUDO),$(SUDO) $(PYTEST) -p no:cacheprovider -m 'root and serial' tests/netns)
+	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m 'root and not serial and not beside' tests/netns)
+	$(if $(SUDO),$(SUDO) $(PYTEST) -p no:cacheprovider -m 'root and (serial or beside)' tests/netns)
+
+netns-spread:
+	$(SPREAD) $(WAITING) -m 'not serial and not beside' tests/netns
+
+netns-beside:
+	$(PYTEST) -m beside tests/netns
 
 test-opensm: deps-test $(VENV)/.dev build
 	$(SPREAD) $(WAITING) tests/opensm

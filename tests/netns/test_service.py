@@ -24,7 +24,7 @@ from ipoibu.sandbox.errors import Unavailable
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.root,
-    pytest.mark.serial,  # the tests share one systemd, and follow each other
+    pytest.mark.beside,  # the tests share one systemd, and follow each other
     pytest.mark.skipif(not Path("/lib/systemd/systemd").exists(), reason="no systemd here"),
 ]
 

@@ -17,6 +17,16 @@ def variable(name: str) -> list[str]:
     return str(value).split()
 
 
+def test_only_tests_in_namespaces_run_beside_others() -> None:
+    """The other tiers have no process for them."""
+    marked = [
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^\s*(@|pytestmark.*)?pytest\.mark\.beside", path.read_text(), re.MULTILINE)
+    ]
+    assert {path.parent.name for path in marked} == {"netns"}
+
+
 def test_make_check_runs_every_test_that_has_to_be_alone() -> None:
     """`make check` collects only these files for its last step, which saves seconds."""
     marked = {
