@@ -10,6 +10,7 @@ directory only. Its processes are one session, which `Guest.close` ends.
 """
 
 import ctypes
+import itertools
 import os
 import re
 import selectors
@@ -47,6 +48,7 @@ INFINIBAND = ("rdma_rxe.ib=1",)
 _COMPLAINT = re.compile(
     r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
 )
+_runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
@@ -147,7 +149,8 @@ def run(
     ends the others after GRACE_S. `kernel_arguments`, if any, has for each guest the end of its
     kernel's command line. It keeps `directory`, which is /run/lab in the guests; without one it
     uses a temporary directory. `copy_to` gets the output of the first guest as it comes. Each guest is
-    bound to one of the host's CPUs, if there are as many CPUs as guests.
+    bound to one of the host's CPUs, if there are as many CPUs as guests; each run begins with another
+    one, because the first guest often has more to do.
     """
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as temporary:
@@ -165,9 +168,7 @@ def run(
     count = len(commands)
     if not 1 <= count <= len(names):
         raise ValueError(f"{count} commands for {len(names)} names")
-    cpus: Sequence[int | None] = sorted(os.sched_getaffinity(0))
-    if len(cpus) < count:
-        cpus = [None] * count
+    cpus = _cpus(count)
     with Wire(count) as wire:
         guests = [
             Guest(
@@ -193,6 +194,15 @@ def run(
         finally:
             for guest in guests:
                 guest.close()
+
+
+def _cpus(count: int) -> Sequence[int | None]:
+    """Return the CPU of each guest of the next run."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < count:
+        return [None] * count
+    first = next(_runs) % len(cpus)
+    return [*cpus[first:], *cpus[:first]][:count]
 
 
 def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:

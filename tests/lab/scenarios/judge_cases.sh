@@ -9,7 +9,7 @@ apart() { # HOST
     local other=$((3 - LAB_INDEX))
     side_up "$1" partition
     meet up 60
-    if five_pings "10.9.0.$other" || five_pings "fd00:9::$other"; then
+    if pings 5 -W 1 "10.9.0.$other" || pings 5 -W 1 "fd00:9::$other"; then
         echo "a limited member was heard by another" >&2
         return 1
     fi

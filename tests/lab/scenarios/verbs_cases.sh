@@ -38,9 +38,7 @@ converse() { # DEVICE [OPTION...]
         meet served6
         iperf3 -c fd00:9::1 -t 2 -P "$streams" -R -J >/run/lab/backward.json
     fi
-    ipoibu show ib0 -j >"/run/lab/show-$LAB_NAME.json"
-    ipoibu neigh ib0 -j >"/run/lab/neigh-$LAB_NAME.json"
-    ipoibu stats ib0 -j >"/run/lab/stats-$LAB_NAME.json"
+    python -m ipoibu.lab.guests.inside.call tests.lab.scenarios.status:write show neigh stats
     meet done 40
     ib_down
 }

@@ -32,7 +32,10 @@ has_link_local() { # NETDEV
 }
 
 link_up() { # NETDEV [MTU [CIDR...]]: up, with an EUI-64 link-local address
-    local netdev=$1 mtu=${2:-9000} cidr batch
+    local netdev=$1 mtu=${2:-9000} cidr batch scope
+    for scope in all "$netdev"; do # what init sets does not count in other network namespaces
+        echo 0 >"/proc/sys/net/ipv6/conf/$scope/accept_dad"
+    done
     batch="link set $netdev mtu $mtu addrgenmode eui64 up"$'\n'
     for cidr in "${@:3}"; do
         batch+="addr add $cidr dev $netdev"$'\n'

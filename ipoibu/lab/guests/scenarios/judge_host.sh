@@ -84,9 +84,12 @@ side_down() { # HOST
 }
 
 five_pings() { # ADDRESS [OPTION...]
-    local output
-    ping -q -c 1 -W 5 "${@:2}" "$1" || true # resolves addresses, makes connections
-    output=$(pings 5 "${@:2}" "$1")
+    local output number
+    for number in 1 2 3 4 5; do # resolves addresses, makes connections
+        ping -q -c 1 -W 1 "${@:2}" "$1" && break
+    done
+    pings 5 "${@:2}" "$1" >"/tmp/pings.$BASHPID" || true
+    read -rd "" output <"/tmp/pings.$BASHPID" || true
     echo "$output"
     [[ $output == *" 5 received" ]]
 }

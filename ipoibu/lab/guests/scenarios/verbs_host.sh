@@ -59,11 +59,12 @@ ib_down() { # ends the daemon, checks its status and that ib0 is gone
 # Sends so many echo requests one by one, and waits for each answer. For the last answers of several
 # requests ping itself waits two round trips only, which a busy machine exceeds.
 pings() { # COUNT [OPTION...] ADDRESS
-    local output number received=0
+    local output number received=0 file=/tmp/ping.$BASHPID # a subshell for each would take as long as ping
     for ((number = 0; number < $1; number++)); do
-        if output=$(ping -q -c 1 -W 5 "${@:2}" 2>&1); then
+        if ping -q -c 1 -W 5 "${@:2}" >"$file" 2>&1; then
             received=$((received + 1))
         else
+            output=$(<"$file")
             echo "${output/1 packets/1 packet}" # only the sum below counts packets
         fi
     done
