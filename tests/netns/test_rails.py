@@ -222,3 +222,16 @@ def test_rails_show_in_the_json_of_show(two: Lab, cli: Cli) -> None:
     rails: list[dict[str, Any]] = json.loads(cli(first, "show", "ib0", "-j").stdout)[0]["rails"]
     assert [set(rail) for rail in rails] == [{"device", "port", "state", "since_s"}] * 2
     assert second.ask("show")["rails"] is None
+
+
+def test_a_link_of_peers_follows_the_change(two: Lab, sh: Sh, until: Until) -> None:
+    first, second = two.hosts
+    (address,) = json.loads(sh(second, "ip -j -6 address show dev bridge0 scope link"))
+    second.options += ["--peer", "fe80::1234"]  # nobody: it waits for the first host to connect
+    first.peer = address["addr_info"][0]["local"]
+    two.start()
+    until(lambda: _reaches(two), 20)
+    sh(second, "ip link set eth0 down")
+    until(lambda: _rails(first)["soft:eth1"] == "active", 20)
+    until(lambda: _reaches(two), 20)
+    assert first.ask("show")["hwaddr"] in [it["peer"] for it in second.ask("peers")]
