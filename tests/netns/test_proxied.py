@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,64 +12,23 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace
+from tests.netns.behind import (
+    BEHIND,
+    BEHIND6,
+    FAR,
+    FAR6,
+    forward,
+    inside,
+    put_behind,
+    reaches,
+    wired,
+)
 from tests.netns.conftest import Cli, Until
+from tests.netns.vrrp import keepalived
 
 pytestmark = pytest.mark.netns
 
 Sh = Callable[[Host, str], str]
-# On the link 10.77.0.0/24 and fd77::/64; those behind have addresses of the link's networks, so that
-# the hosts of the link expect them there, or of a network of their own to which a route leads.
-BEHIND, BEHIND6 = "10.77.0.200", "fd77::c8"
-FAR, FAR6 = "192.0.2.9", "fd77:2::9"
-
-
-def inside(pod: Namespace, *commands: str) -> None:
-    for command in commands:
-        done = pod.run(command.split())
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-
-
-def reaches(host: Host | Namespace, target: str) -> bool:
-    return host.run(["ping", "-c1", "-W1", target]).returncode == 0
-
-
-def forward(sh: Sh, router: Host, delay: int = 0) -> None:
-    """Have the host forward; a proxy answers at once with a delay of 0."""
-    sh(
-        router,
-        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
-        f" net.ipv4.neigh.ib0.proxy_delay={delay} net.ipv6.neigh.ib0.proxy_delay={delay}",
-    )
-
-
-@contextmanager
-def wired(sh: Sh, router: Host, pod: Namespace) -> Iterator[None]:
-    """A veth pair v0 (host) and v1 (pod), with FAR and FAR6 behind."""
-    sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
-    try:
-        sh(
-            router,
-            "sysctl -qw net.ipv6.conf.v0.accept_dad=0; ip link set v0 up;"
-            " ip address add 192.0.2.1/24 dev v0; ip address add fd77:2::1/64 dev v0 nodad",
-        )
-        inside(
-            pod,
-            "sysctl -qw net.ipv6.conf.v1.accept_dad=0",
-            "ip link set v1 up",
-            f"ip address add {FAR}/24 dev v1",
-            f"ip address add {FAR6}/64 dev v1 nodad",
-            "ip route add default via 192.0.2.1",
-            "ip -6 route add default via fd77:2::1",
-        )
-        yield
-    finally:
-        router.run(["ip", "link", "del", "v0"])
-
-
-def put_behind(sh: Sh, router: Host, pod: Namespace) -> None:
-    """Give the pod addresses of the link's networks, and the host routes to them."""
-    inside(pod, f"ip address add {BEHIND}/32 dev v1", f"ip address add {BEHIND6}/128 dev v1 nodad")
-    sh(router, f"ip route add {BEHIND}/32 dev v0; ip -6 route add {BEHIND6}/128 dev v0")
 
 
 def counted(host: Host, name: str) -> int:
@@ -229,3 +187,86 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
         until(lambda: reaches(client, BEHIND), timeout_s=10)
         entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
         assert entries[BEHIND] == owner.ask("show")["hwaddr"]
+
+
+# What the wire of a network without multicast does to RoCE datagrams to groups.
+NO_MULTICAST = """nft -f - << END
+table inet wire {
+    chain out {
+        type filter hook output priority 0
+        oifname eth0 udp dport 4791 ip6 daddr ff00::/8 counter drop
+    }
+}
+END"""
+
+
+@pytest.mark.timeout(120)
+def test_hosts_behind_a_proxy_are_found_on_a_link_without_multicast(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """The proxy tells the peers its solicited-node groups as any others."""
+    with Lab(2, start=False) as lab, wired(sh, lab.hosts[1], pods[0]):
+        first, router = lab.hosts
+        for host in lab.hosts:
+            sh(host, NO_MULTICAST)
+            host.options += ["--peer", "192.0.2.101" if host is router else "192.0.2.102"]
+            sh(
+                host,
+                f"ip address add 192.0.2.{100 + host.number}/25 dev eth0 noprefixroute;"
+                " ip route add 192.0.2.101 dev eth0; ip route add 192.0.2.102 dev eth0",
+            )
+        router.options += ["--proxy", BEHIND, "--proxy", BEHIND6, "--proxy", "fd77:2::/64"]
+        forward_all = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
+        sh(router, forward_all)
+        lab.start()
+        forward(sh, router)
+        put_behind(sh, router, pods[0])
+        sh(first, "ip -6 route add fd77:2::/64 dev ib0")
+        for target in (BEHIND, BEHIND6):
+            until(lambda target=target: reaches(first, target), timeout_s=20)
+        assert reaches(pods[0], "fd77:2::1"), "so that the router knows the pod"
+        until(lambda: reaches(first, FAR6), timeout_s=20)
+
+
+KEEPALIVED = """
+vrrp_instance one {{
+  interface ib0
+  state BACKUP
+  virtual_router_id 77
+  priority {priority}
+  advert_int 0.2
+  unicast_peer {{ {peer} }}
+  virtual_ipaddress {{ 10.77.0.250/32 dev ib0 }}
+  virtual_routes {{ {behind}/32 dev v0 }}
+}}
+"""
+
+
+@pytest.mark.timeout(150)
+def test_vrrp_moves_what_is_behind_two_routers(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """keepalived gives the route to the router that is the master, and the proxy there announces it."""
+    with Lab(3, options=["--proxy", BEHIND]) as lab:
+        client, one, other = lab.hosts
+        with wired(sh, one, pods[0]), wired(sh, other, pods[1]):
+            for router, pod in ((one, pods[0]), (other, pods[1])):
+                forward(sh, router)
+                inside(pod, f"ip address add {BEHIND}/32 dev v1")
+
+            def neighbour() -> object:
+                entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
+                return entries.get(BEHIND)
+
+            def config(priority: int, peer: Host) -> str:
+                ip = str(peer.ipv4.ip)
+                return KEEPALIVED.format(priority=priority, peer=ip, behind=BEHIND)
+
+            with keepalived(other, config(50, one)):
+                until(lambda: reaches(client, BEHIND), timeout_s=20)
+                assert neighbour() == other.ask("show")["hwaddr"]
+                with keepalived(one, config(100, other)):
+                    until(lambda: neighbour() == one.ask("show")["hwaddr"], timeout_s=20)
+                    assert reaches(client, BEHIND)
+                until(lambda: neighbour() == other.ask("show")["hwaddr"], timeout_s=20)
+                assert reaches(client, BEHIND)

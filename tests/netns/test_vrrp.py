@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +13,7 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.rootless.process import children_of
 from tests.netns.conftest import Until
+from tests.netns.vrrp import keepalived
 
 VIRTUAL = "10.77.0.100"
 VIRTUAL6 = "fd77::100"
@@ -40,23 +37,6 @@ vrrp_instance one {{
 """
 
 
-@contextmanager
-def keepalived(host: Host, priority: int, peer: Host) -> Iterator[subprocess.Popen[bytes]]:
-    """Run keepalived in the foreground; it has a directory of its own for its files."""
-    with tempfile.TemporaryDirectory() as work:
-        config = Path(work, "keepalived.conf")
-        config.write_text(_config(priority, peer))
-        command = ["keepalived", "--dont-fork", "--log-console", "--vrrp", "-f", str(config)]
-        command += ["-p", f"{work}/pid", "-r", f"{work}/vrrp", "-c", f"{work}/checkers"]
-        process = host.namespace.popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-            process.wait(10)
-
-
 def _has(host: Host, address: str) -> bool:
     return f" {address}/" in host.run(["ip", "address", "show", "dev", "ib0"]).stdout
 
@@ -74,9 +54,9 @@ def three() -> Iterator[Lab]:
 @pytest.mark.timeout(120)
 def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> None:
     master, backup, client = three.hosts
-    with keepalived(backup, 50, master):
+    with keepalived(backup, _config(50, master)):
         until(lambda: _has(backup, VIRTUAL), 10)
-        with keepalived(master, 100, backup) as preferred:
+        with keepalived(master, _config(100, backup)) as preferred:
             until(lambda: _has(master, VIRTUAL) and not _has(backup, VIRTUAL), 10)
             for address in (VIRTUAL, VIRTUAL6):
                 until(lambda address=address: _reaches(client, address), 10)
@@ -115,7 +95,7 @@ def _neighbour(host: Host) -> str:
 @pytest.mark.timeout(60)
 def test_keepalived_enters_fault_while_the_port_is_down(three: Lab, until: Until) -> None:
     master, backup, _ = three.hosts
-    with keepalived(master, 100, backup):
+    with keepalived(master, _config(100, backup)):
         until(lambda: _has(master, VIRTUAL), 10)
         gid = master.ask("show")["gid"]
         assert master.run(["ip", "link", "set", "eth0", "down"]).returncode == 0
