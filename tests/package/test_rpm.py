@@ -32,6 +32,7 @@ CONTENT: Final = {
     "/usr/lib/tmpfiles.d/ipoibu.conf",
     "/usr/share/bash-completion/completions/ipoibu",
     "/usr/share/fish/vendor_completions.d/ipoibu.fish",
+    "/usr/share/zsh/site-functions/_ipoibu",
 }
 
 

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
-from ipoibu.cli.completion import bash, fish
+from ipoibu.cli.completion import bash, fish, zsh
 from ipoibu.cli.main import main
 from ipoibu.cli.parser import COMMANDS, build
 
@@ -37,10 +42,61 @@ def test_bash_completes_the_options_of_the_command() -> None:
     assert _complete("child", "add", "ib0", "0x8001", "--a") == ["--address"]
 
 
-def test_zsh_gets_the_same_script_behind_its_bash_emulation() -> None:
-    script = bash(build(), zsh=True)
-    assert script.splitlines()[0] == "autoload -U +X bashcompinit && bashcompinit"
-    assert script.endswith(bash(build()))
+def _zsh(tmp_path: Path, line: str, end: str) -> str:
+    """Type `line` and a tab into a zsh at a terminal; return what it shows, at most until `end`."""
+    script = tmp_path / "_ipoibu"
+    script.write_text(zsh(build()))
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "HOME": str(tmp_path), "COLUMNS": "200"}
+    shell = subprocess.Popen(
+        ["zsh", "-f", "-i"], stdin=slave, stdout=slave, stderr=slave, env=environment
+    )
+    os.close(slave)
+    shown = ""
+    try:
+        setup = (
+            "PS1=; unsetopt zle_bracketed_paste; zstyle ':completion:*' list-prompt ''; LISTMAX=999"
+        )
+        ready = f"autoload -U compinit; compinit -u -D; source {script}; {setup}; echo rea''dy"
+        os.write(master, f"{ready}\n".encode())
+        shown = _read_until(master, "ready")
+        os.write(master, f"{line}\t\t".encode())
+        shown = _read_until(master, end)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(master)
+    return shown
+
+
+def _read_until(fd: int, end: str) -> str:
+    shown, deadline = "", time.monotonic() + 15
+    while end not in shown and time.monotonic() < deadline:
+        if select.select([fd], [], [], 0.2)[0]:
+            shown += os.read(fd, 65536).decode(errors="replace")
+    return shown
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("ipoibu comp", "completion "),
+        ("ipoibu up ib0 --devi", "--device "),
+        ("ipoibu up ib0 --dhcp", "give the address back"),
+        ("ipoibu completion f", "fish "),
+        ("ipoibu set ib0 busy", "busy-poll"),
+        ("ipoibu child add ib0 0x8001 --addr", "--address "),
+    ],
+)
+def test_zsh_completes_commands_options_and_values(tmp_path: Path, line: str, shown: str) -> None:
+    assert shown in _zsh(tmp_path, line, shown)
+
+
+def test_zsh_gets_a_file_for_its_fpath_that_it_may_source_too() -> None:
+    lines = zsh(build()).splitlines()
+    assert lines[0] == "#compdef ipoibu"
+    assert "compdef _ipoibu ipoibu" in lines[-1]
 
 
 def test_fish_has_a_line_for_every_command_and_option() -> None:
