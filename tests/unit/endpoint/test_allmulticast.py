@@ -19,6 +19,7 @@ from ipoibu.endpoint.allmulticast import AllMulticast, ip_group
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
+from ipoibu.proto.proxied import ProxyRules
 from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
@@ -250,6 +251,34 @@ def test_no_program_ends_what_the_configuration_asks_for(subnet: Subnet) -> None
     endpoint.allmulticast_changed(False)
     report(subnet, Trap.GROUP_CREATED, TO_TV)
     until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
+
+
+def test_a_proxy_for_a_large_network_hears_the_group_of_a_solicitation(subnet: Subnet) -> None:
+    """The group exists from the moment of the asking host's join; the asking host repeats its request."""
+    behind = ipaddress.IPv6Address("fd77:2::9")
+    group = mgid.of_group(mgid.solicited_node(behind), DEFAULT)
+    proxy, asking = subnet.host(), subnet.host()
+    for endpoint, address in ((proxy, "fd77::2/64"), (asking, "fd77::3/64")):
+        endpoint.address_added(address, is_checked=False)
+    proxy.router_changed(True)
+    proxy.answer_proxy(lambda sender, target: "specific" if target == behind else None)
+    proxy.proxied_changed(ProxyRules((ipaddress.ip_network("fd77:2::/64"),)))
+    asking.ping(str(behind), 0.2)
+    until(lambda: bool(states(subnet.sa, group, 3)))
+    report(subnet, Trap.GROUP_CREATED, group)
+    until(lambda: kinds(proxy, group) == ["non-member"])
+    until(lambda: asking.ping(str(behind), 0.2)["hwaddr"] == str(proxy.hwaddr))
+    proxy.proxied_changed(ProxyRules())
+    until(lambda: kinds(proxy, group) == [])
+
+
+def test_without_a_subnet_administrator_a_proxy_logs_nothing_about_groups(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = MemoryPort(MemorySwitch(1), port_gid(2))
+    with Endpoint(EndpointConfig("h", "memory"), port=port) as endpoint:
+        endpoint.proxied_changed(ProxyRules(by_routes=True))
+    assert not [line for line in caplog.messages if "all multicast groups" in line]
 
 
 def test_without_a_subnet_administrator_a_program_that_wants_all_groups_is_logged(
