@@ -164,6 +164,25 @@ def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
             assert reaches(client, BEHIND6)
 
 
+@pytest.mark.timeout(120)
+def test_a_new_queue_pair_is_announced_for_what_is_behind_it(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """The client learns it without a packet of its own: a change of mode makes another queue pair."""
+    options = ["--proxy", BEHIND, "--proxy", BEHIND6]
+    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+        client, router = lab.hosts
+        forward(sh, router)
+        put_behind(sh, router, pods[0])
+        for target in (BEHIND, BEHIND6):
+            until(lambda target=target: reaches(client, target), timeout_s=20)
+        before = router.ask("show")["hwaddr"]
+        assert _hwaddrs(client) == {before}
+        router.ask("set", option="mode", value="connected")
+        until(lambda: _hwaddrs(client) == {router.ask("show")["hwaddr"]}, timeout_s=20)
+        assert router.ask("show")["hwaddr"] != before
+
+
 def _hwaddrs(client: Host) -> set[Any]:
     entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
     return {entries.get(it) for it in (BEHIND, BEHIND6)}
@@ -187,6 +206,28 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
         until(lambda: reaches(client, BEHIND), timeout_s=10)
         entries = {it["ip"]: it["hwaddr"] for it in client.ask("neigh")}
         assert entries[BEHIND] == owner.ask("show")["hwaddr"]
+
+
+@pytest.mark.timeout(60)
+def test_the_kernel_s_sysctl_says_how_long_answers_wait(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
+        first, router = lab.hosts
+
+        def answers(delay: int, network: int) -> int:
+            """How many of 20 requests get an answer within a second or so."""
+            forward(sh, router, delay=delay)
+            router.ask("proxy-add", proxy=f"198.51.{network}.0/24")  # reads the sysctl again
+            sh(router, f"ip route add 198.51.{network}.0/24 dev v0")
+            before = counted(router, "proxy_answered")
+            for last in range(1, 21):
+                first.ask("ping", target=f"198.51.{network}.{last}", timeout_ms=20)
+            return counted(router, "proxy_answered") - before
+
+        assert answers(0, 100) == 20
+        assert answers(6000, 101) < 10, "of those that wait up to a minute, few end so soon"
+        assert counted(router, "proxy_answers_full") == 0
 
 
 # What the wire of a network without multicast does to RoCE datagrams to groups.
