@@ -509,7 +509,7 @@ def _start_hooks() -> list[Path]:
     places = [Path(place) for place in site.getsitepackages([sys.prefix, sys.base_prefix])]
     files = sorted({file for place in places for file in place.glob("*.pth")})
     files = [file for file in files if not re.search(r"\s", str(file))]  # fstab has words
-    return [file for file in files if _only_runs_code(file.read_text())]
+    return [file for file in files if _only_runs_code(file.read_text(errors="replace"))]
 
 
 def _only_runs_code(pth: str) -> bool:
