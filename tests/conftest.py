@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Generator
 from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import settings
+
+# Keep what pytest makes of the test modules, as `make build` keeps bytecode in this tree: otherwise each
+# worker of each tier takes seconds to make it again where the environment has Python write none.
+sys.dont_write_bytecode = False
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
 
