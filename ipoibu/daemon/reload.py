@@ -183,7 +183,7 @@ async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
 async def _mode(interface: Reloadable, executor: Executor, value: Any) -> str:
     try:
         return await _changed_by_set("mode")(interface, executor, value)
-    except UsageError as error:  # a link of peers, or an MTU that datagrams do not carry
+    except UsageError as error:  # an MTU that datagrams do not carry
         raise NeedsRestart(str(error)) from error
 
 

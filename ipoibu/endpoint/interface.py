@@ -279,8 +279,6 @@ class Interface:
         config = replace(self.config, mode=mode)
         if config == self.config:
             return
-        if config.mesh is not None:
-            raise UsageError("mode: a link of peers keeps its mode: start the interface again")
         if mode == "connected":
             self.port.cm()  # raises where the port has no CM
         datagram_mtu_bytes, _ = mtus_of(config, self.params)

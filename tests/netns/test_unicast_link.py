@@ -290,8 +290,32 @@ def test_a_reload_takes_over_peers_routes_and_a_smaller_mtu(
         assert set(json.loads(done.stdout)["changed"]) == {"route", "mtu"}
         assert sh(first, "ip route show 10.9.0.0/16 dev ib0") == ""
         assert "mtu 1300 " not in sh(first, "ip link show ib0")
-        # Such a link keeps its mode
-        file.write_text(f'peer = ["{_underlay(second)}"]\nmode = "connected"\n')
-        done = cli(first, "reload", "ib0", "-j")
-        assert json.loads(done.stdout)["restart"] == ["mode"]
-        assert _reaches(first, str(gateway))
+
+
+def _change_mode(cli: Cli, host: Host, mode: str, until: Until) -> None:
+    before = _hwaddr(host)
+    done = cli(host, "set", "ib0", "mode", mode)
+    assert done.returncode == 0, done.stdout + done.stderr
+    until(lambda: _hwaddr(host) != before and host.ask("show")["state"] == "up", 10)
+    assert host.ask("show")["mode"] == mode
+
+
+def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
+    cli: Cli, three: Lab, until: Until
+) -> None:
+    three.start()
+    until(lambda: _met(three.hosts), 20)
+    first, second, third = three.hosts
+    target = str(second.ipv4.ip)
+    for host in (first, second):
+        _change_mode(cli, host, "connected", until)
+    until(lambda: _met(three.hosts), 20)
+    until(lambda: _reaches(first, target), 10)
+    until(lambda: _reaches(first, target, "-s", "60000", "-M", "do"), 30)
+    until(lambda: _reaches(third, target), 10)  # by datagram
+    _change_mode(cli, first, "datagram", until)
+    until(lambda: _met(three.hosts), 20)
+    for other in (second, third):
+        until(lambda other=other: _reaches(first, str(other.ipv4.ip)), 10)
+        until(lambda other=other: _reaches(first, str(other.ipv6.ip)), 10)
+    assert not _reaches(first, target, "-s", "60000", "-M", "do")

@@ -221,7 +221,7 @@ def test_a_client_of_dhcp_begins_and_ends_with_the_interface_and_other_addresses
 
 def test_a_mode_that_the_link_forbids_needs_a_restart(file: Path) -> None:
     running = Running(file, BEFORE)
-    running.interface.mode_refusal = UsageError("mode: a link of peers keeps its mode")
+    running.interface.mode_refusal = UsageError("mode: IPv6 needs an MTU of 1280")
     (outcome,) = running.reload(BEFORE + 'mode = "connected"\n')
     assert outcome == Outcome(restart=["mode"])
 
