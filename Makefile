@@ -103,6 +103,7 @@ test-netns: deps-test $(VENV)/.dev build
 	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m 'root and not serial and not beside' tests/netns)
 	$(if $(SUDO),$(SUDO) $(PYTEST) -p no:cacheprovider -m 'root and (serial or beside)' tests/netns)
 
+# The tests with the mark `beside` need one process, and wait most of the time.
 netns-spread:
 	$(SPREAD) $(WAITING) -m 'not serial and not beside' tests/netns
 
