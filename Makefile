@@ -95,7 +95,7 @@ check-c-verbs:
 	@$(MAKE) -s -C ext/verbs/tests check
 
 test-builds: deps-test $(VENV)/.dev build
-	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m 'builds and not nightly' tests/unit tests/package
+	$(PYTEST) --dist loadfile -n $(JOBS) -m 'builds and not nightly' tests/unit tests/package
 
 test-netns: deps-test $(VENV)/.dev build
 	@$(MAKE) --no-print-directory -j2 netns-spread netns-beside
@@ -114,7 +114,7 @@ test-opensm: deps-test $(VENV)/.dev build
 	$(SPREAD) $(WAITING) tests/opensm
 
 test-lab: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(BUSY) -m 'not serial and not nightly' tests/lab
+	$(SPREAD) $(BUSY) -m 'not serial and not nightly' tests/lab
 
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
