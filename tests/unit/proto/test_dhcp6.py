@@ -9,16 +9,27 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ipoibu.errors import BadFrame, UsageError
 from ipoibu.limits import DHCP_PAUSE_S
 from ipoibu.proto.context import Dad, Dhcp6Identity
 from ipoibu.proto.dhcp6 import Dhcp6Client, Lease6Info, grant6_untrusted
-from ipoibu.proto.dhcp6_state import State
+from ipoibu.proto.dhcp6_state import HELD, State
 from ipoibu.proto.effects import Lease6Changed
 from ipoibu.proto.transition import Topic
 from ipoibu.wire import dhcp6
-from ipoibu.wire.dhcp6 import Address, Code, Kind, Option, Status
+from ipoibu.wire.dhcp6 import (
+    Address,
+    Association,
+    Code,
+    Kind,
+    Message,
+    Option,
+    Packet,
+    Status,
+)
 from ipoibu.wire.dhcp6_lease import Lease6
 from tests.doubles.dhcp6_server import Dhcp6Server
 from tests.doubles.simulation import TEMPLATE, Host, Simulation, packet
@@ -580,3 +591,58 @@ def test_a_stored_lease_of_another_client_or_of_another_kind_is_damaged() -> Non
 def test_a_link_too_small_for_ipv6_has_no_client() -> None:
     with pytest.raises(UsageError, match="DHCPv6 needs an MTU of 1280"):
         replace(TEMPLATE, mtu_bytes=1279, dhcp6=IDENTITY)
+
+
+_CODES: Final = st.sampled_from([*Code, 12, 14, 99])
+_STATUS: Final = st.integers(0, 7).map(lambda number: (Code.STATUS, number.to_bytes(2, "big")))
+_ADDRESS: Final = st.builds(
+    lambda ip, preferred_s, valid_s: (Code.IA_ADDRESS, Address(ip, preferred_s, valid_s).pack()),
+    st.sampled_from([FIRST.ip, SECOND.ip, IPv6Address("ff02::1")]),
+    st.sampled_from([0, 1, 500, dhcp6.INFINITE]),
+    st.sampled_from([0, 1, 1000, dhcp6.INFINITE]),
+)
+_ASSOCIATION: Final = st.builds(
+    lambda times, inner: (
+        Code.IA_NA,
+        Association(IDENTITY.iaid, times[0], times[1], tuple(inner)).pack(),
+    ),
+    st.tuples(st.sampled_from([0, 5, dhcp6.INFINITE]), st.sampled_from([0, 9, dhcp6.INFINITE])),
+    st.lists(st.one_of(_STATUS, _ADDRESS), max_size=3),
+)
+_NOISE: Final = st.tuples(_CODES, st.binary(max_size=20))
+_OPTIONS: Final = st.lists(st.one_of(_STATUS, _ASSOCIATION, _NOISE), max_size=4)
+_REPLIES: Final = st.lists(
+    st.tuples(st.sampled_from([Kind.ADVERTISE, Kind.REPLY]), st.floats(0, 300), _OPTIONS),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(replies=_REPLIES, is_stopped=st.booleans())
+def test_whatever_servers_answer_the_client_goes_on(
+    replies: list[tuple[Kind, float, list[Option]]], is_stopped: bool
+) -> None:
+    """Each reply fits the exchange under way; the kernel's address follows the lease."""
+    world = World()
+    world.start()
+    world.run(3)
+    for kind, wait_s, more in replies:
+        xid = world.client._xid
+        assert xid is not None
+        ids = ((Code.CLIENT_ID, IDENTITY.duid), (Code.SERVER_ID, world.server.duid))
+        message = Message(kind, xid, (*ids, *more))
+        packet_ = Packet(world.server.ip, 547, IPv6Address("fe80::c"), 546, message)
+        engine, now = world.host.engine, world.simulation.now
+        world.host.carry_out(engine.dhcp_reply(now, packet_.pack()))
+        world.run(wait_s)
+    if is_stopped:
+        world.host.carry_out(world.host.engine.release(world.simulation.now))
+        world.run(30)
+        assert world.state() is State.WAITING
+    told = (world.leases() or [None])[-1]
+    if world.state() in HELD:
+        assert told is not None
+    if told is not None and world.state() is not State.CHECKING:
+        assert str(told.address.ip) in world.addresses()
+    assert len(world.addresses()) <= 2
