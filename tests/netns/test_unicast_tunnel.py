@@ -63,7 +63,7 @@ def tunnelled(sh: Sh, until: Until, tmp_path: Path) -> Iterator[Lab]:
                         ours=host.number, theirs=3 - host.number, wg=wg, directory=tmp_path
                     ),
                 )
-                host.options += ["--device", f"soft:{wg}", "--peer", f"10.9.0.{3 - host.number}"]
+                host.device, host.peer = f"soft:{wg}", f"10.9.0.{3 - host.number}"
             yield lab
         finally:
             for host in lab.hosts:
