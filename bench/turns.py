@@ -19,7 +19,6 @@ import math
 import os
 import random
 import re
-import signal
 import statistics
 import subprocess
 from collections.abc import Sequence
@@ -77,7 +76,7 @@ class Build:
     ) -> None:
         """End the server and the lab."""
         for process in reversed(self._processes):
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             process.wait()
 
     def run(self, *command: str) -> str:
