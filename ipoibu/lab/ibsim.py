@@ -28,6 +28,9 @@ PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")
 DEVICE: Final = "ibsim0"
 HOSTS_MAX: Final = 9  # ibsim serves ten clients, and OpenSM is one
 START_S: Final = 20.0  # a second on an idle machine
+CONNECTS: Final = 10  # attempts of a diagnostic program to reach ibsim
+CONNECT_DELAY_S: Final = 0.2
+_REFUSAL: Final = "sim_init: connect failed"
 STOP_S: Final = 3.0
 _PROGRAMS: Final = ("ibsim", "opensm", "saquery")
 _LIBRARY: Final = "umad2sim/libumad2sim.so"
@@ -215,19 +218,26 @@ class Ibsim:
         return {**self._environment, "SIM_HOST": f"Hca{host}"}
 
     def output(self, host: int, *command: str) -> str:
-        """Return the output of a diagnostic program on a host."""
-        done = subprocess.run(
-            command,
-            env=self.environment(host),
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
-        if done.returncode:
-            raise SimulationError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        """Return the output of a diagnostic program on a host.
+
+        ibsim may refuse a program while it parts from another one that was killed; then it runs again.
+        """
+        for _ in range(CONNECTS):
+            done = subprocess.run(
+                command,
+                env=self.environment(host),
+                cwd=self.directory,
+                capture_output=True,
+                text=True,
+                timeout=START_S,
+                check=False,
+            )
+            if not done.returncode:
+                return done.stdout
+            if _REFUSAL not in done.stderr:
+                break
+            time.sleep(CONNECT_DELAY_S)
+        raise SimulationError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
 
     # ---- processes
 
