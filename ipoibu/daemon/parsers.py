@@ -41,11 +41,7 @@ class Proxied(enum.Enum):
 
 def parse_neighbour(text: str) -> IpAddress:
     """Read the address of one host, without a prefix length."""
-    try:
-        ip = ipaddress.ip_address(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is no address (expected such as 10.0.0.9)") from error
-    _check_zone(text, repr(text))
+    ip = parse_ip(text, "no address (expected such as 10.0.0.9)", "--device")
     if ip.is_multicast or ip.is_unspecified or ip.is_loopback:
         raise UsageError(f"{text!r} is not the address of a neighbour")
     return ip

@@ -201,10 +201,7 @@ class Interface:
 
     def close_ports(self) -> None:
         """Close the port, or those of all rails, after `close`."""
-        if self.rails is not None:
-            self.rails.close()
-        else:
-            self.port.close()
+        (self.rails or self.port).close()
 
     def stop(self) -> None:
         """Leave the groups and stop the pump; the caller then calls `close`."""

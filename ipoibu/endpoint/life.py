@@ -106,29 +106,28 @@ class Life:
         with self._life:
             if self._interface is not None:
                 raise UsageError(f"{self.config.name}: the endpoint is open already")
-            if self.config.backups:
-                from ipoibu.endpoint.rails import Rails  # few interfaces have them
-
-                rails = Rails.open(self.config, self._kept.port)
-                try:
-                    self._set_up(rails.port, rails)
-                except BaseException:
-                    rails.close()
-                    raise
-                return
-            port = self._take_port(self._kept)
+            rails = self._open_rails()
+            port = rails.port if rails is not None else self._take_port(self._kept)
             try:
-                self._set_up(port)
+                self._set_up(port, rails)
             except BaseException:
-                port.close()
+                (rails or port).close()
                 raise
+
+    def _open_rails(self) -> Rails | None:
+        """Open the devices of an endpoint that has several."""
+        if not self.config.backups:
+            return None
+        from ipoibu.endpoint.rails import Rails  # few interfaces have them
+
+        return Rails.open(self.config, self._kept.port)
 
     def _shared_port(self) -> SharedPort:
         if self.config.backups:
             raise UsageError("an interface with several devices has no children")
         return self._opened().port.share()
 
-    def _set_up(self, port: SharedPort, rails: Rails | None = None) -> None:
+    def _set_up(self, port: SharedPort, rails: Rails | None) -> None:
         config = self.config
         if config.allmulticast and port.sa is None:
             raise UsageError(

@@ -108,6 +108,7 @@ class Engine:
             self.dhcp6 = Dhcp6Client(
                 context, self._addresses, config.dhcp6, self._hold, self._leave
             )
+        self._dhcp_clients = [it for it in (self.dhcp, self.dhcp6) if it is not None]
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -335,7 +336,7 @@ class Engine:
     @property
     def watches_dhcp(self) -> bool:
         """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
-        is_ours = any(it is not None and it.is_watching for it in (self.dhcp, self.dhcp6))
+        is_ours = any(client.is_watching for client in self._dhcp_clients)
         return is_ours or self._other_clients.is_watching
 
     # -- addresses and groups --------------------------------------------------------------------
@@ -502,17 +503,15 @@ class Engine:
                 self._context.emit(Log(logging.INFO, f"link up as {self._context.hwaddr}"))
                 self._context.emit(LinkChanged(is_up=True))
                 self._groups.open(now)
-                for client in (self.dhcp, self.dhcp6):
-                    if client is not None:
-                        client.link_up(now)
+                for client in self._dhcp_clients:
+                    client.link_up(now)
                 self._addresses.link_up(now)
                 self._proxied.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
                 self._context.emit(LinkChanged(is_up=False))
-                for client in (self.dhcp, self.dhcp6):
-                    if client is not None:
-                        client.link_down(now)
+                for client in self._dhcp_clients:
+                    client.link_down(now)
                 self._addresses.link_down(now)
                 self._proxied.link_down()
                 self._neighbours.flush(now)
@@ -533,9 +532,8 @@ class Engine:
     def _decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
         if not is_duplicate:
             self._neighbours.source_ready(now, address.version)
-        for client in (self.dhcp, self.dhcp6):
-            if client is not None:
-                client.decided(now, address, is_duplicate)
+        for client in self._dhcp_clients:
+            client.decided(now, address, is_duplicate)
 
     def _hold(
         self,
