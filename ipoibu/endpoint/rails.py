@@ -22,7 +22,7 @@ from ipoibu.fabric.device import open_port
 from ipoibu.fabric.partition import provision
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
-from ipoibu.limits import RAIL_REOPEN_S, RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
+from ipoibu.limits import RAIL_REOPEN_S
 from ipoibu.proto.rails import RailPolicy, RailState
 from ipoibu.proto.ratelimit import should_log
 
@@ -42,8 +42,6 @@ class Rail:
     why: str = _ABSENT
     state: RailState = field(default_factory=RailState)
     refusals: int = 0
-    suspect_until_s: float = 0.0  # nobody answered over this rail
-    suspect_s: float = RAIL_SUSPECT_MIN_S
     opening: asyncio.Task[None] | None = None
     next_try_s: float = 0.0
 
@@ -56,7 +54,7 @@ class Rail:
         is_up = False
         if self.port is not None and not self.is_gone:
             try:
-                is_up = self.port.active() and now >= self.suspect_until_s
+                is_up = self.port.active()
             except LinkError as error:
                 self.is_gone, self.why = True, str(error)
         if self.state.note(now, is_up=is_up) and not is_up:
@@ -142,16 +140,15 @@ class Rails:
 
     def heard(self) -> None:
         """The active rail reaches a neighbour."""
-        self._rails[self._active].suspect_s = RAIL_SUSPECT_MIN_S
+        self._rails[self._active].state.heard()
 
     def silent(self, now: float) -> None:
         """Nobody answers over the active rail: avoid it for a while, if another rail is up."""
         active = self._rails[self._active]
-        if not any(rail.state.is_up for rail in self._rails if rail is not active):
+        if not any(rail.state.is_good(now) for rail in self._rails if rail is not active):
             return
         _log.warning("rail %s: no monitored neighbour answers", active.place)
-        active.suspect_until_s = now + active.suspect_s
-        active.suspect_s = min(2 * active.suspect_s, RAIL_SUSPECT_MAX_S)
+        active.state.silent(now)
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
         """Each rail's device, port, state ("active", "backup", "down", "suspect" or "absent") and the seconds
@@ -170,8 +167,10 @@ class Rails:
         if rail.port is None or rail.is_gone:
             return "absent"
         if not rail.state.is_up:
-            return "suspect" if now < rail.suspect_until_s else "down"
-        return "active" if index == self._active else "backup"
+            return "down"
+        if index == self._active:
+            return "active"
+        return "backup" if rail.state.is_good(now) else "suspect"
 
     def close(self) -> None:
         """Close every port, after the interface has closed its data path."""

@@ -12,13 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ipoibu.limits import RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
+
 
 @dataclass(slots=True)
 class RailState:
-    """What is known of one rail. `since_s` is the time of its last change, of the monotonic clock."""
+    """What is known of one rail; times are of the monotonic clock.
+
+    `is_up` says whether its port carries traffic, `since_s` since when. Until `suspect_until_s` the rail
+    is avoided, because nobody answered over it, and `suspect_s` is how long the next time.
+    """
 
     is_up: bool = False
     since_s: float = 0.0
+    suspect_until_s: float = 0.0
+    suspect_s: float = RAIL_SUSPECT_MIN_S
 
     def note(self, now: float, *, is_up: bool) -> bool:
         """Note an observation; return whether the rail changed."""
@@ -26,6 +34,19 @@ class RailState:
             return False
         self.is_up, self.since_s = is_up, now
         return True
+
+    def is_good(self, now: float) -> bool:
+        """Whether the rail is up and no suspect."""
+        return self.is_up and now >= self.suspect_until_s
+
+    def heard(self) -> None:
+        """A neighbour answered over the rail."""
+        self.suspect_s = RAIL_SUSPECT_MIN_S
+
+    def silent(self, now: float) -> None:
+        """Nobody answered over the rail: avoid it, twice as long each time."""
+        self.suspect_until_s = now + self.suspect_s
+        self.suspect_s = min(2 * self.suspect_s, RAIL_SUSPECT_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +57,17 @@ class RailPolicy:
     updelay_s: float = 0.0
 
     def choose(self, now: float, active: int, rails: Sequence[RailState]) -> int:
-        """Return the index of the rail that shall be active; `active` if none is up."""
+        """Return the index of the rail that shall be active; `active` if none is up. A suspect counts as
+        up only where no other rail is."""
         primary = self.primary
-        if rails[active].is_up:
-            if primary is None or not rails[primary].is_up:
+        usable = [rail.is_good(now) for rail in rails]
+        if not any(usable):
+            usable = [rail.is_up for rail in rails]
+        if usable[active]:
+            if primary is None or not usable[primary]:
                 return active
-            return primary if now - rails[primary].since_s >= self.updelay_s else active
-        if primary is not None and rails[primary].is_up:
+            begun_s = max(rails[primary].since_s, rails[primary].suspect_until_s)
+            return primary if now - begun_s >= self.updelay_s else active
+        if primary is not None and usable[primary]:
             return primary
-        return next((index for index, rail in enumerate(rails) if rail.is_up), active)
+        return usable.index(True) if any(usable) else active

@@ -59,3 +59,29 @@ def test_the_choice_is_a_rail_that_is_up_if_there_is_one() -> None:
                 assert chosen == primary
             elif states[active]:
                 assert chosen == active
+
+
+def test_a_suspect_is_avoided_for_twice_as_long_each_time_until_somebody_answers() -> None:
+    rail = up()
+    for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0):
+        rail.silent(100.0)
+        assert not rail.is_good(100.0 + seconds - 0.001)
+        assert rail.is_good(100.0 + seconds)
+    rail.heard()
+    rail.silent(200.0)
+    assert rail.is_good(201.0)
+
+
+def test_a_suspect_takes_over_where_no_other_rail_is_up() -> None:
+    policy, suspect = RailPolicy(), up()
+    suspect.silent(100.0)
+    assert policy.choose(100.5, 0, [suspect, up()]) == 1
+    assert policy.choose(100.5, 1, [suspect, down(100.5)]) == 0
+    assert policy.choose(100.5, 0, [suspect, down()]) == 0
+
+
+def test_a_primary_that_was_suspect_waits_for_the_delay() -> None:
+    policy, suspect = RailPolicy(primary=0, updelay_s=5.0), up()
+    suspect.silent(100.0)
+    assert policy.choose(105.9, 1, [suspect, up()]) == 1
+    assert policy.choose(106.0, 1, [suspect, up()]) == 0
