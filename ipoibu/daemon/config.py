@@ -158,7 +158,7 @@ class InterfaceConfig:
     @classmethod
     def from_values(cls, name: str, values: Mapping[str, object]) -> Self:
         """Make a configuration without children of values by option name."""
-        if "device" not in values:
+        if not values.get("device"):  # an empty list, too
             raise UsageError(
                 "no device given: use --device soft:NETDEV (any network device) or an RDMA device"
             )

@@ -149,6 +149,13 @@ def test_a_device_is_needed() -> None:
         InterfaceConfig.build("ib0", {})
 
 
+def test_an_empty_list_of_devices_is_no_device(tmp_path: Path) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("device = []\n")
+    with pytest.raises(UsageError, match="no device given"):
+        InterfaceConfig.build("ib0", {}, file)
+
+
 def test_a_bad_name_is_refused() -> None:
     with pytest.raises(UsageError, match="too long"):
         InterfaceConfig.build("x" * 16, DEVICE)
