@@ -33,6 +33,7 @@ from ipoibu.limits import (
 from ipoibu.proto.backoff import Backoff
 from ipoibu.proto.context import Dad, DhcpIdentity, EngineContext
 from ipoibu.proto.dad import Addresses
+from ipoibu.proto.dhcp_grant import Granted, LeaseStatus, duration
 from ipoibu.proto.dhcp_state import HELD, MACHINE, TRIES, Action, Input, State
 from ipoibu.proto.effects import Forward, LeaseChanged, Log, WatchDhcp
 from ipoibu.proto.table import Machine
@@ -51,38 +52,17 @@ _CHECKED: Final = (State.REBOOTING, State.CHECKING, *HELD, State.RELEASING)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """A lease, the message that granted it, and when the client asked for it (monotonic seconds)."""
-
-    lease: Lease
-    message: Message
-    since_s: float
+class Grant(Granted[Lease, Message]):
+    """A lease that an acknowledgement or an offer grants."""
 
     def __post_init__(self) -> None:
         if self.lease != Lease.of_untrusted(self.message):
             raise ValueError("the lease is not that of the message")
 
-    @property
-    def renewal_s(self) -> float:
-        return self.since_s + self.lease.renewal_s
-
-    @property
-    def rebinding_s(self) -> float:
-        return self.since_s + self.lease.rebinding_s
-
-    @property
-    def end_s(self) -> float:
-        return self.since_s + self.lease.lease_s
-
 
 @dataclass(frozen=True, slots=True)
-class LeaseInfo:
-    """The state of the client, and its lease, of which the times are seconds from now."""
-
-    state: State
-    lease: Lease | None
-    renewal_s: float | None
-    end_s: float | None
+class LeaseInfo(LeaseStatus[State, Lease]):
+    """The state of the client, and its lease."""
 
 
 class DhcpClient:
@@ -420,7 +400,7 @@ class DhcpClient:
         place = f"{grant.lease.address} of the server {grant.lease.server}" if grant else ""
         match fed:
             case Input.UNIQUE if self.state is State.BOUND and grant is not None:
-                text = f"DHCP: {place} for {_duration(grant.lease.lease_s)}"
+                text = f"DHCP: {place} for {duration(grant.lease.lease_s)}"
                 self._log(logging.INFO, text)
             case Input.CONFLICT if grant is not None:
                 text = f"DHCP: another host has {place}: declined; asking again in"
@@ -449,7 +429,3 @@ def grant_untrusted(raw: bytes, since_s: float) -> Grant:
     if message.kind is not Kind.ACK:
         raise BadFrame("dhcp_lease")
     return Grant(Lease.of_untrusted(message), message, since_s)
-
-
-def _duration(seconds: float) -> str:
-    return "ever" if seconds == math.inf else f"{seconds:.0f} s"

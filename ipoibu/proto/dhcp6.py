@@ -37,6 +37,7 @@ from ipoibu.proto.dhcp6_state import (
     Input,
     State,
 )
+from ipoibu.proto.dhcp_grant import Granted, LeaseStatus, duration
 from ipoibu.proto.effects import Forward, Lease6Changed, Log, WatchDhcp
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
@@ -57,34 +58,13 @@ _CHECKED: Final = (State.WAITING, State.REQUESTING, State.CONFIRMING, State.CHEC
 
 
 @dataclass(frozen=True, slots=True)
-class Grant6:
-    """A lease, the message that granted it, and when the client asked for it (monotonic seconds)."""
-
-    lease: Lease6
-    message: Message
-    since_s: float
-
-    @property
-    def renewal_s(self) -> float:
-        return self.since_s + self.lease.renewal_s
-
-    @property
-    def rebinding_s(self) -> float:
-        return self.since_s + self.lease.rebinding_s
-
-    @property
-    def end_s(self) -> float:
-        return self.since_s + self.lease.lease_s
+class Grant6(Granted[Lease6, Message]):
+    """A lease that a reply or an advertisement grants."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lease6Info:
-    """The state of the client, and its lease, of which the times are seconds from now."""
-
-    state: State
-    lease: Lease6 | None
-    renewal_s: float | None
-    end_s: float | None
+class Lease6Info(LeaseStatus[State, Lease6]):
+    """The state of the client, and its lease."""
 
 
 class Dhcp6Client:
@@ -513,7 +493,7 @@ class Dhcp6Client:
         place = f"{grant.lease.address.ip} of the server {grant.lease.server.hex(':')}"
         match fed:
             case Input.UNIQUE if self.state is State.BOUND:
-                self._log(logging.INFO, f"DHCPv6: {place} for {_duration(grant.lease.lease_s)}")
+                self._log(logging.INFO, f"DHCPv6: {place} for {duration(grant.lease.lease_s)}")
             case Input.CONFLICT:
                 text = f"DHCPv6: another host has {place}: declined; asking again in"
                 self._log(logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
@@ -542,7 +522,3 @@ def grant6_untrusted(raw: bytes, since_s: float, identity: Dhcp6Identity) -> Gra
     if message.kind is not Kind.REPLY or message.option(Code.CLIENT_ID) != identity.duid:
         raise BadFrame("dhcp6_lease")
     return Grant6(Lease6.of_untrusted(message, identity.iaid), message, since_s)
-
-
-def _duration(seconds: float) -> str:
-    return "ever" if seconds == math.inf else f"{seconds:.0f} s"
