@@ -120,6 +120,7 @@ cdef extern from "soft/hca.h" nogil:
     int soft_hca_next_gid(soft_hca *hca, in6_addr *gid)
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
     void soft_hca_counters_read "soft_hca_counters" (soft_hca *hca, soft_hca_counters *out)
+    bint soft_hca_drop_source(soft_hca *hca, int why, in6_addr *source)
     const char *soft_counter_names[SOFT_C_COUNT]
     uint64_t soft_qp_retransmits(const soft_qp *qp)
     int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
@@ -330,6 +331,16 @@ cdef class SoftHca:
         for tx_queue in self.tx_queues:
             tx_queue.add_to(&values)
         return {soft_counter_names[i].decode(): values.value[i] for i in range(SOFT_C_COUNT)}
+
+    def drop_sources(self) -> dict[str, bytes]:
+        """Return who sent the last packet that the HCA dropped, by counter: its claimed GID."""
+        cdef in6_addr source
+        self.alive()
+        sources = {}
+        for why in range(SOFT_C_COUNT):
+            if soft_hca_drop_source(self.hca, why, &source):
+                sources[soft_counter_names[why].decode()] = (<uint8_t *> &source)[:sizeof(source)]
+        return sources
 
 
 cdef void add_counters(soft_hca_counters *to, const soft_hca_counters *more) noexcept:

@@ -12,6 +12,7 @@
  */
 struct soft_count {
     _Atomic uint64_t value[SOFT_C_COUNT];
+    struct in6_addr source[SOFT_C_COUNT]; /* who sent the last dropped packet; under the mutex */
 };
 
 static inline void soft_count_add(struct soft_count *count, enum soft_counter which, uint64_t n)
@@ -19,6 +20,14 @@ static inline void soft_count_add(struct soft_count *count, enum soft_counter wh
     uint64_t v = atomic_load_explicit(&count->value[which], memory_order_relaxed);
 
     atomic_store_explicit(&count->value[which], v + n, memory_order_relaxed);
+}
+
+/* Counts a packet of `source` that the HCA drops. Call with the HCA's mutex. */
+static inline void soft_count_drop(struct soft_count *count, enum soft_counter why,
+                                   const struct in6_addr *source)
+{
+    soft_count_add(count, why, 1);
+    count->source[why] = *source;
 }
 
 #endif

@@ -385,6 +385,14 @@ int64_t soft_hca_deadline_ns(struct soft_hca *hca)
     return deadline_ns;
 }
 
+bool soft_hca_drop_source(struct soft_hca *hca, enum soft_counter why, struct in6_addr *source)
+{
+    soft_lock_acquire(hca);
+    *source = hca->count.source[why];
+    soft_lock_release(hca);
+    return !IN6_IS_ADDR_UNSPECIFIED(source);
+}
+
 void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out)
 {
     for (int i = 0; i < SOFT_C_COUNT; i++)

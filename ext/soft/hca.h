@@ -222,6 +222,11 @@ struct soft_hca_counters {
  * one snapshot. */
 void soft_hca_counters(struct soft_hca *hca, struct soft_hca_counters *out);
 
+/* Returns whether the HCA knows who sent the last packet that it counted under `why`, and writes
+ * the sender's address to *source (IPv4 mapped). The packet's sender claims that address: only the
+ * network below can vouch for it. From any thread, under the HCA's mutex. */
+bool soft_hca_drop_source(struct soft_hca *hca, enum soft_counter why, struct in6_addr *source);
+
 /* "tx_packets", "drop_icrc", ...: stable names, indexed by enum soft_counter. */
 extern const char *const soft_counter_names[SOFT_C_COUNT];
 

@@ -111,7 +111,7 @@ static void hand_over(struct soft_hca *hca, const struct soft_group *group,
 
     /* Volume 1, 9.6.1.2 and 10.5: the multicast QPN goes with a multicast GID and with no other. */
     if ((packet->roce.dest_qpn == SOFT_QPN_MCAST) != (group != NULL)) {
-        soft_count_add(&hca->count, SOFT_C_DROP_QPN, 1);
+        soft_count_drop(&hca->count, SOFT_C_DROP_QPN, &packet->ip->src);
     } else if (group != NULL) {
         for (unsigned int i = 0; i < group->qp_count; i++)
             group->qp[i]->transport->receive(group->qp[i], packet);
@@ -120,7 +120,7 @@ static void hand_over(struct soft_hca *hca, const struct soft_group *group,
         if (qp != NULL)
             qp->transport->receive(qp, packet);
         else
-            soft_count_add(&hca->count, SOFT_C_DROP_QPN, 1);
+            soft_count_drop(&hca->count, SOFT_C_DROP_QPN, &packet->ip->src);
     }
 }
 
@@ -151,20 +151,20 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         ours = memcmp(&ip->dst, &hca->attr.gid, sizeof(ip->dst)) == 0;
     }
     if (!ours) {
-        soft_count_add(&hca->count, SOFT_C_DROP_ADDRESS, 1);
+        soft_count_drop(&hca->count, SOFT_C_DROP_ADDRESS, &ip->src);
         return;
     }
     verdict = soft_roce_parse_bth_untrusted(ip->data, ip->bytes, &packet.roce);
     if (verdict == SOFT_ROCE_OK && !trusted &&
         !soft_icrc_check(hca->rx_seed, ip->data, ip->bytes) && !fits_other_id(hca, ip)) {
-        soft_count_add(&hca->count, SOFT_C_DROP_ICRC, 1);
+        soft_count_drop(&hca->count, SOFT_C_DROP_ICRC, &ip->src);
         return;
     }
     if (verdict == SOFT_ROCE_OK)
         verdict = soft_roce_parse_rest_untrusted(ip->data, ip->bytes, &packet.roce, &packet.payload,
                                                  &packet.payload_bytes);
     if (verdict != SOFT_ROCE_OK)
-        soft_count_add(&hca->count, counter_of(verdict), 1);
+        soft_count_drop(&hca->count, counter_of(verdict), &ip->src);
     else
         hand_over(hca, group, &packet);
 }

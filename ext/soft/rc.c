@@ -188,11 +188,11 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 
     if ((rc->state != SOFT_QPS_RTR && rc->state != SOFT_QPS_RTS) ||
         memcmp(&p->ip->src, &rc->attr.path.dgid, sizeof(p->ip->src)) != 0)
-        soft_count_add(count, SOFT_C_DROP_CONNECTION, 1);
+        soft_count_drop(count, SOFT_C_DROP_CONNECTION, &p->ip->src);
     else if (p->roce.opcode > SOFT_ROCE_RC_SEND_ONLY_INV)
-        soft_count_add(count, SOFT_C_DROP_OPCODE, 1);
+        soft_count_drop(count, SOFT_C_DROP_OPCODE, &p->ip->src);
     else if (!soft_roce_pkey_match(soft_rc_pkey(rc), p->roce.pkey))
-        soft_count_add(count, SOFT_C_DROP_PKEY, 1);
+        soft_count_drop(count, SOFT_C_DROP_PKEY, &p->ip->src);
     else if (p->roce.opcode == SOFT_ROCE_RC_ACK)
         soft_rc_take_ack(rc, &p->roce);
     else

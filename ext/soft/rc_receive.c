@@ -283,7 +283,7 @@ void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *p)
         soft_count_add(count, SOFT_C_RC_DUPLICATES, 1);
         schedule_ack(rc);
     } else if (ahead > SOFT_RC_AHEAD_MAX) {
-        soft_count_add(count, SOFT_C_DROP_WINDOW, 1);
+        soft_count_drop(count, SOFT_C_DROP_WINDOW, &p->ip->src);
     } else {
         soft_count_add(count, SOFT_C_RC_GAPS, 1);
         /* Send one NAK for a gap, and another when the requester has gone back and the fabric has

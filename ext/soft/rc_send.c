@@ -427,7 +427,7 @@ void soft_rc_take_ack(struct soft_rc *rc, const struct soft_roce *ack)
     if (rc->state != SOFT_QPS_RTS || acked > outstanding || !msn_fits(rc, ack->msn) ||
         (kind == SOFT_SYNDROME_NAK && value > SOFT_NAK_OPERATION) ||
         (kind != SOFT_SYNDROME_ACK && kind != SOFT_SYNDROME_RNR && kind != SOFT_SYNDROME_NAK)) {
-        soft_count_add(&rc->qp->hca->count, SOFT_C_DROP_WINDOW, 1);
+        soft_count_drop(&rc->qp->hca->count, SOFT_C_DROP_WINDOW, &rc->attr.path.dgid);
         return;
     }
     advance(rc, acked); /* a refusal acknowledges all earlier packets */

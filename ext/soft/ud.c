@@ -343,21 +343,22 @@ static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pk
 static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 {
     struct soft_count *count = &qp->hca->count;
+    const struct in6_addr *source = &p->ip->src;
     int pkey_index = admitting_pkey(qp, p->roce.pkey);
 
     if (p->roce.opcode != SOFT_ROCE_UD_SEND && p->roce.opcode != SOFT_ROCE_UD_SEND_IMM)
-        soft_count_add(count, SOFT_C_DROP_OPCODE, 1);
+        soft_count_drop(count, SOFT_C_DROP_OPCODE, source);
     else if (pkey_index < 0)
-        soft_count_add(count, SOFT_C_DROP_PKEY, 1);
+        soft_count_drop(count, SOFT_C_DROP_PKEY, source);
     else if (p->roce.qkey != qp->qkey)
-        soft_count_add(count, SOFT_C_DROP_QKEY, 1);
+        soft_count_drop(count, SOFT_C_DROP_QKEY, source);
     else if (qp->rq.head == qp->rq.tail)
-        soft_count_add(count, qp->type == SOFT_QPT_GSI ? SOFT_C_DROP_GSI : SOFT_C_DROP_NO_BUFFER,
-                       1);
+        soft_count_drop(count, qp->type == SOFT_QPT_GSI ? SOFT_C_DROP_GSI : SOFT_C_DROP_NO_BUFFER,
+                        source);
     else if (capacity(&qp->rq.ring[qp->rq.head & qp->rq.mask]) < SOFT_GRH_BYTES + p->payload_bytes)
-        soft_count_add(count, SOFT_C_DROP_TOO_LONG, 1);
+        soft_count_drop(count, SOFT_C_DROP_TOO_LONG, source);
     else if (soft_cq_room(qp->recv_cq) == 0)
-        soft_count_add(count, SOFT_C_DROP_CQ_FULL, 1);
+        soft_count_drop(count, SOFT_C_DROP_CQ_FULL, source);
     else
         deliver(qp, p, (uint16_t)pkey_index);
 }

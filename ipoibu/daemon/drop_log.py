@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Logs the packets that the data path drops, by reason, without the peer that sent them.
+"""Logs the packets that the data path drops, by reason.
 
 `endpoint/event_log.py` logs drops with their peer: those of the engine, and of the pump's drops as many as
-it may report. The fabric only counts, so `DropLog` reads the counters and logs the differences.
+it may report. The fabric only counts, so `DropLog` reads the counters and logs the differences, with the
+sender of the last packet where the fabric knows it.
 """
 
 from __future__ import annotations
@@ -71,11 +72,13 @@ class DropLog:
         self,
         name: str,
         stats: Callable[[], Mapping[str, int]],
+        sources: Callable[[], Mapping[str, str]],
         mtu_bytes: Callable[[], int],
         executor: Executor,
     ) -> None:
         self._name = name
         self._stats = stats
+        self._sources = sources
         self._mtu_bytes = mtu_bytes
         self._executor = executor
         self._task: asyncio.Task[None] | None = None
@@ -96,16 +99,20 @@ class DropLog:
             while True:
                 await asyncio.sleep(DROP_LOOK_S)
                 stats = await loop.run_in_executor(self._executor, self._stats)
-                for name, count in drops.look(loop.time(), stats):
-                    self._write(name, count)
+                if found := drops.look(loop.time(), stats):
+                    sources = await loop.run_in_executor(self._executor, self._sources)
+                    for name, count in found:
+                        self._write(name, count, sources.get(name))
 
-    def _write(self, name: str, count: int) -> None:
+    def _write(self, name: str, count: int, source: str | None) -> None:
         likely = _LIKELY.get(name)
         meaning = counter(name).meaning
         level = logging.INFO
         if likely is not None:
             level, meaning = logging.WARNING, likely.format(mtu=self._mtu_bytes())
         packets = "a packet" if count == 1 else f"{count} packets"
+        if source is not None:
+            packets += f" from {source}" if count == 1 else f", the last from {source}"
         _log.log(level, "%s: dropped %s, %s: %s", self._name, packets, name, meaning)
 
 

@@ -11,19 +11,21 @@ from ipoibu.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from `least` to `most`. `unit` and `noun` appear in error messages only."""
+    """The numbers from `least` to `most`, `whole` ones or any. `unit` and `noun` appear in error messages
+    only."""
 
     least: int
     most: int
     unit: str = ""
     noun: str = ""
+    whole: bool = True
 
     def __str__(self) -> str:
         return f"{self.least} to {self.most} {self.unit}".rstrip()
 
     def check(self, field: str, value: float) -> None:
         """Raise `UsageError` unless the `value` of the `field` is inside, `TypeError` if it is no number."""
-        if not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             raise TypeError(f"{field} is a number, {self}, not {value!r}")
         if not self.least <= value <= self.most:
             raise UsageError(f"{field} {value}: expected {self}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from ipoibu.addr import DEFAULT_PKEY, IpAddress, PKey
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
+from ipoibu.fabric.base import MeshOptions
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
     CONNECTED_MTU,
@@ -30,14 +32,17 @@ from ipoibu.limits import (
 )
 
 if TYPE_CHECKING:  # the command line reads the bounds below even if the C core does not load
-    from ipoibu.fabric.base import MeshOptions
     from ipoibu.fabric.faults import FaultSpec
 
+PORTS: Final = Range(1, 255)
+QKEYS: Final = Range(0, 0xFFFFFFFF)
 MODES: Final = Choice("mode", ("datagram", "connected"))
 CM_PROFILES: Final = Choice("profile of connected mode", ("linux", "rfc"))
 DAD: Final = Choice("policy of duplicate address detection", ("off", "warn", "on"))
 MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
-CONNECTION_IDLE: Final = Range(int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds")
+CONNECTION_IDLE: Final = Range(
+    int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds", whole=False
+)
 BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
 QUEUES: Final = Range(1, QUEUES_MAX, "queues")
 RAIL_UPDELAY: Final = Range(0, RAIL_UPDELAY_MAX_MS, "milliseconds")
@@ -138,6 +143,9 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         self._check_types()
+        PORTS.check("port", self.port)
+        if self.qkey is not None:
+            QKEYS.check("qkey", self.qkey)
         MODES.read(self.mode)
         CM_PROFILES.read(self.cm_profile)
         DAD.read(self.dad_ipv4)
@@ -187,13 +195,21 @@ class EndpointConfig:
         """Raise `TypeError` for a value that later checks would refuse in riddles."""
         for field, (kind, words) in _KINDS.items():
             value = getattr(self, field)
-            if not isinstance(value, kind) and (value is not None or field in _NEEDED):
+            if value is None and field not in _NEEDED:
+                continue
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise TypeError(f"{field} is {words}, not {value!r}")
         if self.faults is not None:
             from ipoibu.fabric.faults import FaultSpec
 
             if not isinstance(self.faults, FaultSpec):
                 raise TypeError(f"faults is a FaultSpec, not {self.faults!r}")
+        for place in self.backups:
+            if not (isinstance(place, tuple) and [type(it) for it in place] == [str, int]):
+                raise TypeError(f"a backup is a pair of a device and a port, not {place!r}")
+        for target in self.rail_monitor:
+            if not isinstance(target, (IPv4Address, IPv6Address)):
+                raise TypeError(f"rail_monitor is a tuple of IP addresses, not of {target!r}")
 
 
 _KINDS: Final[dict[str, tuple[type, str]]] = {
@@ -202,10 +218,15 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "port": (int, "the number of a port"),
     "backups": (tuple, "a tuple of pairs of a device and a port"),
     "rail_primary": (str, "the text of a device"),
+    "rail_monitor": (tuple, "a tuple of IP addresses"),
+    "pkey": (PKey, "a PKey"),
     "qkey": (int, "a number"),
     "mtu": (int, "a number of bytes"),
     "partitions": (Path, "the Path of a file"),
+    "parent": (str, "the name of an interface"),
+    "mesh": (MeshOptions, "a MeshOptions"),
+    "allmulticast": (bool, "True or False"),
     "dhcp": (DhcpConfig, "a DhcpConfig"),
     "dhcp6": (DhcpConfig, "a DhcpConfig"),
 }
-_NEEDED: Final = ("name", "device", "port", "backups")
+_NEEDED: Final = ("name", "device", "port", "backups", "rail_monitor", "pkey", "allmulticast")

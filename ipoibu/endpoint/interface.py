@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.capture import Tap
 from ipoibu.endpoint.carrier import Carrier
@@ -387,6 +387,10 @@ class Interface:
     def fabric_counters(self) -> dict[str, int]:
         """The fabric's counters; the last ones of a device that is gone."""
         return self.fabric.counters() if self._last_counters is None else self._last_counters
+
+    def fabric_drop_sources(self) -> dict[str, Gid]:
+        """The senders of the packets that the fabric dropped last; none of a device that is gone."""
+        return self.fabric.drop_sources() if self._last_counters is None else {}
 
     def _change_port(self, port: SharedPort) -> None:
         """Have the data path that a heavy flush makes next be on this port."""

@@ -129,6 +129,12 @@ class Views(Life):
         engine's under `engine.`."""
         return self._call(status.stats, self._opened())
 
+    def drop_sources(self) -> dict[str, str]:
+        """Return, by counter of `stats`, the IP address that the last packet dropped there names as its
+        sender's. The built-in HCA knows the sender of what it drops on reception; other fabrics do not."""
+        sources = self._call(self._opened().fabric_drop_sources)
+        return {f"fabric.{name}": str(gid.ip) for name, gid in sources.items()}
+
     def capture(self, sink: Sink, snap_bytes: int = SNAP_MAX_BYTES) -> Callable[[], None]:
         """Hand frames to `sink` in batches, on the engine's thread; call the result to end it.
 

@@ -65,6 +65,16 @@ class MeshOptions:
     port: int = 0
     key: PeerKey | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.peers, tuple) or not all(isinstance(it, str) for it in self.peers):
+            raise TypeError(f"peers is a tuple of texts such as 192.0.2.1:4790, not {self.peers!r}")
+        if self.file is not None and not isinstance(self.file, Path):
+            raise TypeError(f"file is the Path of a file, not {self.file!r}")
+        if type(self.port) is not int:
+            raise TypeError(f"port is the number of a TCP port, not {self.port!r}")
+        if not 0 <= self.port <= 0xFFFF:
+            raise UsageError(f"port {self.port}: expected 0 to 65535")
+
     @property
     def listen_port(self) -> int:
         return self.port or MESH_PORT
@@ -213,6 +223,11 @@ class Fabric(ABC):
 
     @abstractmethod
     def counters(self) -> dict[str, int]: ...
+
+    def drop_sources(self) -> dict[str, Gid]:
+        """Return, by counter, the GID that the last dropped packet names as its sender's, as far as the
+        fabric knows."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:

@@ -52,5 +52,8 @@ class WrappedFabric(Fabric):
     def peers(self) -> list[dict[str, Any]]:
         return self._inner.peers()
 
+    def drop_sources(self) -> dict[str, Gid]:
+        return self._inner.drop_sources()
+
     def close(self) -> None:
         self._inner.close()

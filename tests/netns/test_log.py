@@ -52,8 +52,9 @@ def test_a_host_with_a_larger_mtu_is_named_as_the_cause(bare: Lab, until: Until)
         assert _ping(large, small, 1000).returncode == 0
         _ping(large, small, 4000)
         line = (
-            r"WARNING: ib0: dropped a packet, fabric\.drop_too_long: another host of the link"
-            r" probably has a larger MTU than ours, 2044: give all hosts of the link the same --mtu$"
+            r"WARNING: ib0: dropped a packet from fe80::[0-9a-f:]+, fabric\.drop_too_long: another"
+            r" host of the link probably has a larger MTU than ours, 2044: give all hosts of the link"
+            r" the same --mtu$"
         )
         until(_has(small, line), 60)
     finally:

@@ -271,7 +271,12 @@ static void mutated_packets_are_delivered_or_counted_and_nothing_else(void)
         free(buffer);
     }
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        bool is_drop = ends[i] != SOFT_C_RX_DELIVERED && counter(&b, ends[i]) > 0;
+        struct in6_addr source;
+
         CHECK(counter(&b, ends[i]) > 0 || ends[i] == SOFT_C_DROP_ADDRESS);
+        CHECK_EQUAL(soft_hca_drop_source(b.hca, ends[i], &source), is_drop);
+        CHECK(!is_drop || memcmp(&source, &peer_gid, sizeof(source)) == 0);
         ended += counter(&b, ends[i]);
     }
     CHECK_EQUAL(ended, counter(&b, SOFT_C_RX_PACKETS));

@@ -298,6 +298,9 @@ class SoftUd(Fabric):
     def counters(self) -> dict[str, int]:
         return self._hca.counters()
 
+    def drop_sources(self) -> dict[str, Gid]:
+        return {name: Gid(source) for name, source in self._hca.drop_sources().items()}
+
     def close(self) -> None:
         self._close_tx_queues()
         self._ud.close()

@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import pytest
 
 from ipoibu.daemon import drop_log
 from ipoibu.daemon.drop_log import DropLog, Drops
 from ipoibu.errors import Closed
+
+SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.2.7"}
 
 
 def test_a_reason_is_logged_at_once_and_then_after_1_2_4_minutes() -> None:
@@ -55,8 +58,8 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
     monkeypatch.setattr(drop_log, "DROP_LOOK_S", 0.0)
     looks = iter(
         [
-            {"fabric.drop_too_long": 0, "tx_no_route": 0},
-            {"fabric.drop_too_long": 1, "tx_no_route": 3},
+            {"fabric.drop_too_long": 0, "fabric.drop_qkey": 0, "tx_no_route": 0},
+            {"fabric.drop_too_long": 1, "fabric.drop_qkey": 2, "tx_no_route": 3},
         ]
     )
 
@@ -67,7 +70,7 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as executor:
-            log = DropLog("ib0", stats, lambda: 2044, executor)
+            log = DropLog("ib0", stats, lambda: SOURCES, lambda: 2044, executor)
             log.start()
             assert log._task is not None
             async with asyncio.timeout(60):
@@ -81,8 +84,12 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
     ] == [
         (
             "WARNING",
-            "ib0: dropped a packet, fabric.drop_too_long: another host of the link probably has a"
-            " larger MTU than ours, 2044: give all hosts of the link the same --mtu",
+            "ib0: dropped a packet from fe80::7, fabric.drop_too_long: another host of the link probably"
+            " has a larger MTU than ours, 2044: give all hosts of the link the same --mtu",
+        ),
+        (
+            "INFO",
+            "ib0: dropped 2 packets, the last from 192.0.2.7, fabric.drop_qkey: with another Q_Key",
         ),
         ("INFO", "ib0: dropped 3 packets, tx_no_route: an unreachable route"),
     ]

@@ -11,6 +11,7 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, Gid, UsageError
 from ipoibu._core import MemorySwitch
+from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.memory import MemoryPort
 
 HWADDR: Final = "00:00:00:07:fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:09"
@@ -146,9 +147,36 @@ def test_values_that_cannot_be_are_refused_in_words(
         ("partitions", "a.conf", "partitions is the Path of a file, not 'a.conf'"),
         ("dhcp", True, "dhcp is a DhcpConfig, not True"),
         ("dhcp6", True, "dhcp6 is a DhcpConfig, not True"),
+        ("port", True, "port is the number of a port, not True"),
+        ("pkey", "0x8001", "pkey is a PKey, not '0x8001'"),
+        ("mesh", "10.0.0.2", "mesh is a MeshOptions, not '10.0.0.2'"),
+        ("parent", 7, "parent is the name of an interface, not 7"),
+        ("allmulticast", "yes", "allmulticast is True or False, not 'yes'"),
+        ("queues", 1.5, "queues is a number, 1 to 16 queues, not 1.5"),
+        ("frames", True, "frames is a number, 64 to 1024 frames, not True"),
+        ("backups", ("soft:eth1",), "a backup is a pair of a device and a port, not 'soft:eth1'"),
+        ("rail_monitor", "10.0.0.2", "rail_monitor is a tuple of IP addresses, not '10.0.0.2'"),
+        ("rail_monitor", ("10.0.0.2",), "rail_monitor is a tuple of IP addresses, not of '10.0.0"),
     ],
 )
 def test_a_configuration_refuses_garbage_in_words(field: str, value: Any, text: str) -> None:
     fields: dict[str, Any] = {"name": "ib0", "device": "soft:eth0", field: value}
     with pytest.raises(TypeError, match=text):
         EndpointConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        ({"peers": "10.0.0.2"}, TypeError, "peers is a tuple of texts such as .*, not '10.0.0.2'"),
+        ({"peers": (7,)}, TypeError, r"peers is a tuple of texts such as .*, not \(7,\)"),
+        ({"file": "peers.txt"}, TypeError, "file is the Path of a file, not 'peers.txt'"),
+        ({"port": "4790"}, TypeError, "port is the number of a TCP port, not '4790'"),
+        ({"port": 65536}, UsageError, "port 65536: expected 0 to 65535"),
+    ],
+)
+def test_the_places_of_peers_refuse_garbage_in_words(
+    fields: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        MeshOptions(**fields)
