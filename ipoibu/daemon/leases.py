@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
+from time import monotonic
 from typing import Final, Protocol
 
 from ipoibu.addr import IpAddress, IpInterface
@@ -37,7 +38,10 @@ class LeaseHolder(Protocol):
 
 
 class Leases:
-    """The leases of one interface, on the event loop's thread."""
+    """The leases of one interface, on the event loop's thread.
+
+    A lease may come before the kernel's interface is configured: it waits for `begin`.
+    """
 
     def __init__(self, name: str, mtu: Callable[[], int], set_mtu: Callable[[int], None]) -> None:
         self.had_one = asyncio.Event()
@@ -45,12 +49,25 @@ class Leases:
         self._name = name
         self._mtu = mtu
         self._set_mtu = set_mtu
+        self._holder: LeaseHolder | None = None
+        self._early: dict[int, Callable[[], None]] = {}  # by IP version
         self._lease: Lease | None = None
         self._lease6: Lease6 | None = None
         self._path = namespace_dir() / f"{name}.resolv.conf"
 
-    def changed(self, lease: Lease | None, holder: LeaseHolder) -> None:
+    def begin(self, holder: LeaseHolder) -> None:
+        """Give leases to `holder` from now on: the kernel's interface, or what follows it in another network
+        namespace."""
+        self._holder = holder
+        early, self._early = self._early, {}
+        for change in early.values():
+            change()
+
+    def changed(self, lease: Lease | None) -> None:
         """Give the kernel the lease, or take it away."""
+        if (holder := self._holder) is None:
+            self._early[4] = lambda: self.changed(lease)
+            return
         before, self._lease = self._lease, lease
         if lease is not None and lease == before:
             return
@@ -67,8 +84,12 @@ class Leases:
             self.had_one.set()
         self._write()
 
-    def changed6(self, lease: Lease6 | None, holder: LeaseHolder) -> None:
+    def changed6(self, lease: Lease6 | None) -> None:
         """Likewise of DHCPv6: each renewal gives the address another lifetime."""
+        if (holder := self._holder) is None:
+            came_s = monotonic()
+            self._early[6] = lambda: self.changed6(lease and lease.aged(monotonic() - came_s))
+            return
         self._lease6 = lease
         try:
             if lease is None:

@@ -21,7 +21,8 @@ from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
 from ipoibu.daemon.notify import is_service, notify
 from ipoibu.daemon.reload import Reloader
-from ipoibu.daemon.running import MakeEndpoint, RunnableEndpoint, RunningInterface
+from ipoibu.daemon.runnable import MakeEndpoint, RunnableEndpoint
+from ipoibu.daemon.running import RunningInterface
 from ipoibu.daemon.watchdog import Watchdog
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.kept import Kept

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, Final, ParamSpec, Protocol
+from typing import Final, ParamSpec
 
-from ipoibu.addr import HwAddr, IpAddress, IpInterface
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.daemon.changes import Changes
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action, ControlServer
@@ -26,13 +26,14 @@ from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.keeper import Keeper, KeptInterface, neighbours_of
-from ipoibu.daemon.kernel_side import KernelSide, KernelStack
+from ipoibu.daemon.kernel_side import KernelSide
 from ipoibu.daemon.leases import Leases
-from ipoibu.daemon.neighbours import NeighbourChanges, NeighbourTable
-from ipoibu.daemon.observed import Observed
+from ipoibu.daemon.neighbours import NeighbourChanges
+from ipoibu.daemon.opening import open_when_ready
 from ipoibu.daemon.parsers import Proxied
 from ipoibu.daemon.pings import pings
 from ipoibu.daemon.proxies import ProxyTable, Wish
+from ipoibu.daemon.runnable import MakeEndpoint
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.kept import Kept, KeptNeighbour
 from ipoibu.errors import (
@@ -41,7 +42,6 @@ from ipoibu.errors import (
     LinkError,
     NoSuchDevice,
     NotPermitted,
-    NotReady,
     UsageError,
 )
 from ipoibu.fabric.link_speed import set_speed
@@ -51,15 +51,11 @@ from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.tun import Tun
-from ipoibu.ib import PortInfo
 from ipoibu.limits import (
     DAD_TRANSMITS,
     IPV6_MIN_MTU,
     LEASE_WAIT_S,
     MOVE_RETRY_S,
-    OPEN_RETRY_S,
-    OPEN_WAIT_LOGGED_S,
-    OPEN_WAIT_S,
     RETRANS_TIMER_S,
 )
 from ipoibu.wire.dhcp6_lease import Lease6
@@ -74,36 +70,6 @@ NOTE_S: Final = 0.1
 P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
-
-
-class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
-    """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
-
-    @property
-    def port(self) -> PortInfo: ...
-    @property
-    def socket_fd(self) -> int | None: ...
-    @property
-    def hwaddr(self) -> HwAddr: ...
-    @property
-    def mtu(self) -> int: ...
-    @property
-    def datagram_mtu(self) -> int: ...
-    @property
-    def busy_poll_us(self) -> int | None: ...
-    def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
-    @property
-    def mode(self) -> str: ...
-    def set_mode(self, mode: str, /) -> None: ...
-    def set_peers(self, peers: Sequence[str], /) -> None: ...
-    def drop_sources(self) -> dict[str, str]: ...
-    async def aping(self, target: IpAddress | HwAddr, timeout: float, /) -> dict[str, Any]: ...
-    async def aprogress(self) -> None: ...
-    def open(self) -> None: ...
-    def close(self) -> None: ...
-
-
-MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks, Kept], RunnableEndpoint]
 
 
 class RunningInterface:
@@ -152,11 +118,7 @@ class RunningInterface:
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, self.mtu, self.set_mtu)
         self._leased: dict[int, IpAddress] = {}  # by DHCP, by IP version
-        self._early_lease: tuple[Lease | None] | None = None  # before the kernel's side exists
         self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
-        self._early_lease6: tuple[Lease6 | None, float] | None = (
-            None  # and when, on the loop's clock
-        )
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -194,7 +156,7 @@ class RunningInterface:
         self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._kept())
         stack.callback(self.endpoint.close)
         try:
-            await self._open()
+            await open_when_ready(config, self.endpoint, self._executor, self._stop)
         except IpoibuError:
             self._link_changed(False, None)
             raise
@@ -210,12 +172,7 @@ class RunningInterface:
             self._adopt_leases(self._before.leased)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
-        if self._early_lease is not None:
-            self._lease_changed(*self._early_lease)
-        if self._early_lease6 is not None:
-            lease6, came_s = self._early_lease6
-            age_s = self._loop.time() - came_s
-            self._lease6_changed(lease6.aged(age_s) if lease6 is not None else None)
+        self._leases.begin(self._interface)
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
         actions |= Changes(self, self._executor).actions | pings(config.name, self.endpoint.aping)
@@ -322,38 +279,6 @@ class RunningInterface:
         except BaseException:
             netlink.close()
             raise
-
-    async def _open(self) -> None:
-        """Open the endpoint when its device is ready, or raise why it is not, after the wait or `stop`."""
-        began = self._loop.time()
-        is_logged = False
-        while True:
-            try:
-                await self._loop.run_in_executor(self._executor, self.endpoint.open)
-            except (NotReady, NoSuchDevice) as error:
-                waited_s, wait_s = self._loop.time() - began, self._wait_s(error)
-                if waited_s >= wait_s or self._stop.is_set():
-                    raise
-                is_long = (
-                    wait_s > OPEN_WAIT_S
-                )  # after a short wait the caller reports the error soon
-                if is_long and waited_s >= OPEN_WAIT_LOGGED_S and not is_logged:
-                    is_logged = True
-                    _log.warning(
-                        "%s: waits up to %d s for the device: %s", self.config.name, wait_s, error
-                    )
-            else:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(OPEN_RETRY_S):
-                    await self._stop.wait()
-
-    def _wait_s(self, error: IpoibuError) -> float:
-        """Return how long to wait. A missing device may be a typing error, so only a missing address gets
-        time by default."""
-        if self.config.wait is not None:
-            return self.config.wait
-        return OPEN_WAIT_S if isinstance(error, NotReady) else 0.0
 
     def _spec(self) -> InterfaceSpec:
         datagram_mtu = self.endpoint.datagram_mtu
@@ -511,17 +436,11 @@ class RunningInterface:
 
     def _lease_changed(self, lease: Lease | None) -> None:
         self._note_leased(4, lease)
-        if self._link is None:  # `_start` calls again
-            self._early_lease = (lease,)
-        else:
-            self._leases.changed(lease, self._interface)
+        self._leases.changed(lease)
 
     def _lease6_changed(self, lease: Lease6 | None) -> None:
         self._note_leased(6, lease)
-        if self._link is None:
-            self._early_lease6 = lease, self._loop.time()
-        else:
-            self._leases.changed6(lease, self._interface)
+        self._leases.changed6(lease)
 
     def _note_leased(self, version: int, lease: Lease | Lease6 | None) -> None:
         """Note the address for the next process: the client has checked it for duplicates."""
@@ -643,6 +562,7 @@ class RunningInterface:
         self._link = self._side.start()
         if self._link is None:
             raise NoSuchDevice(name)
+        self._leases.begin(self._interface)
         self._name = name
         self._keeper.forget(self.config.name)
         _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)

@@ -72,33 +72,55 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Leases:
 
 def test_both_leases_are_in_one_file_until_they_are_gone(made: Leases, tmp_path: Path) -> None:
     holder, path = Holder(), tmp_path / "ib0.resolv.conf"
-    made.changed6(NEW, holder)
+    made.begin(holder)
+    made.changed6(NEW)
     assert made.had_one6.is_set()
     assert not made.had_one.is_set()
-    made.changed(OLD, holder)
+    made.changed(OLD)
     assert path.read_text() == (
         "# from the DHCP server 10.0.0.1\n# from the DHCPv6 server 00:03:00:01\n"
         "search ib.example six.example\nnameserver 10.0.0.1\nnameserver fd00::1\n"
     )
-    made.changed(None, holder)
+    made.changed(None)
     assert "10.0.0.1" not in path.read_text()
-    made.changed6(None, holder)
+    made.changed6(None)
     assert not path.exists()
     assert holder.log == ["take fd00::7/128 500 1000", "take 10.0.0.7/24 0 0", "drop 4", "drop 6"]
 
 
 def test_each_renewal_of_dhcpv6_refreshes_the_lifetimes(made: Leases) -> None:
     holder = Holder()
-    made.changed6(NEW, holder)
-    made.changed6(NEW, holder)
+    made.begin(holder)
+    made.changed6(NEW)
+    made.changed6(NEW)
     assert holder.log == ["take fd00::7/128 500 1000"] * 2
 
 
 def test_a_lease_of_an_earlier_process_goes_if_the_client_does_not_get_it(made: Leases) -> None:
     holder = Holder()
-    made.changed(None, holder)
-    made.changed6(None, holder)
+    made.begin(holder)
+    made.changed(None)
+    made.changed6(None)
     assert holder.log == ["drop 4", "drop 6"]
+
+
+def test_leases_wait_for_the_interface_and_the_last_of_each_counts(
+    made: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(leases, "monotonic", lambda: now)
+    made.changed(None)
+    made.changed(OLD)
+    made.changed6(NEW)
+    assert not made.had_one6.is_set()
+    now += 100.0
+    holder = Holder()
+    made.begin(holder)
+    assert holder.log == ["take 10.0.0.7/24 0 0", "take fd00::7/128 400 900"]
+    made.begin(other := Holder())
+    assert other.log == []
+    made.changed6(None)
+    assert other.log == ["drop 6"]
 
 
 def test_a_lease_that_the_kernel_refuses_is_reported(
@@ -106,7 +128,8 @@ def test_a_lease_that_the_kernel_refuses_is_reported(
 ) -> None:
     holder = Holder()
     holder.refusal = LinkError("no room")
-    made.changed6(NEW, holder)
+    made.begin(holder)
+    made.changed6(NEW)
     assert "the lease of DHCPv6 is not in the kernel: no room" in caplog.text
 
 
