@@ -35,6 +35,7 @@ from ipoibu.proto import (
     sa_requests,
     sa_transaction,
 )
+from ipoibu.proto.ethernet import binding
 from ipoibu.proto.table import Table
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
@@ -71,6 +72,11 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
         nud.MACHINE,
         "ipoibu/proto/nud.py",
         "RFC 4861 §7.3 and Appendix C, for ARP and ND alike; FAILED is the negative cache.",
+    ),
+    (
+        binding.MACHINE,
+        "ipoibu/proto/ethernet/binding.py",
+        "One per address of a guest behind a TAP.",
     ),
     (
         routers.MACHINE,

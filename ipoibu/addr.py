@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Addresses as frozen values: `Gid`, `Qpn`, `PKey`, `HwAddr`; `str()` is what `ip link` prints."""
+"""Addresses as frozen values: `Gid`, `Qpn`, `PKey`, `HwAddr`, `Mac`; `str()` is what `ip link` prints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final, Self
 from ipoibu.errors import UsageError
 
 GID_LEN: Final = 16
+MAC_LEN: Final = 6
 HWADDR_LEN: Final = 20
 MULTICAST_QPN: Final = 0xFFFFFF  # RFC 4391 §4: the queue pair of every multicast datagram (E5)
 
@@ -185,6 +186,37 @@ class HwAddr:
 
     def __str__(self) -> str:
         return self.pack().hex(":")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mac:
+    """The 48-bit address of an Ethernet interface; `raw` is 6 bytes as on the wire (IEEE 802 §8.2)."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != MAC_LEN:
+            raise ValueError(f"a MAC has {MAC_LEN} bytes, not {len(self.raw)}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the 6 colon-separated octets that `ip link` prints; `UsageError` for any other text."""
+        if not re.fullmatch(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", text):
+            raise UsageError(f"{text!r} is not a MAC (expected the form 02:00:00:00:00:01)")
+        return cls(bytes.fromhex(text.replace(":", "")))
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the address names several hosts: multicast, or broadcast."""
+        return bool(self.raw[0] & 1)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether one interface can have the address."""
+        return not self.is_group and any(self.raw)
+
+    def __str__(self) -> str:
+        return self.raw.hex(":")
 
 
 def link_local(guid: bytes) -> ipaddress.IPv6Interface:

@@ -153,6 +153,35 @@ DROP_LOG_MIN_S: Final = (
 DROP_LOG_MAX_S: Final = 3600.0
 DROPS_NOTED_MAX: Final = 1024  # pairs of peer and counter that we remember
 
+# Ethernet hand-off
+ETHERNET_NEIGHBOURS_MAX: Final = 16_384  # MACs of hosts of the link; a pump has as many sources
+ETHERNET_GUESTS_MAX: Final = 16_384  # addresses of guests
+ETHERNET_GUEST_ADDRESSES_MAX: Final = 1024  # of one guest, which may route for others
+ETHERNET_STATIC_MAX: Final = 4096  # addresses that an administrator binds to guests
+# A guest probes so long for an address, after its last probe; then it has announced the address.
+ETHERNET_PROBE_S: Final = 4.0  # RFC 5227 §1.1 PROBE_MAX and ANNOUNCE_WAIT
+ETHERNET_DAD_S: Final = 2.0  # RFC 4862 §5.4: the retransmission timer, and a second to spare
+ETHERNET_CHECK_S: Final = 300.0  # between two questions whether a guest still has an address
+ETHERNET_ANSWER_S: Final = 1.0  # a guest's time to answer; RFC 4861 §10 RETRANS_TIMER
+ETHERNET_CHECKS: Final = 3  # RFC 4861 §10 MAX_UNICAST_SOLICIT
+ETHERNET_ASKS_PER_S: Final = 256.0  # such questions: all guests within a minute
+ETHERNET_ASKS_BURST: Final = 256.0
+ETHERNET_ANNOUNCED_AT_ONCE: Final = 32  # addresses of guests when the link comes up, and then ...
+ETHERNET_ANNOUNCE_S: Final = 0.1  # ... after this time as many: a broadcast each
+ETHERNET_WAITING_PACKETS: Final = 3  # for an address that no guest has named; as unres_qlen was
+ETHERNET_WAITING_MAX: Final = 256  # such addresses at a time
+ETHERNET_SEARCHES_PER_S: Final = 64.0  # for hosts of the link by an unknown MAC, and for guests
+ETHERNET_SEARCHES_BURST: Final = 64.0
+ETHERNET_DHCP_MAX: Final = 1024  # requests of guests whose replies we know
+ETHERNET_MEMBERSHIPS_MAX: Final = 8192  # pairs of guest and group
+ETHERNET_QUERY_S: Final = 125.0  # between two general queries to guests; RFC 3376 §8.2
+ETHERNET_QUERY_RESPONSE_S: Final = 10.0  # RFC 3376 §8.3
+ETHERNET_LAST_MEMBER_S: Final = (
+    2.0  # RFC 3376 §8.8, for the other guests of a group that one leaves
+)
+ETHERNET_QUERY_FAST_S: Final = 1.0  # RFC 3376 §8.8: their time to answer
+ETHERNET_MEMBERSHIP_S: Final = 260.0  # RFC 3376 §8.4: 2 queries and a response
+
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones

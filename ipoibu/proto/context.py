@@ -25,6 +25,7 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.drops import Drops
 from ipoibu.proto.effects import Count, Effect, Log, OwnAddress, SendFrame
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.sa_path import PathTable
 from ipoibu.proto.timers import Timers
@@ -79,6 +80,7 @@ class LinkConfig:
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
     dhcp: DhcpIdentity | None = None  # None: no DHCP client
     dhcp6: Dhcp6Identity | None = None  # likewise of DHCPv6
+    ethernet: EthernetConfig | None = None  # the hand-off to guests behind a TAP
 
     def __post_init__(self) -> None:
         largest = self.params.mtu_bytes - ENCAP_LEN

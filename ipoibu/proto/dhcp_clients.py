@@ -62,7 +62,7 @@ class DhcpClients:
     def sent(self, packet: bytes) -> bytes:
         """Return the packet that leaves in place of a packet of the local stack."""
         try:
-            header, datagram, message = _message_untrusted(packet)
+            header, datagram, message = message_untrusted(packet)
         except BadFrame:
             self._context.count("dhcp_unread")
             return packet
@@ -73,7 +73,7 @@ class DhcpClients:
         changed = self._changed(message)
         if changed == message:
             return packet
-        rewritten = _packed(header, datagram, changed)
+        rewritten = repacked(header, datagram, changed)
         if len(rewritten) > self._context.config.mtu_bytes:
             self._context.count("dhcp_unread")
             return packet
@@ -100,7 +100,7 @@ class DhcpClients:
     def received(self, packet: bytes) -> bytes:
         """Return the packet that the local stack gets in place of a reply from the link."""
         try:
-            header, datagram, message = _message_untrusted(packet)
+            header, datagram, message = message_untrusted(packet)
         except BadFrame:
             return packet  # the client judges it itself
         asked = self._asked.get(message.xid)
@@ -115,10 +115,11 @@ class DhcpClients:
         elif named is not None:
             restored = restored.with_option(dhcp.Code.CLIENT_ID, asked.client_id)
         self._context.count("dhcp_restored")
-        return _packed(header, datagram, restored)
+        return repacked(header, datagram, restored)
 
 
-def _message_untrusted(packet: bytes) -> tuple[ip.Ipv4, udp.Datagram, dhcp.Message]:
+def message_untrusted(packet: bytes) -> tuple[ip.Ipv4, udp.Datagram, dhcp.Message]:
+    """Read a DHCP message in an IPv4 packet, with its headers."""
     header = ip.parse_untrusted(packet)
     datagram = udp.parse_untrusted(header)
     if datagram is None or isinstance(header, ip.Ipv6):
@@ -126,6 +127,7 @@ def _message_untrusted(packet: bytes) -> tuple[ip.Ipv4, udp.Datagram, dhcp.Messa
     return header, datagram, dhcp.message_untrusted(datagram.payload)
 
 
-def _packed(header: ip.Ipv4, datagram: udp.Datagram, message: dhcp.Message) -> bytes:
+def repacked(header: ip.Ipv4, datagram: udp.Datagram, message: dhcp.Message) -> bytes:
+    """Return the packet with another message."""
     datagram = replace(datagram, payload=message.pack())
     return replace(header, payload=datagram.pack()).pack()

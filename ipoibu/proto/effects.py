@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Effects: plain values that every input of the engine returns, in the order to carry them out.
 
-The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Forward`, `WatchDhcp` and
-`Deliver` become commands to the pump; `Attach` and `Detach` go to the fabric and, under a subnet
-administrator (SA), join and leave the group; `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA
-client; the rest to the host side.
+The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Forward`, `WatchDhcp`,
+`Deliver`, `SetGuest`, `DropGuest`, `SetNeighbour` and `DropNeighbour` become commands to the pump;
+`Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave the group;
+`FindPath`, `JoinToSend` and `LeaveToSend` go to the SA client; the rest to the host side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress, Mac
 from ipoibu.ib import Destination
 from ipoibu.wire import dhcp6
 from ipoibu.wire.arp import Arp
@@ -98,7 +98,8 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendPacket:
-    """Send an IP packet that missed before and must hit now.
+    """Send an IP packet that missed before and must hit now; with Ethernet hand-off a guest's frame,
+    whose source the engine has checked.
 
     `next_hop` is the entry that it must hit, if the engine knows it.
     """
@@ -122,9 +123,41 @@ class WatchDhcp:
 @dataclass(frozen=True, slots=True)
 class Deliver:
     """Hand an IP packet to the local stack or application: router advertisements, ICMP errors, DHCP
-    replies."""
+    replies. With Ethernet hand-off it is a frame to the guests."""
 
     packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetGuest:
+    """Packets of the link for `ip` go to the guest `mac`, which `is_firm` about its address: then the
+    pump drops packets of other guests from it (`ethernet_spoofed`), else it lets them pass."""
+
+    ip: IpAddress
+    mac: Mac
+    is_firm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropGuest:
+    """No guest has `ip`: packets for it, and the first one from it, come up."""
+
+    ip: IpAddress
+
+
+@dataclass(frozen=True, slots=True)
+class SetNeighbour:
+    """Packets of the host `hwaddr` get the source `mac` towards the guests."""
+
+    mac: Mac
+    hwaddr: HwAddr
+
+
+@dataclass(frozen=True, slots=True)
+class DropNeighbour:
+    """`mac` stands for no host: packets of its former host have the interface's own MAC."""
+
+    mac: Mac
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +266,10 @@ Effect = (
     | Forward
     | WatchDhcp
     | Deliver
+    | SetGuest
+    | DropGuest
+    | SetNeighbour
+    | DropNeighbour
     | Attach
     | Detach
     | FindPath

@@ -10,6 +10,7 @@ input raise: a bad one ends in a `Count`. An input raises only for a caller's mi
     miss, used ----> neighbours, groups (group) -------'
     host_packet, memberships_changed ---> listeners ----> groups
     host_packet, dhcp_reply ---> dhcp, dhcp6, dhcp_clients
+    with Ethernet hand-off: frame, miss, host_packet, dhcp_reply, link_packet ---> ethernet
     attached, port_event ----> link: opens and closes groups and addresses
 """
 
@@ -33,7 +34,20 @@ from ipoibu.proto.dad import Addresses
 from ipoibu.proto.dhcp import DhcpClient
 from ipoibu.proto.dhcp6 import Dhcp6Client
 from ipoibu.proto.dhcp_clients import DhcpClients
-from ipoibu.proto.effects import AskProxy, Deliver, Effect, Forward, LinkChanged, Log
+from ipoibu.proto.effects import (
+    AskProxy,
+    Deliver,
+    Effect,
+    Forward,
+    LinkChanged,
+    Log,
+    SetGuest,
+    SetNeighbour,
+)
+from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet.guests import GuestInfo
+from ipoibu.proto.ethernet.handoff import Handoff
+from ipoibu.proto.ethernet.macs import NeighbourInfo
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
@@ -109,6 +123,9 @@ class Engine:
                 context, self._addresses, config.dhcp6, self._hold, self._leave
             )
         self._dhcp_clients = [it for it in (self.dhcp, self.dhcp6) if it is not None]
+        self.handoff: Handoff | None = None
+        if config.ethernet is not None:
+            self.handoff = Handoff(context, self._groups, config.ethernet)
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -232,13 +249,32 @@ class Engine:
         return self._context.take(now)
 
     def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
-        """The pump has no entry for `next_hop`, the next hop of `packet`."""
+        """The pump has no entry for `next_hop`, the next hop of `packet`, which is a guest's frame with
+        Ethernet hand-off."""
+        if self.handoff is not None:
+            self.handoff.from_guest(now, packet)
+            return self._context.take(now)
         self._miss(now, next_hop, packet)
+        return self._context.take(now)
+
+    def link_packet(self, now: float, source: FrameSource | None, packet: bytes) -> list[Effect]:
+        """With Ethernet hand-off: the pump knows no guest for an IP packet of the link."""
+        if self.handoff is not None:
+            self.handoff.wanted(now, source, packet)
+        return self._context.take(now)
+
+    def guests_bound(self, now: float, config: EthernetConfig) -> list[Effect]:
+        """With Ethernet hand-off: take other bindings of the administrator."""
+        if self.handoff is not None:
+            self.handoff.bind(now, config)
         return self._context.take(now)
 
     def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> list[Effect]:
         """The pump did not take an entry, for the reason `error` (errno): its table is full."""
-        self._neighbours.refused(now, next_hop, error)
+        if self.handoff is not None:
+            self.handoff.neigh_refused(next_hop, error)
+        else:
+            self._neighbours.refused(now, next_hop, error)
         return self._context.take(now)
 
     def control_limited(self, now: float, source: FrameSource) -> list[Effect]:
@@ -269,13 +305,17 @@ class Engine:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._is_group(next_hop):
             self._groups.used(now, next_hop)
-        else:
+        elif self.handoff is None:
             self._neighbours.used(now, next_hop)
         return self._context.take(now)
 
     def host_packet(self, now: float, packet: bytes) -> list[Effect]:
         """Take a packet of the local stack and send it on: an IGMP or MLD packet after its report, a
-        DHCP request with what an IPoIB host writes into it."""
+        DHCP request with what an IPoIB host writes into it. With Ethernet hand-off it is any frame of a
+        guest that the pump does not pass on by itself."""
+        if self.handoff is not None:
+            self.handoff.from_guest(now, packet)
+            return self._context.take(now)
         try:
             header = ip.parse_untrusted(packet)
             if isinstance(header, ip.Ipv4) and header.protocol == udp.PROTOCOL:
@@ -297,7 +337,11 @@ class Engine:
     def too_big(
         self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int
     ) -> list[Effect]:
-        """The pump dropped `packet`, which is larger than the `mtu_bytes` of `next_hop` (C13)."""
+        """The pump dropped `packet`, which is larger than the `mtu_bytes` of `next_hop` (C13); with
+        Ethernet hand-off it is a frame."""
+        if self.handoff is not None:
+            self.handoff.too_big(now, packet, mtu_bytes)
+            return self._context.take(now)
         self._errors.too_big(now, packet, mtu_bytes)
         return self._context.take(now)
 
@@ -311,6 +355,9 @@ class Engine:
     def dhcp_reply(self, now: float, packet: bytes) -> list[Effect]:
         """Take a reply of DHCP or DHCPv6 of the link: our client's, or deliver it as another client expects
         it."""
+        if self.handoff is not None:
+            self.handoff.wanted(now, None, packet)
+            return self._context.take(now)
         try:
             if self.dhcp6 is not None and self._link.is_up:
                 answer = dhcp6.parse_untrusted(packet)
@@ -336,7 +383,7 @@ class Engine:
     @property
     def watches_dhcp(self) -> bool:
         """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
-        is_ours = any(client.is_watching for client in self._dhcp_clients)
+        is_ours = self.handoff is not None or any(it.is_watching for it in self._dhcp_clients)
         return is_ours or self._other_clients.is_watching
 
     # -- addresses and groups --------------------------------------------------------------------
@@ -429,6 +476,8 @@ class Engine:
     ) -> list[Effect]:
         """Set a permanent entry; `UsageError` for an impossible one, or if there is one already and we may
         not replace it."""
+        if self.handoff is not None:
+            raise UsageError("the neighbours of this interface belong to its guests")
         if not is_host(ip) or ip in self._addresses or self._is_group(ip):
             raise UsageError(f"{ip} is not the address of another host")
         if ip.version == 6 and not self._context.config.carries_ipv6:
@@ -475,6 +524,18 @@ class Engine:
         """Return all neighbours, or those of `ips` that still exist."""
         return list(self._neighbours.snapshot(now, ips))
 
+    def guests(self, now: float) -> list[GuestInfo]:
+        """Return the addresses of the guests behind a TAP."""
+        return [] if self.handoff is None else self.handoff.guests(now)
+
+    def macs(self, now: float) -> list[NeighbourInfo]:
+        """Return the MACs that stand for hosts of the link towards guests."""
+        return [] if self.handoff is None else self.handoff.neighbours(now)
+
+    def handed_off(self) -> list[SetGuest | SetNeighbour]:
+        """Return what another pump has to know of guests and MACs."""
+        return [] if self.handoff is None else self.handoff.published()
+
     def groups(self, now: float) -> list[GroupInfo]:
         return list(self._groups.snapshot(now))
 
@@ -507,6 +568,8 @@ class Engine:
                     client.link_up(now)
                 self._addresses.link_up(now)
                 self._proxied.link_up(now)
+                if self.handoff is not None:
+                    self.handoff.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
                 self._context.emit(LinkChanged(is_up=False))
@@ -514,6 +577,8 @@ class Engine:
                     client.link_down(now)
                 self._addresses.link_down(now)
                 self._proxied.link_down()
+                if self.handoff is not None:
+                    self.handoff.link_down()
                 self._neighbours.flush(now)
                 self._groups.close(now)
                 if self._context.paths is not None:
@@ -566,6 +631,9 @@ class Engine:
 
     def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
         parcel = encap.parse_untrusted(frame)
+        if self.handoff is not None:
+            self.handoff.from_link_untrusted(now, source, parcel)
+            return
         match parcel.type:
             case EtherType.ARP:
                 self._arp.receive_untrusted(now, source, parcel.payload)

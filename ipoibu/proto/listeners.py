@@ -23,7 +23,7 @@ from ipoibu.wire import igmp, mld
 from ipoibu.wire.membership import NOT_A_MEMBER, Interest, Query, Record, after
 from ipoibu.wire.ndisc import ALL_NODES
 
-_PARSERS: Final = {4: igmp.parse_untrusted, 6: mld.parse_untrusted}
+PARSERS: Final = {4: igmp.parse_untrusted, 6: mld.parse_untrusted}
 
 ALL_HOSTS: Final = IPv4Address("224.0.0.1")  # RFC 1112 §4: every host is a member
 
@@ -41,7 +41,7 @@ class Listeners:
 
     def listed(self, now: float, groups: Iterable[IpAddress]) -> None:
         """Take the kernel's whole list; a group that was refused for lack of room gets another try."""
-        there = {group for group in groups if _is_reported(group)}
+        there = {group for group in groups if is_reported(group)}
         for group in sorted(self._listed - there, key=str):
             self._listed.discard(group)
             self._interest.pop(group, None)
@@ -52,7 +52,7 @@ class Listeners:
 
     def report_untrusted(self, now: float, version: int, packet: bytes) -> None:
         """Follow one packet of the local stack and ignore queries; `BadFrame` for an invalid report."""
-        message = _PARSERS[version](packet)
+        message = PARSERS[version](packet)
         if message is None or isinstance(message, Query):
             return
         for record in message.records:
@@ -74,7 +74,7 @@ class Listeners:
                 self._groups.leave(now, group)
 
 
-def _is_reported(group: IpAddress) -> bool:
+def is_reported(group: IpAddress) -> bool:
     """Return whether hosts report the group. They are always members of all-hosts and all-nodes, and the
     groups of scopes 0 and 1 never leave the host (RFC 3810 §6)."""
     if group in (ALL_HOSTS, ALL_NODES):

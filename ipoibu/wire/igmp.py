@@ -16,9 +16,12 @@ from ipoibu.wire.membership import Filter, Query, Record, Report
 REASONS: Final = ip.REASONS | membership.REASONS | {"igmp_short", "igmp_fragment", "igmp_checksum"}
 
 ALL_V3_ROUTERS: Final = IPv4Address("224.0.0.22")  # RFC 3376 §4.2.14
+ALL_HOSTS: Final = IPv4Address("224.0.0.1")
 ROUTER_ALERT: Final = bytes.fromhex("94040000")  # RFC 2113
 
 _HEADER: Final = struct.Struct("!BBHHH")
+_QUERY: Final = struct.Struct("!BBH4sBBH")
+_ROBUSTNESS: Final = 2  # RFC 3376 §8.1
 
 
 class Kind(enum.IntEnum):
@@ -70,5 +73,26 @@ def report(source: IPv4Address, records: Sequence[Record]) -> ip.Ipv4:
         _HEADER.pack(Kind.REPORT_V3, 0, check, 0, len(records)) + body,
         ttl=1,
         tos=ip.INTERNETWORK_CONTROL,  # RFC 3376 §4
+        options=ROUTER_ALERT,
+    )
+
+
+def query(group: IPv4Address | None, response_s: float, interval_s: float) -> ip.Ipv4:
+    """A version 3 query for the members of `group`, or of any group (RFC 3376 §4.1).
+
+    `response_s` is at most 12.7 s, and `interval_s` 127 s.
+
+    It comes from 0.0.0.0, so that no router takes us for the querier (RFC 4541 §2.1.1).
+    """
+    named = bytes(4) if group is None else group.packed
+    fields = [Kind.QUERY, round(response_s * 10), 0, named, _ROBUSTNESS, round(interval_s), 0]
+    fields[2] = ip.checksum(_QUERY.pack(*fields))
+    return ip.Ipv4(
+        IPv4Address(0),
+        ALL_HOSTS if group is None else group,
+        ip.IGMP,
+        _QUERY.pack(*fields),
+        ttl=1,
+        tos=ip.INTERNETWORK_CONTROL,
         options=ROUTER_ALERT,
     )

@@ -16,9 +16,12 @@ from ipoibu.wire.membership import Filter, Query, Record, Report
 REASONS: Final = ip.REASONS | membership.REASONS | {"mld_short", "mld_fragment", "mld_checksum"}
 
 ALL_V2_ROUTERS: Final = IPv6Address("ff02::16")  # RFC 3810 §5.2.14
+ALL_NODES: Final = IPv6Address("ff02::1")
 ROUTER_ALERT: Final = bytes((ip.ICMPV6, 0, 5, 2, 0, 0, 1, 0))  # hop-by-hop header, RFC 2711 §2.1
 
 _HEADER: Final = struct.Struct("!BBHHH")
+_QUERY: Final = struct.Struct("!BBHHH16sBBH")
+_ROBUSTNESS: Final = 2  # RFC 3810 §9.1
 _V1_BYTES: Final = 24
 
 
@@ -68,3 +71,19 @@ def report(source: IPv6Address, records: Sequence[Record]) -> ip.Ipv6:
     check = ip.transport_checksum(source, ALL_V2_ROUTERS, ip.ICMPV6, unsealed)
     message = _HEADER.pack(Kind.REPORT_V2, 0, check, 0, len(records)) + body
     return ip.Ipv6(source, ALL_V2_ROUTERS, ip.HOP_BY_HOP, ROUTER_ALERT + message, hop_limit=1)
+
+
+def query(
+    source: IPv6Address, group: IPv6Address | None, response_s: float, interval_s: float
+) -> ip.Ipv6:
+    """A version 2 query for the listeners of `group`, or of any group (RFC 3810 §5.1).
+
+    `source` is a link-local address, `response_s` at most 32 s, and `interval_s` 127 s.
+    """
+    destination = ALL_NODES if group is None else group
+    named = bytes(16) if group is None else group.packed
+    delay_ms, interval = round(response_s * 1000), round(interval_s)
+    fields = [Kind.QUERY, 0, 0, delay_ms, 0, named, _ROBUSTNESS, interval, 0]
+    fields[2] = ip.transport_checksum(source, destination, ip.ICMPV6, _QUERY.pack(*fields))
+    message = ROUTER_ALERT + _QUERY.pack(*fields)
+    return ip.Ipv6(source, destination, ip.HOP_BY_HOP, message, hop_limit=1)

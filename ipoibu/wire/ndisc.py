@@ -207,6 +207,45 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
     return _seal(opened.header, opened.extensions, opened.fixed + b"".join(kept)), hwaddr
 
 
+@dataclass(frozen=True, slots=True)
+class Relinked:
+    """A message on its way to a link of another kind.
+
+    `message` has no link-layer option; `address` is the body of the one that it came with, and
+    `is_source` says that this is the address of the sender, not of the target.
+    """
+
+    message: Message
+    address: bytes | None
+    is_source: bool
+    _opened: _Opened
+    _others: tuple[Option, ...]
+
+    def pack(self, address: bytes | None) -> bytes:
+        """Return the packet with the link-layer option `address`, a body of 8n - 2 bytes, or without."""
+        opened, options = self._opened, self._others
+        if address is not None:
+            options = (Option(_LAYOUT[opened.kind][1], address), *options)
+        body = b"".join(option.pack() for option in options)
+        return _seal(opened.header, opened.extensions, opened.fixed + body)
+
+
+def relinked_untrusted(packet: Octets) -> Relinked:
+    """Read a packet of a link whose addresses have any length, with the checks of `parse_untrusted`.
+
+    A link-layer option of a kind that the message does not define is lost: readers would ignore it.
+    """
+    opened = _open_untrusted(packet)
+    kind = _LAYOUT[opened.kind][1]
+    address = next((it.body for it in opened.options if it.type == kind), None)
+    others = tuple(it for it in opened.options if it.type not in _LINK_LAYER)
+    message = _message_untrusted(replace(opened, options=others))
+    is_probe = opened.header.source.is_unspecified and kind is LinkLayer.SOURCE
+    if is_probe and address is not None:
+        raise BadFrame("nd_source")
+    return Relinked(message, address, kind is LinkLayer.SOURCE, opened, others)
+
+
 def _open_untrusted(packet: Octets) -> _Opened:
     """Make the checks that RFC 4861 §6.1, §7.1 and §8.1 have in common (N2)."""
     header = ip.parse_untrusted(packet)

@@ -44,8 +44,8 @@ def test_every_machine_is_drawn() -> None:
     page = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
     machines = {
         value.name
-        for module in pkgutil.iter_modules(ipoibu.proto.__path__)
-        for value in vars(importlib.import_module(f"ipoibu.proto.{module.name}")).values()
+        for module in pkgutil.walk_packages(ipoibu.proto.__path__, "ipoibu.proto.")
+        for value in vars(importlib.import_module(module.name)).values()
         if isinstance(value, Table)
     }
     drawn = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
@@ -53,7 +53,7 @@ def test_every_machine_is_drawn() -> None:
 
 
 def test_every_counter_of_the_engine_is_documented_and_no_other() -> None:
-    sources = Path(ipoibu.proto.__path__[0]).glob("*.py")
+    sources = Path(ipoibu.proto.__path__[0]).rglob("*.py")
     names = set().union(*(counted(path.read_text(encoding="utf-8")) for path in sources))
     assert documented("Engine") == names
 

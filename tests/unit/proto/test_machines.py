@@ -22,6 +22,7 @@ from ipoibu.proto import (
     routers,
     sa_path,
 )
+from ipoibu.proto.ethernet import binding
 from ipoibu.proto.table import Impossible, Table
 
 AnyTable = Table[Any, Any, Any]
@@ -31,6 +32,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "address": (dad.MACHINE, dad.State, dad.Input, dad.Action),
     "DHCP": (dhcp_state.MACHINE, dhcp_state.State, dhcp_state.Input, dhcp_state.Action),
     "DHCPv6": (dhcp6_state.MACHINE, dhcp6_state.State, dhcp6_state.Input, dhcp6_state.Action),
+    "address of a guest": (binding.MACHINE, binding.State, binding.Input, binding.Action),
     "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
     "router": (routers.MACHINE, routers.State, routers.Input, routers.Action),
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
@@ -69,6 +71,7 @@ UNASKED: dict[str, set[enum.Enum]] = {
     "router": {routers.Input.ADVERTISED},  # makes a router that others can be about
     "SA path": {sa_path.Input.WANTED, sa_path.Input.RESOLVED},
     "address": {dad.Input.LINK_DOWN},
+    "address of a guest": {binding.Input.PROBED, binding.Input.SOURCE, binding.Input.CLAIM},
     "mesh": set(),  # CLOSED has no connection that could get an input: see below
     "RDMA CM": set(),
 }

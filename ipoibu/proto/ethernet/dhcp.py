@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""DHCP of guests: towards the link the messages of an IPoIB host (RFC 4390), towards the guest its own.
+
+A MAC means nothing on the link, so a request leaves without it, with a client identifier in its place:
+the guest's own one, or hardware type 1 and its MAC (RFC 2132 §9.14). While the guest has no address, it
+asks for replies by broadcast. A reply gets the MAC back by transaction and identifier. Messages of relay
+agents and replies of DHCP servers among the guests pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipoibu.addr import MAC_LEN, Mac
+from ipoibu.errors import BadFrame
+from ipoibu.limits import ETHERNET_DHCP_MAX
+from ipoibu.proto.context import EngineContext
+from ipoibu.proto.dhcp_clients import message_untrusted, repacked
+from ipoibu.proto.effects import WatchDhcp
+from ipoibu.wire import dhcp
+
+_HTYPE_ETHERNET: Final = 1
+_ZERO_ADDRESS: Final = bytes(16)
+_UNSPECIFIED: Final = bytes(4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    mac: Mac
+    flags: int
+    client_id: bytes | None
+    sent_client_id: bytes
+
+
+class GuestDhcp:
+    """The transactions of guests, the latest `ETHERNET_DHCP_MAX` ones."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._asked: OrderedDict[tuple[int, bytes], _Asked] = OrderedDict()  # with the identifier
+        self._latest: dict[int, bytes] = {}  # transaction: the identifier that asked last
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def watch(self) -> None:
+        """Have the pump pass replies up."""
+        self._context.emit(WatchDhcp())
+
+    def sent(self, now: float, source: Mac, packet: bytes) -> bytes | None:
+        """Return the packet that leaves in place of a guest's request; None: a guest must not send it."""
+        try:
+            header, datagram, message = message_untrusted(packet)
+        except BadFrame:
+            self._context.count("dhcp_unread")
+            return packet
+        is_request = message.op == dhcp.Op.REQUEST and message.giaddr.packed == _UNSPECIFIED
+        if not is_request or (message.htype, message.hlen) != (_HTYPE_ETHERNET, MAC_LEN):
+            return packet
+        if message.chaddr[:MAC_LEN] != source.raw:
+            self._context.drop(now, source, "ethernet_spoofed")
+            return None
+        changed = self._changed(source, message)
+        rewritten = repacked(header, datagram, changed)
+        if len(rewritten) > self._context.config.mtu_bytes:
+            self._context.count("ethernet_too_long")
+            return None
+        self._context.count("dhcp_rewritten")
+        return rewritten
+
+    def received(self, packet: bytes) -> tuple[Mac, bytes] | None:
+        """Return the guest that a reply of the link is for and what it gets; None: not ours to change."""
+        try:
+            header, datagram, message = message_untrusted(packet)
+        except BadFrame:
+            return None  # the guest judges it itself
+        if message.op != dhcp.Op.REPLY or message.chaddr != _ZERO_ADDRESS:
+            return None
+        named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
+        sent = self._latest.get(message.xid) if named is None else named
+        asked = None if sent is None else self._asked.get((message.xid, sent))
+        if asked is None:
+            return None
+        chaddr = asked.mac.raw + bytes(len(_ZERO_ADDRESS) - MAC_LEN)
+        restored = replace(
+            message, htype=_HTYPE_ETHERNET, hlen=MAC_LEN, chaddr=chaddr, flags=asked.flags
+        )
+        if asked.client_id is None:
+            restored = restored.without_option(dhcp.Code.CLIENT_ID)
+        elif named is not None:
+            restored = restored.with_option(dhcp.Code.CLIENT_ID, asked.client_id)
+        self._context.count("dhcp_restored")
+        return asked.mac, repacked(header, datagram, restored)
+
+    def _changed(self, source: Mac, message: dhcp.Message) -> dhcp.Message:
+        former = message.option(dhcp.Code.CLIENT_ID)
+        names_nobody = former is None or not any(former[1:])
+        own = bytes((_HTYPE_ETHERNET,)) + source.raw
+        identifier = own if names_nobody or former is None else former
+        key = message.xid, identifier
+        self._asked.pop(key, None)
+        self._asked[key] = _Asked(source, message.flags, former, identifier)
+        self._latest[message.xid] = identifier
+        if len(self._asked) > ETHERNET_DHCP_MAX:
+            (xid, oldest), _ = self._asked.popitem(last=False)
+            if self._latest.get(xid) == oldest:
+                del self._latest[xid]
+        flags = message.flags
+        if message.ciaddr.packed == _UNSPECIFIED:
+            flags |= dhcp.BROADCAST_FLAG  # RFC 4390 §2.1
+        changed = replace(
+            message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, chaddr=_ZERO_ADDRESS, flags=flags
+        )
+        return changed.with_option(dhcp.Code.CLIENT_ID, identifier)

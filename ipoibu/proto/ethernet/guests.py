@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The addresses of the guests: which MAC has which, and who may use an address.
+
+A guest that names an address in ARP or neighbour discovery holds it (`FIRM`): the pump drops packets of
+others from it, and another guest gets it by an announcement, or once the holder is silent. The source of
+a guest's packet alone holds nothing (`LOOSE`), since guests may route for others. An administrator's
+binding changes for nobody: other guests cannot use the address, and the guest no other address of that
+family but link-local ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import Final
+
+from ipoibu.addr import IpAddress, Mac
+from ipoibu.limits import (
+    ETHERNET_ANNOUNCE_S,
+    ETHERNET_ANNOUNCED_AT_ONCE,
+    ETHERNET_ANSWER_S,
+    ETHERNET_ASKS_BURST,
+    ETHERNET_ASKS_PER_S,
+    ETHERNET_CHECK_S,
+    ETHERNET_CHECKS,
+    ETHERNET_DAD_S,
+    ETHERNET_GUEST_ADDRESSES_MAX,
+    ETHERNET_GUESTS_MAX,
+    ETHERNET_PROBE_S,
+)
+from ipoibu.proto.context import EngineContext, is_host
+from ipoibu.proto.effects import DropGuest, Log, SetGuest
+from ipoibu.proto.ethernet.binding import MACHINE, Action, Input, State
+from ipoibu.proto.ethernet.config import StaticBindings
+from ipoibu.proto.group import Groups
+from ipoibu.proto.ratelimit import TokenBucket
+from ipoibu.proto.table import Machine
+from ipoibu.wire.mgid import solicited_node
+
+_LOOSE: Final = (State.TENTATIVE, State.SEEN)
+_FIRM: Final = (State.CLAIMED, State.CHECKING)
+_WAIT_S: Final = {
+    State.SEEN: ETHERNET_CHECK_S,
+    State.CLAIMED: ETHERNET_CHECK_S,
+    State.CHECKING: ETHERNET_ANSWER_S,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuestInfo:
+    """An address of a guest; `heard_s` counts from its last message that came to the engine."""
+
+    ip: IpAddress
+    mac: Mac
+    state: State
+    heard_s: float
+
+
+@dataclass(slots=True)
+class _Binding:
+    mac: Mac
+    heard: float
+    state: State = State.NONE
+    asked: int = 0
+    is_joined: bool = False
+    is_router: bool = False
+
+
+class Guests:
+    """At most `cap` addresses; of those that no guest claims, the longest silent makes room first.
+
+    `ask(ip, mac)` asks a guest whether it has an address; `announce(ip, is_router)` tells the link that
+    we receive for it.
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        groups: Groups,
+        static: StaticBindings,
+        *,
+        ask: Callable[[IpAddress, Mac], None],
+        announce: Callable[[IpAddress, bool], None],
+        cap: int = ETHERNET_GUESTS_MAX,
+        cap_of_guest: int = ETHERNET_GUEST_ADDRESSES_MAX,
+    ) -> None:
+        self._context = context
+        self._groups = groups
+        self._ask = ask
+        self._announce = announce
+        self._cap = cap
+        self._cap_of_guest = cap_of_guest
+        self._machine = Machine(MACHINE, context.timers, self._ring)
+        self._bindings: dict[IpAddress, _Binding] = {}
+        self._loose: OrderedDict[IpAddress, None] = OrderedDict()  # silent for longest first
+        self._firm: OrderedDict[IpAddress, None] = OrderedDict()
+        self._of_mac: dict[Mac, OrderedDict[IpAddress, None]] = {}
+        self._static: StaticBindings = {}
+        self._asks = TokenBucket(ETHERNET_ASKS_PER_S, ETHERNET_ASKS_BURST)
+        self._to_announce: OrderedDict[IpAddress, None] = OrderedDict()
+        self.bind(0.0, static)
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def is_guest(self, mac: Mac) -> bool:
+        """Return whether a guest has this MAC."""
+        return mac in self._of_mac or mac in self._static
+
+    def mac(self, ip: IpAddress) -> Mac | None:
+        """Return the MAC of the guest to which packets for `ip` go."""
+        binding = self._bindings.get(ip)
+        if binding is None or binding.state is State.TENTATIVE:
+            return None
+        return binding.mac
+
+    def is_firm(self, ip: IpAddress) -> bool:
+        """Return whether a guest holds the address."""
+        binding = self._bindings.get(ip)
+        return binding is not None and binding.state not in _LOOSE
+
+    def set_router(self, ip: IpAddress, is_router: bool) -> None:
+        """Note the Router flag of a guest's advertisement (RFC 4861 §4.4)."""
+        if ip in self._bindings:
+            self._bindings[ip].is_router = is_router
+
+    def bind(self, now: float, static: StaticBindings) -> None:
+        """Replace the administrator's bindings."""
+        wanted = {ip: mac for mac, ips in static.items() for ip in ips}
+        self._static = static
+        for ip, binding in list(self._bindings.items()):
+            if binding.state is State.STATIC and wanted.get(ip) != binding.mac:
+                self._feed(now, ip, binding, Input.RELEASED)
+        for ip, mac in sorted(wanted.items(), key=str):
+            former = self._bindings.get(ip)
+            if former is not None and former.state is State.STATIC:
+                continue
+            if former is not None:
+                self._feed(now, ip, former, Input.DROPPED)
+            self._feed(now, ip, self._add(now, ip, mac), Input.PINNED)
+
+    # -- what guests do --------------------------------------------------------------------------
+
+    def probed(self, now: float, ip: IpAddress, mac: Mac) -> bool:
+        """A guest probes for `ip`; return whether it may."""
+        if not self._may_use(mac, ip):
+            return False
+        binding = self._bindings.get(ip)
+        if binding is None:
+            binding = self._make(now, ip, mac)
+        if binding is not None and binding.mac == mac:
+            self._feed(now, ip, binding, Input.PROBED)
+        return True
+
+    def seen(self, now: float, ip: IpAddress, mac: Mac) -> bool:
+        """A packet of `mac` comes from `ip`; return whether it may pass."""
+        if not self._may_use(mac, ip):
+            return False
+        binding = self._bindings.get(ip)
+        if binding is None:
+            binding = self._make(now, ip, mac)
+        if binding is None:
+            return True
+        if binding.mac != mac:
+            return binding.state in _LOOSE
+        self._feed(now, ip, binding, Input.SOURCE)
+        return True
+
+    def claimed(self, now: float, ip: IpAddress, mac: Mac, *, announces: bool) -> bool:
+        """`mac` names `ip` as its own; return whether the address is now the guest's."""
+        if not is_host(ip) or not self._may_use(mac, ip):
+            return False
+        binding = self._bindings.get(ip)
+        if binding is None:
+            binding = self._make(now, ip, mac)
+            if binding is None:
+                return True  # there is no room to remember it
+        if binding.mac == mac:
+            self._feed(now, ip, binding, Input.CLAIM)
+            return True
+        self._feed(now, ip, binding, Input.MOVED if announces else Input.RIVAL, mac)
+        return binding.mac == mac
+
+    # -- what hosts of the link do ---------------------------------------------------------------
+
+    def contested(self, now: float, ip: IpAddress, *, announces: bool) -> bool:
+        """A host of the link names `ip` as its own; return whether guests may hear of it."""
+        binding = self._bindings.get(ip)
+        if binding is None:
+            return True
+        if binding.state is State.STATIC:
+            return False
+        self._feed(now, ip, binding, Input.LEFT if announces else Input.CONTESTED)
+        return True
+
+    def link_up(self, now: float) -> None:
+        """Announce all addresses that guests hold: our hardware address may be another one."""
+        self._to_announce = OrderedDict.fromkeys(ip for ip in self._bindings if self.is_firm(ip))
+        self._announce_some(now, None)
+
+    def link_down(self) -> None:
+        self._to_announce.clear()
+        self._context.timers.cancel(self._announce_some, None)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self, now: float) -> Iterator[GuestInfo]:
+        for ip, it in self._bindings.items():
+            yield GuestInfo(ip, it.mac, it.state, now - it.heard)
+
+    def published(self) -> list[SetGuest]:
+        """Return what the pump knows."""
+        known = [(ip, it) for ip, it in self._bindings.items() if it.state is not State.TENTATIVE]
+        return [SetGuest(ip, it.mac, it.state not in _LOOSE) for ip, it in known]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _may_use(self, mac: Mac, ip: IpAddress) -> bool:
+        binding = self._bindings.get(ip)
+        if binding is not None and binding.state is State.STATIC:
+            return binding.mac == mac
+        own = self._static.get(mac, frozenset())
+        is_bound = any(it.version == ip.version and not it.is_link_local for it in own)
+        return not is_bound or ip.is_link_local
+
+    def _make(self, now: float, ip: IpAddress, mac: Mac) -> _Binding | None:
+        """Return a new binding; None if only addresses that guests hold could make room."""
+        own: Mapping[IpAddress, None] = self._of_mac.get(mac, {})
+        if len(own) >= self._cap_of_guest:
+            self._evict(now, self._first_loose(own))
+        elif len(self._bindings) >= self._cap:
+            self._evict(now, next(iter(self._loose), None) or next(iter(self._firm), None))
+        if len(self._bindings) >= self._cap or len(own) >= self._cap_of_guest:
+            self._context.warn("ethernet_guests_full", now, f"no room for {ip} of guest {mac}")
+            return None
+        return self._add(now, ip, mac)
+
+    def _first_loose(self, own: Mapping[IpAddress, None]) -> IpAddress | None:
+        for ip in own:
+            if ip in self._loose:
+                return ip
+        return next((ip for ip in own if ip in self._firm), None)
+
+    def _evict(self, now: float, ip: IpAddress | None) -> None:
+        if ip is not None:
+            self._context.count("ethernet_guest_evicted")
+            self._feed(now, ip, self._bindings[ip], Input.DROPPED)
+
+    def _add(self, now: float, ip: IpAddress, mac: Mac) -> _Binding:
+        binding = self._bindings[ip] = _Binding(mac, now)
+        self._of_mac.setdefault(mac, OrderedDict())[ip] = None
+        return binding
+
+    def _detach(self, ip: IpAddress, mac: Mac) -> None:
+        own = self._of_mac[mac]
+        del own[ip]
+        if not own:
+            del self._of_mac[mac]
+
+    def _feed(
+        self, now: float, ip: IpAddress, binding: _Binding, fed: Input, rival: Mac | None = None
+    ) -> None:
+        _, actions = self._machine.feed(binding, ip, fed)
+        if fed in (Input.SOURCE, Input.CLAIM, Input.PROBED, Input.MOVED):
+            binding.heard = now
+        for action in actions:
+            match action:
+                case Action.TAKE:
+                    self._take(ip, binding, rival)
+                case Action.LOOSE:
+                    self._context.emit(SetGuest(ip, binding.mac, is_firm=False))
+                case Action.FIRM:
+                    binding.asked = 0
+                    self._context.emit(SetGuest(ip, binding.mac, is_firm=True))
+                case Action.JOIN:
+                    self._join(now, ip, binding)
+                case Action.ASK:
+                    self._ask_guest(now, ip, binding)
+                case Action.ANNOUNCE:
+                    self._announce(ip, binding.is_router)
+                case Action.ARM:
+                    self._machine.arm(ip, now + _wait_s(ip, binding.state))
+                case Action.FORGET:
+                    self._forget(now, ip, binding)
+        self._file(ip, binding)
+
+    def _take(self, ip: IpAddress, binding: _Binding, rival: Mac | None) -> None:
+        if rival is None:
+            return
+        text = f"{ip} moved from guest {binding.mac} to guest {rival}"
+        self._context.emit(Log(logging.INFO, text))
+        self._context.count("ethernet_guest_moved")
+        self._detach(ip, binding.mac)
+        binding.mac = rival
+        self._of_mac.setdefault(rival, OrderedDict())[ip] = None
+
+    def _join(self, now: float, ip: IpAddress, binding: _Binding) -> None:
+        if isinstance(ip, IPv6Address) and not binding.is_joined:
+            binding.is_joined = self._groups.join(now, solicited_node(ip))
+
+    def _ask_guest(self, now: float, ip: IpAddress, binding: _Binding) -> None:
+        binding.asked += 1
+        if self._asks.take(now):
+            self._ask(ip, binding.mac)
+        else:
+            self._context.count("ethernet_ask_limited")
+
+    def _forget(self, now: float, ip: IpAddress, binding: _Binding) -> None:
+        del self._bindings[ip]
+        self._detach(ip, binding.mac)
+        self._to_announce.pop(ip, None)
+        self._context.emit(DropGuest(ip))
+        if isinstance(ip, IPv6Address) and binding.is_joined:
+            self._groups.leave(now, solicited_node(ip))
+
+    def _file(self, ip: IpAddress, binding: _Binding) -> None:
+        """Put the address at the end of the order in which addresses make room."""
+        self._loose.pop(ip, None)
+        self._firm.pop(ip, None)
+        if binding.state in _LOOSE:
+            self._loose[ip] = None
+        elif binding.state in _FIRM:
+            self._firm[ip] = None
+        if ip in self._bindings:
+            self._of_mac[binding.mac].move_to_end(ip)
+
+    def _ring(self, now: float, ip: IpAddress) -> None:
+        binding = self._bindings[ip]
+        is_over = binding.state is State.CHECKING and binding.asked >= ETHERNET_CHECKS
+        self._feed(now, ip, binding, Input.SILENT if is_over else Input.TIMEOUT)
+
+    def _announce_some(self, now: float, key: None) -> None:
+        for ip in list(self._to_announce)[:ETHERNET_ANNOUNCED_AT_ONCE]:
+            del self._to_announce[ip]
+            self._announce(ip, self._bindings[ip].is_router)
+        if self._to_announce:
+            self._context.timers.arm(self._announce_some, key, now + ETHERNET_ANNOUNCE_S)
+
+
+def _wait_s(ip: IpAddress, state: State) -> float:
+    if state is State.TENTATIVE:
+        return ETHERNET_PROBE_S if ip.version == 4 else ETHERNET_DAD_S
+    return _WAIT_S[state]

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The hand-off between guests behind a TAP and the link: what the pump cannot decide alone.
+
+The pump passes on by itself what it knows: a guest's frame to a MAC that is published (`next_hop_of`) or
+to a published group, from an address of that guest; a packet of the link to the address of a guest. All
+else comes here:
+
+    `from_guest`   frames of ARP, neighbour discovery, DHCP, IGMP and MLD, to an unknown MAC or group, and
+                   from an unknown address
+    `from_link`    ARP and neighbour discovery
+    `wanted`       packets of the link for an address that no guest has, or that are DHCP replies
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from ipoibu.addr import IpAddress, Mac
+from ipoibu.errors import BadFrame
+from ipoibu.limits import (
+    ETHERNET_ANSWER_S,
+    ETHERNET_CHECKS,
+    ETHERNET_SEARCHES_BURST,
+    ETHERNET_SEARCHES_PER_S,
+    ETHERNET_WAITING_MAX,
+    ETHERNET_WAITING_PACKETS,
+)
+from ipoibu.proto.context import EngineContext, FrameSource, is_host
+from ipoibu.proto.effects import Deliver, SendPacket, SetGuest, SetNeighbour
+from ipoibu.proto.ethernet.arp import GuestArp
+from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet.dhcp import GuestDhcp
+from ipoibu.proto.ethernet.guests import GuestInfo, Guests
+from ipoibu.proto.ethernet.listeners import GuestListeners
+from ipoibu.proto.ethernet.macs import Macs, NeighbourInfo, mac_of_next_hop
+from ipoibu.proto.ethernet.nd import GuestNd
+from ipoibu.proto.group import Groups
+from ipoibu.proto.host_addresses import ALL_IPV4
+from ipoibu.proto.proxied import ALL_IPV6
+from ipoibu.proto.ratelimit import TokenBucket
+from ipoibu.wire import dhcp, encap, ethernet, icmp, ip, mld, ndisc
+from ipoibu.wire.encap import EtherType
+from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
+from ipoibu.wire.mgid import LIMITED_BROADCAST
+
+_ND_KINDS: Final = frozenset(ndisc.Kind)
+_MLD_KINDS: Final = frozenset(mld.Kind)
+_UDP: Final = 17
+
+
+@dataclass(slots=True)
+class _Search:
+    """Packets for an address, while we ask the guests who has it."""
+
+    packets: list[tuple[Mac, bytes]] = field(default_factory=list)
+    asked: int = 0
+
+
+class Handoff:
+    """Returns no effects itself: it emits them to the engine's context, as the engine's other parts do.
+    A bad message of a guest or of a host raises nothing; it ends in a counter."""
+
+    def __init__(self, context: EngineContext, groups: Groups, config: EthernetConfig) -> None:
+        self._context = context
+        self._groups = groups
+        self._is_up = False
+        self._macs = Macs(context, self._is_guest)
+        self._guests = Guests(
+            context, groups, config.static, ask=self._ask, announce=self._announce
+        )
+        self._arp = GuestArp(context, self._macs, self._guests)
+        self._nd = GuestNd(context, self._macs, self._guests)
+        self._dhcp = GuestDhcp(context)
+        self._listeners = GuestListeners(context, groups, self._macs)
+        self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
+        self._budget = TokenBucket(ETHERNET_SEARCHES_PER_S, ETHERNET_SEARCHES_BURST)
+        context.own(ALL_IPV4)
+        if context.config.carries_ipv6:
+            context.own(ALL_IPV6)
+
+    @property
+    def mac(self) -> Mac:
+        """The interface's own MAC: the source of packets of hosts that have none yet."""
+        return self._macs.own
+
+    def bind(self, now: float, config: EthernetConfig) -> None:
+        """Take other bindings of the administrator."""
+        self._guests.bind(now, config.static)
+
+    # -- the link --------------------------------------------------------------------------------
+
+    def link_up(self, now: float) -> None:
+        """The link is up, perhaps with another hardware address."""
+        self._is_up = True
+        self._dhcp.watch()
+        self._listeners.link_up(now, self._nd.own_address)
+        self._guests.link_up(now)
+
+    def link_down(self) -> None:
+        """The link is down: guests and MACs stay, destinations and waiting packets go."""
+        self._is_up = False
+        self._macs.link_down()
+        self._guests.link_down()
+        self._listeners.link_down()
+        for address in list(self._searches):
+            self._end_search(address)
+
+    # -- from guests -----------------------------------------------------------------------------
+
+    def from_guest(self, now: float, frame: bytes) -> None:
+        """Take a frame that the pump does not pass on by itself."""
+        if not self._is_up:
+            self._context.count("link_down")
+            return
+        try:
+            parsed = ethernet.parse_untrusted(frame)
+            if parsed.source in self._macs:
+                self._context.drop(now, parsed.source, "ethernet_spoofed")
+            else:
+                self._guest_untrusted(now, parsed, frame)
+        except BadFrame as error:
+            self._context.count(error.reason)
+
+    def _guest_untrusted(self, now: float, parsed: Frame, frame: bytes) -> None:
+        match parsed.ethertype:
+            case EtherType.ARP:
+                self._arp.sent_untrusted(now, parsed)
+                self._found(now, parsed.source)
+            case EtherType.IPV4 | EtherType.IPV6:
+                self._guest_packet_untrusted(now, parsed, frame)
+            case _:
+                self._context.count("ethernet_type")
+
+    def _guest_packet_untrusted(self, now: float, parsed: Frame, frame: bytes) -> None:
+        packet = ip.parse_untrusted(parsed.payload)
+        if packet.source.version != (4 if parsed.ethertype == EtherType.IPV4 else 6):
+            raise BadFrame("ip_version")
+        if isinstance(packet, ip.Ipv6) and not self._context.config.carries_ipv6:
+            self._context.count("ipv6_refused")
+            return
+        upper = packet.upper_untrusted()
+        kind = upper.payload[0] if upper.payload else 0
+        is_icmp6 = isinstance(packet, ip.Ipv6) and upper.protocol == ip.ICMPV6
+        if is_icmp6 and kind in _ND_KINDS and not upper.fragment_offset_bytes:
+            self._nd.sent_untrusted(now, parsed)
+            self._found(now, parsed.source)
+            return
+        if not self._may_send(now, parsed, packet):
+            return
+        is_igmp = isinstance(packet, ip.Ipv4) and packet.protocol == ip.IGMP
+        if is_igmp or (is_icmp6 and kind in _MLD_KINDS):
+            version = packet.source.version
+            self._listeners.report_untrusted(now, parsed.source, version, parsed.payload)
+        elif _is_dhcp_request(packet, upper):
+            changed = self._dhcp.sent(now, parsed.source, parsed.payload)
+            if changed is None:
+                return
+            frame = frame[: ethernet.HEADER_LEN] + changed
+        self._send(now, parsed, packet, frame)
+
+    def _may_send(self, now: float, parsed: Frame, packet: ip.Packet) -> bool:
+        """Note the source of a guest's packet; return whether the guest may use it."""
+        source = packet.source
+        if source.is_unspecified:
+            return True  # DHCP, IGMP, MLD
+        if not is_host(source):
+            self._context.drop(now, parsed.source, "ethernet_spoofed")
+            return False
+        if not self._guests.seen(now, source, parsed.source):
+            self._context.drop(now, parsed.source, "ethernet_spoofed")
+            return False
+        self._found(now, parsed.source)
+        return True
+
+    def _send(self, now: float, parsed: Frame, packet: ip.Packet, frame: bytes) -> None:
+        receiver, destination = parsed.destination, packet.destination
+        if receiver == BROADCAST:
+            self._groups.miss(now, LIMITED_BROADCAST, frame)
+        elif receiver.is_group:
+            if destination.is_multicast:
+                self._groups.miss(now, destination, frame)
+            else:
+                self._context.count("ethernet_destination")
+        elif (next_hop := self._macs.use(receiver)) is not None:
+            self._context.emit(SendPacket(frame, next_hop))
+        elif receiver == self._macs.own or self._guests.is_guest(receiver):
+            self._context.count("ethernet_foreign")  # a bridge floods frames to MACs new to it
+        else:
+            self._context.count("ethernet_unknown_mac")
+            self._search_link(now, packet.source, destination)
+
+    def _search_link(self, now: float, source: IpAddress, target: IpAddress) -> None:
+        """Ask the link who has `target`: after our restart guests still know the host's MAC."""
+        if not is_host(target) or self._guests.mac(target) or not self._budget.take(now):
+            return
+        if isinstance(source, IPv4Address) and isinstance(target, IPv4Address):
+            self._arp.search(source, target)
+        elif isinstance(source, IPv6Address) and isinstance(target, IPv6Address):
+            self._nd.search(source, target)
+
+    # -- from the link ---------------------------------------------------------------------------
+
+    def from_link_untrusted(self, now: float, source: FrameSource, message: encap.Encap) -> None:
+        """Take ARP or neighbour discovery of the link; `BadFrame` for an invalid message."""
+        match message.type:
+            case EtherType.ARP:
+                self._arp.received_untrusted(now, source, message.payload)
+            case EtherType.IPV6 if self._context.config.carries_ipv6:
+                self._nd.received_untrusted(now, source, message.payload)
+            case EtherType.IPV6:
+                self._context.drop(now, source, "ipv6_refused")
+            case _:
+                self._context.drop(now, source, "frame_unexpected")
+
+    def wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
+        """Take an IP packet of the link for an address that no guest has, or a reply of DHCP.
+
+        Without a `source` it comes from the interface's own MAC.
+        """
+        if not self._is_up:
+            self._context.count("link_down")
+            return
+        try:
+            self._wanted_untrusted(now, source, packet)
+        except BadFrame as error:
+            self._context.count(error.reason)
+
+    def _wanted_untrusted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
+        header = ip.parse_untrusted(packet)
+        sender = self._macs.own if source is None else self._nd.sender_mac(now, source)
+        destination = header.destination
+        reply = self._dhcp.received(packet)
+        if reply is not None:
+            self._deliver(reply[0], sender, reply[1])
+        elif destination.is_multicast or destination == LIMITED_BROADCAST:
+            self._deliver(group_mac(destination), sender, packet)
+        elif (mac := self._guests.mac(destination)) is not None:
+            self._deliver(mac, sender, packet)
+        elif not is_host(destination):
+            self._context.count("ethernet_destination")
+        else:
+            self._search_guest(now, destination, sender, packet)
+
+    def _search_guest(self, now: float, target: IpAddress, sender: Mac, packet: bytes) -> None:
+        """Ask all guests who has `target`, and keep the packet for the answer."""
+        search = self._searches.get(target)
+        if search is None:
+            if len(self._searches) >= ETHERNET_WAITING_MAX or not self._budget.take(now):
+                self._context.count("ethernet_unknown_guest")
+                return
+            search = self._searches[target] = _Search()
+            self._ring_search(now, target)
+        if len(search.packets) < ETHERNET_WAITING_PACKETS:
+            search.packets.append((sender, packet))
+        else:
+            self._context.count("ethernet_unknown_guest")
+
+    def _ring_search(self, now: float, target: IpAddress) -> None:
+        search = self._searches[target]
+        if search.asked >= ETHERNET_CHECKS:
+            self._end_search(target)
+            return
+        search.asked += 1
+        self._ask(target, BROADCAST)
+        self._context.timers.arm(self._ring_search, target, now + ETHERNET_ANSWER_S)
+
+    def _end_search(self, target: IpAddress) -> None:
+        self._context.timers.cancel(self._ring_search, target)
+        for _ in self._searches.pop(target).packets:
+            self._context.count("ethernet_unknown_guest")
+
+    def _found(self, now: float, mac: Mac) -> None:
+        """Deliver what waits for addresses that a guest has just named."""
+        for target in [it for it in self._searches if self._guests.mac(it) == mac]:
+            self._context.timers.cancel(self._ring_search, target)
+            for sender, packet in self._searches.pop(target).packets:
+                self._deliver(mac, sender, packet)
+
+    def _deliver(self, receiver: Mac, sender: Mac, packet: bytes) -> None:
+        kind = EtherType.IPV4 if packet[0] >> 4 == 4 else EtherType.IPV6
+        self._context.emit(Deliver(Frame(receiver, sender, kind, packet).pack()))
+
+    # -- what the pump reports -------------------------------------------------------------------
+
+    def too_big(self, now: float, frame: bytes, mtu_bytes: int) -> None:
+        """A guest's frame has a packet that is larger than the `mtu_bytes` of its destination (C13)."""
+        try:
+            parsed = ethernet.parse_untrusted(frame)
+            self._context.count("ethernet_too_long")
+            error = icmp.too_big_untrusted(parsed.payload, mtu_bytes)
+        except BadFrame as bad:
+            self._context.count(bad.reason)
+            return
+        if error is not None and parsed.source.is_host:
+            self._deliver(parsed.source, self._macs.own, error)
+
+    def neigh_refused(self, next_hop: IpAddress, error: int) -> None:
+        """The pump did not take a destination, for the reason `error` (errno)."""
+        mac = mac_of_next_hop(next_hop)
+        if mac is not None:
+            self._macs.refused(mac, error)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def published(self) -> list[SetGuest | SetNeighbour]:
+        """Return what another pump has to know: destinations come back with packets of guests."""
+        return [*self._guests.published(), *self._macs.published()]
+
+    def guests(self, now: float) -> list[GuestInfo]:
+        return list(self._guests.snapshot(now))
+
+    def neighbours(self, now: float) -> list[NeighbourInfo]:
+        return list(self._macs.snapshot(now))
+
+    def groups(self) -> Mapping[IpAddress, int]:
+        """The groups that guests receive, with the number of guests."""
+        return self._listeners.members()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _is_guest(self, mac: Mac) -> bool:
+        return self._guests.is_guest(mac)
+
+    def _ask(self, target: IpAddress, mac: Mac) -> None:
+        if isinstance(target, IPv4Address):
+            self._arp.ask(target, mac)
+        else:
+            self._nd.ask(target, mac)
+
+    def _announce(self, address: IpAddress, is_router: bool) -> None:
+        if not self._is_up:
+            return
+        if isinstance(address, IPv4Address):
+            self._arp.announce(address)
+        else:
+            self._nd.announce(address, is_router)
+
+
+def _is_dhcp_request(packet: ip.Packet, upper: ip.Upper) -> bool:
+    if isinstance(packet, ip.Ipv6) or upper.protocol != _UDP or upper.fragment_offset_bytes:
+        return False
+    return upper.payload[2:4] == dhcp.SERVER_PORT.to_bytes(2, "big")
