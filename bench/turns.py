@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compare builds by labs that take turns, second by second, as root:
-python bench/turns.py tcp|super|packets|ping [--rounds N] [--json FILE] NAME=TREE[@OPTION...] ...
+python bench/turns.py tcp|super|packets|ping [options] NAME=TREE[@OPTION...] ...
 
 Each build is a checkout in which `make venv build` has run; its two hosts, made by `ipoibu lab
 OPTION...`, stay up for the whole comparison. A round measures every build once, in random order, so what
@@ -9,6 +9,9 @@ ratios to the first build, with its standard error: about 0.01 after 20 rounds, 
 two checkouts in turn needs 25 rounds for 0.03.
 
     python bench/turns.py tcp before=/tmp/before after=. quiet=.@--sandbox@off
+
+A virtual cable carries a train of datagrams whole, as if it were one of 64 KiB. With --wire datagrams
+it carries them one by one, as a real wire does, since the sending device does not offload their segmentation.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Any, Final, Self
 PEER: Final = "10.77.0.2"
 PORT: Final = "5201"
 PINGS: Final = 3000
+CABLE: Final = "eth0"  # in each host
 SECONDS: Final = "1.5"
 STREAMS: Final = {
     "tcp": (),
@@ -40,6 +44,8 @@ STREAMS: Final = {
 
 class Build:
     """A checkout with its two hosts."""
+
+    wire = "trains"
 
     def __init__(self, argument: str) -> None:
         self.name, _, rest = argument.partition("=")
@@ -63,6 +69,10 @@ class Build:
                 break
         else:
             raise SystemExit(f"{self.name}: the lab did not start")
+        for host in self._hosts if self.wire == "datagrams" else ():
+            enter = ["ip", "netns", "exec", host]
+            switch = ["ethtool", "-K", CABLE, "tx-udp-segmentation", "off"]
+            subprocess.run([*enter, *switch], check=True)
         server = ["ip", "netns", "exec", self._hosts[1], "iperf3", "-s", "-p", PORT]
         quiet = subprocess.DEVNULL
         self._processes.append(subprocess.Popen(server, stdout=quiet, stderr=quiet, text=True))
@@ -152,12 +162,16 @@ def main() -> None:
     parser.add_argument("what", choices=[*STREAMS, "ping"])
     parser.add_argument("builds", nargs="+", metavar="NAME=TREE[@OPTION...]", type=Build)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument(
+        "--wire", choices=["trains", "datagrams"], default="trains", help="what the cables carry"
+    )
     parser.add_argument("--json", type=Path, help="append the rows to this file, a line each")
     args = parser.parse_args()
     if len(args.builds) < 2 or args.rounds < 2:
         parser.error("a comparison needs two builds and two rounds")
     with ExitStack() as stack:
         for build in args.builds:
+            build.wire = args.wire
             stack.enter_context(build)
         rows = compare(args.what, args.rounds, args.builds)
     for row in rows:

@@ -36,6 +36,8 @@ enum {
     TX_LEAST = 8,          /* of both kinds */
     LONG_FRAME = 16384,    /* a frame this long counts as a super-frame */
     LENT_MIN = 16,
+    /* With connections: as many as one connection has under way at most, and leaves to others. */
+    CONNECTED_FRAMES = 2 * IPU_CONNECTION_SENDS,
     SOURCES = 4,       /* of events: commands, fabric, and the device's two descriptors */
     CALM_WORK = 8,     /* packets, ended sends and commands between two sleeps, */
     CALM_BYTES = 4096, /* and bytes: no stream, but single requests and replies */
@@ -307,6 +309,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         .rx_frames = config->rx_frames >> config->frames_halved,
         .heads = TX_HEADS >> config->frames_halved,
     };
+    bool has_window = config->connected_frames > 0 && config->frames_halved == 0;
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
         pump->recv_len = fabric->min_recv;
@@ -318,6 +321,8 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         sizes.tx_frames = config->device->ops->read == NULL ? TX_ENGINE_FRAMES
                           : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
                                                             : TX_FRAMES;
+        if (has_window && config->device->ops->read != NULL && sizes.tx_frames < CONNECTED_FRAMES)
+            sizes.tx_frames = CONNECTED_FRAMES + TX_ENGINE_FRAMES;
         sizes.tx_frames >>= config->frames_halved;
         if (sizes.tx_frames < TX_LEAST)
             sizes.tx_frames = TX_LEAST;
@@ -334,6 +339,8 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         pump->lent_frames = config->device->lent_bytes / pump->read_len;
         if (pump->lent_frames < LENT_MIN)
             pump->lent_frames = LENT_MIN;
+        if (has_window && pump->lent_frames < CONNECTED_FRAMES)
+            pump->lent_frames = CONNECTED_FRAMES;
         sizes.tx_frames += pump->lent_frames;
     }
     return sizes;
