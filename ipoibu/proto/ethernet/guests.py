@@ -122,6 +122,11 @@ class Guests:
         binding = self._bindings.get(ip)
         return binding is not None and binding.state not in _LOOSE
 
+    def is_tentative(self, ip: IpAddress) -> bool:
+        """Return whether a guest probes for the address."""
+        binding = self._bindings.get(ip)
+        return binding is not None and binding.state is State.TENTATIVE
+
     def set_router(self, ip: IpAddress, is_router: bool) -> None:
         """Note the Router flag of a guest's advertisement (RFC 4861 §4.4)."""
         if ip in self._bindings:
@@ -150,7 +155,7 @@ class Guests:
             return False
         binding = self._bindings.get(ip)
         if binding is None:
-            binding = self._make(now, ip, mac)
+            binding = self._make(now, ip, mac, is_claim=False)
         if binding is not None and binding.mac == mac:
             self._feed(now, ip, binding, Input.PROBED)
         return True
@@ -161,7 +166,7 @@ class Guests:
             return False
         binding = self._bindings.get(ip)
         if binding is None:
-            binding = self._make(now, ip, mac)
+            binding = self._make(now, ip, mac, is_claim=False)
         if binding is None:
             return True
         if binding.mac != mac:
@@ -175,7 +180,7 @@ class Guests:
             return False
         binding = self._bindings.get(ip)
         if binding is None:
-            binding = self._make(now, ip, mac)
+            binding = self._make(now, ip, mac, is_claim=True)
             if binding is None:
                 return True  # there is no room to remember it
         if binding.mac == mac:
@@ -226,23 +231,20 @@ class Guests:
         is_bound = any(it.version == ip.version and not it.is_link_local for it in own)
         return not is_bound or ip.is_link_local
 
-    def _make(self, now: float, ip: IpAddress, mac: Mac) -> _Binding | None:
-        """Return a new binding; None if only addresses that guests hold could make room."""
+    def _make(self, now: float, ip: IpAddress, mac: Mac, *, is_claim: bool) -> _Binding | None:
+        """Return a new binding; None if there is no room. Only a claim takes the place of another one."""
         own: Mapping[IpAddress, None] = self._of_mac.get(mac, {})
         if len(own) >= self._cap_of_guest:
-            self._evict(now, self._first_loose(own))
+            loose = next((it for it in own if it in self._loose), None)
+            firm = next((it for it in own if it in self._firm), None) if is_claim else None
+            self._evict(now, loose or firm)
         elif len(self._bindings) >= self._cap:
-            self._evict(now, next(iter(self._loose), None) or next(iter(self._firm), None))
+            firm = next(iter(self._firm), None) if is_claim else None
+            self._evict(now, next(iter(self._loose), None) or firm)
         if len(self._bindings) >= self._cap or len(own) >= self._cap_of_guest:
             self._context.warn("ethernet_guests_full", now, f"no room for {ip} of guest {mac}")
             return None
         return self._add(now, ip, mac)
-
-    def _first_loose(self, own: Mapping[IpAddress, None]) -> IpAddress | None:
-        for ip in own:
-            if ip in self._loose:
-                return ip
-        return next((ip for ip in own if ip in self._firm), None)
 
     def _evict(self, now: float, ip: IpAddress | None) -> None:
         if ip is not None:

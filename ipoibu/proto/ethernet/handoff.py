@@ -265,7 +265,8 @@ class Handoff:
             self._end_search(target)
             return
         search.asked += 1
-        self._ask(target, BROADCAST)
+        if not self._guests.is_tentative(target):  # which would take our question for a conflict
+            self._ask(target, BROADCAST)
         self._context.timers.arm(self._ring_search, target, now + ETHERNET_ANSWER_S)
 
     def _end_search(self, target: IpAddress) -> None:

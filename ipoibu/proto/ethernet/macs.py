@@ -57,7 +57,8 @@ def _local(number: int) -> Mac:
     return Mac(bytes((first,)) + (low & 0xFFFFFFFFFF).to_bytes(5, "big"))
 
 
-def _after(mac: Mac) -> Mac:
+def after(mac: Mac) -> Mac:
+    """Return the next local unicast MAC; the first one follows the last."""
     number = mac.raw[0] >> 2 << 40 | int.from_bytes(mac.raw[1:], "big")
     return _local(number + 1)
 
@@ -165,7 +166,7 @@ class Macs:
         mac = hashed(hwaddr)
         while mac in self or self._is_guest(mac):
             self._context.count("ethernet_mac_collision")
-            mac = _after(mac)
+            mac = after(mac)
         self._macs[key] = mac
         self._strangers[mac] = _Neighbour(hwaddr, now)
         self._context.emit(SetNeighbour(mac, hwaddr))
