@@ -89,6 +89,12 @@ class HeavyFlush:
         self._interface.sever()
         self._task = self._interface.loop.create_task(self._run())
 
+    def restart(self) -> None:
+        """Have the flush that is under way begin again, because the interface has another port."""
+        assert self._task is not None, "`demand` comes first"
+        self._task.cancel()
+        self._task = self._interface.loop.create_task(self._run())
+
     def close(self) -> None:
         """End a flush that is under way, and leave the link."""
         if self._task is not None:

@@ -165,7 +165,7 @@ class Interface:
             self.shell.pinger.ping,
             lambda: self.path if self.engine.is_up and not self.shell.is_severed else None,
             rails.heard,
-            lambda: rails.silent(self.loop.time()),
+            lambda: self.avoid_rail("no monitored neighbour answers"),
         )
         task = self.loop.create_task(monitor.run())
         self._questions.add(task)  # `stop` cancels it
@@ -393,9 +393,31 @@ class Interface:
         return self.fabric.drop_sources() if self._last_counters is None else {}
 
     def _change_port(self, port: SharedPort) -> None:
-        """Have the data path that a heavy flush makes next be on this port."""
-        self.port = port
+        """Have the data path that the heavy flush under way makes be on this port."""
+        before, self.port = self.subnet, port
         self._carrier.follow(port)
+        if before is None:
+            return
+        from ipoibu.endpoint.subnet import Subnet
+
+        assert self._heavy_flush is not None, "it runs"
+        assert port.sa is not None, "the rails are of one kind"
+        self._heavy_flush.restart()  # it may be joining the link over the other port
+        before.stop_listening()
+        before.close()
+        before.leave_link()
+        self.subnet = self.shell.subnet = Subnet(self, port.sa)
+
+    def avoid_rail(self, why: str) -> None:
+        """Avoid the active rail for a while, where another is up: it does not lead to the link."""
+        if self.rails is not None:
+            self.rails.avoid(self.loop.time(), why)
+
+    def joined(self) -> None:
+        """The SA has made us a member of the broadcast group. With monitored neighbours, only their
+        answers show that the rail is good."""
+        if self.rails is not None and not self.config.rail_monitor:
+            self.rails.heard()
 
     def _log_why_down(self) -> None:
         """Log that the port is down, once for each reason."""
@@ -506,7 +528,13 @@ class Interface:
         """Join the link again, and return the parameters that it has now. Without an SA they stay."""
         if self.rails is not None and self.rails.is_gone:
             raise LinkError(self.rails.why())
-        return self.params if self.subnet is None else await self.subnet.find_link()
+        if self.subnet is None:
+            return self.params
+        try:
+            return await self.subnet.find_link()
+        except LinkError as error:
+            self.avoid_rail(str(error))
+            raise
 
     def leave_link(self) -> None:
         """Undo `find_link`."""

@@ -134,7 +134,11 @@ class Life:
                 f"{port.info.device}: allmulticast needs a subnet administrator: "
                 "nothing else knows which groups there are"
             )
-        params = params_of(port, config)
+        if rails is None:
+            params = params_of(port, config)
+        else:
+            params = rails.first_link()
+            port = rails.port
         try:
             self._start(port, params, rails)
         except BaseException:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.link import datagram_mtu
+from ipoibu.endpoint.link import datagram_mtu, params_of
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
 from ipoibu.fabric.base import KeptPort, Port
 from ipoibu.fabric.device import open_port
@@ -68,6 +69,8 @@ class Rails:
         self._config = config
         self._rails = list(rails)
         self._active = active
+        self._sa_counts: Counter[str] = Counter()  # of the SA clients of devices that went
+        self._loop: asyncio.AbstractEventLoop | None = None
         primary = config.rail_primary
         names = [rail.device for rail in rails]
         self._policy = RailPolicy(
@@ -126,29 +129,56 @@ class Rails:
     def why(self) -> str:
         return self._rails[self._active].why
 
+    def first_link(self) -> PartitionParams:
+        """Return the parameters of the link of the active rail. Where an SA refuses or is silent, another
+        rail that is up becomes active; the first error if every rail fails. Blocks; before `look`."""
+        refused: LinkError | None = None
+        for _ in self._rails:
+            try:
+                return params_of(self.port, self._config)
+            except LinkError as error:
+                refused = refused or error
+                now = time.monotonic()
+                if not self.avoid(now, str(error)):
+                    break
+                self._active = self._choose(now)
+        assert refused is not None, "there are two rails at least"
+        raise refused
+
     def look(self, now: float, loop: asyncio.AbstractEventLoop) -> bool:
         """Poll every rail, choose the active one, and return whether that one is up."""
+        self._loop = loop
         for rail in self._rails:
             if rail.port is None or rail.is_gone:
                 self._reopen(rail, now, loop)
             rail.poll(now)
             if rail.is_gone and rail is not self._rails[self._active]:
                 self._part(rail)
-        states = [rail.state for rail in self._rails]
-        self._active = self._policy.choose(now, self._active, states)
-        return states[self._active].is_up
+        self._active = self._choose(now)
+        return self._rails[self._active].state.is_up
+
+    def _choose(self, now: float) -> int:
+        return self._policy.choose(now, self._active, [rail.state for rail in self._rails])
 
     def heard(self) -> None:
-        """The active rail reaches a neighbour."""
+        """The active rail reaches a neighbour, or its SA has made us a member of the link."""
         self._rails[self._active].state.heard()
 
-    def silent(self, now: float) -> None:
-        """Nobody answers over the active rail: avoid it for a while, if another rail is up."""
+    def avoid(self, now: float, why: str) -> bool:
+        """Avoid the active rail for a while, if another rail is up; return whether one is."""
         active = self._rails[self._active]
         if not any(rail.state.is_good(now) for rail in self._rails if rail is not active):
-            return
-        _log.warning("rail %s: no monitored neighbour answers", active.place)
+            return False
+        _log.warning("rail %s: %s", active.place, why.removeprefix(f"{active.place}: "))
         active.state.silent(now)
+        return True
+
+    def sa_counters(self) -> Counter[str]:
+        """The sum of the counters of all rails' SA clients."""
+        counts = self._sa_counts.copy()
+        for rail in self._rails:
+            counts += _sa_counters(rail.port)
+        return counts
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
         """Each rail's device, port, state ("active", "backup", "down", "suspect" or "absent") and the seconds
@@ -183,13 +213,21 @@ class Rails:
         """Close the port of a device that has gone, which no queue pair uses any more."""
         for rail in self._rails:
             if rail.port is port and rail.is_gone:
-                port.close()
+                self._close(port)
 
     def _part(self, rail: Rail) -> None:
-        if rail.port is not None:
-            rail.port.close()
-            rail.port = None
+        port, rail.port = rail.port, None
         rail.is_gone = False
+        if port is None:
+            return
+        self._sa_counts += _sa_counters(port)
+        self._close(port)
+
+    def _close(self, port: SharedPort) -> None:
+        if port.sa is None or self._loop is None or not self._loop.is_running():
+            port.close()
+        else:  # its SA client waits for answers
+            self._loop.run_in_executor(None, port.close)
 
     # ---- a device that comes, or comes back
 
@@ -235,16 +273,24 @@ def _check_like(config: EndpointConfig, first: SharedPort | None, other: SharedP
     if first is None or other is None or first is other:
         return
     names = f"{first.info.device} and {other.info.device}"
-    if first.sa is not None or other.sa is not None:
+    if (first.sa is None) != (other.sa is None):
+        with_sa, without = (first, other) if first.sa is not None else (other, first)
         raise UsageError(
-            f"rails {names}: several devices are for links without a subnet administrator"
+            f"rails {names}: the links differ: {with_sa.info.device} has a subnet administrator,"
+            f" and {without.info.device} has none"
         )
+    if first.sa is not None:
+        return  # the SA gives the parameters when a rail becomes active
     ours, theirs = _params(config, first), _params(config, other)
     if ours != theirs:
         raise UsageError(
             f"rails {names}: the links differ: MTU {ours.mtu_bytes} and {theirs.mtu_bytes} of"
             " InfiniBand; choose an --mtu that both carry"
         )
+
+
+def _sa_counters(port: SharedPort | None) -> Counter[str]:
+    return Counter(port.sa.counters()) if port is not None and port.sa is not None else Counter()
 
 
 def _params(config: EndpointConfig, port: SharedPort) -> PartitionParams:

@@ -224,7 +224,9 @@ def stats(interface: Interface) -> dict[str, int]:
     counts = interface.counts
     if interface.rc is not None:
         counts = counts + interface.rc.port_counts
-    if interface.port.sa is not None:
+    if interface.rails is not None:
+        counts = counts + interface.rails.sa_counters()
+    elif interface.port.sa is not None:
         counts = counts + Counter(interface.port.sa.counters())
     out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
     out["engine.commands_dropped"] = pump.commands_dropped + retired["commands_dropped"]

@@ -81,6 +81,10 @@ class SubnetInterface(Protocol):
 
     def sa_silent(self) -> None: ...
 
+    def avoid_rail(self, why: str) -> None: ...
+
+    def joined(self) -> None: ...
+
 
 class Subnet:
     """One interface's requests to the SA, and the SA's reports to it."""
@@ -156,8 +160,10 @@ class Subnet:
         else:
             path = path_to_group(record)
             self._interface.perform(self._engine.attached(self._now(), group, path))
-            if self._all is not None and group == self._broadcast:
-                self._all.open()
+            if group == self._broadcast:
+                self._interface.joined()
+                if self._all is not None:
+                    self._all.open()
 
     def _refused(self, group: Gid, error: LinkError) -> None:
         """Take a failed join. A silent SA ends no membership, because its return causes a flush; a refusal
@@ -168,6 +174,8 @@ class Subnet:
                 return
             self._stop_receiving(group)
             self._later(lambda: self.sa.leave(group))
+        if group == self._broadcast:
+            self._interface.avoid_rail(str(error))
         self._interface.perform(self._engine.attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:

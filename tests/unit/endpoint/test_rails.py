@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An endpoint with two devices under an administrator: each port joins and leaves for itself."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
+from ipoibu.endpoint import rails
+from ipoibu.errors import NoSuchDevice
+from ipoibu.wire.mcmember import JoinState
+from tests.doubles.administered import (
+    BROADCAST,
+    IbPort,
+    Subnet,
+    passes,
+    passes_again,
+    states,
+    until,
+)
+
+
+class Two:
+    """Host 1 of the subnet has the devices memory0 and memory1, whose ports have the numbers 2 and 3."""
+
+    def __init__(self, subnet: Subnet, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.subnet = subnet
+        self.made: dict[str, list[IbPort]] = {"memory0": [], "memory1": []}
+        self.gone: set[str] = set()
+        self.pkeys = {"memory0": (0xFFFF,), "memory1": (0xFFFF,)}
+        monkeypatch.setattr(rails, "open_port", self._open_port)
+        monkeypatch.setattr(rails, "RAIL_REOPEN_S", 0.01)
+
+    def _open_port(self, device: str, number: int, kept: object = None) -> IbPort:
+        if device in self.gone:
+            raise NoSuchDevice(f"{device}: gone")
+        at = 2 + list(self.made).index(device)
+        port = IbPort(self.subnet.switch, self.subnet.sa, at, self.pkeys[device])
+        self.made[device].append(port)
+        return port
+
+    def open(self) -> Endpoint:
+        config = EndpointConfig("h1", "memory0", backups=(("memory1", 1),))
+        endpoint = Endpoint(config, on_failure=self.subnet.failures.append)
+        self.subnet.endpoints.insert(0, endpoint)
+        endpoint.open()
+        until(lambda: bool(endpoint.show()["state"] == "up"))
+        endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
+        return endpoint
+
+    def port(self, device: str) -> IbPort:
+        return self.made[device][-1]
+
+    def give(self, device: str, *pkeys: int) -> None:
+        """The subnet manager writes another P_Key table into the port."""
+        mads = self.port(device).mads
+        mads.info = replace(mads.info, pkeys=tuple(PKey(key) for key in pkeys))
+
+    def members(self) -> set[int]:
+        """The numbers of the ports of host 1 that are full members of the broadcast group."""
+        return {n for n in (2, 3) if states(self.subnet.sa, BROADCAST, n) & JoinState.FULL_MEMBER}
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
+    subnet = Subnet()
+    yield Two(subnet, monkeypatch)
+    subnet.close()
+
+
+def _other_host(two: Two) -> None:
+    """Host 2, whose port has the number 4."""
+    two.subnet.ports = [two.port("memory0"), two.port("memory1")]
+    two.subnet.host()
+    address = ipaddress.ip_interface("10.0.0.2/24")
+    two.subnet.endpoints[1].address_added(address)
+
+
+def _states(endpoint: Endpoint) -> list[str]:
+    return [rail["state"] for rail in endpoint.show()["rails"]]
+
+
+def test_the_rail_that_takes_over_joins_and_the_other_one_leaves(two: Two) -> None:
+    endpoint = two.open()
+    _other_host(two)
+    assert passes(two.subnet, 1, 2, b"before")
+    assert two.members() == {2}
+    two.port("memory0").up = False
+    until(lambda: _states(endpoint) == ["down", "active"])
+    until(lambda: two.members() == {3})
+    assert passes_again(two.subnet, 2, 1, b"to the second port")
+    assert passes_again(two.subnet, 1, 2, b"and from it")
+    until(lambda: two.port("memory0").sa.held == ())
+
+
+def test_a_change_ends_a_join_over_the_former_rail(two: Two) -> None:
+    """The SA is silent while the first rail joins the link again; then that rail goes down."""
+    endpoint = two.open()
+    _other_host(two)
+    two.subnet.sa.is_deaf = True
+    two.give("memory0", 0x8003, 0xFFFF)
+    until(lambda: endpoint.stats().get("engine.renewals", 0) == 1)
+    two.port("memory0").up = False
+    until(lambda: _states(endpoint) == ["down", "active"])
+    two.subnet.sa.is_deaf = False
+    until(lambda: bool(endpoint.show()["state"] == "up"))
+    until(lambda: two.members() == {3})
+    assert passes_again(two.subnet, 1, 2, b"by the second port")
+    assert endpoint.stats()["engine.rail_changes"] == 1
+    assert two.subnet.failures == []
+
+
+def test_a_lost_p_key_is_a_failure_and_the_rails_do_not_alternate(two: Two) -> None:
+    endpoint = two.open()
+    _other_host(two)
+    two.give("memory0", 0x8003)
+    until(lambda: _states(endpoint)[1] == "active")
+    until(lambda: two.members() == {3})
+    assert passes_again(two.subnet, 1, 2, b"by the second port")
+    two.give("memory1", 0x8003)  # now no port is in the partition
+    until(lambda: endpoint.show()["state"] == "down")
+    until(lambda: endpoint.stats()["engine.renewals_refused"] > 2)
+    assert endpoint.stats()["engine.rail_changes"] < 5
+    two.give("memory1", 0xFFFF)
+    until(lambda: bool(endpoint.show()["state"] == "up"))
+    assert passes_again(two.subnet, 1, 2, b"again")
+
+
+def test_a_device_that_goes_and_comes_back_joins_again(two: Two) -> None:
+    endpoint = two.open()
+    first = two.port("memory0")
+    for device, times in (("memory0", 2), ("memory1", 3)):
+        two.port(device).sa.counts["sa_unsent"] += times
+
+    def active() -> bool:
+        raise LinkError("memory0: gone")
+
+    first.active = active  # type: ignore[method-assign]
+    two.gone.add("memory0")
+    until(lambda: _states(endpoint) == ["absent", "active"])
+    until(lambda: two.members() == {3})
+    assert endpoint.stats()["engine.sa_unsent"] == 5  # those of the device that went, too
+    two.gone.clear()
+    until(lambda: _states(endpoint) == ["backup", "active"])
+    two.port("memory1").up = False
+    until(lambda: _states(endpoint) == ["active", "down"])
+    until(lambda: two.members() == {2})
+    assert two.port("memory0") is not first
+
+
+def test_the_start_takes_a_rail_whose_sa_admits_it(two: Two) -> None:
+    two.pkeys["memory0"] = (0x8003,)
+    assert _states(two.open())[1] == "active"
+    assert two.members() == {3}
+
+
+def test_the_start_fails_with_the_first_refusal(two: Two) -> None:
+    two.pkeys = {"memory0": (0x8003,), "memory1": (0x8004,)}
+    with pytest.raises(LinkError, match="no P_Key 0xffff; it has: 0x8003"):
+        two.open()
+    two.subnet.endpoints.clear()
+    assert two.members() == set()
