@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface
-from typing import Final
+from typing import Final, TypeVar
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, IpAddress, IpInterface, Qpn
 from ipoibu.ib import Destination, PartitionParams
@@ -138,11 +138,11 @@ class Host:
 
     def receive(self, source: FrameSource, frame: bytes) -> None:
         """Take a datagram from the network; the engine gets those that the pump does not deliver itself."""
-        if _is_control(frame):
+        if is_control(frame):
             self.carry_out(self.engine.frame(self._clock.now, source, frame))
         elif (source.qpn, source.sgid) == (self.hwaddr.qpn, self.hwaddr.gid):
             pass  # our own multicast (E8)
-        elif self.engine.watches_dhcp and _is_dhcp_reply(frame):
+        elif self.engine.watches_dhcp and is_dhcp_reply(frame):
             self.carry_out(self.engine.dhcp_reply(self._clock.now, frame[4:]))
         else:
             self.received.append(frame[4:])
@@ -221,6 +221,9 @@ class Host:
         self._network.send(self.hwaddr, destination, Encap(kind, data).pack())
 
 
+H = TypeVar("H", bound=Host)
+
+
 class Simulation:
     """Hosts on one link; `seed` determines all random choices.
 
@@ -248,6 +251,15 @@ class Simulation:
         host = self._make(gid)
         self.hosts.append(host)
         host.start(ip_interface(address) for address in addresses)
+        return host
+
+    def plug(self, kind: type[H], config: LinkConfig) -> H:
+        """Return a host of any kind, not started, with a port of its own."""
+        gid = Gid.parse(f"fe80::211:22ff:fe00:{len(self.hosts) + 1:x}")
+        self._qpn += 1
+        config = replace(config, hwaddr=HwAddr(Qpn(self._qpn), gid))
+        host = kind(self.clock, self.network, config, random.Random(self.rng.random()))
+        self.hosts.append(host)
         return host
 
     def restart(self, host: Host, *addresses: str) -> Host:
@@ -278,7 +290,7 @@ class Simulation:
         return Host(self.clock, self.network, config, random.Random(self.rng.random()))
 
 
-def _is_control(frame: bytes) -> bool:
+def is_control(frame: bytes) -> bool:
     """Return whether a frame is ARP or neighbour discovery; the pump handles all others."""
     kind = int.from_bytes(frame[:2], "big")
     if kind == EtherType.IPV6:
@@ -286,7 +298,7 @@ def _is_control(frame: bytes) -> bool:
     return kind == EtherType.ARP
 
 
-def _is_dhcp_reply(frame: bytes) -> bool:
+def is_dhcp_reply(frame: bytes) -> bool:
     """Return whether a frame is a UDP datagram from a DHCP or DHCPv6 server's port to a client's."""
     if int.from_bytes(frame[:2], "big") == EtherType.IPV6:
         return frame[10] == udp.PROTOCOL and frame[44:48] == bytes((2, 35, 2, 34))
