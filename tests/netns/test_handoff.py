@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import pytest
 
 from ipoibu.addr import Mac
 from ipoibu.lab.namespace import Namespace
+from ipoibu.proto.dad import State
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.macs import hashed
 from ipoibu.wire.mgid import of_group
@@ -66,6 +68,20 @@ class World:
     tap: EthernetHost
     tun: Host
 
+    def settle(self) -> None:
+        """Wait for the end of everybody's duplicate detection."""
+        deadline = time.monotonic() + 20
+        while not self._is_settled():
+            assert time.monotonic() < deadline, "duplicate detection has not ended"
+            time.sleep(0.1)
+
+    def _is_settled(self) -> bool:
+        far = self.link.call(self.tun.engine.addresses)
+        guests = (sh(place, "ip -6 address show") for place in (self.guest, self.guest2))
+        return all(it.state is State.PREFERRED for it in far) and not any(
+            "tentative" in it for it in guests
+        )
+
     def holds(self, address: str, mac: Mac) -> bool:
         known = self.link.call(lambda: self.tap.guests.get(ip_address(address)))
         return bool(known == (mac, True))
@@ -111,7 +127,9 @@ def world(config: EthernetConfig | None = None) -> Iterator[World]:
             f"ip address add {FAR}/24 dev ib0; ip address add {FAR6}/64 dev ib0 nodad",
             f"ip address add {BEYOND}/32 dev lo",
         )
-        yield World(link, bridge, guest, guest2, far, tap, tun)
+        made = World(link, bridge, guest, guest2, far, tap, tun)
+        made.settle()
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +144,8 @@ def fresh() -> Iterator[World]:
         yield made
 
 
-def settle(made: World, until: Until) -> None:
-    """Wait for the end of the guests' duplicate detection."""
-    for place in (made.guest, made.guest2):
-        until(lambda place=place: "tentative" not in sh(place, "ip -6 address show"), 10)
-
-
-def test_guests_and_hosts_of_the_link_reach_each_other(shared: World, until: Until) -> None:
+def test_guests_and_hosts_of_the_link_reach_each_other(shared: World) -> None:
     """Duplicate detection of the guests' kernels runs across the link meanwhile."""
-    settle(shared, until)
     for here, target in (
         (shared.guest, FAR),
         (shared.far, GUEST),
@@ -276,7 +287,6 @@ def test_an_address_that_another_guest_takes_over_moves(fresh: World, until: Unt
 
 def test_guests_go_on_when_the_engine_restarts(fresh: World, until: Until) -> None:
     """Their caches have the same MAC for the far host; the far host hears of our new queue pair."""
-    settle(fresh, until)
     for here, target in ((fresh.guest, FAR), (fresh.guest2, FAR6)):
         assert reaches(here, target)
     before = sh(fresh.guest, f"ip neigh show {FAR}").split()[4]
