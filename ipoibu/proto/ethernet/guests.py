@@ -66,7 +66,8 @@ class _Binding:
     state: State = State.NONE
     asked: int = 0
     is_joined: bool = False
-    is_router: bool = False
+    is_router: bool | None = None  # None: no advertisement of the guest has said so
+    is_to_announce: bool = False  # once we know that
 
 
 class Guests:
@@ -127,11 +128,6 @@ class Guests:
         binding = self._bindings.get(ip)
         return binding is not None and binding.state is State.TENTATIVE
 
-    def set_router(self, ip: IpAddress, is_router: bool) -> None:
-        """Note the Router flag of a guest's advertisement (RFC 4861 §4.4)."""
-        if ip in self._bindings:
-            self._bindings[ip].is_router = is_router
-
     def bind(self, now: float, static: StaticBindings) -> None:
         """Replace the administrator's bindings."""
         wanted = {ip: mac for mac, ips in static.items() for ip in ips}
@@ -174,8 +170,19 @@ class Guests:
         self._feed(now, ip, binding, Input.SOURCE)
         return True
 
-    def claimed(self, now: float, ip: IpAddress, mac: Mac, *, announces: bool) -> bool:
-        """`mac` names `ip` as its own; return whether the address is now the guest's."""
+    def claimed(
+        self,
+        now: float,
+        ip: IpAddress,
+        mac: Mac,
+        *,
+        announces: bool,
+        is_router: bool | None = None,
+    ) -> bool:
+        """`mac` names `ip` as its own; return whether the address is now the guest's.
+
+        `is_router` is the Router flag of the guest's advertisement (RFC 4861 §4.4), if it is one.
+        """
         if not is_host(ip) or not self._may_use(mac, ip):
             return False
         binding = self._bindings.get(ip)
@@ -183,11 +190,25 @@ class Guests:
             binding = self._make(now, ip, mac, is_claim=True)
             if binding is None:
                 return True  # there is no room to remember it
-        if binding.mac == mac:
-            self._feed(now, ip, binding, Input.CLAIM)
+        if binding.mac != mac:
+            self._feed(now, ip, binding, Input.MOVED if announces else Input.RIVAL, mac)
+            if binding.mac != mac:
+                return False
+            binding.is_router = is_router
             return True
-        self._feed(now, ip, binding, Input.MOVED if announces else Input.RIVAL, mac)
-        return binding.mac == mac
+        if is_router is not None:
+            binding.is_router = is_router
+        self._feed(now, ip, binding, Input.CLAIM)
+        if binding.is_to_announce and is_router is not None:
+            self._announce_or_ask(now, ip, binding)
+        return True
+
+    def arrived(self, now: float, mac: Mac) -> None:
+        """A guest came to this host with its addresses, as a hypervisor says after a migration."""
+        firm = [ip for ip in self._of_mac.get(mac, ()) if self.is_firm(ip)]
+        if firm and not self._to_announce:
+            self._context.timers.arm(self._announce_some, None, now + ETHERNET_ANNOUNCE_S)
+        self._to_announce.update(dict.fromkeys(firm))
 
     # -- what hosts of the link do ---------------------------------------------------------------
 
@@ -282,7 +303,7 @@ class Guests:
                 case Action.ASK:
                     self._ask_guest(now, ip, binding)
                 case Action.ANNOUNCE:
-                    self._announce(ip, binding.is_router)
+                    self._announce_or_ask(now, ip, binding)
                 case Action.ARM:
                     self._machine.arm(ip, now + _wait_s(ip, binding.state))
                 case Action.FORGET:
@@ -297,6 +318,7 @@ class Guests:
         self._context.count("ethernet_guest_moved")
         self._detach(ip, binding.mac)
         binding.mac = rival
+        binding.is_router, binding.is_to_announce = None, False
         self._of_mac.setdefault(rival, OrderedDict())[ip] = None
 
     def _join(self, now: float, ip: IpAddress, binding: _Binding) -> None:
@@ -309,6 +331,15 @@ class Guests:
             self._ask(ip, binding.mac)
         else:
             self._context.count("ethernet_ask_limited")
+
+    def _announce_or_ask(self, now: float, ip: IpAddress, binding: _Binding) -> None:
+        """Announce the address. Without the Router flag hosts would leave a guest that is their router
+        (RFC 4861 §7.2.5), so we ask a guest of which we do not know it first."""
+        binding.is_to_announce = ip.version == 6 and binding.is_router is None
+        if not binding.is_to_announce:
+            self._announce(ip, bool(binding.is_router))
+        elif self._asks.take(now):
+            self._ask(ip, binding.mac)
 
     def _forget(self, now: float, ip: IpAddress, binding: _Binding) -> None:
         del self._bindings[ip]
@@ -337,7 +368,7 @@ class Guests:
     def _announce_some(self, now: float, key: None) -> None:
         for ip in list(self._to_announce)[:ETHERNET_ANNOUNCED_AT_ONCE]:
             del self._to_announce[ip]
-            self._announce(ip, self._bindings[ip].is_router)
+            self._announce_or_ask(now, ip, self._bindings[ip])
         if self._to_announce:
             self._context.timers.arm(self._announce_some, key, now + ETHERNET_ANNOUNCE_S)
 

@@ -132,6 +132,8 @@ class Handoff:
                 self._found(now, parsed.source)
             case EtherType.IPV4 | EtherType.IPV6:
                 self._guest_packet_untrusted(now, parsed, frame)
+            case EtherType.RARP:  # a hypervisor's notice of a guest that migrated
+                self._guests.arrived(now, parsed.source)
             case _:
                 self._context.count("ethernet_type")
 

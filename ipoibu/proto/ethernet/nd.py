@@ -63,9 +63,14 @@ class GuestNd:
         if isinstance(message, NeighbourAdvertisement):
             # Without Override it is an answer in the place of the owner, a proxy's (RFC 4861 §7.2.8).
             announces = message.override and not message.solicited
-            if not self._guests.claimed(now, message.target, frame.source, announces=announces):
+            if not self._guests.claimed(
+                now,
+                message.target,
+                frame.source,
+                announces=announces,
+                is_router=message.router,
+            ):
                 return False
-            self._guests.set_router(message.target, message.router)
         if source.is_unspecified:
             return True
         return self._guests.claimed(now, source, frame.source, announces=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from ipaddress import IPv4Address, IPv6Address
+from typing import TypeGuard
 
 import pytest
 
@@ -24,8 +25,12 @@ from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.macs import hashed
 from ipoibu.proto.group import Groups
 from ipoibu.wire import arp, ethernet_arp
+from ipoibu.wire.encap import EtherType
+from ipoibu.wire.ethernet import BROADCAST, Frame
 from ipoibu.wire.ethernet_arp import EthernetArp
-from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement
+from ipoibu.wire.mgid import solicited_node
+from ipoibu.wire.ndisc import ALL_NODES, Message, NeighbourAdvertisement, NeighbourSolicitation
+from ipoibu.wire.ndopt import LinkLayer
 from tests.doubles.ethernet_bench import (
     GUEST,
     GUEST2,
@@ -37,6 +42,7 @@ from tests.doubles.ethernet_bench import (
     PEER,
     PEER_IP,
     Lan,
+    with_option,
 )
 from tests.doubles.simulation import TEMPLATE
 
@@ -249,6 +255,64 @@ def test_all_addresses_are_announced_when_the_link_comes_back(lan: Lan) -> None:
     lan.run(1)
     assert {it.target_ip for _, it in lan.sent_arp()} == set(addresses)
     assert {it.sender_hwaddr for _, it in lan.sent_arp()} == {PEER}
+
+
+def test_the_announcement_of_an_ipv6_router_says_that_it_is_one(lan: Lan) -> None:
+    """RFC 4861 §7.2.5: without the flag the hosts of the link would take another router."""
+    mac = lan.meet()
+    lan.clear()
+    lan.guest_packet(mac, GUEST_V6, IPv6Address("fe80::2"))  # after our restart
+    lan.guest_nd(advertisement(lan, is_router=True), destination=lan.mac)
+    [(_, announced)] = lan.sent_nd()
+    assert isinstance(announced, NeighbourAdvertisement)
+    assert announced.router
+
+
+def test_a_guest_that_never_advertised_is_asked_before_it_is_announced(lan: Lan) -> None:
+    options = with_option(GUEST)
+    target = IPv6Address("fe80::2")
+    lan.guest_nd(NeighbourSolicitation(GUEST_V6, solicited_node(target), target, options=options))
+    lan.carry_out(lan.engine.port_event(lan.now, "down"))
+    lan.clear()
+    lan.carry_out(lan.engine.port_event(lan.now, "up"))
+    assert not lan.sent_nd()
+    assert [message.target for _, message, _ in lan.nd_frames() if has_target(message)] == [
+        GUEST_V6
+    ]
+    lan.guest_nd(advertisement(lan, is_router=True), destination=lan.mac)
+    [(_, announced)] = lan.sent_nd()
+    assert isinstance(announced, NeighbourAdvertisement)
+    assert (announced.target, announced.router, announced.override) == (GUEST_V6, True, True)
+    lan.sent.clear()
+    lan.guest_nd(advertisement(lan, is_router=True), destination=lan.mac)
+    assert not lan.sent_nd(), "once"
+
+
+def advertisement(lan: Lan, *, is_router: bool) -> NeighbourAdvertisement:
+    """The answer of a guest to our question."""
+    asking = next(it.source for _, it, _ in lan.nd_frames() if has_target(it))
+    options = with_option(GUEST, LinkLayer.TARGET)
+    return NeighbourAdvertisement(
+        GUEST_V6, asking, GUEST_V6, options=options, router=is_router, solicited=True
+    )
+
+
+def has_target(message: Message) -> TypeGuard[NeighbourSolicitation]:
+    return isinstance(message, NeighbourSolicitation)
+
+
+def test_a_hypervisors_notice_of_a_migration_announces_the_guest(lan: Lan) -> None:
+    """QEMU sends RARP in the name of the guest."""
+    lan.asks(GUEST_IP)
+    lan.asks(GUEST2_IP, GUEST2, GUEST2_IP)
+    lan.clear()
+    for _ in range(5):
+        lan.guest(Frame(BROADCAST, GUEST, EtherType.RARP, bytes(28)))
+    lan.run(1)
+    assert [it for _, it in lan.sent_arp()] == [arp.request(OUR, GUEST_IP, GUEST_IP)]
+    lan.guest(Frame(BROADCAST, Mac.parse("52:54:00:00:00:99"), EtherType.RARP, bytes(28)))
+    lan.run(1)
+    assert len(lan.sent_arp()) == 1
 
 
 def test_another_pump_learns_all_from_the_engine(lan: Lan) -> None:
