@@ -29,7 +29,7 @@ from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 from tests.doubles.simulation import Host, is_control, is_dhcp_reply
 
-_CONTROL_ICMPV6: Final = frozenset((130, 131, 132, 143, *range(133, 138)))
+_TYPES: Final = frozenset(bytes((kind,)) for kind in (130, 131, 132, 143, *range(133, 138)))
 
 
 class EthernetHost(Host):
@@ -47,8 +47,16 @@ class EthernetHost(Host):
 
     def guest(self, raw: bytes) -> None:
         """Take a frame of a guest."""
-        next_hop = self._known_next_hop(raw)
-        if next_hop is None:
+        packet = _plain_packet(raw)
+        if packet is None:
+            self.carry_out(self.engine.host_packet(self._clock.now, raw))
+            return
+        frame = ethernet.parse_untrusted(raw)
+        mac, is_firm = self.guests.get(packet.source, (None, False))
+        next_hop = _next_hop(frame, packet)
+        if is_firm and mac != frame.source:
+            self.counts["pump_spoofed"] += 1
+        elif mac is None or next_hop not in self.table:
             self.carry_out(self.engine.host_packet(self._clock.now, raw))
         else:
             self._forward(next_hop, raw)
@@ -80,30 +88,6 @@ class EthernetHost(Host):
             case _:
                 super()._carry_out(effect)
 
-    def _known_next_hop(self, raw: bytes) -> IpAddress | None:
-        """Return the key by which the pump sends the frame; None: it goes up."""
-        try:
-            frame = ethernet.parse_untrusted(raw)
-            if frame.ethertype not in (EtherType.IPV4, EtherType.IPV6):
-                return None
-            packet = ip.parse_untrusted(frame.payload)
-            upper = packet.upper_untrusted()
-        except BadFrame:
-            return None
-        is_report = packet.source.version == 4 and upper.protocol == ip.IGMP
-        is_control = upper.protocol == ip.ICMPV6 and upper.payload[:1] in _TYPES
-        is_dhcp = upper.protocol == udp.PROTOCOL and upper.payload[2:4] == bytes((0, 67))
-        mac, _ = self.guests.get(packet.source, (None, False))
-        if is_report or is_control or is_dhcp or mac != frame.source:
-            return None
-        if frame.destination == BROADCAST:
-            next_hop: IpAddress = LIMITED_BROADCAST
-        elif frame.destination.is_group:
-            next_hop = packet.destination
-        else:
-            next_hop = next_hop_of(frame.destination)
-        return next_hop if next_hop in self.table else None
-
     def _forward(self, next_hop: IpAddress, data: bytes) -> None:
         row, packet = self.table[next_hop], data[ethernet.HEADER_LEN :]
         assert row.destination is not None
@@ -128,8 +112,28 @@ class EthernetHost(Host):
         self.to_guests(Frame(mac, sender, kind, packet).pack())
 
 
+def _plain_packet(raw: bytes) -> ip.Packet | None:
+    """Return the IP packet of a frame; None for a frame that goes up whatever the tables say."""
+    try:
+        frame = ethernet.parse_untrusted(raw)
+        if frame.ethertype not in (EtherType.IPV4, EtherType.IPV6):
+            return None
+        packet = ip.parse_untrusted(frame.payload)
+        upper = packet.upper_untrusted()
+    except BadFrame:
+        return None
+    is_report = packet.source.version == 4 and upper.protocol == ip.IGMP
+    is_message = upper.protocol == ip.ICMPV6 and upper.payload[:1] in _TYPES
+    is_dhcp = upper.protocol == udp.PROTOCOL and upper.payload[2:4] == bytes((0, 67))
+    return None if is_report or is_message or is_dhcp else packet
+
+
+def _next_hop(frame: Frame, packet: ip.Packet) -> IpAddress:
+    """Return the key of the pump's neighbour table."""
+    if frame.destination == BROADCAST:
+        return LIMITED_BROADCAST
+    return packet.destination if frame.destination.is_group else next_hop_of(frame.destination)
+
+
 def _key(hwaddr: HwAddr) -> tuple[int, bytes]:
     return hwaddr.qpn, hwaddr.gid.raw
-
-
-_TYPES: Final = frozenset(bytes((kind,)) for kind in _CONTROL_ICMPV6)

@@ -272,17 +272,22 @@ def join(place: Namespace, receiver: socket.socket, group: str) -> None:
         receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
 
 
-def test_an_address_that_another_guest_takes_over_moves(fresh: World, until: Until) -> None:
-    assert reaches(fresh.far, GUEST)
+@pytest.mark.parametrize("address", [GUEST, GUEST6])
+def test_an_address_that_another_guest_takes_over_moves(
+    fresh: World, address: str, until: Until
+) -> None:
+    assert reaches(fresh.far, address)
+    until(lambda: fresh.holds(address, MAC), 10)
     sh(fresh.guest, "ip link set eth0 down")
+    bits = 24 if address == GUEST else 64
     sh(
         fresh.guest2,
-        "sysctl -qw net.ipv4.conf.eth0.arp_notify=1",
-        f"ip address add {GUEST}/24 dev eth0",
-        f"ip link set eth0 address {MAC2}",  # arp_notify announces then
+        "sysctl -qw net.ipv4.conf.eth0.arp_notify=1 net.ipv6.conf.eth0.ndisc_notify=1",
+        f"ip address add {address}/{bits} dev eth0",
+        f"ip link set eth0 address {MAC2}",  # the kernel announces its addresses then
     )
-    until(lambda: fresh.holds(GUEST, MAC2), 10)
-    until(lambda: reaches(fresh.far, GUEST), 10)
+    until(lambda: fresh.holds(address, MAC2), 10)
+    until(lambda: reaches(fresh.far, address), 10)
 
 
 def test_guests_go_on_when_the_engine_restarts(fresh: World, until: Until) -> None:
