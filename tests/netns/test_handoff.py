@@ -202,40 +202,59 @@ def test_a_duplicate_address_of_a_guest_is_found_across_the_link(
     assert reaches(shared.guest2, FAR6)
 
 
-def test_a_guest_has_a_lease_of_a_server_of_the_link(
-    fresh: World, tmp_path: Path, until: Until
-) -> None:
-    sh(fresh.guest, "ip -4 address flush dev eth0")
-    server = [
+def dnsmasq(device: str) -> list[str]:
+    return [
         *[
             "dnsmasq",
             "--no-daemon",
             "--conf-file=/dev/null",
             "--port=0",
-            "--interface=ib0",
             "--user=root",
+            "--log-dhcp",
         ],
-        *["--log-dhcp", "--dhcp-range=10.0.0.100,10.0.0.200,255.255.255.0,120"],
+        *f"--interface={device} --dhcp-range=10.0.0.100,10.0.0.200,255.255.255.0,120".split(),
         *["--dhcp-leasefile=/run/leases", "--dhcp-authoritative", "--no-ping"],
     ]
-    script = tmp_path / "lease.sh"
+
+
+def udhcpc(work: Path, device: str) -> list[str]:
+    """Its script writes a file for each event, and sets the address."""
+    script = work / "lease.sh"
     script.write_text(
-        f"#!/bin/sh\nenv > {tmp_path}/$1\n"
+        f"#!/bin/sh\nenv > {work}/$1\n"
         "case $1 in bound) ip address add $ip/$mask dev $interface;; esac\n"
     )
     script.chmod(0o755)
-    client = ["udhcpc", "-i", "eth0", "-f", "-T", "1", "-s", str(script)]
-    with running(fresh.far, tmp_path, server) as program:
-        until(lambda: "DHCP, IP range" in program.log, 10)
-        with running(fresh.guest, tmp_path, client) as asking:
+    return ["udhcpc", "-i", device, "-f", "-T", "1", "-s", str(script)]
+
+
+def test_a_guest_has_a_lease_of_a_server_of_the_link(
+    fresh: World, tmp_path: Path, until: Until
+) -> None:
+    sh(fresh.guest, "ip -4 address flush dev eth0")
+    with running(fresh.far, tmp_path, dnsmasq("ib0")) as server:
+        until(lambda: "DHCP, IP range" in server.log, 10)
+        with running(fresh.guest, tmp_path, udhcpc(tmp_path, "eth0")) as client:
             until((tmp_path / "bound").exists, 20)
             until(lambda: reaches(fresh.guest, FAR), 10)
-            assert str(MAC) in program.log, "it names the guest by its MAC"
+            assert str(MAC) in server.log, "it names the guest by its MAC"
             counts = fresh.tap.counts
             restored = counts["dhcp_restored"]
-            asking.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
+            client.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
             until((tmp_path / "renew").exists, 10)
             assert counts["dhcp_restored"] > restored
+
+
+def test_a_host_of_the_link_has_a_lease_of_a_server_among_the_guests(
+    fresh: World, tmp_path: Path, until: Until
+) -> None:
+    sh(fresh.far, "ip -4 address flush dev ib0")
+    with running(fresh.guest, tmp_path, dnsmasq("eth0")) as server:
+        until(lambda: "DHCP, IP range" in server.log, 10)
+        with running(fresh.far, tmp_path, udhcpc(tmp_path, "ib0")):
+            until((tmp_path / "bound").exists, 20)
+            assert "DHCPACK" in server.log
+    assert fresh.tap.counts["dhcp_rewritten"] == 0, "the request was that of an IPoIB host"
 
 
 @pytest.mark.parametrize("group", [GROUP, GROUP6])
