@@ -120,6 +120,7 @@ OPTIONS: Final = (
         field="endpoint.rail_monitor",
         example="10.0.0.9",
         several=True,
+        is_inherited=False,
     ),
     Option(
         "pkey",

@@ -188,8 +188,6 @@ class EndpointConfig:
             raise UsageError(
                 f"{len(self.rail_monitor)} neighbours to monitor, {RAIL_TARGETS_MAX} at most"
             )
-        if self.parent is not None and self.backups:
-            raise UsageError(f"{self.parent}: an interface with several devices has no children")
 
     def _check_types(self) -> None:
         """Raise `TypeError` for a value that later checks would refuse in riddles."""

@@ -72,6 +72,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             pkey=full,
             mtu=mtu,
             parent=self.config.name,
+            rail_monitor=(),
             dhcp=dhcp,
             dhcp6=dhcp6,
             queues=queues_of(device) if device is not None else 1,
@@ -100,8 +101,10 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         on_lease: OnLease | None = None,
         on_lease6: OnLease6 | None = None,
     ) -> Endpoint:
-        """As `child`, with its whole configuration; the port of this endpoint takes precedence over
-        `config.device`."""
+        """As `child`, with its whole configuration; the ports of this endpoint take precedence over
+        `config.device` and `config.backups`."""
+        own = self.config
+        config = replace(config, device=own.device, port=own.port, backups=own.backups)
         child = Endpoint(
             config,
             device=device,
@@ -114,4 +117,6 @@ class Endpoint(HostInputs, Packets, Questions, Views):
             on_lease6=on_lease6,
         )
         child._take_port = lambda kept: self._shared_port()
+        if own.backups:
+            child._parent_rails = self._shared_rails
         return child

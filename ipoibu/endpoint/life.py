@@ -68,6 +68,7 @@ class Life:
         if port is not None and config.backups:
             raise UsageError(f"{config.name}: a lent port has no backups")
         self._take_port: Callable[[Kept], SharedPort] = lambda kept: _take(config, port, kept)
+        self._parent_rails: Callable[[], Rails] | None = None  # those of a child's parent
         self._kept = kept or Kept()
         self._callbacks = Callbacks.of(
             on_address=on_address,
@@ -120,12 +121,16 @@ class Life:
             return None
         from ipoibu.endpoint.rails import Rails  # few interfaces have them
 
-        return Rails.open(self.config, self._kept.port)
+        parent = self._parent_rails() if self._parent_rails is not None else None
+        return Rails.open(self.config, self._kept.port, parent)
 
     def _shared_port(self) -> SharedPort:
-        if self.config.backups:
-            raise UsageError("an interface with several devices has no children")
         return self._opened().port.share()
+
+    def _shared_rails(self) -> Rails:
+        rails = self._opened().rails
+        assert rails is not None, "the endpoint has several devices"
+        return rails
 
     def _set_up(self, port: SharedPort, rails: Rails | None) -> None:
         config = self.config

@@ -11,14 +11,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.link import datagram_mtu, params_of
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
-from ipoibu.fabric.base import KeptPort, Port
+from ipoibu.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
+from ipoibu.fabric.base import KeptPort
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.partition import provision
 from ipoibu.fabric.shared_port import SharedPort
@@ -65,8 +65,17 @@ class Rail:
 class Rails:
     """The rails of one interface. All methods but `open` run on the interface's loop."""
 
-    def __init__(self, config: EndpointConfig, rails: Sequence[Rail], active: int) -> None:
+    def __init__(
+        self,
+        config: EndpointConfig,
+        rails: Sequence[Rail],
+        active: int,
+        parent: Rails | None = None,
+    ) -> None:
+        """Take over the ports of `rails`; `open` calls this."""
         self._config = config
+        self._parent = parent
+        self._is_closed = False
         self._rails = list(rails)
         self._active = active
         self._sa_counts: Counter[str] = Counter()  # of the SA clients of devices that went
@@ -78,8 +87,12 @@ class Rails:
         )
 
     @classmethod
-    def open(cls, config: EndpointConfig, kept: KeptPort | None = None) -> Self:
+    def open(
+        cls, config: EndpointConfig, kept: KeptPort | None = None, parent: Rails | None = None
+    ) -> Self:
         """Open every device that is there; the first with what an earlier process has left of its port.
+
+        The rails of a child use the ports that those of its `parent` have open, and follow these.
 
         `NoSuchDevice` or `NotReady` if none is, about the first; `UsageError` for rails that cannot take
         each other's place; other errors as `open_port`.
@@ -91,7 +104,7 @@ class Rails:
             for rail in rails:
                 try:
                     left = kept if rail is rails[0] else None
-                    rail.port = SharedPort.wrap(open_port(rail.device, rail.number, left))
+                    rail.port = _opener(parent)(rail.device, rail.number, left)
                 except (NoSuchDevice, NotReady) as error:
                     missing.append(error)
                     rail.why = str(error)
@@ -104,9 +117,8 @@ class Rails:
             now = time.monotonic()
             for rail in present:
                 rail.poll(now)
-            made = cls(config, rails, rails.index(present[0]))
-            first = RailPolicy(made._policy.primary)  # nothing is active yet, so nothing is delayed
-            made._active = first.choose(now, made._active, [it.state for it in rails])
+            made = cls(config, rails, rails.index(present[0]), parent)
+            made._active = made._choose(now, updelay_s=0)  # nothing is active yet
             return made
         except BaseException:
             for rail in rails:
@@ -157,8 +169,14 @@ class Rails:
         self._active = self._choose(now)
         return self._rails[self._active].state.is_up
 
-    def _choose(self, now: float) -> int:
-        return self._policy.choose(now, self._active, [rail.state for rail in self._rails])
+    def _choose(self, now: float, updelay_s: float | None = None) -> int:
+        """Return the rail that shall be active: in a child, that of the parent where it is good here."""
+        parent, policy = self._parent, self._policy
+        if parent is not None and not parent._is_closed:
+            policy = RailPolicy(parent._active)
+        elif updelay_s is not None:
+            policy = replace(policy, updelay_s=updelay_s)
+        return policy.choose(now, self._active, [rail.state for rail in self._rails])
 
     def heard(self) -> None:
         """The active rail reaches a neighbour, or its SA has made us a member of the link."""
@@ -204,10 +222,27 @@ class Rails:
 
     def close(self) -> None:
         """Close every port, after the interface has closed its data path."""
+        self._is_closed = True
         for rail in self._rails:
             if rail.opening is not None:
                 rail.opening.cancel()
             self._part(rail)
+
+    def lend(self, device: str, number: int) -> SharedPort:
+        """Return another handle on the port of a rail, for a child; any thread may call it.
+
+        `NoSuchDevice` while the device is absent. After `close`, open the device anew.
+        """
+        if self._is_closed:
+            return _opened(device, number)
+        (rail,) = (it for it in self._rails if (it.device, it.number) == (device, number))
+        port = rail.port
+        if port is None or rail.is_gone:
+            raise NoSuchDevice(rail.why)
+        try:
+            return port.share()
+        except Closed as error:  # meanwhile
+            raise NoSuchDevice(str(error)) from error
 
     def release(self, port: SharedPort) -> None:
         """Close the port of a device that has gone, which no queue pair uses any more."""
@@ -237,9 +272,11 @@ class Rails:
             rail.opening = loop.create_task(self._try(rail))
 
     async def _try(self, rail: Rail) -> None:
-        opening = asyncio.ensure_future(asyncio.to_thread(open_port, rail.device, rail.number))
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(_opener(self._parent), rail.device, rail.number)
+        )
         try:
-            port = SharedPort.wrap(await asyncio.shield(opening))
+            port = await asyncio.shield(opening)
             try:
                 _check_like(self._config, self._other(rail), port)
             except BaseException:
@@ -263,7 +300,18 @@ class Rails:
         return next((it.port for it in self._rails if it is not rail and it.port), None)
 
 
-def _close_result(opening: asyncio.Future[Port]) -> None:
+def _opened(device: str, number: int, kept: KeptPort | None = None) -> SharedPort:
+    return SharedPort.wrap(open_port(device, number, kept))
+
+
+def _opener(parent: Rails | None) -> Callable[..., SharedPort]:
+    """Return what opens a rail's port: for a child it is another handle on the parent's."""
+    if parent is None:
+        return _opened
+    return lambda device, number, kept=None: parent.lend(device, number)
+
+
+def _close_result(opening: asyncio.Future[SharedPort]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ipoibu.daemon.client import Client
 from ipoibu.lab import Lab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
@@ -201,12 +202,64 @@ def test_rails_of_different_links_are_refused(two: Lab, sh: Sh) -> None:
         first.start()
 
 
-def test_an_interface_with_rails_has_no_children(two: Lab, cli: Cli) -> None:
+def _add_children(lab: Lab, cli: Cli) -> None:
+    for host in lab.hosts:
+        address = f"--address=10.88.0.{host.number}/24"
+        done = cli(host, "child", "add", "ib0", "0x8001", address)
+        assert done.returncode == 0, done.stderr
+
+
+def _child(host: Host) -> dict[str, Any]:
+    with Client("ib0.8001", host.namespace.path) as client:
+        shown: dict[str, Any] = client.request("show")
+    return shown
+
+
+def _child_rails(host: Host) -> dict[str, str]:
+    return {rail["device"]: rail["state"] for rail in _child(host)["rails"]}
+
+
+def _child_reaches(lab: Lab) -> bool:
+    return lab.hosts[1].run(["ping", "-q", "-c1", "-W1", "10.88.0.1"]).returncode == 0
+
+
+def test_children_follow_a_pulled_wire(two: Lab, sh: Sh, until: Until, cli: Cli) -> None:
+    first, second = two.hosts
+    first.options += ["--rail-primary", "soft:eth0"]
     two.start()
-    first = two.hosts[0]
-    done = cli(first, "child", "add", "ib0", "0x8001")
-    assert done.returncode != 0
-    assert "an interface with several devices has no children" in done.stderr
+    _add_children(two, cli)
+    assert _child_rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}
+    until(lambda: _child_reaches(two), 20)
+    before = _child(first)
+    sh(second, "ip link set eth0 down")
+    until(lambda: _child_rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
+    until(lambda: _child_reaches(two) and _reaches(two), 20)
+    after = _child(first)
+    assert before["addresses"] == after["addresses"]
+    assert before["hwaddr"] != after["hwaddr"]
+    assert "rail soft:eth1 port 1 active" in cli(first, "show", "ib0.8001").stdout
+    sh(second, "ip link set eth0 up")
+    until(lambda: _child_rails(first)["soft:eth0"] == "active", 20)
+    until(lambda: _child_reaches(two) and _reaches(two), 20)
+    sh(first, "ip link delete eth1")
+    until(lambda: _child_rails(first)["soft:eth1"] == "absent", 20)
+    _second_wire(first, second, sh)
+    until(lambda: _child_rails(first)["soft:eth1"] == "backup", 20)
+    assert cli(first, "child", "del", "ib0", "0x8001").returncode == 0
+    assert _reaches(two)
+
+
+def test_children_follow_the_parent_from_silent_neighbours(
+    two: Lab, sh: Sh, until: Until, cli: Cli
+) -> None:
+    first, second = two.hosts
+    first.options += ["--rail-monitor", str(second.ipv4.ip)]
+    two.start()
+    _add_children(two, cli)
+    until(lambda: _child_reaches(two), 20)
+    sh(second, "ip link set eth0 nomaster")
+    until(lambda: _child_rails(first)["soft:eth1"] == "active", 20)
+    until(lambda: _child_reaches(two), 20)
 
 
 def test_no_device_at_all_is_an_error_about_the_first(two: Lab, sh: Sh) -> None:

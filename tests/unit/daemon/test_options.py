@@ -72,6 +72,7 @@ def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
         mode="datagram",
         mtu=1400,
         parent="ib0",
+        rail_monitor=(),
     )
     assert set(own) == {option.name for option in OPTIONS if "child" in option.commands}
 
@@ -128,10 +129,6 @@ def test_a_conflict_names_fields_to_a_program_and_options_to_a_user() -> None:
         ({"rail_primary": "soft:eth1"}, "soft:eth1 is none of the devices soft:eth0"),
         ({"rail_updelay_ms": -1}, "rail_updelay_ms -1: expected 0 to 3600000 milliseconds"),
         ({"rail_monitor": (ip_address("10.0.0.9"),) * 17}, "17 neighbours to monitor, 16 at most"),
-        (
-            {"parent": "ib1", "backups": (("soft:eth1", 1),)},
-            "ib1: an interface with several devices has no children",
-        ),
     ],
 )
 def test_a_wrong_field_is_refused_before_a_port_is_opened(

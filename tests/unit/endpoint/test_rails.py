@@ -6,12 +6,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
 from ipoibu.endpoint import rails
-from ipoibu.errors import NoSuchDevice
+from ipoibu.errors import Closed, NoSuchDevice
+from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from tests.doubles.administered import (
     BROADCAST,
@@ -23,6 +25,8 @@ from tests.doubles.administered import (
     until,
 )
 
+RED: Final = PKey(0x8001)
+
 
 class Two:
     """Host 1 of the subnet has the devices memory0 and memory1, whose ports have the numbers 2 and 3."""
@@ -31,7 +35,7 @@ class Two:
         self.subnet = subnet
         self.made: dict[str, list[IbPort]] = {"memory0": [], "memory1": []}
         self.gone: set[str] = set()
-        self.pkeys = {"memory0": (0xFFFF,), "memory1": (0xFFFF,)}
+        self.pkeys: dict[str, tuple[int, ...]] = {"memory0": (0xFFFF,), "memory1": (0xFFFF,)}
         monkeypatch.setattr(rails, "open_port", self._open_port)
         monkeypatch.setattr(rails, "RAIL_REOPEN_S", 0.01)
 
@@ -123,7 +127,7 @@ def test_a_lost_p_key_is_a_failure_and_the_rails_do_not_alternate(two: Two) -> N
     assert passes_again(two.subnet, 1, 2, b"by the second port")
     two.give("memory1", 0x8003)  # now no port is in the partition
     until(lambda: endpoint.show()["state"] == "down")
-    until(lambda: endpoint.stats()["engine.renewals_refused"] > 2)
+    until(lambda: endpoint.stats().get("engine.renewals_refused", 0) > 2)
     assert endpoint.stats()["engine.rail_changes"] < 5
     two.give("memory1", 0xFFFF)
     until(lambda: bool(endpoint.show()["state"] == "up"))
@@ -150,6 +154,44 @@ def test_a_device_that_goes_and_comes_back_joins_again(two: Two) -> None:
     until(lambda: _states(endpoint) == ["active", "down"])
     until(lambda: two.members() == {2})
     assert two.port("memory0") is not first
+
+
+def test_a_child_has_the_ports_of_its_parent_and_goes_on_without_it(two: Two) -> None:
+    two.subnet.sa.make_broadcast(RED)
+    two.pkeys = {"memory0": (0xFFFF, RED), "memory1": (0xFFFF, RED)}
+    endpoint = two.open()
+    child = endpoint.child(RED)
+    two.subnet.endpoints.append(child)
+    child.open()
+    until(lambda: bool(child.show()["state"] == "up"))
+    group = mgid.broadcast(RED)
+    assert states(two.subnet.sa, group, 2) & JoinState.FULL_MEMBER
+    first = two.port("memory0")
+    first.up = False
+    until(lambda: _states(child) == _states(endpoint) == ["down", "active"])
+    until(lambda: bool(states(two.subnet.sa, group, 3) & JoinState.FULL_MEMBER))
+    first.up = True
+    until(lambda: _states(child) == _states(endpoint) == ["backup", "active"])
+    assert [len(made) for made in two.made.values()] == [1, 1]
+    endpoint.close()
+    two.port("memory1").up = False
+    until(lambda: _states(child) == ["active", "down"])
+    until(lambda: bool(states(two.subnet.sa, group, 2) & JoinState.FULL_MEMBER))
+
+    def active() -> bool:
+        raise LinkError("memory1: gone")
+
+    two.port("memory1").active = active  # type: ignore[method-assign]
+    until(lambda: _states(child) == ["active", "backup"])  # opened anew
+    assert [len(made) for made in two.made.values()] == [1, 2]
+
+
+def test_a_child_of_a_closed_parent_does_not_open(two: Two) -> None:
+    endpoint = two.open()
+    child = endpoint.child(RED)
+    endpoint.close()
+    with pytest.raises(Closed, match="h1: the endpoint is not open"):
+        child.open()
 
 
 def test_the_start_takes_a_rail_whose_sa_admits_it(two: Two) -> None:
