@@ -36,7 +36,12 @@ interface. Its keys are the options of `ipoibu child add`. `ipoibu config check 
 faults of a file ([service.md](service.md)).
 """
 
-CLASSES: Final = {"endpoint": "EndpointConfig", "mesh": "MeshOptions", "dhcp": "DhcpConfig"}
+CLASSES: Final = {
+    "endpoint": "EndpointConfig",
+    "mesh": "MeshOptions",
+    "dhcp": "DhcpConfig",
+    "ethernet": "EthernetConfig",
+}
 COMMANDS: Final = {"lab": "`ipoibu lab` (for every host)", "child": "`ipoibu child add`"}
 
 

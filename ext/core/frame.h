@@ -17,6 +17,10 @@
 #define IPU_ENCAP_LEN 4u  /* RFC 4391 §6 */
 #define IPU_GRH_LEN   40u
 
+/* With guests behind a TAP a transmit frame has its Ethernet header in front (device/tap.h). */
+#define IPU_ETHERNET_LEN 14u
+#define IPU_TAP_ROOM     16u
+
 #define IPU_TX_IP    IPU_VNET_LEN
 #define IPU_TX_ENCAP (IPU_VNET_LEN - IPU_ENCAP_LEN)
 #define IPU_RX_ENCAP IPU_GRH_LEN

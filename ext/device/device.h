@@ -41,6 +41,9 @@ struct ipu_device_ops {
     /* Writes one frame; returns 0, IPU_DEVICE_QUEUED, or a negative errno: -EAGAIN and -ENOBUFS
      * when there is no room. */
     int (*write)(void *self, const void *buf, size_t len);
+    /* Writes a frame of the engine, which begins with its Ethernet header; returns as write(), but
+     * never IPU_DEVICE_QUEUED. NULL where `guests` is NULL. */
+    int (*write_frame)(void *self, const void *frame, size_t len);
     /* Writes a frame in pieces, at most 64. NULL where `offload` is 0. */
     int (*writev)(void *self, const struct iovec *iov, int n);
     /* Ends a batch of writes: writes the queued frames and wakes the reader. May be NULL. */
@@ -77,6 +80,8 @@ struct ipu_device_ops {
     uint32_t (*back)(void *self);
 };
 
+struct ipu_guests;
+
 #define IPU_DEVICE_TCP 1u
 #define IPU_DEVICE_UDP 2u
 
@@ -85,6 +90,8 @@ struct ipu_device {
     void *self;
     uint32_t offload;    /* IPU_DEVICE_*: super-frames that the device takes; constant */
     uint32_t lent_bytes; /* about how much of the transmit frames it fills; 0 without attach() */
+    struct ipu_guests *guests; /* of a TAP (tap.h), which read() needs IPU_TAP_ROOM bytes in front
+                                  of the frame for; else NULL */
 };
 
 #endif

@@ -53,6 +53,12 @@ static int icmp6_type(const uint8_t *ip, size_t len)
     return next == IPPROTO_ICMPV6 && len > at ? ip[at] : -1;
 }
 
+bool ipu_classify_is_nd(const uint8_t *ip, size_t len)
+{
+    int type = len > IPU_IPV6_HEADER && ipu_ip_is_v6(ip) ? icmp6_type(ip, len) : -1;
+    return type >= ICMP6_RS && type <= ICMP6_REDIRECT;
+}
+
 static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flow)
 {
     size_t header = (size_t)(ip[0] & 15) * 4;

@@ -37,6 +37,9 @@ enum ipu_rx_class {
 /* `frame` starts at the encapsulation header, `len` counts it and is at least IPU_ENCAP_LEN. */
 enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len);
 
+/* Returns whether a packet is neighbour discovery of any kind: RS, RA, NS, NA or Redirect. */
+bool ipu_classify_is_nd(const uint8_t *ip, size_t len);
+
 /* The ports of a DHCP message as the first word of its UDP header, source first; RFC 2131 §4.1. */
 enum ipu_dhcp_ports {
     IPU_DHCP_OF_CLIENT = 68 << 16 | 67,

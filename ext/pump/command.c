@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/frame.h"
+#include "core/guests.h"
 #include "pump/pump_state.h"
 
 enum {
@@ -77,7 +78,7 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
         ipu_slab_put(&pump->tx, index);
         return error;
     }
-    uint8_t *frame = ipu_slab_at(&pump->tx, index) + IPU_TX_ENCAP;
+    uint8_t *frame = ipu_tx_frame(pump, index) + IPU_TX_ENCAP;
     memcpy(frame, data_of(command), command->len);
     ipu_admission_sent(&pump->admission, frame, command->len);
     ipu_transmit_enqueue(pump, index, ah, frame, command->len);
@@ -86,10 +87,17 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
     return 0;
 }
 
-/* Copies the engine's IP packet into a frame. 0 or negative errno. */
-static int take_packet(struct ipu_pump *pump, const void *ip, uint32_t len,
+/* Copies the engine's IP packet into a frame, with guests their frame. 0 or negative errno. */
+static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
                        struct ipu_outbound *packet)
 {
+    const uint8_t *ip = data;
+    if (pump->device->guests != NULL) {
+        if (len < IPU_ETHERNET_LEN)
+            return -EINVAL;
+        ip += IPU_ETHERNET_LEN;
+        len -= IPU_ETHERNET_LEN;
+    }
     *packet = (struct ipu_outbound){.ip_len = len, .engines = true};
     if (pump->broken)
         return -ENETDOWN;
@@ -100,7 +108,9 @@ static int take_packet(struct ipu_pump *pump, const void *ip, uint32_t len,
     packet->index = get_frame(pump);
     if (packet->index == IPU_SLAB_NONE)
         return -ENOBUFS;
-    packet->frame = ipu_slab_at(&pump->tx, packet->index);
+    packet->frame = ipu_tx_frame(pump, packet->index);
+    if (pump->device->guests != NULL)
+        memcpy(packet->frame - IPU_ETHERNET_LEN, data, IPU_ETHERNET_LEN);
     memset(packet->frame, 0, IPU_VNET_LEN);
     memcpy(packet->frame + IPU_TX_IP, ip, len);
     return 0;
@@ -148,14 +158,29 @@ static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *comm
     return error;
 }
 
+/* Writes the engine's frame to the guests. */
+static int deliver_frame(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_device *device = pump->device;
+    if (command->len > IPU_ETHERNET_LEN + pump->device_mtu)
+        return -EMSGSIZE;
+    IPU_COUNT(pump, rx_from_engine);
+    ipu_receive_flush(pump); /* earlier packets go first */
+    ipu_receive_written(
+        pump, device->ops->write_frame(device->self, data_of(command), command->len), command->len);
+    return 0;
+}
+
 static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
 {
+    if (pump->device->guests != NULL)
+        return deliver_frame(pump, command);
     if (command->len > pump->device_mtu)
         return -EMSGSIZE;
     uint32_t index = ipu_slab_get(&pump->tx);
     if (index == IPU_SLAB_NONE)
         return -ENOBUFS;
-    uint8_t *frame = ipu_slab_at(&pump->tx, index);
+    uint8_t *frame = ipu_tx_frame(pump, index);
     memcpy(frame + IPU_VNET_LEN, data_of(command), command->len);
     IPU_COUNT(pump, rx_from_engine);
     ipu_receive_deliver(pump, frame, command->len);
@@ -188,6 +213,29 @@ static int do_own_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_own_set *set = &command->own_set;
     return ipu_admission_set_own(&pump->admission, &set->ip, set->ours != 0);
+}
+
+static int do_guest_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_guest_set *set = &command->guest_set;
+    struct ipu_guests *guests = pump->device->guests;
+    return guests == NULL ? -ENODEV : ipu_guests_set(guests, &set->ip, set->mac, set->firm != 0);
+}
+
+static int do_guest_del(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    if (pump->device->guests == NULL)
+        return -ENODEV;
+    ipu_guests_delete(pump->device->guests, &command->guest_del.ip);
+    return 0;
+}
+
+static int do_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    if (pump->device->guests == NULL)
+        return -ENODEV;
+    memcpy(pump->device->guests->own, command->mac_set.mac, IPU_MAC_LEN);
+    return 0;
 }
 
 static int do_capture(struct ipu_pump *pump, const struct ipu_command *command)

@@ -27,6 +27,8 @@
     X(tx_bad_gso)            /* a super-frame that cannot be cut */                                \
     X(tx_super_frames)       /* cut into some of tx_packets */                                     \
     X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
+    X(tx_not_ip)             /* a guest's frame of another protocol */                             \
+    X(tx_spoofed)            /* a guest's packet from the address of another guest */              \
     X(tx_connected_packets)  /* of tx_packets: by a connection */                                  \
     X(tx_connection_full)    /* the connection has too much under way, and makes no progress */    \
     X(tx_connection_failed)  /* taken, and then the connection broke */                            \
@@ -44,6 +46,7 @@
     X(rx_unconcerned)        /* ARP or ND between others, of no neighbour */                       \
     X(rx_control_limited)    /* ARP or ND: too many messages */                                    \
     X(rx_over_share)         /* single packets of a sender that has used up its share */           \
+    X(rx_unknown_guest)      /* to an address that no guest has, too many in a second */           \
     X(rx_short)              /* no room for the encapsulation header */                            \
     X(rx_type)               /* a type that we do not carry (E3) */                                \
     X(rx_echo)               /* our own multicast (E8) */                                          \

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/guests.h"
 #include "fabric/fabric.h"
 
 /*
@@ -67,6 +68,21 @@ struct ipu_send_frame {
     struct ipu_dest dest;
 };
 
+/* A guest behind a TAP has the address. */
+struct ipu_guest_set {
+    struct in6_addr ip;
+    uint8_t mac[IPU_MAC_LEN];
+    uint8_t firm; /* 1: no other guest may send from the address */
+};
+
+struct ipu_guest_del {
+    struct in6_addr ip;
+};
+
+struct ipu_mac_set {
+    uint8_t mac[IPU_MAC_LEN]; /* the source of what the guests receive */
+};
+
 struct ipu_capture_set {
     uint32_t snap_len; /* bytes kept of each frame; 0 ends the capture */
 };
@@ -113,6 +129,9 @@ struct ipu_tx_mode_set {
     X(FORWARD, forward)         /* the same, but a miss is an event */                             \
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
     X(OWN_SET, own_set)                                                                            \
+    X(GUEST_SET, guest_set)                                                                        \
+    X(GUEST_DEL, guest_del)                                                                        \
+    X(MAC_SET, mac_set)                                                                            \
     X(CAPTURE, capture)                                                                            \
     X(BUSY_POLL, busy_poll)                                                                        \
     X(DHCP_WATCH, dhcp_watch) /* DHCP messages of both directions to one host go to the engine */  \
@@ -138,6 +157,9 @@ struct ipu_command {
         struct ipu_route_set route_set;
         struct ipu_route_del route_del;
         struct ipu_own_set own_set;
+        struct ipu_guest_set guest_set;
+        struct ipu_guest_del guest_del;
+        struct ipu_mac_set mac_set;
         struct ipu_route_answer_set route_answer;
         struct ipu_send_frame send_frame;
         struct ipu_capture_set capture;
@@ -169,6 +191,7 @@ enum ipu_event_type {
     IPU_EVENT_DHCP_REPLY,         /* of DHCP or DHCPv6; data: the IP packet */
     IPU_EVENT_DROPPED,            /* dropped: a peer's datagram, which is counted already */
     IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
+    IPU_EVENT_LINK_PACKET,        /* frame: to an address that no guest has; data: the IP packet */
 };
 
 struct ipu_neigh_refused {

@@ -84,6 +84,7 @@ struct ipu_pump {
     bool adaptive;
 
     struct ipu_slab tx;    /* frames between the device and a completed send */
+    uint32_t tx_room;      /* bytes in front of each: of an Ethernet header */
     struct ipu_slab heads; /* headers of segments, until their send has completed */
     struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
     struct ipu_neigh_table neigh;
@@ -157,6 +158,7 @@ struct ipu_pump {
     bool device_failed;
 
     struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget, dropped_budget;
+    struct ipu_budget unknown_budget; /* packets of the link to unknown guests */
 
     uint64_t receiving_id; /* the connection whose message we handle; 0: a datagram */
 
@@ -230,6 +232,30 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                        const struct in6_addr *next_hop);
 
+/* Gives a packet to the engine, which translates or follows it and sends it later. */
+void ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet);
+
+/* Returns a frame of `tx`: [vnet][IP]. */
+static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
+{
+    return ipu_slab_at(&pump->tx, index) + pump->tx_room;
+}
+
+/* handoff.c, with guests behind a TAP. Takes a guest's frame when it returns true, as
+ * ipu_transmit_forward() does. */
+bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet);
+
+/* Replaces the next hop by the key of the host to whose MAC the packet goes; a group stays. */
+void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop);
+
+/* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */
+const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len);
+
+/* Returns whether the device can deliver a packet of the link; otherwise it has given the packet to
+ * the engine, or counted it. */
+bool ipu_handoff_receive(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
+                         const struct ipu_frame_received *source);
+
 /* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.
  * False: the packet ends here, counted. */
 bool ipu_next_hop_choose(struct ipu_pump *pump, const struct ipu_outbound *packet,
@@ -281,6 +307,9 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
  * NULL where there is none; a message of a connection has neither GRH nor src_qpn. */
 void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uint8_t *grh,
                       uint32_t src_qpn);
+
+/* Counts a frame of the engine's that the device took, or refused with a negative errno. */
+void ipu_receive_written(struct ipu_pump *pump, int error, size_t bytes);
 
 /* Ends a batch of writes to the device. */
 void ipu_receive_flush(struct ipu_pump *pump);

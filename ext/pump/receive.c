@@ -184,6 +184,11 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         if (pump->dhcp_watched && is_dhcp_reply(ip, len - IPU_ENCAP_LEN) &&
             pass_dhcp(pump, ip, len - IPU_ENCAP_LEN))
             break;
+        if (pump->device->guests != NULL) {
+            const struct ipu_frame_received source = origin(grh, src_qpn);
+            if (!ipu_handoff_receive(pump, ip, len - IPU_ENCAP_LEN, &source))
+                break;
+        }
         if (pump->share.saturated)
             ipu_write_share_count(&pump->share, (uint32_t)len);
         if (pump->coalesce.kinds != 0)
@@ -295,6 +300,11 @@ static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_d
         return;
     IPU_COUNT(pump, rx_merged_frames);
     IPU_ADD(pump, rx_merged, packets);
+}
+
+void ipu_receive_written(struct ipu_pump *pump, int error, size_t bytes)
+{
+    count_delivered(pump, error, &(struct ipu_delivery){.packets = 1, .bytes = bytes});
 }
 
 /* ---- post */

@@ -105,7 +105,7 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
     if (pump->tx.free_frames <= pump->engine_frames)
         return -ENOBUFS; /* all frames are being sent: back-pressure, see ipu_transmit_flush() */
     *index = ipu_slab_get(&pump->tx);
-    n = device->ops->read(device->self, ipu_slab_at(&pump->tx, *index), pump->read_len);
+    n = device->ops->read(device->self, ipu_tx_frame(pump, *index), pump->read_len);
     if (n < 0)
         ipu_slab_put(&pump->tx, *index);
     return n;
@@ -122,19 +122,34 @@ static bool complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
     return false;
 }
 
+/* Emits an event with the packet, which ends here. */
+static bool emit_packet(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                        const struct in6_addr *next_hop, uint32_t mtu, size_t len)
+{
+    const uint8_t *data = packet->frame + IPU_TX_IP;
+    if (pump->device->guests != NULL)
+        data = ipu_handoff_event_data(packet, &len);
+    return ipu_event_emit_tx(pump, type, next_hop, mtu, data, len);
+}
+
+void ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet)
+{
+    if (complete(pump, packet) &&
+        emit_packet(pump, IPU_EVENT_HOST, packet, &packet->flow.dst, 0, packet->ip_len))
+        IPU_COUNT(pump, tx_missed);
+}
+
 /* Gives a packet that the engine follows to the engine, which sends it; returns false. */
 static bool pass_to_engine(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
-    if (complete(pump, packet) && ipu_event_emit_tx(pump, IPU_EVENT_HOST, &packet->flow.dst, 0,
-                                                    packet->frame + IPU_TX_IP, packet->ip_len))
-        IPU_COUNT(pump, tx_missed);
+    ipu_transmit_pass(pump, packet);
     return false;
 }
 
 /* Takes the frame, [vnet][IP] of `len` bytes, when it returns true. */
 static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 {
-    struct ipu_outbound packet = {.frame = ipu_slab_at(&pump->tx, index), .index = index};
+    struct ipu_outbound packet = {.frame = ipu_tx_frame(pump, index), .index = index};
     struct ipu_segment super;
     if (len < IPU_VNET_LEN) {
         IPU_COUNT(pump, tx_malformed);
@@ -152,6 +167,8 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
+    if (pump->device->guests != NULL)
+        return ipu_handoff_transmit(pump, &packet);
     switch (ipu_classify_tx(ip, packet.ip_len, &packet.flow)) {
     case IPU_TX_MALFORMED:
         IPU_COUNT(pump, tx_malformed);
@@ -214,7 +231,9 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
     struct in6_addr next_hop = flow->dst;
-    if (!flow->group) {
+    if (pump->device->guests != NULL) {
+        ipu_handoff_next_hop(packet, &next_hop);
+    } else if (!flow->group) {
         enum ipu_route_kind kind = ipu_route_lookup(&pump->route, &flow->dst, &next_hop);
         if (kind >= IPU_ROUTE_UNREACHABLE && !ipu_next_hop_choose(pump, packet, kind, &next_hop))
             return false;
@@ -267,7 +286,7 @@ static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound
         ip_len = ipu_segment_trim(packet->segment);
     else if (!complete(pump, packet))
         return false;
-    return ipu_event_emit_tx(pump, type, next_hop, mtu, packet->frame + IPU_TX_IP, ip_len);
+    return emit_packet(pump, type, packet, next_hop, mtu, ip_len);
 }
 
 void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,

@@ -44,6 +44,12 @@ cdef extern from "device/loan.h" nogil:
     void ipu_loan_cancel(ipu_loan *loan, uint32_t index)
     uint8_t *ipu_loan_tx_packet(const ipu_loan *loan, uint32_t index)
 
+cdef extern from "device/tap.h" nogil:
+    struct ipu_tap:
+        ipu_device device
+    int ipu_tap_init(ipu_tap *tap, int fd, uint32_t offload)
+    void ipu_tap_free(ipu_tap *tap)
+
 cdef extern from "device/queue.h" nogil:
     struct ipu_queue:
         ipu_device device
@@ -119,6 +125,21 @@ cdef class TunDevice(TunPacketDevice):
     def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         check(ipu_tun_init(&self.tun, self.fds, self.count, kinds_of(self.offload)), "queues")
         self.device = &self.tun.device
+
+
+cdef class TapDevice(TunPacketDevice):
+    """A TAP, with guests behind it; it has one queue. Packets have Ethernet headers for the engine alone."""
+
+    cdef ipu_tap tap
+
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
+        if self.count > 1:
+            raise ValueError("a TAP has one queue here")
+        check(ipu_tap_init(&self.tap, fd, kinds_of(self.offload)), "guests")
+        self.device = &self.tap.device
+
+    def __dealloc__(self):
+        ipu_tap_free(&self.tap)
 
 
 cdef class TunRing(TunPacketDevice):

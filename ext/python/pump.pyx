@@ -5,7 +5,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from native cimport *
 
@@ -37,6 +37,14 @@ cdef extern from "pump/pump_abi.h" nogil:
     struct ipu_own_set:
         in6_addr ip
         uint32_t ours
+    struct ipu_guest_set:
+        in6_addr ip
+        uint8_t mac[6]
+        uint8_t firm
+    struct ipu_guest_del:
+        in6_addr ip
+    struct ipu_mac_set:
+        uint8_t mac[6]
     struct ipu_route_del:
         in6_addr prefix
         uint32_t prefix_len
@@ -74,6 +82,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_route_set route_set
         ipu_route_del route_del
         ipu_own_set own_set
+        ipu_guest_set guest_set
+        ipu_guest_del guest_del
+        ipu_mac_set mac_set
         ipu_route_answer_set route_answer
         ipu_send_frame send_frame
         ipu_capture_set capture
@@ -130,6 +141,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_ROUTE_SET
         IPU_COMMAND_ROUTE_DEL
         IPU_COMMAND_OWN_SET
+        IPU_COMMAND_GUEST_SET
+        IPU_COMMAND_GUEST_DEL
+        IPU_COMMAND_MAC_SET
         IPU_COMMAND_ROUTE_ANSWER
         IPU_COMMAND_SEND_FRAME
         IPU_COMMAND_SEND_PACKET
@@ -161,6 +175,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_DHCP_REPLY
         IPU_EVENT_DROPPED
         IPU_EVENT_CONNECTION_DROPPED
+        IPU_EVENT_LINK_PACKET
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -240,6 +255,7 @@ EVENT_CONTROL_LIMITED = IPU_EVENT_CONTROL_LIMITED
 EVENT_DHCP_REPLY = IPU_EVENT_DHCP_REPLY
 EVENT_DROPPED = IPU_EVENT_DROPPED
 EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
+EVENT_LINK_PACKET = IPU_EVENT_LINK_PACKET
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -298,7 +314,7 @@ cdef void decode(Event event, const ipu_event *record):
     elif event.type == IPU_EVENT_TOO_BIG:
         event.next_hop = raw_address(&record.too_big.next_hop)
         event.mtu = record.too_big.mtu
-    elif event.type in (IPU_EVENT_FRAME, IPU_EVENT_CONTROL_LIMITED):
+    elif event.type in (IPU_EVENT_FRAME, IPU_EVENT_CONTROL_LIMITED, IPU_EVENT_LINK_PACKET):
         decode_origin(event, &record.frame)
     elif event.type == IPU_EVENT_DROPPED:
         decode_origin(event, &record.dropped.frame)
@@ -338,6 +354,13 @@ cdef bytes encoded_hops(list hops):
         hop.weight = weight
         data += PyBytes_FromStringAndSize(<char *>&hop, sizeof(hop))
     return data
+
+
+cdef int put_mac(uint8_t *at, bytes mac) except -1:
+    if len(mac) != 6:
+        raise ValueError(f"a MAC has 6 bytes, not {len(mac)}")
+    memcpy(at, PyBytes_AS_STRING(mac), 6)
+    return 0
 
 
 @cython.no_gc_clear
@@ -467,6 +490,22 @@ cdef class Pump:
         self.command.own_set.ip = address(ip)
         self.command.own_set.ours = ours
         self.put(IPU_COMMAND_OWN_SET, None, True)
+
+    def guest_set(self, bytes ip, bytes mac, bint firm) -> None:
+        """Have packets of the link to `ip` go to the guest `mac`; `firm`: no other may send from there."""
+        self.command.guest_set.ip = address(ip)
+        put_mac(self.command.guest_set.mac, mac)
+        self.command.guest_set.firm = firm
+        self.put(IPU_COMMAND_GUEST_SET, None, True)
+
+    def guest_del(self, bytes ip) -> None:
+        self.command.guest_del.ip = address(ip)
+        self.put(IPU_COMMAND_GUEST_DEL, None, True)
+
+    def mac_set(self, bytes mac) -> None:
+        """Set the MAC from which guests receive the packets of the link."""
+        put_mac(self.command.mac_set.mac, mac)
+        self.put(IPU_COMMAND_MAC_SET, None, True)
 
     def neigh_del(self, bytes next_hop) -> None:
         self.command.neigh_del.next_hop = address(next_hop)

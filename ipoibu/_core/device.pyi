@@ -21,6 +21,9 @@ class TunPacketDevice:
 class TunDevice(TunPacketDevice):
     def __init__(self, fd: int, offload: Iterable[str] = ..., more: Iterable[int] = ...) -> None: ...
 
+class TapDevice(TunPacketDevice):
+    def __init__(self, fd: int, offload: Iterable[str] = ..., more: Iterable[int] = ...) -> None: ...
+
 class TunRing(TunPacketDevice):
     def __init__(self, fd: int, offload: Iterable[str] = ..., more: Iterable[int] = ...) -> None: ...
 

@@ -22,6 +22,8 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
             metavar=option.metavar,
             help=option.help,
             action="append" if option.several else "store",
+            nargs="?" if option.alone is not None else None,
+            const=option.alone,
         )
 
 

@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "mcast",
     "conn",
     "peers",
+    "guests",
     "path",
     "stats",
     "metrics",

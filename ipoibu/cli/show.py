@@ -36,6 +36,8 @@ def _interface(answer: dict[str, Any]) -> str:
     ]
     for rail in answer.get("rails") or ():
         lines.append("    rail {device} port {port} {state} for {since_s:.0f}s".format_map(rail))
+    if answer.get("ethernet") is not None:
+        lines.append("    link/ether {mac} guests {guests}".format_map(answer["ethernet"]))
     for entry in answer["addresses"]:
         address = ipaddress.ip_interface(entry["address"])
         family = "inet" if address.version == 4 else "inet6"

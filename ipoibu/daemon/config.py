@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ipoibu.addr import IpInterface, IpNetwork, PKey
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac, PKey
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.lease_dir import default_lease_dir
 from ipoibu.daemon.options import BY_NAME, OPTIONS
@@ -20,6 +20,7 @@ from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import check_name
 from ipoibu.limits import IPV6_MIN_MTU, PROXY_NETWORKS_MAX
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
 
@@ -91,6 +92,8 @@ class InterfaceConfig:
                 "--tun attach leaves addresses and routes to the administrator: leave --address and"
                 f" --route out, and use `ip address add ... dev {self.name}`"
             )
+        if self.endpoint.ethernet is not None:
+            self._check_guests(is_given)
         if self.user is not None and self.sandbox < Stage.CAPABILITIES:
             raise UsageError(
                 f"--user {self.user.name} needs stage {Stage.CAPABILITIES:d} at least:"
@@ -105,6 +108,18 @@ class InterfaceConfig:
         ipv6 += [r for r in self.route if r.network.version == 6]
         if ipv6:
             raise UsageError(f"--mtu {mtu} is too small for {ipv6[0]}: IPv6 needs {IPV6_MIN_MTU}")
+
+    def _check_guests(self, has_addresses: object) -> None:
+        """The interface has no addresses: its guests have."""
+        if has_addresses:
+            raise UsageError(
+                "--ethernet: the guests have the addresses and routes: leave --address and --route out, and"
+                " give the host's own to the bridge"
+            )
+        if self.proxy:
+            raise UsageError("--ethernet: the guests answer for themselves: leave --proxy out")
+        if self.tun == "attach":
+            raise UsageError("--ethernet makes a TAP of its own: leave --tun attach out")
 
     @property
     def name(self) -> str:
@@ -182,11 +197,14 @@ class InterfaceConfig:
     @classmethod
     def _assemble(cls, name: str, values: Mapping[str, object], parent: str | None = None) -> Self:
         """Put each value where its option's `field` says."""
-        parts: dict[str, dict[str, Any]] = {"": {}, "endpoint": {}, "mesh": {}, "dhcp": {}}
+        parts: dict[str, dict[str, Any]] = {
+            part: {} for part in ("", "endpoint", "mesh", "dhcp", "ethernet")
+        }
         for key, value in values.items():
             part, _, place = BY_NAME[key].field.rpartition(".")
             parts[part][place] = value
         (device, port), *backups = parts["endpoint"].pop("device")
+        is_ethernet = parts["endpoint"].pop("ethernet", False)
         given = parts[""].get("address", ())
         parts[""]["address"] = tuple(each for each in given if not isinstance(each, Dynamic))
         dhcp = DhcpConfig(**{"lease_dir": default_lease_dir(), **parts["dhcp"]})
@@ -199,6 +217,7 @@ class InterfaceConfig:
                 backups=tuple(backups),
                 parent=parent,
                 mesh=MeshOptions(**parts["mesh"]) if has_mesh else None,
+                ethernet=_ethernet(is_ethernet, **parts["ethernet"]),
                 dhcp=dhcp if Dynamic.DHCP in given else None,
                 dhcp6=dhcp if Dynamic.DHCP6 in given else None,
                 **parts["endpoint"],
@@ -206,6 +225,19 @@ class InterfaceConfig:
         except Conflict as error:
             raise UsageError(error.naming(_FLAGS)) from error
         return cls(endpoint, **parts[""], values=values)
+
+
+def _ethernet(
+    is_on: bool, static: Sequence[tuple[Mac, Sequence[IpAddress]]] = ()
+) -> EthernetConfig | None:
+    if not is_on:
+        if static:
+            raise UsageError("--guest is for the guests behind a TAP: use --ethernet")
+        return None
+    bound: dict[Mac, frozenset[IpAddress]] = {}
+    for mac, addresses in static:
+        bound[mac] = bound.get(mac, frozenset()) | frozenset(addresses)
+    return EthernetConfig(bound)
 
 
 def _read_options(options: Mapping[str, str | Sequence[str]]) -> dict[str, object]:

@@ -90,6 +90,7 @@ class ControlServer:
             "mcast": endpoint.groups,
             "conn": endpoint.connections,
             "peers": endpoint.peers,
+            "guests": endpoint.guests,
             "stats": endpoint.stats,
             "path": endpoint.paths,
             "metrics": lambda: self._with_mtu(observe(endpoint)),

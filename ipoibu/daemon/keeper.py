@@ -125,14 +125,21 @@ class Keeper:
 
     # ---- what the earlier process has left
 
-    def tun(self, name: str, *, super_frames: bool, queues: int, persistent: bool) -> Tun | None:
+    def tun(
+        self, name: str, *, super_frames: bool, queues: int, persistent: bool, tap: bool = False
+    ) -> Tun | None:
         """Return the interface's TUN, if there is one that fits."""
         fds = [self._left.pop(each) for each in _tuns_of(name, self._left)]
         if not fds:
             return None
         try:
             return Tun.adopt(
-                name, fds, super_frames=super_frames, queues=queues, persistent=persistent
+                name,
+                fds,
+                super_frames=super_frames,
+                queues=queues,
+                persistent=persistent,
+                tap=tap,
             )
         except IpoibuError as error:
             _log.info("%s: the interface is made anew: %s", name, error)

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from ipoibu.addr import IpAddress
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.daemon.sync_watch import Sync, SyncWatch
 from ipoibu.endpoint.callbacks import OnFailure
 from ipoibu.host.arp_sync import ArpStack, ArpSync
@@ -18,10 +18,23 @@ from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.proxied_sync import ProxiedStack, ProxiedSync, Proxies
 from ipoibu.host.proxy_sync import ProxyStack, ProxySync
 from ipoibu.host.route_sync import RouteSync, Stack
+from ipoibu.route import AskRoute, RouteChange
 
 
 class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, ProxiedStack, Protocol):
     """The part of `Endpoint` that follows the kernel."""
+
+
+class NoStack:
+    """In the place of an endpoint with guests behind a TAP: of the kernel it follows the link alone."""
+
+    def address_added(
+        self, address: IpInterface, is_checked: bool, is_optimistic: bool, /
+    ) -> None: ...
+    def address_removed(self, address: IpInterface, /) -> None: ...
+    def routes_changed(self, changes: list[RouteChange], /) -> None: ...
+    def answer_routes(self, ask: AskRoute, /) -> None: ...
+    def router_changed(self, is_router: bool, /) -> None: ...
 
 
 class KernelSide:
@@ -35,7 +48,7 @@ class KernelSide:
         self,
         interface: Interface,
         netlink: Netlink,
-        endpoint: KernelStack,
+        endpoint: KernelStack | NoStack,
         proxies: Proxies,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -68,6 +81,8 @@ class KernelSide:
         index = self.interface.index
         link = self._routes.refresh()
         self._watch.watch()
+        if isinstance(self._endpoint, NoStack):
+            return link
         self._groups = GroupSync(index, self._endpoint, self.netlink)
         self._run(self._groups)
         self._run(ArpSync(index, self._endpoint, self.netlink))

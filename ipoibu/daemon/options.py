@@ -26,6 +26,7 @@ from ipoibu.daemon.parsers import (
     parse_directory,
     parse_faults,
     parse_file,
+    parse_guest,
     parse_metrics,
     parse_neighbour,
     parse_netns,
@@ -64,10 +65,11 @@ class Option:
     """One option: `--NAME METAVAR` on the command line, the key NAME in the configuration file.
 
     `read` makes the value from a text. `field` says where the value belongs: `endpoint.X` is
-    `EndpointConfig.X`, `mesh.X` is `MeshOptions.X`, `dhcp.X` is `DhcpConfig.X`, and plain X is
-    `InterfaceConfig.X`. An option with `several` may be repeated; the file has a list, the field a
-    tuple. `commands` are those that have the option: `up`, `lab` (for all hosts), `child` (`child add`,
-    for that child). A child gets its parent's value if `is_inherited`, and the default otherwise.
+    `EndpointConfig.X`, `mesh.X` is `MeshOptions.X`, `dhcp.X` is `DhcpConfig.X`, `ethernet.X` is
+    `EthernetConfig.X`, and plain X is `InterfaceConfig.X`. An option with `several` may be repeated; the file
+    has a list, the field a tuple. `commands` are those that have the option: `up`, `lab` (for all hosts),
+    `child` (`child add`, for that child). A child gets its parent's value if `is_inherited`, and the default
+    otherwise.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Option:
     several: bool = False
     commands: tuple[str, ...] = ("up",)
     is_inherited: bool = True
+    alone: str | None = None  # the text for which the option without a value stands
 
 
 OPTIONS: Final = (
@@ -264,6 +267,28 @@ OPTIONS: Final = (
         " routes to another interface; routes: for all that it routes there, but not by the default route",
         field="proxy",
         example="10.1.0.0/16",
+        several=True,
+        commands=("up", "child"),
+        is_inherited=False,
+    ),
+    Option(
+        "ethernet",
+        "on|off",
+        parse_switch,
+        "make a TAP for a bridge, a virtual machine or a container: its guests have Ethernet addresses, and"
+        " ipoibu translates between these and the link's; off by default",
+        field="endpoint.ethernet",
+        example="on",
+        alone="on",
+    ),
+    Option(
+        "guest",
+        "MAC=IP[,IP]...",
+        parse_guest,
+        "with --ethernet: the guest of this MAC has these addresses and no others, and no other guest has"
+        " them",
+        field="ethernet.static",
+        example="52:54:00:12:34:56=10.0.0.7",
         several=True,
         commands=("up", "child"),
         is_inherited=False,

@@ -12,7 +12,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
 
@@ -37,6 +37,14 @@ class Proxied(enum.Enum):
     """What an interface answers for, besides networks."""
 
     ROUTES = "routes"
+
+
+def parse_guest(text: str) -> tuple[Mac, tuple[IpAddress, ...]]:
+    """Read the addresses that an administrator binds to a guest: `52:54:00:12:34:56=10.0.0.7,fd00::7`."""
+    mac, equals, addresses = text.partition("=")
+    if not equals or not addresses:
+        raise UsageError(f"{text!r} is no guest (expected such as 52:54:00:12:34:56=10.0.0.7)")
+    return Mac.parse(mac), tuple(parse_neighbour(each) for each in addresses.split(","))
 
 
 def parse_neighbour(text: str) -> IpAddress:

@@ -54,8 +54,10 @@ def real_endpoint(
 
 
 def _device(tun: Tun) -> TunPacketDevice:
-    from ipoibu._core import TunDevice, TunRing
+    from ipoibu._core import TapDevice, TunDevice, TunRing
 
+    if tun.is_tap:
+        return TapDevice(tun.fd, tun.offload)
     try:
         return TunRing(tun.fd, tun.offload, tun.more)
     except OSError as error:

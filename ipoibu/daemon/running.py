@@ -26,7 +26,7 @@ from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.keeper import Keeper, KeptInterface, neighbours_of
-from ipoibu.daemon.kernel_side import KernelSide
+from ipoibu.daemon.kernel_side import KernelSide, KernelStack, NoStack
 from ipoibu.daemon.leases import Leases
 from ipoibu.daemon.neighbours import NeighbourChanges
 from ipoibu.daemon.opening import open_when_ready
@@ -50,6 +50,7 @@ from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.tap import TapInterface
 from ipoibu.host.tun import Tun
 from ipoibu.limits import (
     DAD_TRANSMITS,
@@ -199,16 +200,23 @@ class RunningInterface:
         """Take over the TUN that an earlier process has left, with its carrier, or make one without."""
         config = self.config
         is_attached = config.tun == "attach"
+        is_tap = config.endpoint.ethernet is not None
         queues = config.endpoint.queues
         tun = self._keeper.tun(
-            config.name, super_frames=config.offload, queues=queues, persistent=is_attached
+            config.name,
+            super_frames=config.offload,
+            queues=queues,
+            persistent=is_attached,
+            tap=is_tap,
         )
         if tun is not None:
             self._before = self._keeper.before(config.name)
             self._carrier_timer = self._loop.call_later(KEPT_CARRIER_S, self._drop_kept_carrier)
             return tun
-        open_tun = Tun.attach if is_attached else Tun.open
-        tun = open_tun(config.name, super_frames=config.offload, queues=queues)
+        if is_attached:
+            tun = Tun.attach(config.name, super_frames=config.offload, queues=queues)
+        else:
+            tun = Tun.open(config.name, super_frames=config.offload, queues=queues, tap=is_tap)
         with contextlib.suppress(OSError):  # an old kernel
             tun.set_carrier(False)  # no carrier before the join, as the kernel's ib_ipoib
         return tun
@@ -265,12 +273,17 @@ class RunningInterface:
     def _make_side(self, spec: InterfaceSpec) -> KernelSide:
         netlink = Netlink(self._namespace)
         try:
-            make = AttachedInterface if self.config.tun == "attach" else Interface
+            make: type[Interface] = Interface
+            stack: KernelStack | NoStack = self.endpoint
+            if self.config.tun == "attach":
+                make = AttachedInterface
+            elif self.config.endpoint.ethernet is not None:
+                make, stack = TapInterface, NoStack()
             self._interface = make(spec, netlink)
             return KernelSide(
                 self._interface,
                 netlink,
-                self.endpoint,
+                stack,
                 self._proxies,
                 loop=self._loop,
                 on_failure=self._cannot_follow,
@@ -497,6 +510,8 @@ class RunningInterface:
             self._interface.hold_mtu(link)
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
+        if link.master != before.master or (link.up and not before.up):
+            self.endpoint.rewired()
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
         was_down = not _carries_ipv6(before) or (link.was_down and link.up)

@@ -30,6 +30,7 @@ from ipoibu.limits import (
     RAIL_TARGETS_MAX,
     RAIL_UPDELAY_MAX_MS,
 )
+from ipoibu.proto.ethernet.config import EthernetConfig
 
 if TYPE_CHECKING:  # the command line reads the bounds below even if the C core does not load
     from ipoibu.fabric.faults import FaultSpec
@@ -120,6 +121,9 @@ class EndpointConfig:
     # The places of the peers where multicast does not find them (docs/unicast.md, docs/mesh.md)
     mesh: MeshOptions | None = None
 
+    # Hand-off to guests behind a TAP: the device is a `TapDevice`, and the guests have the addresses
+    ethernet: EthernetConfig | None = None
+
     # Duplicate address detection: "on": an address is ours once probes found no other owner, and we
     # defend it; "warn": it is ours at once, and another owner causes a warning; "off": without probes
     dad_ipv4: str = "warn"
@@ -175,6 +179,13 @@ class EndpointConfig:
                 "{queues} is not for links with peers: one thread knows the peers; leave {queues} out"
             )
 
+        if self.ethernet is not None:
+            if self.queues > 1:
+                raise Conflict(
+                    "{ethernet} has one queue: one thread knows the guests; leave {queues} out"
+                )
+            if self.dhcp is not None or self.dhcp6 is not None:
+                raise Conflict("{ethernet}: the guests have the addresses; leave DHCP out")
         self._check_rails()
 
     def _check_rails(self) -> None:
@@ -222,6 +233,7 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "mtu": (int, "a number of bytes"),
     "partitions": (Path, "the Path of a file"),
     "parent": (str, "the name of an interface"),
+    "ethernet": (EthernetConfig, "an EthernetConfig"),
     "mesh": (MeshOptions, "a MeshOptions"),
     "allmulticast": (bool, "True or False"),
     "dhcp": (DhcpConfig, "a DhcpConfig"),

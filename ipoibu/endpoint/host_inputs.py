@@ -128,6 +128,11 @@ class HostInputs(Life):
         """
         self._call(lambda: self._engine.router_changed(is_router))
 
+    def rewired(self) -> None:
+        """With `EndpointConfig.ethernet`: other guests may be behind the TAP, which has come up or into
+        another bridge. The endpoint asks them for their multicast groups at once."""
+        self._call(lambda: self._input(self._engine.rewired))
+
     def memberships_changed(self, groups: Iterable[IpAddress | str]) -> None:
         """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of
         IGMP and MLD reports come on top."""

@@ -82,6 +82,7 @@ class Interface:
             dad_ipv6=Dad(self.config.dad_ipv6),
             dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
             dhcp6=identity6_of(self.config, path.port.info.guid, path.params.pkey),
+            ethernet=self.config.ethernet,
         )
         self._questions: set[asyncio.Task[Any]] = set()
         self.transitions = Transitions()

@@ -41,6 +41,8 @@ from ipoibu.proto.effects import (
     Count,
     Deliver,
     Detach,
+    DropGuest,
+    DropNeighbour,
     Effect,
     FindPath,
     Forward,
@@ -54,6 +56,8 @@ from ipoibu.proto.effects import (
     Publish,
     SendFrame,
     SendPacket,
+    SetGuest,
+    SetNeighbour,
     WatchDhcp,
     Withdraw,
 )
@@ -123,6 +127,8 @@ class Shell:
     def start(self) -> None:
         """Start the pump, and read its events."""
         self._pump.start()
+        if self._engine.handoff is not None:
+            self._pump.mac_set(self._engine.handoff.mac.raw)
         self._loop.add_reader(self._pump.event_fd, self._woken)
 
     def living_pump(self) -> Pump | None:
@@ -154,6 +160,7 @@ class Shell:
             self._pump.dhcp_watch()
         for prefix, target in self._routes.items():
             self._put_route(prefix, target)
+        self.perform(self._engine.handed_off())
 
     # ---- inputs
 
@@ -185,6 +192,9 @@ class Shell:
             self.perform(engine.control_limited(now, _source(event)))
         elif kind == _core.EVENT_DROPPED:
             self.perform(engine.dropped(now, _source(event), event.counter))
+        elif kind == _core.EVENT_LINK_PACKET:
+            source = _source(event) if event.sgid is not None else None
+            self.perform(engine.link_packet(now, source, event.data))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_ROUTE_ASK:
@@ -240,7 +250,7 @@ class Shell:
                 pump.neigh_del(key_of(next_hop))
                 if self.rc is not None:
                     self.rc.withdrawn(next_hop)
-            case OwnAddress() | WatchDhcp() if self.is_severed:
+            case OwnAddress() | WatchDhcp() | SetGuest() | DropGuest() if self.is_severed:
                 pass  # `resume` gives them to the next data path
             case OwnAddress(address, is_ours):
                 pump.own_set(key_of(address), is_ours)
@@ -260,6 +270,12 @@ class Shell:
                 pump.dhcp_watch()
             case Deliver(packet):
                 pump.deliver(packet)
+            case SetGuest(ip, mac, is_firm):
+                pump.guest_set(key_of(ip), mac.raw, is_firm)
+            case SetNeighbour() | DropNeighbour():
+                pass
+            case DropGuest(ip):
+                pump.guest_del(key_of(ip))
             case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:
                 self.subnet.request(effect)
             case Attach(mgid):

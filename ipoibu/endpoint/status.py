@@ -51,6 +51,7 @@ def show(interface: Interface) -> dict[str, Any]:
         "dhcp": dhcp(interface),
         "dhcp6": dhcp6(interface),
         "rails": rails(interface),
+        "ethernet": ethernet(interface),
     }
 
 
@@ -125,6 +126,40 @@ def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str,
         }
         for info in interface.engine.neighbours(interface.loop.time(), ips)
     ]
+
+
+def guests(interface: Interface) -> list[dict[str, Any]]:
+    """The guests behind a TAP, and the MACs that stand for hosts of the link."""
+    engine, now = interface.engine, interface.loop.time()
+    return [
+        {
+            "kind": "guest",
+            "ip": str(guest.ip),
+            "mac": str(guest.mac),
+            "hwaddr": None,
+            "state": guest.state.value,
+            "age_s": round(guest.heard_s, 3),
+        }
+        for guest in engine.guests(now)
+    ] + [
+        {
+            "kind": "host",
+            "ip": None,
+            "mac": str(host.mac),
+            "hwaddr": str(host.hwaddr),
+            "state": "used" if host.is_used else "heard",
+            "age_s": round(host.heard_s, 3),
+        }
+        for host in engine.macs(now)
+    ]
+
+
+def ethernet(interface: Interface) -> dict[str, Any] | None:
+    """The MAC that guests see as the source of packets; None without guests behind a TAP."""
+    handoff = interface.engine.handoff
+    if handoff is None:
+        return None
+    return {"mac": str(handoff.mac), "guests": len(interface.engine.guests(0.0))}
 
 
 def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:

@@ -124,6 +124,15 @@ class Views(Life):
         """
         return self._call(status.groups, self._opened())
 
+    def guests(self) -> list[dict[str, Any]]:
+        """With `EndpointConfig.ethernet`: the guests, then the hosts of the link, each with kind (guest or
+        host), ip (None of a host), mac, hwaddr (None of a guest), state and age_s.
+
+        The state of a guest's address is that of docs/state-machines.md; a host is "used" once a guest has
+        sent to its MAC, else "heard".
+        """
+        return self._call(status.guests, self._opened())
+
     def stats(self) -> dict[str, int]:
         """Return the counters by name: the pump's without a prefix, the fabric's under `fabric.`, the
         engine's under `engine.`."""

@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -34,6 +35,7 @@ TUNGETVNETHDRSZ: Final = 0x800454D7
 TUNSETVNETHDRSZ: Final = 0x400454D8
 TUNSETCARRIER: Final = 0x400454E2  # Linux 5.0
 IFF_TUN: Final = 0x0001
+IFF_TAP: Final = 0x0002
 IFF_MULTI_QUEUE: Final = 0x0100  # Linux 3.8
 IFF_PERSIST: Final = 0x0800  # Linux 3.8; TUNGETIFF reports it
 IFF_NO_PI: Final = 0x1000
@@ -95,17 +97,21 @@ class Tun:
     fd: int
     offload: tuple[str, ...]
     more: tuple[int, ...] = ()
+    is_tap: bool = False
 
     @classmethod
-    def open(cls, name: str, *, super_frames: bool = True, queues: int = 1) -> Self:
+    def open(
+        cls, name: str, *, super_frames: bool = True, queues: int = 1, tap: bool = False
+    ) -> Self:
         """Create the interface `name` in this network namespace, down and without addresses.
 
-        Without `super_frames` the kernel segments its packets to the MTU itself.
+        Without `super_frames` the kernel segments its packets to the MTU itself. A `tap` has Ethernet frames.
 
         Raises `UsageError` (bad name, or more queues than the kernel allows), `NameTaken`,
         `NotPermitted`, `NoSuchDevice` (no /dev/net/tun).
         """
-        return cls._make(name, _add_queue, super_frames, queues)
+        kind = IFF_TAP if tap else IFF_TUN
+        return cls._make(name, partial(_add_queue, kind), super_frames, queues, tap)
 
     @classmethod
     def attach(cls, name: str, *, super_frames: bool = True, queues: int = 1) -> Self:
@@ -114,11 +120,18 @@ class Tun:
         Raises `NoSuchDevice` (no such interface), `NotPermitted` (another user's), `UsageError` (not a
         persistent TUN, or other queues), `LinkError` (another process uses it).
         """
-        return cls._make(name, _join_queue, super_frames, queues)
+        return cls._make(name, _join_queue, super_frames, queues, False)
 
     @classmethod
     def adopt(
-        cls, name: str, fds: Sequence[int], *, super_frames: bool, queues: int, persistent: bool
+        cls,
+        name: str,
+        fds: Sequence[int],
+        *,
+        super_frames: bool,
+        queues: int,
+        persistent: bool,
+        tap: bool = False,
     ) -> Self:
         """Go on with an interface that another process has opened; takes over `fds`, one for each queue.
 
@@ -129,19 +142,19 @@ class Tun:
             if len(fds) != queues or not _exists(name):
                 raise LinkError(f"{name}: there are {len(fds)} queues of it, not {queues}")
             for fd in fds:
-                _check_queue(fd, name, is_multi=queues > 1, persistent=persistent)
-            return cls._of(name, fds, super_frames)
+                _check_queue(fd, name, is_multi=queues > 1, persistent=persistent, tap=tap)
+            return cls._of(name, fds, super_frames, tap)
         except BaseException:
             for fd in fds:
                 os.close(fd)
             raise
 
     @classmethod
-    def _of(cls, name: str, fds: Sequence[int], super_frames: bool) -> Self:
+    def _of(cls, name: str, fds: Sequence[int], super_frames: bool, is_tap: bool) -> Self:
         """Take over the queues, and negotiate offloads."""
         fd, *more = fds
         offload = _set_offload(fd, _OFFLOADS if super_frames else _OFFLOADS[:1])
-        return cls(name, fd, offload, tuple(more))
+        return cls(name, fd, offload, tuple(more), is_tap)
 
     @classmethod
     def _make(
@@ -150,6 +163,7 @@ class Tun:
         add: Callable[[int, str, int, int], None],
         super_frames: bool,
         queues: int,
+        is_tap: bool,
     ) -> Self:
         check_name(name)
         fds: list[int] = []
@@ -157,7 +171,7 @@ class Tun:
             for number in range(queues):
                 fds.append(_open_node())
                 add(fds[-1], name, number, queues)
-            return cls._of(name, fds, super_frames)
+            return cls._of(name, fds, super_frames, is_tap)
         except BaseException:
             for fd in fds:
                 os.close(fd)
@@ -217,23 +231,24 @@ def _open_node() -> int:
         raise _no_tun(error) from error
 
 
-def _set_interface(fd: int, name: str, number: int, queues: int) -> None:
+def _set_interface(fd: int, name: str, number: int, queues: int, kind: int = IFF_TUN) -> None:
     """Make `fd` queue `number` of the interface, whose frames begin with our header."""
-    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
+    flags = kind | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
     if number == 0:
         fcntl.ioctl(fd, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER_BYTES))
 
 
-def _check_queue(fd: int, name: str, *, is_multi: bool, persistent: bool) -> None:
+def _check_queue(fd: int, name: str, *, is_multi: bool, persistent: bool, tap: bool) -> None:
     """Raise `LinkError` unless `fd` is a queue as `_set_interface` makes it."""
     try:
         request = fcntl.ioctl(fd, TUNGETIFF, bytes(40))
         header = fcntl.ioctl(fd, TUNGETVNETHDRSZ, bytes(4))
     except OSError as error:
         raise LinkError(f"{name}: {os.strerror(error.errno or 0)}") from error
-    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
-    wanted = flags | (IFF_MULTI_QUEUE if is_multi else 0) | (IFF_PERSIST if persistent else 0)
+    flags = IFF_TUN | IFF_TAP | IFF_NO_PI | IFF_VNET_HDR
+    wanted = flags & ~(IFF_TUN if tap else IFF_TAP)
+    wanted |= (IFF_MULTI_QUEUE if is_multi else 0) | (IFF_PERSIST if persistent else 0)
     has = struct.unpack_from("=H", request, 16)[0] & (flags | IFF_MULTI_QUEUE | IFF_PERSIST)
     if os.fsdecode(request[:16].split(b"\0")[0]) != name or has != wanted:
         raise LinkError(f"{name}: it is another interface")
@@ -277,13 +292,13 @@ def _not_attached(name: str, queues: int, error: OSError) -> IpoibuError:
     return IpoibuError(f"{name}: {os.strerror(error.errno or 0)} while attaching to the TUN")
 
 
-def _add_queue(fd: int, name: str, number: int, queues: int) -> None:
+def _add_queue(kind: int, fd: int, name: str, number: int, queues: int) -> None:
     """Make `fd` queue `number` of the interface; queue 0 creates it."""
     # Check first: TUNSETIFF would silently attach to a persistent TUN device of that name.
     if number == 0 and _stays(name):
         raise NameTaken(name)
     try:
-        _set_interface(fd, name, number, queues)
+        _set_interface(fd, name, number, queues, kind)
     except OSError as error:
         if queues > 1 and (number > 0 or error.errno == errno.EINVAL):
             raise UsageError(

@@ -263,6 +263,12 @@ class Engine:
             self.handoff.wanted(now, source, packet)
         return self._context.take(now)
 
+    def rewired(self, now: float) -> list[Effect]:
+        """With Ethernet hand-off: the TAP is in another bridge, or up again."""
+        if self.handoff is not None:
+            self.handoff.rewired(now)
+        return self._context.take(now)
+
     def guests_bound(self, now: float, config: EthernetConfig) -> list[Effect]:
         """With Ethernet hand-off: take other bindings of the administrator."""
         if self.handoff is not None:

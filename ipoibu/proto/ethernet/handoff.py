@@ -100,6 +100,11 @@ class Handoff:
         self._listeners.link_up(now, self._nd.own_address)
         self._guests.link_up(now)
 
+    def rewired(self, now: float) -> None:
+        """The TAP is in another bridge, or up again: other guests may be behind it."""
+        if self._is_up:
+            self._listeners.ask_again(now)
+
     def link_down(self) -> None:
         """The link is down: guests and MACs stay, destinations and waiting packets go."""
         self._is_up = False

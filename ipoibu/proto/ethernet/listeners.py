@@ -66,6 +66,10 @@ class GuestListeners:
         self._source = source
         self._ask_all(now, None)
 
+    def ask_again(self, now: float) -> None:
+        """Ask at once: there may be other guests than before."""
+        self._ask_all(now, None)
+
     def link_down(self) -> None:
         self._context.timers.cancel(self._ask_all, None)
 

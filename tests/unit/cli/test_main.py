@@ -93,7 +93,7 @@ def test_an_interface_that_nobody_runs_is_exit_code_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: Errors
 ) -> None:
     monkeypatch.setenv("IPOIBU_RUNTIME_DIR", str(tmp_path))
-    for command in ("show", "neigh", "mcast", "conn", "peers", "stats"):
+    for command in ("show", "neigh", "mcast", "conn", "peers", "guests", "stats"):
         assert main([command, "ib7"]) == 3
         assert "'ib7'" in stderr()
     assert main(["capture", "ib7", "-w", str(tmp_path / "x")]) == 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.cli import mcast, neigh, path, peers, show, stats, view
+from ipoibu.cli import guests, mcast, neigh, path, peers, show, stats, view
 from ipoibu.cli.main import main
 from ipoibu.errors import NoSuchDevice
 
@@ -120,6 +120,26 @@ def test_neighbours_read_as_ip_neigh_prints_them() -> None:
         "fd00::9 dev ib0 INCOMPLETE age 0.0s pending 2\n"
         f"fe80::1 dev ib0 lladdr {HWADDR} router STALE age 1.0s"
     )
+
+
+def test_guests_and_hosts_are_one_line_each() -> None:
+    guest = {
+        "kind": "guest",
+        "ip": "10.0.0.7",
+        "mac": "52:54:00:12:34:56",
+        "hwaddr": None,
+        "state": "claimed",
+        "age_s": 3.21,
+    }
+    host = guest | {"kind": "host", "ip": None, "hwaddr": HWADDR, "state": "used"}
+    lines = guests.text([("tap0", [guest, host])]).splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "guest 10.0.0.7 dev tap0 lladdr 52:54:00:12:34:56 CLAIMED age 3.2s",
+        f"host {HWADDR} dev tap0 lladdr 52:54:00:12:34:56 USED age 3.2s",
+    ]
+    assert guests.data([("tap0", [guest])]) == [{"dev": "tap0", **guest}]
+    shown = SHOW | {"addresses": [], "ethernet": {"mac": "02:00:00:00:00:01", "guests": 2}}
+    assert show.text([("tap0", shown)]).endswith("\n    link/ether 02:00:00:00:00:01 guests 2")
 
 
 def test_peers_show_where_they_listen_and_what_they_told() -> None:

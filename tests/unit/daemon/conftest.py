@@ -52,6 +52,9 @@ class FakeEndpoint:
     def stats(self) -> dict[str, int]:
         return {"tx_packets": 7, "capture_dropped": self.ring_drops}
 
+    def guests(self) -> list[dict[str, Any]]:
+        return []
+
     def drop_sources(self) -> dict[str, str]:
         return {}
 

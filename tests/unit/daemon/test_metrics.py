@@ -71,6 +71,9 @@ class Endpoint:
     def peers(self) -> list[dict[str, Any]]:
         return []
 
+    def guests(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> dict[str, int]:
         return self._counters
 

@@ -7,16 +7,18 @@ import dataclasses
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ipoibu.addr import PKey
+from ipoibu.addr import Mac, PKey
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.options import OPTIONS, Option
 from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.rc_connection import Profile
 from tests.interpreter import ROOT, run
 
@@ -28,8 +30,14 @@ PARTS = {
 }
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
+# These go together, and exclude other options.
+ETHERNET = {"ethernet", "guest"}
+ALONE = {"queues"} | ETHERNET
 
-@each_option
+
+@pytest.mark.parametrize(
+    "option", [it for it in OPTIONS if it.name not in ETHERNET], ids=lambda option: option.name
+)
 def test_an_option_fills_the_field_that_it_names(option: Option) -> None:
     part, _, name = option.field.rpartition(".")
     assert name in {field.name for field in dataclasses.fields(PARTS[part])}
@@ -46,15 +54,55 @@ def test_an_option_fills_the_field_that_it_names(option: Option) -> None:
         assert getattr(target, name) == ((value,) if option.several else value)
 
 
+def test_the_options_of_the_hand_off_fill_one_field() -> None:
+    guests = ["52:54:00:12:34:56=10.0.0.7,fd00::7", "52:54:00:12:34:56=10.0.0.8"]
+    texts = {"device": "soft:eth0", "ethernet": "on", "guest": guests}
+    config = InterfaceConfig.build("ib0", texts)
+    ips = frozenset(ip_address(it) for it in ("10.0.0.7", "fd00::7", "10.0.0.8"))
+    assert config.endpoint.ethernet == EthernetConfig({Mac.parse("52:54:00:12:34:56"): ips})
+    child = config.child(PKey(0x8001), {})
+    assert child.endpoint.ethernet == EthernetConfig()
+    off = InterfaceConfig.build("ib0", {"device": "soft:eth0", "ethernet": "off"})
+    assert off.endpoint.ethernet is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "error"),
+    [
+        ({"guest": ["52:54:00:12:34:56=10.0.0.7"]}, "--guest is for the guests behind a TAP"),
+        (
+            {"ethernet": "on", "address": ["10.0.0.1/24"]},
+            "--ethernet: the guests have the addresses",
+        ),
+        ({"ethernet": "on", "address": ["dhcp"]}, "--ethernet: the guests have the addresses"),
+        ({"ethernet": "on", "route": ["default,via=10.0.0.9"]}, "--ethernet: the guests have the"),
+        ({"ethernet": "on", "proxy": ["routes"]}, "--ethernet: the guests answer for themselves"),
+        ({"ethernet": "on", "tun": "attach"}, "--ethernet makes a TAP of its own"),
+        ({"ethernet": "on", "queues": "2"}, "--ethernet has one queue: "),
+        ({"ethernet": "on", "guest": ["10.0.0.7"]}, "--guest: '10.0.0.7' is no guest (expected"),
+        ({"ethernet": "on", "guest": ["52:54:00=10.0.0.7"]}, "--guest: '52:54:00' is not a MAC"),
+        (
+            {"ethernet": "on", "guest": ["01:00:5e:00:00:01=10.0.0.7"]},
+            "01:00:5e:00:00:01 is not the",
+        ),
+    ],
+)
+def test_the_hand_off_excludes_what_guests_do_themselves(texts: Any, error: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        InterfaceConfig.build("ib0", {"device": "soft:eth0", **texts})
+    assert str(caught.value).startswith(error)
+
+
 @each_option
 def test_a_child_inherits_what_the_table_says(option: Option) -> None:
     texts = {"device": "soft:eth0", option.name: option.example}
+    texts |= {"ethernet": "on"} if option.name == "guest" else {}
     child = InterfaceConfig.build("ib0", texts).child(PKey(0x8001), {})
     assert (option.name in child.values) == option.is_inherited
 
 
 def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
-    texts = {option.name: option.example for option in OPTIONS if option.name != "queues"}
+    texts = {option.name: option.example for option in OPTIONS if option.name not in ALONE}
     parent = InterfaceConfig.build("ib0", texts)
     own = {
         "mode": "datagram",
@@ -74,7 +122,7 @@ def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
         parent="ib0",
         rail_monitor=(),
     )
-    assert set(own) == {option.name for option in OPTIONS if "child" in option.commands}
+    assert set(own) | {"guest"} == {it.name for it in OPTIONS if "child" in it.commands}
 
 
 def test_no_two_options_share_a_name_or_a_field() -> None:
@@ -91,9 +139,10 @@ def test_the_page_of_options_has_examples_that_work(tmp_path: Path) -> None:
     assert max(map(len, page.splitlines())) <= 100
     examples = [block.split("```")[0] for block in page.split("```toml\n")[1:]]
     file = tmp_path / "ib0.toml"
-    file.write_text("\n".join(example for example in examples if "queues" not in example))
+    together = (it for it in examples if it.split()[0] not in ALONE)
+    file.write_text("\n".join(together))
     config = InterfaceConfig.build("ib0", {}, file)
-    assert set(config.values) == {option.name for option in OPTIONS} - {"queues"}
+    assert set(config.values) == {option.name for option in OPTIONS} - ALONE
     assert len(tomllib.loads("".join(examples))) == len(OPTIONS)
 
 

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "core/frame.h"
+#include "core/ip_header.h"
+#include "core/guests.h"
+#include "pump/pump_state.h"
+
+/*
+ * The hand-off between guests behind a TAP and the link. The next hop of a guest's packet is the
+ * host for which the receiver's MAC stands, and not what a route says: the neighbour table has it
+ * under the key 100::MAC, a prefix that no host has (RFC 6666). All that the pump does not know
+ * goes to the engine (ipoibu/proto/ethernet/handoff.py).
+ */
+static const uint8_t *ethernet_of(const struct ipu_outbound *packet)
+{
+    return packet->frame - IPU_ETHERNET_LEN;
+}
+
+static bool is_group_mac(const uint8_t *mac)
+{
+    return mac[0] & 1;
+}
+
+static struct in6_addr key_of(const uint8_t *mac)
+{
+    struct in6_addr key = {.s6_addr = {[0] = 1}};
+    memcpy(key.s6_addr + sizeof key - IPU_MAC_LEN, mac, IPU_MAC_LEN);
+    return key;
+}
+
+void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop)
+{
+    const uint8_t *receiver = ethernet_of(packet);
+    if (!is_group_mac(receiver))
+        *next_hop = key_of(receiver);
+}
+
+const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len)
+{
+    uint8_t *frame = packet->frame + IPU_TX_IP - IPU_ETHERNET_LEN;
+    memmove(frame, ethernet_of(packet), IPU_ETHERNET_LEN); /* over the vnet header */
+    *len += IPU_ETHERNET_LEN;
+    return frame;
+}
+
+/* Gives a frame to the engine; returns false. */
+static bool pass_to_engine(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    packet->segment = NULL;
+    ipu_transmit_pass(pump, packet);
+    return false;
+}
+
+/* Leaves the padding of a short frame out (IEEE 802.3 §3.2.7). */
+static void trim(struct ipu_outbound *packet, bool is_v4)
+{
+    const uint8_t *ip = packet->frame + IPU_TX_IP;
+    size_t len = packet->ip_len;
+    if (is_v4 && packet->ip_len >= IPU_IPV4_HEADER)
+        len = ipu_ip_get16(ip + 2);
+    else if (!is_v4 && packet->ip_len >= IPU_IPV6_HEADER)
+        len = IPU_IPV6_HEADER + (size_t)ipu_ip_get16(ip + 4);
+    if (len < packet->ip_len)
+        packet->ip_len = len;
+}
+
+/* Returns whether the engine translates the packet: ND, and what it follows. */
+static bool is_engines(const struct ipu_outbound *packet, enum ipu_tx_class class)
+{
+    const uint8_t *ip = packet->frame + IPU_TX_IP;
+    return class == IPU_TX_ND || class == IPU_TX_HOST || ipu_classify_is_nd(ip, packet->ip_len) ||
+           ipu_classify_is_dhcp(ip, packet->ip_len, IPU_DHCP_OF_CLIENT);
+}
+
+/* Returns the guest that has the packet's source address, or NULL. */
+static const struct ipu_guest *sender_of(const struct ipu_pump *pump, const uint8_t *ip)
+{
+    struct in6_addr source;
+    if (ipu_ip_is_v4(ip))
+        source = ipu_classify_map4(ip + 12);
+    else
+        memcpy(&source, ip + 8, sizeof source);
+    return ipu_guests_find(pump->device->guests, &source);
+}
+
+bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    const uint8_t *ethernet = ethernet_of(packet);
+    const uint8_t *ip = packet->frame + IPU_TX_IP;
+    uint16_t type = ipu_ip_get16(ethernet + 2 * IPU_MAC_LEN);
+    bool is_v4 = type == IPU_TYPE_IPV4;
+    if (type == IPU_TYPE_ARP)
+        return pass_to_engine(pump, packet);
+    if (!is_v4 && type != IPU_TYPE_IPV6) {
+        IPU_COUNT(pump, tx_not_ip);
+        return false;
+    }
+    if (packet->segment == NULL)
+        trim(packet, is_v4);
+    enum ipu_tx_class class = ipu_classify_tx(ip, packet->ip_len, &packet->flow);
+    if (class == IPU_TX_MALFORMED || packet->flow.type != type) {
+        IPU_COUNT(pump, tx_malformed);
+        return false;
+    }
+    if (is_engines(packet, class) || (is_group_mac(ethernet) && !packet->flow.group))
+        return pass_to_engine(pump, packet);
+    const struct ipu_guest *guest = sender_of(pump, ip);
+    if (guest == NULL) {
+        ipu_transmit_miss(pump, IPU_EVENT_HOST, packet, &packet->flow.dst);
+        return false;
+    }
+    if (guest->firm && memcmp(guest->mac, ethernet + IPU_MAC_LEN, IPU_MAC_LEN) != 0) {
+        IPU_COUNT(pump, tx_spoofed);
+        return false;
+    }
+    return ipu_transmit_forward(pump, packet);
+}
+
+bool ipu_handoff_receive(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
+                         const struct ipu_frame_received *source)
+{
+    uint8_t mac[IPU_MAC_LEN];
+    struct ipu_event event = {.type = IPU_EVENT_LINK_PACKET, .len = (uint32_t)ip_len};
+    if (ipu_guests_destination(pump->device->guests, ip, mac))
+        return true;
+    event.frame = *source;
+    if (ip_len > pump->mtu || !ipu_event_spend(&pump->unknown_budget))
+        IPU_COUNT(pump, rx_unknown_guest);
+    else if (ipu_event_emit(pump, &event, ip))
+        IPU_COUNT(pump, rx_control);
+    else
+        IPU_COUNT(pump, rx_event_ring_full);
+    return false;
+}

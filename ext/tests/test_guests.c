@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The table of guests, and the MACs to which packets go. */
+#include "core/guests.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "check.h"
+
+enum { MAX = 1000 };
+
+static const uint8_t first[IPU_MAC_LEN] = {2, 0, 0, 0, 0, 1}, second[IPU_MAC_LEN] = {2, [5] = 2};
+
+static struct in6_addr address(uint32_t number)
+{
+    struct in6_addr ip = {.s6_addr = {0xfd, [15] = 1}};
+    memcpy(ip.s6_addr + 8, &number, sizeof number);
+    return ip;
+}
+
+static void make(struct ipu_guests *guests)
+{
+    CHECK_EQ(ipu_guests_init(guests, MAX), 0);
+}
+
+static void an_address_has_one_guest_which_may_change(void)
+{
+    struct ipu_guests guests;
+    struct in6_addr ip = address(7), none = IN6ADDR_ANY_INIT;
+    make(&guests);
+    CHECK(ipu_guests_find(&guests, &ip) == NULL);
+    CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), 0);
+    CHECK_EQ(memcmp(ipu_guests_find(&guests, &ip)->mac, first, IPU_MAC_LEN), 0);
+    CHECK(ipu_guests_find(&guests, &ip)->firm);
+    CHECK_EQ(ipu_guests_set(&guests, &ip, second, false), 0);
+    CHECK_EQ(memcmp(ipu_guests_find(&guests, &ip)->mac, second, IPU_MAC_LEN), 0);
+    CHECK(!ipu_guests_find(&guests, &ip)->firm);
+    CHECK_EQ(guests.count, 1);
+    ipu_guests_delete(&guests, &ip);
+    ipu_guests_delete(&guests, &ip);
+    CHECK(ipu_guests_find(&guests, &ip) == NULL);
+    CHECK_EQ(guests.count, 0);
+    CHECK_EQ(ipu_guests_set(&guests, &none, first, true), -EINVAL);
+    ipu_guests_free(&guests);
+}
+
+static void a_full_table_refuses_new_addresses_and_changes_known_ones(void)
+{
+    struct ipu_guests guests;
+    struct in6_addr ip;
+    make(&guests);
+    for (uint32_t i = 0; i < MAX; i++) {
+        ip = address(i);
+        CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), 0);
+    }
+    ip = address(MAX);
+    CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), -ENOSPC);
+    CHECK(ipu_guests_find(&guests, &ip) == NULL);
+    ip = address(3);
+    CHECK_EQ(ipu_guests_set(&guests, &ip, second, true), 0);
+    for (uint32_t i = 0; i < MAX; i += 2) {
+        ip = address(i);
+        ipu_guests_delete(&guests, &ip);
+    }
+    for (uint32_t i = 0; i < MAX; i++) {
+        ip = address(i);
+        CHECK_EQ(ipu_guests_find(&guests, &ip) != NULL, i % 2);
+    }
+    CHECK_EQ(guests.count, MAX / 2);
+    ipu_guests_free(&guests);
+}
+
+static void check_mac(const struct ipu_guests *guests, int family, const char *to, const char *mac)
+{
+    uint8_t ip[40] = {0}, got[IPU_MAC_LEN], wanted[IPU_MAC_LEN];
+    ip[0] = family == AF_INET ? 0x45 : 0x60;
+    CHECK_EQ(inet_pton(family, to, ip + (family == AF_INET ? 16 : 24)), 1);
+    if (mac == NULL) {
+        CHECK(!ipu_guests_destination(guests, ip, got));
+        return;
+    }
+    CHECK_EQ(sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", wanted, wanted + 1, wanted + 2,
+                    wanted + 3, wanted + 4, wanted + 5),
+             6);
+    CHECK(ipu_guests_destination(guests, ip, got));
+    CHECK_EQ(memcmp(got, wanted, sizeof got), 0);
+}
+
+static void a_packet_goes_to_the_mac_of_its_group_or_guest(void)
+{
+    struct ipu_guests guests;
+    struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 7}}, ip;
+    make(&guests);
+    CHECK_EQ(ipu_guests_set(&guests, &mapped, first, true), 0);
+    CHECK_EQ(inet_pton(AF_INET6, "fd00::7", &ip), 1);
+    CHECK_EQ(ipu_guests_set(&guests, &ip, second, true), 0);
+    check_mac(&guests, AF_INET, "10.0.0.7", "02:00:00:00:00:01");
+    check_mac(&guests, AF_INET, "10.0.0.8", NULL);
+    check_mac(&guests, AF_INET, "255.255.255.255", "ff:ff:ff:ff:ff:ff");
+    check_mac(&guests, AF_INET, "10.0.0.255", NULL);
+    check_mac(&guests, AF_INET, "224.0.0.251", "01:00:5e:00:00:fb");
+    check_mac(&guests, AF_INET, "239.255.1.2", "01:00:5e:7f:01:02"); /* 23 bits of the group */
+    check_mac(&guests, AF_INET6, "fd00::7", "02:00:00:00:00:02");
+    check_mac(&guests, AF_INET6, "fd00::8", NULL);
+    check_mac(&guests, AF_INET6, "ff02::1:ff12:3456", "33:33:ff:12:34:56");
+    ipu_guests_free(&guests);
+}
+
+int main(void)
+{
+    RUN(an_address_has_one_guest_which_may_change);
+    RUN(a_full_table_refuses_new_addresses_and_changes_known_ones);
+    RUN(a_packet_goes_to_the_mac_of_its_group_or_guest);
+    return 0;
+}

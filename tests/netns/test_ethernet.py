@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu up --ethernet`: containers on a Linux bridge reach the hosts of the link, and those reach them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
+from ipoibu.wire.ip import Ipv4
+from tests.netns.behind import inside, reaches
+from tests.netns.conftest import Until
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+
+Sh = Callable[[Host, str], str]
+GUESTS = (("10.77.0.11", "fd77::11"), ("10.77.0.12", "fd77::12"))
+MACS = ("52:54:00:00:00:01", "52:54:00:00:00:02")
+
+
+@dataclass
+class Bridged:
+    """The first host has a TAP in a bridge with two guests, the second an ordinary interface."""
+
+    lab: Lab
+    guests: tuple[Namespace, Namespace]
+
+    @property
+    def host(self) -> Host:
+        return self.lab.hosts[0]
+
+    @property
+    def far(self) -> Host:
+        return self.lab.hosts[1]
+
+    def counter(self, name: str) -> int:
+        return int(self.host.ask("stats")[name])
+
+
+def plug(host: Host, guest: Namespace, number: int) -> None:
+    """Give the guest a veth in the bridge, with its MAC and addresses."""
+    mtu = host.ask("show")["mtu"]
+    port, (ipv4, ipv6) = f"v{number}", GUESTS[number]
+    for command in (
+        f"ip link add {port} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {guest.name}",
+        f"ip link set {port} master br0 up",
+    ):
+        done = host.run(command.split())
+        assert done.returncode == 0, done.stderr
+    inside(
+        guest,
+        "ip link set lo up",
+        f"ip link set eth0 address {MACS[number]} up",
+        f"ip address add {ipv4}/24 dev eth0",
+        f"ip address add {ipv6}/64 dev eth0 nodad",
+    )
+
+
+@pytest.fixture(scope="module", params=["datagram", "connected"])
+def bridged(request: pytest.FixtureRequest) -> Iterator[Bridged]:
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab(start=False, options=["--mode", request.param]))
+        host = lab.hosts[0]
+        host.addresses = []
+        host.options.append("--ethernet")
+        for each in lab.hosts:
+            each.start()
+        guests = tuple(
+            Namespace.create(f"ipoibu-{os.getpid()}-guest-{request.param}-{number}")
+            for number in (1, 2)
+        )
+        for number, guest in enumerate(guests):
+            stack.callback(guest.remove)
+            if number == 0:
+                for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
+                    assert host.run(["ip", "link", *command.split()]).returncode == 0
+            plug(host, guest, number)
+        yield Bridged(lab, (guests[0], guests[1]))
+
+
+def test_guests_and_hosts_reach_each_other(bridged: Bridged, until: Until) -> None:
+    for guest, addresses in zip(bridged.guests, GUESTS, strict=True):
+        for own, far in zip(addresses, (bridged.far.ipv4, bridged.far.ipv6), strict=True):
+            until(lambda place=guest, to=str(far.ip): reaches(place, to), 20)
+            until(lambda to=own: reaches(bridged.far, to), 20)
+    assert bridged.host.ask("show")["addresses"] == []
+
+
+def test_each_guest_is_listed_with_its_mac_and_the_host_with_one_of_its_own(
+    bridged: Bridged, until: Until
+) -> None:
+    for guest in bridged.guests:
+        until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)), 20)
+    listed = bridged.host.ask("guests")
+    known = {it["ip"]: it["mac"] for it in listed if it["kind"] == "guest"}
+    assert {known[ipv4] for ipv4, _ in GUESTS} == set(MACS)
+    (mac,) = {
+        it["mac"]
+        for it in listed
+        if it["kind"] == "host" and it["hwaddr"] == bridged.far.ask("show")["hwaddr"]
+    }
+    inside(bridged.guests[0], f"ping -c1 -W5 {bridged.far.ipv4.ip}")
+    shown = bridged.guests[0].run(["ip", "-j", "neigh", "show", str(bridged.far.ipv4.ip)])
+    assert json.loads(shown.stdout)[0]["lladdr"] == mac
+    assert bridged.host.ask("show")["ethernet"]["guests"] >= 2
+
+
+def test_a_stream_crosses_in_whole_super_frames_without_the_engine(
+    bridged: Bridged, until: Until
+) -> None:
+    guest, far = bridged.guests[0], bridged.far
+    until(lambda: reaches(guest, str(far.ipv4.ip)), 20)
+    for way in ((), ("-R",)):
+        server = far.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+        until(lambda: _listens(far, 5201), 10)
+        events = bridged.counter("events")
+        done = guest.run(["iperf3", "-c", str(far.ipv4.ip), "-n", "50M", "-J", *way])
+        assert done.returncode == 0, done.stdout
+        server.wait(timeout=30)
+        assert bridged.counter("events") - events < 100
+    assert bridged.counter("rx_merged_frames") + bridged.counter("rx_superframes") > 0
+    assert bridged.counter("tx_super_frames") > 0
+
+
+def _listens(host: Host, port: int) -> bool:
+    return f":{port} " in host.run(["ss", "-ltn"]).stdout
+
+
+def test_a_guest_cannot_take_the_address_of_another(bridged: Bridged, until: Until) -> None:
+    first, second = bridged.guests
+    until(lambda: reaches(first, str(bridged.far.ipv4.ip)), 20)
+    spoofed = bridged.counter("tx_spoofed")
+    mac = bridged.host.ask("show")["ethernet"]["mac"]
+    hosts = [it["mac"] for it in bridged.host.ask("guests") if it["kind"] == "host"]
+    datagram = struct.pack(">HHHH", 7, 9, 12, 0) + b"lies"
+    packet = Ipv4(IPv4Address(GUESTS[0][0]), bridged.far.ipv4.ip, 17, datagram).pack()
+    frame = bytes.fromhex((hosts[0] + MACS[1]).replace(":", "")) + b"\x08\x00" + packet
+    assert mac not in hosts
+    send = (
+        "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW);"
+        f" s.bind(('eth0', 0)); s.send(bytes.fromhex('{frame.hex()}'))"
+    )
+    inside_python(second, send)
+    until(lambda: bridged.counter("tx_spoofed") > spoofed)
+    assert reaches(bridged.far, GUESTS[0][0])
+
+
+def inside_python(place: Namespace, program: str) -> None:
+    done = place.run(["python3", "-c", program])
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_daemon_comes_back_and_guests_go_on(bridged: Bridged, until: Until) -> None:
+    guest = bridged.guests[0]
+    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)
+    before = bridged.host.ask("guests")
+    bridged.host.kill()
+    bridged.host.start()
+    assert bridged.host.run(["ip", "link", "set", "ib0", "master", "br0"]).returncode == 0
+    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)
+    until(lambda: reaches(bridged.far, GUESTS[0][1]), 20)
+    hosts = {it["hwaddr"]: it["mac"] for it in before if it["kind"] == "host"}
+    after = {it["hwaddr"]: it["mac"] for it in bridged.host.ask("guests") if it["kind"] == "host"}
+    far = bridged.far.ask("show")["hwaddr"]
+    assert after[far] == hosts[far], "the guests' ARP caches stay valid"
+
+
+def test_a_child_is_a_tap_of_its_partition(bridged: Bridged, until: Until, sh: Sh) -> None:
+    """A bridge of its own for the partition, as for a VLAN."""
+    host, far, guest = bridged.host, bridged.far, bridged.guests[1]
+    for each in (host, far):
+        each.ask("child-add", pkey="0x8001")
+    mtu = host.ask("show")["mtu"]
+    sh(far, "ip address add 10.88.0.2/24 dev ib0.8001")
+    sh(
+        host,
+        "ip link add br10 type bridge && ip link set br10 up && ip link set ib0.8001 master br10"
+        f" && ip link add w1 mtu {mtu} type veth peer name eth1 mtu {mtu} netns {guest.name}"
+        " && ip link set w1 master br10 up",
+    )
+    inside(guest, "ip link set eth1 up", "ip address add 10.88.0.11/24 dev eth1")
+    until(lambda: reaches(guest, "10.88.0.2"), 20)
+    until(lambda: reaches(far, "10.88.0.11"), 20)
+    assert reaches(guest, str(far.ipv4.ip))
