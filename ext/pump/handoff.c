@@ -12,6 +12,8 @@
  * under the key 100::MAC, a prefix that no host has (RFC 6666). All that the pump does not know
  * goes to the engine (ipoibu/proto/ethernet/handoff.py).
  */
+enum { RARP = 0x8035 }; /* a hypervisor's notice of a guest that migrated */
+
 static const uint8_t *ethernet_of(const struct ipu_outbound *packet)
 {
     return packet->frame - IPU_ETHERNET_LEN;
@@ -31,9 +33,12 @@ static struct in6_addr key_of(const uint8_t *mac)
 
 void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop)
 {
+    static const uint8_t broadcast[IPU_MAC_LEN] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     const uint8_t *receiver = ethernet_of(packet);
     if (!is_group_mac(receiver))
         *next_hop = key_of(receiver);
+    else if (memcmp(receiver, broadcast, IPU_MAC_LEN) == 0)
+        *next_hop = (struct in6_addr){.s6_addr = {[10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 }
 
 const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len)
@@ -84,13 +89,20 @@ static const struct ipu_guest *sender_of(const struct ipu_pump *pump, const uint
     return ipu_guests_find(pump->device->guests, &source);
 }
 
+/* Returns whether a packet to one address goes to the MAC of a group. */
+static bool goes_nowhere(const struct ipu_outbound *packet)
+{
+    const uint8_t *receiver = ethernet_of(packet);
+    return is_group_mac(receiver) && receiver[0] != 0xff && !packet->flow.group;
+}
+
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const uint8_t *ethernet = ethernet_of(packet);
     const uint8_t *ip = packet->frame + IPU_TX_IP;
     uint16_t type = ipu_ip_get16(ethernet + 2 * IPU_MAC_LEN);
     bool is_v4 = type == IPU_TYPE_IPV4;
-    if (type == IPU_TYPE_ARP)
+    if (type == IPU_TYPE_ARP || type == RARP)
         return pass_to_engine(pump, packet);
     if (!is_v4 && type != IPU_TYPE_IPV6) {
         IPU_COUNT(pump, tx_not_ip);
@@ -103,7 +115,7 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
         IPU_COUNT(pump, tx_malformed);
         return false;
     }
-    if (is_engines(packet, class) || (is_group_mac(ethernet) && !packet->flow.group))
+    if (is_engines(packet, class) || goes_nowhere(packet))
         return pass_to_engine(pump, packet);
     const struct ipu_guest *guest = sender_of(pump, ip);
     if (guest == NULL) {

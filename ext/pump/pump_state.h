@@ -245,7 +245,8 @@ static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
  * ipu_transmit_forward() does. */
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet);
 
-/* Replaces the next hop by the key of the host to whose MAC the packet goes; a group stays. */
+/* Replaces the next hop by the key of the host to whose MAC the packet goes, or by 255.255.255.255
+ * for a broadcast; a group stays. */
 void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop);
 
 /* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */

@@ -90,8 +90,9 @@ def bridged(request: pytest.FixtureRequest) -> Iterator[Bridged]:
 
 def test_guests_and_hosts_reach_each_other(bridged: Bridged, until: Until) -> None:
     for guest, addresses in zip(bridged.guests, GUESTS, strict=True):
-        for own, far in zip(addresses, (bridged.far.ipv4, bridged.far.ipv6), strict=True):
-            until(lambda place=guest, to=str(far.ip): reaches(place, to), 20)
+        fars = (str(bridged.far.ipv4.ip), str(bridged.far.ipv6.ip))
+        for own, far in zip(addresses, fars, strict=True):
+            until(lambda place=guest, to=far: reaches(place, to), 20)
             until(lambda to=own: reaches(bridged.far, to), 20)
     assert bridged.host.ask("show")["addresses"] == []
 
