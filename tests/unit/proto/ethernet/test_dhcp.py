@@ -79,6 +79,7 @@ def offer(sent: Message, *, repeats_id: bool = True) -> Message:
 
 
 def test_a_request_is_that_of_an_ipoib_host(lan: Lan) -> None:
+    """D1, D2: a guest's."""
     sent = send(lan, discover())
     assert sent is not None
     assert (sent.htype, sent.hlen, sent.chaddr) == (32, 0, bytes(16))
