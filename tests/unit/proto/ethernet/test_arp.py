@@ -151,6 +151,43 @@ def test_a_guest_cannot_use_the_mac_of_a_neighbour_or_ours(lan: Lan) -> None:
         assert lan.counts == {"ethernet_spoofed": 1}
 
 
+def test_a_probe_for_another_guests_address_reaches_the_link_too(lan: Lan) -> None:
+    """RFC 5227 §2.1.1: the link may have another owner yet."""
+    lan.asks(GUEST_IP)
+    lan.clear()
+    probe = EthernetArp(arp.REQUEST, GUEST2, NOBODY, ethernet_arp.NOBODY, GUEST_IP)
+    lan.guest_arp(probe)
+    assert [it for _, it in lan.sent_arp()] == [arp.request(OUR, NOBODY, GUEST_IP)]
+
+
+def test_nobody_probes_for_a_bound_address() -> None:
+    lan = Lan({GUEST: frozenset({GUEST_IP})})
+    lan.clear()
+    lan.guest_arp(EthernetArp(arp.REQUEST, GUEST2, NOBODY, ethernet_arp.NOBODY, GUEST_IP))
+    assert not lan.sent
+    assert lan.counts == {"ethernet_spoofed": 1}
+
+
+def test_only_an_answer_may_name_a_host_other_than_its_sender(lan: Lan) -> None:
+    """A proxy of the link answers so."""
+    lan.asks(PEER_IP)
+    lan.clear()
+    lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, GUEST_IP), sender=OTHER)
+    assert lan.arp_frames()[0][1].sender_mac == hashed(PEER)
+    lan.clear()
+    lan.link_arp(arp.request(PEER, PEER_IP, GUEST_IP), sender=OTHER)
+    lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, GUEST_IP), sender=OTHER, multicast=True)
+    assert not lan.frames
+    assert lan.counts == {"neigh_contradiction": 2}
+
+
+def test_a_host_that_claims_our_hardware_address_is_ignored(lan: Lan) -> None:
+    """E8."""
+    lan.link_arp(arp.Arp(arp.REPLY, OUR, PEER_IP, OUR, GUEST_IP), sender=PEER)
+    assert not lan.frames
+    assert lan.counts == {"echo": 1}
+
+
 def test_our_own_multicast_is_an_echo(lan: Lan) -> None:
     lan.link_arp(arp.request(OUR, GUEST_IP, PEER_IP), multicast=True)
     assert not lan.frames

@@ -188,3 +188,15 @@ def test_the_oldest_transaction_makes_room(lan: Lan) -> None:
             flags=0,
         ),
     )
+
+
+def test_an_old_transaction_leaves_a_newer_one_of_the_same_number(lan: Lan) -> None:
+    send(lan, discover())
+    newer = send(lan, discover(GUEST2), GUEST2)
+    assert newer is not None
+    for xid in range(ETHERNET_DHCP_MAX - 1):
+        send(lan, discover(xid=xid))
+    answer = reply(lan, offer(newer, repeats_id=False))
+    assert answer is not None
+    assert answer[0] == GUEST2
+    assert lan.counts["dhcp_restored"] == 1

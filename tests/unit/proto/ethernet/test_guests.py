@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from ipaddress import IPv4Address, IPv6Address
 from typing import TypeGuard
@@ -13,12 +14,15 @@ from ipoibu.addr import IpAddress, Mac
 from ipoibu.errors import UsageError
 from ipoibu.limits import (
     ETHERNET_ANNOUNCED_AT_ONCE,
+    ETHERNET_ANSWER_S,
+    ETHERNET_ASKS_BURST,
     ETHERNET_CHECK_S,
+    ETHERNET_CHECKS,
     ETHERNET_PROBE_S,
     ETHERNET_STATIC_MAX,
 )
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.effects import Count, SetGuest
+from ipoibu.proto.effects import Count, Log, SetGuest
 from ipoibu.proto.ethernet.binding import State
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import Guests
@@ -110,9 +114,13 @@ def test_a_live_guest_keeps_its_address(lan: Lan) -> None:
 
 def test_a_silent_guest_loses_its_address_to_another(lan: Lan) -> None:
     lan.asks(GUEST_IP)
+    lan.clear()
     lan.asks(PEER_IP, GUEST2, GUEST_IP)
-    lan.run(4)
+    lan.run(ETHERNET_CHECKS * ETHERNET_ANSWER_S - 0.5)
+    assert lan.guests
+    lan.run(1)
     assert not lan.guests
+    assert [it.destination for it, _ in lan.arp_frames()] == [GUEST] * ETHERNET_CHECKS
     lan.asks(PEER_IP, GUEST2, GUEST_IP)
     assert lan.guests == {GUEST_IP: (GUEST2, True)}
 
@@ -174,6 +182,44 @@ def test_our_questions_never_look_like_a_conflict(lan: Lan) -> None:
     assert not [it for _, it in lan.arp_frames() if it.target_ip == GUEST_IP]
     lan.asks(GUEST_IP)
     assert state(lan, GUEST_IP) is State.CLAIMED
+
+
+def test_a_rivals_probe_changes_nothing(lan: Lan) -> None:
+    lan.asks(GUEST_IP)
+    lan.asks(PEER_IP, GUEST2, GUEST_IP)
+    assert state(lan, GUEST_IP) is State.CHECKING
+    lan.guest_arp(EthernetArp(arp.REQUEST, GUEST2, NOBODY, ethernet_arp.NOBODY, GUEST_IP))
+    assert state(lan, GUEST_IP) is State.CHECKING
+
+
+def test_a_guest_without_addresses_is_a_guest_no_more(lan: Lan) -> None:
+    lan.asks(GUEST2_IP, GUEST2, GUEST2_IP)
+    lan.link_arp(arp.request(PEER, GUEST2_IP, GUEST2_IP), multicast=True)
+    lan.clear()
+    lan.guest_packet(GUEST2, GUEST_IP, GUEST2_IP)
+    assert lan.counts == {"ethernet_unknown_mac": 1}
+
+
+def test_an_ipv4_address_has_no_solicited_node_group(lan: Lan) -> None:
+    before = set(lan.groups)
+    lan.asks(GUEST_IP)
+    assert lan.groups == before
+
+
+def test_questions_to_guests_have_a_limit() -> None:
+    asked: list[IpAddress] = []
+    table, context = guests(10_000, 10_000, asked)
+    for number in range(int(ETHERNET_ASKS_BURST) + 10):
+        table.seen(0, address(number), owner(1))
+    assert len(asked) == ETHERNET_ASKS_BURST
+    assert context.take().count(Count("ethernet_ask_limited")) == 10
+
+
+def test_a_move_is_logged(lan: Lan) -> None:
+    lan.asks(GUEST_IP)
+    lan.asks(GUEST_IP, GUEST2, GUEST_IP)
+    text = f"{GUEST_IP} moved from guest {GUEST} to guest {GUEST2}"
+    assert Log(logging.INFO, text) in lan.effects
 
 
 # -- bindings of an administrator ----------------------------------------------------------------
@@ -327,14 +373,16 @@ def test_another_pump_learns_all_from_the_engine(lan: Lan) -> None:
 # -- full tables ---------------------------------------------------------------------------------
 
 
-def guests(cap: int, cap_of_guest: int = 100) -> tuple[Guests, EngineContext]:
+def guests(
+    cap: int, cap_of_guest: int = 100, asked: list[IpAddress] | None = None
+) -> tuple[Guests, EngineContext]:
     context = EngineContext(TEMPLATE, random.Random(1))
     return (
         Guests(
             context,
             Groups(context),
             {},
-            ask=lambda ip, mac: None,
+            ask=lambda ip, mac: None if asked is None else asked.append(ip),
             announce=lambda ip, is_router: None,
             cap=cap,
             cap_of_guest=cap_of_guest,
@@ -377,6 +425,13 @@ def test_a_source_alone_takes_no_claimed_place() -> None:
     assert table.seen(0, address(2), owner(2)), "its packets pass"
     assert known(table) == [address(1)]
     assert Count("ethernet_guests_full") in context.take()
+
+
+def test_a_probe_takes_no_claimed_place() -> None:
+    table, _ = guests(1)
+    table.claimed(0, address(1), owner(1), announces=False)
+    assert table.probed(0, address(2), owner(2))
+    assert known(table) == [address(1)]
 
 
 def test_static_bindings_are_never_evicted() -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -18,6 +20,9 @@ from ipoibu.limits import (
     ETHERNET_WAITING_MAX,
     ETHERNET_WAITING_PACKETS,
 )
+from ipoibu.proto.effects import Count
+from ipoibu.proto.engine import Engine
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.macs import hashed, next_hop_of
 from ipoibu.wire import arp, ip
 from ipoibu.wire.encap import Encap, EtherType
@@ -41,7 +46,7 @@ from tests.doubles.ethernet_bench import (
     Lan,
     with_option,
 )
-from tests.doubles.simulation import packet
+from tests.doubles.simulation import TEMPLATE, packet
 
 GROUP = IPv4Address("239.1.2.3")
 GROUP6 = IPv6Address("ff15::7")
@@ -112,6 +117,7 @@ def test_impossible_sources_are_spoofed(lan: Lan) -> None:
     for source in ("224.0.0.5", "127.0.0.1", "255.255.255.255"):
         lan.guest(Frame(BROADCAST, GUEST, EtherType.IPV4, packet(source, "10.0.0.2", b"")))
     assert lan.counts == {"ethernet_spoofed": 3}
+    assert not lan.packets
 
 
 def test_frames_among_guests_are_not_for_us(lan: Lan) -> None:
@@ -172,6 +178,9 @@ def test_a_packet_for_a_silent_guest_waits_for_its_answer(lan: Lan) -> None:
     assert lan.frames == expected
     assert lan.guests[GUEST_IP] == (GUEST, True)
     assert not lan.sent, "the answer was ours"
+    lan.clear()
+    lan.run(ETHERNET_CHECKS * ETHERNET_ANSWER_S)
+    assert not lan.frames, "the search is over"
 
 
 def test_an_ipv6_guest_is_found_likewise(lan: Lan) -> None:
@@ -209,6 +218,14 @@ def test_a_link_that_goes_down_ends_the_wait(lan: Lan) -> None:
     lan.guest_packet(BROADCAST, GUEST_IP, LIMITED_BROADCAST)
     assert lan.counts == {"link_down": 2}
     assert not lan.frames
+
+
+def test_before_the_link_is_up_all_frames_are_dropped() -> None:
+    config = replace(TEMPLATE, hwaddr=OUR, ethernet=EthernetConfig())
+    engine = Engine(config, random.Random(1))
+    frame = Frame(BROADCAST, GUEST, EtherType.IPV4, packet("10.0.0.11", "10.0.0.2", b""))
+    assert engine.host_packet(0.0, frame.pack())[-1] == Count("link_down")
+    assert engine.link_packet(0.0, None, frame.payload) == [Count("link_down")]
 
 
 def test_searches_for_guests_have_a_limit(lan: Lan) -> None:

@@ -100,6 +100,14 @@ def test_a_group_stays_while_one_guest_is_in_it(lan: Lan) -> None:
     lan.run(ETHERNET_LAST_MEMBER_S + LEFT_S)
     assert not queries(lan)
     assert is_joined(lan, GROUP)
+    report(lan, GROUP, JOIN)
+    report(lan, GROUP, LEAVE, GUEST2)
+    lan.run(ETHERNET_LAST_MEMBER_S + LEFT_S)
+    assert is_joined(lan, GROUP)
+    lan.run(ETHERNET_MEMBERSHIP_S)
+    assert not is_joined(lan, GROUP)
+    report(lan, GROUP, JOIN)
+    assert is_joined(lan, GROUP), "a group comes back"
 
 
 def test_a_silent_guest_leaves_its_groups(lan: Lan) -> None:
@@ -179,4 +187,5 @@ def test_the_groups_of_guests_wait_for_room_in_the_interface() -> None:
         group = IPv4Address(f"239.0.0.{number}")
         table.report_untrusted(0.0, GUEST, 4, igmp.report(GUEST_IP, (Record(group, JOIN),)).pack())
     assert table.members() == {IPv4Address("239.0.0.0"): 1}
+    assert len(table) == 1
     assert Count("group_table_full") in context.take()

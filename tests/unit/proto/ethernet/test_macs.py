@@ -137,6 +137,7 @@ def test_a_link_that_goes_down_takes_the_destinations_and_keeps_the_macs() -> No
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     lan.carry_out(lan.engine.port_event(lan.now, "down"))
     assert next_hop_of(mac) not in lan.table
+    assert [it.is_used for it in lan.engine.macs(lan.now)] == [False]
     lan.carry_out(lan.engine.port_event(lan.now, "up"))
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     assert next_hop_of(mac) in lan.table
