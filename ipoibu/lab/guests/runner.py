@@ -398,6 +398,7 @@ class Guest:
             # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
             *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
             f"mem={self._mem_mib}M",
+            "bonding.max_bonds=0",  # no bond0 that nobody asked for
             *("root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", f"init={INSIDE}/init"),
             *("con=null", "ssl=null", "console=tty0"),
             *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two RDMA ports under one interface, and the kernel's bond over two ib_ipoib in their place: a wire is
+pulled, and another host, the kernel's ib_ipoib, goes on with both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab.guests.judge import PORT, SCRIPTS
+from ipoibu.lab.guests.runner import SCENARIOS, run, shell, source
+
+pytestmark = pytest.mark.lab
+
+ROUNDS = 3
+
+
+@pytest.mark.parametrize("contender", ["bond", "ipoibu"])
+def test_the_other_host_goes_on_when_the_active_wire_is_pulled(
+    lab_kernel: Path, tmp_path: Path, contender: str
+) -> None:
+    """The guests check that the active rail changes, and that the other host reaches it in each round."""
+    script = source(*SCRIPTS, SCENARIOS / "rails_host.sh") + f"rails {contender} {ROUNDS}"
+    commands = [shell(script)] * 2
+    arguments = [PORT] * 2
+    for result in run(
+        lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=arguments
+    ):
+        result.check()
+    for number in range(ROUNDS):
+        report = (tmp_path / f"ping-{number}").read_text()
+        match = re.search(r"400 packets transmitted, (\d+) received", report)
+        assert match is not None, report
+        assert int(match[1]) > 100, report
