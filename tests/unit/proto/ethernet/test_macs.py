@@ -105,6 +105,16 @@ def test_strangers_make_room_first_then_the_longest_silent() -> None:
     assert [it.mac for it in macs.snapshot(7)][:2] == [used[0], fresh]
 
 
+def test_of_two_strangers_the_longest_silent_makes_room() -> None:
+    macs, context = table(cap=2)
+    first, second = (macs.learn(number, host(number)) for number in (1, 2))
+    macs.learn(3, host(1))
+    context.take()
+    macs.learn(4, host(3))
+    assert DropNeighbour(second) in context.take()
+    assert first in macs
+
+
 def test_a_full_pump_gets_room() -> None:
     macs, context = table()
     all_macs = [macs.learn(number, host(number)) for number in range(1, 40)]
@@ -112,7 +122,9 @@ def test_a_full_pump_gets_room() -> None:
         macs.use(mac)
     context.take()
     macs.refused(all_macs[-1], errno.ENOSPC)
-    gone = [it for it in context.take() if isinstance(it, Withdraw)]
+    effects = context.take()
+    assert effects.count(Count("ethernet_neighbour_evicted")) == NEIGH_EVICTED_AT_ONCE
+    gone = [it for it in effects if isinstance(it, Withdraw)]
     assert gone[0].next_hop == next_hop_of(all_macs[-1])
     assert len(gone) == NEIGH_EVICTED_AT_ONCE + 1
     assert macs.use(all_macs[-1]) is not None, "the next packet tries again"
@@ -127,6 +139,9 @@ def test_the_engine_hears_of_a_refusal() -> None:
     assert next_hop_of(mac) not in lan.table
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     assert next_hop_of(mac) in lan.table
+    lan.clear()
+    lan.guest_packet(mac, GUEST_IP, PEER_IP)
+    assert not [it for it in lan.effects if isinstance(it, Publish)], "once"
     lan.carry_out(lan.engine.neigh_refused(lan.now, IPv6Address("ff02::1"), errno.ENOSPC))
 
 

@@ -202,6 +202,67 @@ def test_an_option_that_names_another_guest_is_dropped(lan: Lan) -> None:
     assert lan.counts == {"ethernet_spoofed": 1}
 
 
+def test_a_guest_without_an_address_asks_for_routers(lan: Lan) -> None:
+    lan.guest_nd(RouterSolicitation(UNSPECIFIED, ALL_ROUTERS))
+    assert [it for _, it in lan.sent_nd()] == [RouterSolicitation(UNSPECIFIED, ALL_ROUTERS)]
+    assert not lan.guests
+
+
+def test_a_solicitation_is_no_announcement(lan: Lan) -> None:
+    lan.guest_nd(solicitation())
+    lan.clear()
+    rival = NeighbourSolicitation(
+        GUEST_V6, solicited_node(PEER_V6), PEER_V6, options=with_option(GUEST2)
+    )
+    lan.guest_nd(rival, GUEST2)
+    assert not lan.sent
+    assert lan.counts == {"ethernet_spoofed": 1}
+    assert lan.guests == {GUEST_V6: (GUEST, True)}
+
+
+def test_a_host_that_claims_our_hardware_address_is_ignored(lan: Lan) -> None:
+    """E8."""
+    lan.link_nd(NeighbourSolicitation(PEER_V6, solicited_node(GUEST_V6), GUEST_V6, OUR))
+    assert not lan.frames
+    assert lan.counts == {"echo": 1}
+
+
+@pytest.mark.parametrize(
+    ("message", "held"),
+    [
+        (NeighbourSolicitation(GUEST_V6, solicited_node(PEER_V6), PEER_V6, PEER), "checking"),
+        (NeighbourSolicitation(GUEST_V6, solicited_node(PEER_V6), PEER_V6), "claimed"),
+        (NeighbourSolicitation(UNSPECIFIED, solicited_node(GUEST_V6), GUEST_V6), "claimed"),
+        (NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, PEER), "checking"),
+        (
+            NeighbourAdvertisement(
+                GUEST_V6, PEER_V6, GUEST_V6, PEER, solicited=True, override=True
+            ),
+            "checking",
+        ),
+        (NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, PEER, override=True), None),
+    ],
+)
+def test_a_host_takes_an_address_by_an_announcement_alone(
+    lan: Lan, message: ndisc.Message, held: str | None
+) -> None:
+    lan.guest_nd(solicitation())
+    lan.clear()
+    lan.link_nd(message)
+    states = [it.state.value for it in lan.engine.guests(lan.now)]
+    assert states == ([] if held is None else [held])
+    assert type(message) in {type(it) for _, it, _ in lan.nd_frames()}, "the guests hear of it"
+
+
+def test_no_host_takes_a_bound_address() -> None:
+    lan = Lan({GUEST: frozenset({GUEST_V6})})
+    lan.clear()
+    lan.link_nd(NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, PEER, override=True))
+    assert not lan.frames
+    assert lan.counts == {"ethernet_spoofed": 1}
+    assert lan.guests == {GUEST_V6: (GUEST, True)}
+
+
 def test_a_host_that_names_another_one_is_dropped(lan: Lan) -> None:
     question = NeighbourSolicitation(PEER_V6, solicited_node(GUEST_V6), GUEST_V6, PEER)
     lan.link_nd(question, sender=OTHER)
